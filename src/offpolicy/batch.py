@@ -1,0 +1,126 @@
+"""`Batch`: some rounds of a log as arrays, and the checks that every value must pass."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from offpolicy.actions import Actions
+from offpolicy.units import IntArray, UInt64Array
+
+FloatArray = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Some rounds of a log, as arrays of equal length. Actions are codes into `log.actions`."""
+
+    row: IntArray
+    unit: UInt64Array
+    action: IntArray
+    reward: FloatArray
+    context_parts: tuple[FloatArray, ...]
+    actions: Actions
+    propensity: FloatArray | None = None
+    weight: FloatArray | None = None
+    slice: IntArray | None = None
+    feature_parts: tuple[FloatArray, ...] = ()
+    extra: Mapping[str, pa.Array] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.action)
+
+    @property
+    def n_actions(self) -> int:
+        return self.actions.count
+
+    @cached_property
+    def context(self) -> FloatArray:
+        """Rounds × context features; put together only when somebody asks."""
+        return _stack(self.context_parts, len(self))
+
+    @cached_property
+    def features(self) -> FloatArray:
+        """Rounds × features of the action seen in that round."""
+        return _stack(self.feature_parts, len(self))
+
+    def take(self, rows: slice | IntArray) -> Batch:
+        """The same columns for some of the rows, in the given order."""
+
+        def pick(values: Any) -> Any:
+            return None if values is None else values[rows]
+
+        def pick_arrow(values: pa.Array) -> pa.Array:
+            if isinstance(rows, slice):
+                start, stop, _ = rows.indices(len(values))
+                return values.slice(start, stop - start)
+            return values.take(pa.array(rows))
+
+        context = self.__dict__.get("context")
+        return replace(
+            self,
+            row=self.row[rows],
+            unit=self.unit[rows],
+            action=self.action[rows],
+            reward=self.reward[rows],
+            context_parts=tuple(map(pick, self.context_parts if context is None else (context,))),
+            propensity=pick(self.propensity),
+            weight=pick(self.weight),
+            slice=pick(self.slice),
+            feature_parts=tuple(map(pick, self.feature_parts)),
+            extra={name: pick_arrow(values) for name, values in self.extra.items()},
+        )
+
+
+def _stack(parts: Sequence[FloatArray], rows: int) -> FloatArray:
+    if len(parts) == 1 and parts[0].ndim == 2:
+        return parts[0]
+    return np.column_stack(parts) if parts else np.empty((rows, 0))
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing that must hold for every value of a column."""
+
+    bad: Callable[[FloatArray], npt.NDArray[np.bool_]]
+    what: str
+    advice: str
+
+
+FINITE = Check(
+    lambda v: ~np.isfinite(v),
+    "are missing, NaN or infinite",
+    "Repair or remove those rows first: nothing is dropped in silence.",
+)
+POSITIVE = Check(
+    lambda v: v <= 0,
+    "have a propensity of 0 or less",
+    "A logged action had a positive chance of being logged; check how the propensity was recorded.",
+)
+AT_MOST_ONE = Check(
+    lambda v: v > 1,
+    "have a propensity above 1",
+    "A propensity is a probability; if these are densities or inverse weights, convert them.",
+)
+NOT_NEGATIVE = Check(lambda v: v < 0, "have a negative weight", "Row weights must be 0 or more.")
+
+CHECKS: Mapping[str, tuple[Check, ...]] = {
+    "reward": (FINITE,),
+    "context": (FINITE,),
+    "features": (FINITE,),
+    "propensity": (FINITE, POSITIVE, AT_MOST_ONE),
+    "weight": (FINITE, NOT_NEGATIVE),
+}
+
+
+def failed_check(role: str, values: FloatArray) -> Check | None:
+    """The first check that some value fails, or None. One cheap sum clears the usual case."""
+    if role in ("reward", "context", "features") and np.isfinite(values.sum()):
+        return None
+    return next((check for check in CHECKS[role] if check.bad(values).any()), None)

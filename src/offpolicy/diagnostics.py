@@ -1,0 +1,230 @@
+"""Diagnostics and the verdict: what was seen, why it matters, what to do next."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+import numpy as np
+
+from offpolicy.batch import FloatArray
+from offpolicy.statistics import LogHistogram, State
+
+
+class Verdict(Enum):
+    """Whether to believe an estimate."""
+
+    OK = "ok"
+    CAUTION = "caution"
+    DO_NOT_TRUST = "do not trust"
+
+    @property
+    def severity(self) -> int:
+        return list(Verdict).index(self)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One reason for a verdict."""
+
+    verdict: Verdict
+    code: str
+    seen: str
+    why: str
+    do: str
+
+    def __str__(self) -> str:
+        return f"{self.seen} {self.why} {self.do}"
+
+
+def worst(findings: Iterable[Finding]) -> Verdict:
+    """The most severe of some findings; OK where there is none."""
+    return max((finding.verdict for finding in findings), key=lambda v: v.severity, default=Verdict.OK)
+
+
+@dataclass(frozen=True)
+class Overlap:
+    """How far the log speaks for a policy."""
+
+    n: int
+    ess: float
+    mean_weight: float
+    mean_weight_z: float
+    largest_weight: float
+    top_share: float
+    never_logged: float | None
+    """The target's mass on actions that are not in the log; None where the whole policy was not asked for."""
+    no_support: float | None
+    """The target's mass where the logging policy gives no chance; None where π0 is not known as a whole."""
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "effective_sample_size": self.ess,
+            "mean_weight": self.mean_weight,
+            "mean_weight_z": self.mean_weight_z,
+            "largest_weight": self.largest_weight,
+            "top_1_percent_share": self.top_share,
+            "target_mass_never_logged": self.never_logged,
+            "target_mass_without_support": self.no_support,
+        }
+
+
+def overlap(moments: State, column: int, policy: State, counts: FloatArray, logging_known: bool) -> Overlap:
+    """From the column of w and what was kept of the policy."""
+    n, unit = float(moments["n"]), float(moments["mean"][0])
+    mean = float(moments["mean"][column]) / unit
+    gradient = np.zeros(len(moments["mean"]))
+    gradient[column], gradient[0] = 1 / unit, -mean / unit
+    error = float(np.sqrt(max(gradient @ moments["m2"] @ gradient, 0.0) / (n * max(n - 1, 1))))
+    second = float(moments["m2"][column, column]) / n + float(moments["mean"][column]) ** 2
+    mass = policy["mass"]
+    total = n * unit
+    return Overlap(
+        n=int(n),
+        ess=n * float(moments["mean"][column]) ** 2 / second if second > 0 else 0.0,
+        mean_weight=mean,
+        mean_weight_z=(mean - 1) / error if error > 0 else 0.0,
+        largest_weight=float(policy["weights"]["max"]),
+        top_share=LogHistogram.top_share(policy["weights"], 0.01),
+        never_logged=float(mass[counts == 0].sum() / total) if len(mass) else None,
+        no_support=float(policy["unsupported"]) / total if logging_known and len(mass) else None,
+    )
+
+
+def _grade(value: float, caution: float, stop: float) -> Verdict:
+    """The verdict of a number that is worse the larger it is."""
+    if value >= stop:
+        return Verdict.DO_NOT_TRUST
+    return Verdict.CAUTION if value >= caution else Verdict.OK
+
+
+def weight_findings(o: Overlap) -> list[Finding]:
+    """What the weights say; for estimators that use them."""
+    spread = "A few rounds decide the answer, and its error is itself badly known."
+    largest = o.largest_weight / max(o.n * o.mean_weight, 1e-300)
+    found = [
+        Finding(
+            _grade(1 / max(o.ess, 1e-9), 1 / 500, 1 / 50),
+            "effective sample size",
+            f"The {o.n:,} rounds count like {o.ess:,.0f} rounds of the new policy.",
+            spread,
+            "Log more rounds, or evaluate a policy closer to the logging one.",
+        ),
+        Finding(
+            _grade(o.top_share, 0.5, 0.9),
+            "top weights",
+            f"The largest 1% of the weights hold {o.top_share:.0%} of their sum.",
+            spread,
+            "Prefer DR, SwitchDR or a clipped weight, and compare them.",
+        ),
+        Finding(
+            _grade(largest, 0.05, 0.25),
+            "largest weight",
+            f"One round has weight {o.largest_weight:,.3g}, which is {largest:.0%} of the sum.",
+            "The answer moves with that one round.",
+            "Look at its propensity; compare with ClippedIPS.",
+        ),
+        Finding(
+            _grade(abs(o.mean_weight_z), 3.0, 6.0) if abs(o.mean_weight - 1) > 0.01 else Verdict.OK,
+            "mean weight",
+            f"The mean weight is {o.mean_weight:.3f}, {abs(o.mean_weight_z):.1f} standard errors from 1.",
+            "It is 1 on average when the propensities are right and the log covers all that the new policy does.",
+            "Check the propensities, and whether the new policy takes actions that the old one never took.",
+        ),
+    ]
+    return [finding for finding in found if finding.verdict is not Verdict.OK]
+
+
+def support_findings(o: Overlap, modelled: bool) -> list[Finding]:
+    """What the target does where the log is silent."""
+    found = []
+    stop = 0.3 if modelled else 0.1
+    why = (
+        "There the answer is the reward model's guess alone." if modelled else "The log says nothing about what it would earn there."
+    )
+    advice = "Explore those actions, or restrict the new policy to actions that were logged."
+    for mass, what in (
+        (o.never_logged, "actions that the log does not hold"),
+        (o.no_support, "actions to which the logging policy gives no chance"),
+    ):
+        if mass is not None and mass >= 0.01:
+            seen = f"{mass:.1%} of the new policy's choices are {what}."
+            found.append(Finding(_grade(mass, 0.01, stop), "support", seen, why, advice))
+    return found
+
+
+def reward_findings(nonzero: int, n: int) -> list[Finding]:
+    """Whether there are enough rewards to speak of at all."""
+    verdict = _grade(1 / max(nonzero, 1e-9), 1 / 100, 1 / 10)
+    if verdict is Verdict.OK:
+        return []
+    return [
+        Finding(
+            verdict,
+            "few rewards",
+            f"Only {nonzero:,} of {n:,} rounds have a reward other than 0.",
+            "The intervals lean on many such rounds, and are too narrow with few.",
+            "Log more rounds, or evaluate a more frequent reward as well.",
+        )
+    ]
+
+
+def model_findings(r2: float | None, corrected: bool) -> list[Finding]:
+    """How well the reward model predicts rows it was not fitted on."""
+    if r2 is None or r2 > 0:
+        return []
+    why = "The correction repairs what is wrong on average, at the price of variance." if corrected else "The direct method is no better than its model."
+    return [
+        Finding(
+            Verdict.CAUTION,
+            "reward model",
+            f"Out of fold the reward model explains nothing (R² = {r2:.3f}).",
+            why,
+            "Add context that predicts the reward, or give a better model with `rewards=`.",
+        )
+    ]
+
+
+def disagreement(other: str, difference: float, z: float) -> Finding:
+    """Two estimators that cannot both be right."""
+    return Finding(
+        Verdict.CAUTION if abs(z) < 6 else Verdict.DO_NOT_TRUST,
+        "disagreement",
+        f"It differs from {other} by {difference:+.4g}, {abs(z):.1f} standard errors of the paired difference.",
+        "Chance does not explain that, so at least one of the two is biased here.",
+        "Trust the one whose assumptions you can check; a reward model is the usual suspect.",
+    )
+
+
+def few_units(units: int) -> list[Finding]:
+    """Clustered errors from a handful of clusters."""
+    if units >= 40:
+        return []
+    return [
+        Finding(
+            Verdict.CAUTION if units >= 10 else Verdict.DO_NOT_TRUST,
+            "few clusters",
+            f"There are only about {units} clusters.",
+            "A clustered standard error is itself uncertain with so few, and usually too small.",
+            "Use a finer cluster if rows within it are independent, or log more of them.",
+        )
+    ]
+
+
+NAIVE = Finding(
+    Verdict.CAUTION,
+    "naive",
+    "This is what the logging policy earned.",
+    "It says nothing about the new policy, however narrow its interval.",
+    "Compare the other estimates with it.",
+)
+
+UNDEFINED = Finding(
+    Verdict.DO_NOT_TRUST,
+    "undefined",
+    "No logged action could have come from the new policy: every weight is 0.",
+    "There is nothing to weigh, so the estimate does not exist.",
+    "Log some rounds of a policy that overlaps with the new one.",
+)

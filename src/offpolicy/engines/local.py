@@ -1,0 +1,68 @@
+"""The engine for one machine: threads over partitions, merged in the order of the log."""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+from threadpoolctl import threadpool_limits
+
+from offpolicy.errors import InputError
+from offpolicy.log import Log, Partition
+from offpolicy.statistics import State, Statistic
+
+BATCH_ROWS = 32_768
+
+Progress = Callable[[int], None]
+"""Told how many rows were read since it was last told."""
+
+
+@dataclass(frozen=True)
+class Local:
+    """Streams a log through `threads` threads. The answer does not depend on their number."""
+
+    threads: int | None = None
+    batch_rows: int = BATCH_ROWS
+
+    def __post_init__(self) -> None:
+        if self.batch_rows < 1 or (self.threads is not None and self.threads < 1):
+            raise InputError("Local: threads and batch_rows must be at least 1.")
+
+    def reduce(self, log: Log, statistic: Statistic, progress: Progress | None = None) -> Any:
+        """Fold the statistic over the whole log."""
+        state = statistic.zero()
+        for part in self._states(log.partitions(statistic.columns), statistic, progress):
+            state = statistic.merge(state, part)
+        return statistic.finish(state)
+
+    def _states(
+        self, partitions: Any, statistic: Statistic, progress: Progress | None
+    ) -> Iterator[State]:
+        """The state of each partition, in order, with only a few of them alive at a time."""
+
+        def run(partition: Partition) -> State:
+            state = statistic.zero()
+            for batch in partition.batches(self.batch_rows):
+                state = statistic.fold(state, batch)
+                if progress is not None:
+                    progress(len(batch))
+            return state
+
+        threads = self.threads or os.cpu_count() or 1
+        # One BLAS thread each: the partitions already keep every core busy.
+        with threadpool_limits(1, "blas"), ThreadPoolExecutor(threads) as pool:
+            waiting: deque[Future[State]] = deque()
+            try:
+                for partition in partitions:
+                    waiting.append(pool.submit(run, partition))
+                    if len(waiting) > threads:
+                        yield waiting.popleft().result()
+                while waiting:
+                    yield waiting.popleft().result()
+            finally:
+                for future in waiting:
+                    future.cancel()

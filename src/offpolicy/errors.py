@@ -1,0 +1,38 @@
+"""What goes wrong with a user's input, in words that say what was seen and what to do."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+
+class InputError(ValueError):
+    """The input cannot be used. The message says where, how much, and what to do next."""
+
+
+class InputWarning(UserWarning):
+    """The input was used, with an assumption the user should know about."""
+
+
+def bad_rows(
+    column: str, what: str, rows: npt.ArrayLike, advice: str, *, where: Sequence[str] | None = None
+) -> InputError:
+    """An error that names the column, the number of offending rows and the first of them."""
+    listed = np.asarray(rows)
+    first = [str(row) for row in listed[:3]] if where is None else list(where[:3])
+    count = len(listed)
+    rest = ", …" if count > len(first) else ""
+    noun = "row" if count == 1 else "rows"
+    return InputError(f"{column}: {count:,} {noun} {what} (first: {', '.join(first)}{rest}). {advice}")
+
+
+def unknown_name(kind: str, name: str, known: Iterable[str]) -> InputError:
+    """An error for a misspelt name that suggests the nearest known one."""
+    names = list(known)
+    near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    hint = f" Did you mean {near[0]!r}?" if near else ""
+    shown = ", ".join(repr(n) for n in names[:20]) + (", …" if len(names) > 20 else "")
+    return InputError(f"there is no {kind} {name!r}.{hint} Known: {shown or 'none'}.")

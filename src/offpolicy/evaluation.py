@@ -1,0 +1,217 @@
+"""`Evaluation` and `Estimate`: the answer, and everything that can be asked of it without reading the log again."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from offpolicy.diagnostics import Finding, Verdict, worst
+from offpolicy.errors import InputError, InputWarning, unknown_name
+from offpolicy.inference import Functional, Interval, Range, Sums, interval, std_error
+from offpolicy.report import text
+
+SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True)
+class Difference:
+    """The paired difference of two estimates on the same rounds."""
+
+    name: str
+    value: float
+    std_error: float
+    error_covers: str
+    _functional: Functional = field(repr=False)
+    _sums: Sums = field(repr=False)
+    _level: float = 0.95
+
+    def confidence_interval(self, level: float | None = None, method: str = "normal") -> Interval:
+        """`normal` or `bootstrap`."""
+        return interval(self._functional, self._sums, level or self._level, method, None)
+
+    @property
+    def z(self) -> float:
+        """The difference in standard errors."""
+        return self.value / self.std_error if self.std_error > 0 else 0.0
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """One estimator's answer for one policy and one reward."""
+
+    policy: str
+    estimator: str
+    reward: str
+    value: float
+    std_error: float
+    error_covers: str
+    n: int
+    diagnostics: Mapping[str, Any]
+    reasons: tuple[Finding, ...]
+    _functional: Functional = field(repr=False)
+    _sums: Sums = field(repr=False)
+    _range: Range = field(repr=False)
+    _range_given: bool = field(repr=False, default=True)
+    _level: float = 0.95
+    _write_scores: Callable[[Path], None] | None = field(repr=False, default=None)
+
+    @property
+    def verdict(self) -> Verdict:
+        return worst(self.reasons)
+
+    def confidence_interval(self, level: float | None = None, method: str = "normal") -> Interval:
+        """`normal`, `bootstrap`, `bernstein` or `cressie-read`; the last two need the log's `reward_range`."""
+        if method in ("bernstein", "cressie-read") and not self._range_given:
+            warnings.warn(
+                f"{self.reward}: the log has no reward_range; the smallest and largest reward seen "
+                f"({self._range.reward_low:g}, {self._range.reward_high:g}) stand in for it, which is no guarantee.",
+                InputWarning,
+                stacklevel=2,
+            )
+        return interval(self._functional, self._sums, level or self._level, method, self._range)
+
+    def scores(self, path: str | Path) -> None:
+        """Write row, baseline, correction and weight of every round as Parquet. Reads the log once more."""
+        if self._write_scores is None:
+            raise InputError("scores are written for the whole log, not for a slice of it.")
+        self._write_scores(Path(path))
+
+    def to_dict(self) -> dict[str, Any]:
+        ci = self.confidence_interval()
+        return {
+            "policy": self.policy,
+            "estimator": self.estimator,
+            "reward": self.reward,
+            "value": self.value,
+            "std_error": self.std_error,
+            "error_covers": self.error_covers,
+            "interval": {"low": ci.low, "high": ci.high, "level": ci.level, "method": ci.method},
+            "n": self.n,
+            "diagnostics": dict(self.diagnostics),
+            "verdict": self.verdict.name,
+            "reasons": [
+                {"verdict": r.verdict.name, "code": r.code, "seen": r.seen, "why": r.why, "do": r.do} for r in self.reasons
+            ],
+        }
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """All estimates of one reward: `result["DR"]`, or `result["new", "DR"]` with several policies.
+
+    `rewards` holds the same for every reward column, `slices` for every value of the `by` column.
+    """
+
+    estimates: Mapping[tuple[str, str], Estimate]
+    policies: tuple[str, ...]
+    estimators: tuple[str, ...]
+    headline_estimator: str
+    reward: str
+    rounds: int
+    actions: int
+    level: float
+    skipped: Mapping[str, str] = field(default_factory=dict)
+    rewards: Mapping[str, Evaluation] = field(default_factory=dict)
+    slices: Mapping[str, Evaluation] = field(default_factory=dict)
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    def __getitem__(self, key: str | tuple[str, str]) -> Estimate:
+        policy, estimator = key if isinstance(key, tuple) else (self._only_policy(), key)
+        if policy not in self.policies:
+            raise KeyError(str(unknown_name("policy", policy, self.policies)))
+        if estimator in self.skipped:
+            raise KeyError(f"{estimator} was skipped: {self.skipped[estimator]}")
+        if estimator not in self.estimators:
+            raise KeyError(str(unknown_name("estimator", estimator, self.estimators)))
+        return self.estimates[policy, estimator]
+
+    def __iter__(self) -> Iterator[Estimate]:
+        return iter(self.estimates.values())
+
+    def _only_policy(self) -> str:
+        if len(self.policies) > 1:
+            raise KeyError(f"there are several policies ({', '.join(self.policies)}): ask for result[policy, estimator].")
+        return self.policies[0]
+
+    @property
+    def headline(self) -> Estimate:
+        """The estimate to lead with, for the first policy."""
+        return self.estimates[self.policies[0], self.headline_estimator]
+
+    @property
+    def verdict(self) -> Verdict:
+        return self.headline.verdict
+
+    def difference(
+        self, a: str | tuple[str, str], b: str | tuple[str, str], *, estimator: str | None = None
+    ) -> Difference:
+        """a − b, paired: two policies (with one `estimator`), two estimators, or two (policy, estimator) pairs."""
+        first, second = self._resolve(a, estimator), self._resolve(b, estimator)
+        f = first._functional.minus(second._functional)
+        name = f"{first.policy}:{first.estimator} − {second.policy}:{second.estimator}"
+        return Difference(name, f.value, std_error(f, first._sums), f.error_covers, f, first._sums, self.level)
+
+    def _resolve(self, key: str | tuple[str, str], estimator: str | None) -> Estimate:
+        if isinstance(key, tuple):
+            return self[key]
+        if key in self.policies:
+            return self[key, estimator or self.headline_estimator]
+        if estimator is not None:
+            raise unknown_name("policy", key, self.policies)
+        return self[key]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything as plain values: the source of the text, JSON and Markdown forms."""
+        out: dict[str, Any] = {
+            "schema": SCHEMA_VERSION,
+            "reward": self.reward,
+            "rounds": self.rounds,
+            "actions": self.actions,
+            "level": self.level,
+            "policies": list(self.policies),
+            "headline": {"policy": self.policies[0], "estimator": self.headline_estimator},
+            "verdict": self.verdict.name,
+            "estimates": [estimate.to_dict() for estimate in self],
+            "skipped": dict(self.skipped),
+            "settings": dict(self.settings),
+        }
+        others = {name: other.to_dict() for name, other in self.rewards.items() if name != self.reward}
+        if others:
+            out["other_rewards"] = others
+        if self.slices:
+            out["slices"] = {name: part.to_dict() for name, part in self.slices.items()}
+        return out
+
+    def to_frame(self) -> Any:
+        """One row an estimate, as a pandas data frame."""
+        try:
+            import pandas as pd
+        except ImportError:
+            raise InputError("to_frame() gives a pandas data frame, and pandas is not installed; to_dict() needs none.") from None
+        rows = []
+        for name, part in {"": self, **self.slices}.items():
+            for e in (e for reward in (part.rewards or {"": part}).values() for e in reward):
+                ci = e.confidence_interval()
+                rows.append(
+                    {"slice": name, "policy": e.policy, "reward": e.reward, "estimator": e.estimator, "value": e.value,
+                     "std_error": e.std_error, "low": ci.low, "high": ci.high, "error_covers": e.error_covers, "n": e.n,
+                     "effective_sample_size": e.diagnostics.get("effective_sample_size", np.nan), "verdict": e.verdict.name}
+                )  # fmt: skip
+        frame = pd.DataFrame(rows)
+        return frame if self.slices else frame.drop(columns="slice")
+
+    def to_markdown(self) -> str:
+        return text.markdown(self.to_dict())
+
+    def _repr_html_(self) -> str:
+        return text.html_table(self.to_dict())
+
+    def __str__(self) -> str:
+        return text.plain(self.to_dict())
+
+    __repr__ = __str__

@@ -1,0 +1,252 @@
+"""From the sums of a scoring pass to values, standard errors and intervals. Written once for every estimator.
+
+An estimate is a smooth function V of the columns' means m that does not change when all means are scaled alike (every mean
+is a ratio to the mean row weight). With g = ∇V(m), a row's influence is g·z, a bucket's is g·Σz, and g·m = 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import numpy as np
+from scipy import stats
+
+from offpolicy.batch import FloatArray
+from offpolicy.errors import InputError, unknown_name
+from offpolicy.plan import Terms
+from offpolicy.statistics import State
+
+Method = Literal["normal", "bootstrap", "bernstein", "cressie-read"]
+DRAWS = 2_000
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A confidence interval."""
+
+    low: float
+    high: float
+    level: float
+    method: str
+
+    def __contains__(self, value: float) -> bool:
+        return self.low <= value <= self.high
+
+
+@dataclass(frozen=True)
+class Sums:
+    """What inference reads: the moments and bucket sums of all columns."""
+
+    moments: State
+    buckets: FloatArray
+    clustered: bool
+    seed: int
+
+    @property
+    def n(self) -> int:
+        return int(self.moments["n"])
+
+
+@dataclass(frozen=True)
+class Functional:
+    """A value with its gradient in the columns' means. Differences of functionals are functionals: paired by design.
+
+    `fit` and `sampling` hold, for each group of the jackknife, how the value moves when that group is left out of the fit,
+    and of the scoring; None where no fit's error is to be counted.
+    """
+
+    value: float
+    gradient: FloatArray
+    evaluate: Callable[[FloatArray], FloatArray]
+    fit: FloatArray | None = None
+    sampling: FloatArray | None = None
+
+    def minus(self, other: Functional) -> Functional:
+        def both(a: FloatArray | None, b: FloatArray | None) -> FloatArray | None:
+            if a is None:
+                return None if b is None else -b
+            return a if b is None else a - b
+
+        return Functional(
+            self.value - other.value,
+            self.gradient - other.gradient,
+            lambda sums: self.evaluate(sums) - other.evaluate(sums),
+            both(self.fit, other.fit),
+            both(self.sampling, other.sampling),
+        )
+
+    @property
+    def error_covers(self) -> str:
+        return "sampling" if self.fit is None else "sampling+fit"
+
+
+def functional(terms: Terms, means: FloatArray, anchor: float) -> Functional:
+    """The one formula and its gradient at the given means."""
+    b, u, w = terms.baseline, terms.correction, terms.weight
+    base_anchor = anchor if terms.anchored_baseline else 0.0
+    correction_anchor = 0.0 if terms.anchored_baseline else anchor
+
+    def evaluate(m: FloatArray) -> FloatArray:
+        """V of means, or of sums, in the last axis."""
+        unit = m[..., 0]
+        value = np.full(unit.shape, base_anchor)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            if b is not None:
+                value = value + m[..., b] / unit
+            if u is not None and w is not None:
+                if terms.normalised:
+                    value = value + m[..., u] / m[..., w] + correction_anchor
+                else:
+                    value = value + (m[..., u] + correction_anchor * m[..., w]) / unit
+        return value
+
+    g = np.zeros_like(means)
+    unit = means[0]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        if b is not None:
+            g[b] += 1 / unit
+            g[0] -= means[b] / unit**2
+        if u is not None and w is not None:
+            if terms.normalised:
+                g[u] += 1 / means[w]
+                g[w] -= means[u] / means[w] ** 2
+            else:
+                g[u] += 1 / unit
+                g[w] += correction_anchor / unit
+                g[0] -= (means[u] + correction_anchor * means[w]) / unit**2
+    return Functional(float(evaluate(means)), g, evaluate)
+
+
+def sampling_variance(f: Functional, sums: Sums) -> float:
+    """The delta method on rows; on buckets where units are clusters of rows."""
+    n = sums.n
+    if not np.isfinite(f.gradient).all():
+        return float("nan")
+    if not sums.clustered:
+        return max(float(f.gradient @ sums.moments["m2"] @ f.gradient), 0.0) / (n * max(n - 1, 1))
+    influence = sums.buckets @ f.gradient / n
+    filled = int((sums.buckets[:, 0] > 0).sum())
+    return float(influence @ influence) * filled / max(filled - 1, 1)
+
+
+def variance(f: Functional, sums: Sums) -> float:
+    """Sampling variance, plus what the jackknife adds for the fit: its own variance and its covariance with the sampling."""
+    sampled = sampling_variance(f, sums)
+    if f.fit is None or f.sampling is None:
+        return sampled
+    groups = len(f.fit)
+    fit, sampling = f.fit - f.fit.mean(), f.sampling - f.sampling.mean()
+    scale = (groups - 1) / groups
+    extra = scale * float(fit @ (fit + 2 * sampling))
+    if sampled + extra > 0:
+        return sampled + extra
+    return scale * float((fit + sampling) @ (fit + sampling))  # the plain jackknife, which cannot be negative
+
+
+def std_error(f: Functional, sums: Sums) -> float:
+    return float(np.sqrt(variance(f, sums)))
+
+
+@dataclass(frozen=True)
+class Range:
+    """What the finite-sample intervals need to know: the reach of one row."""
+
+    reward_low: float
+    reward_high: float
+    largest_weight: float
+    exact_weights: bool
+    """Whether the weights have mean 1 under the logging policy."""
+    weight: int | None
+    modelled: bool
+
+    def reach(self) -> tuple[float, float]:
+        """The least and the most that one row's correction can be."""
+        low, high = self.reward_low, self.reward_high
+        if self.modelled:
+            low, high = low - high, high - low
+        return min(0.0, self.largest_weight * low), max(0.0, self.largest_weight * high)
+
+
+def interval(f: Functional, sums: Sums, level: float, method: str, bounds: Range | None) -> Interval:
+    """A confidence interval by one of the four methods."""
+    if not 0 < level < 1:
+        raise InputError(f"the level of an interval lies between 0 and 1, not {level}.")
+    if method not in get_args(Method):
+        raise unknown_name("interval method", method, get_args(Method))
+    if method == "bootstrap":
+        low, high = _bootstrap(f, sums, level)
+    elif method == "normal":
+        half = float(stats.norm.ppf(0.5 + level / 2)) * std_error(f, sums)
+        low, high = f.value - half, f.value + half
+    else:
+        if bounds is None:
+            raise InputError(f"a {method} interval is for the value of one policy, not for a difference; use normal or bootstrap.")
+        low, high = (_bernstein if method == "bernstein" else _cressie_read)(f, sums, level, bounds)
+    return Interval(low, high, level, method)
+
+
+def _bootstrap(f: Functional, sums: Sums, level: float) -> tuple[float, float]:
+    """Percentiles over resampled buckets; the fit's share of the error is added as a normal draw of its variance."""
+    rng = np.random.default_rng([sums.seed, 0xB007])
+    filled = sums.buckets[sums.buckets[:, 0] > 0]
+    counts = rng.multinomial(len(filled), np.full(len(filled), 1 / len(filled)), size=DRAWS)
+    draws = f.evaluate(counts @ filled)
+    extra = variance(f, sums) - sampling_variance(f, sums)
+    if extra > 0:
+        draws = draws + rng.normal(0, np.sqrt(extra), DRAWS)
+    if not np.isfinite(draws).all():
+        return float("nan"), float("nan")
+    low, high = np.quantile(draws, [(1 - level) / 2, (1 + level) / 2])
+    return float(low), float(high)
+
+
+def _bernstein(f: Functional, sums: Sums, level: float, bounds: Range) -> tuple[float, float]:
+    """Empirical Bernstein (Maurer & Pontil 2009), two-sided, with the reach of one row as the range."""
+    low, high = bounds.reach()
+    log = float(np.log(4 / (1 - level)))
+    half = np.sqrt(2 * log * variance(f, sums)) + 7 * (high - low) * log / (3 * max(sums.n - 1, 1))
+    return float(f.value - half), float(f.value + half)
+
+
+def _cressie_read(f: Functional, sums: Sums, level: float, bounds: Range) -> tuple[float, float]:
+    """Empirical likelihood with the quadratic Cressie–Read divergence (after Karampatziakis et al. 2020).
+
+    Among reweightings of the rows, and of one row nobody has seen with the most extreme weight and reward, find the least
+    and the most value within the χ² radius whose mean weight is 1. Without the positivity constraint this is closed:
+    regress the row's value y on its weight w, move w to its known mean, and go √(χ²/n) residual deviations each way.
+    """
+    n = sums.n
+    radius = float(stats.chi2.ppf(level, 1)) / (n + 1)
+    extra_variance = variance(f, sums) - sampling_variance(f, sums)
+    inflate = np.sqrt(max(sampling_variance(f, sums), 0.0) * n * max(n - 1, 1) / max(float(f.gradient @ sums.moments["m2"] @ f.gradient), 1e-300))  # fmt: skip
+    ends = []
+    for sign, reach in ((-1, bounds.reach()[0]), (1, bounds.reach()[1])):
+        candidates = [_profile(f, sums, bounds, w, y, radius, sign, inflate, extra_variance)
+                      for w, y in ((0.0, 0.0), (bounds.largest_weight, reach))]  # fmt: skip
+        ends.append(sign * max(sign * end for end in candidates))
+    return ends[0], ends[1]
+
+
+def _profile(
+    f: Functional, sums: Sums, bounds: Range, w: float, y: float, radius: float, sign: int, inflate: float, extra: float
+) -> float:
+    """One end of the interval with an unseen row of weight w whose correction is y."""
+    n, m2, mean = sums.n, sums.moments["m2"], sums.moments["mean"]
+    share = n / (n + 1)
+    # The unseen row's influence: its correction in place of the mean correction; baselines as on average.
+    step = y - (f.value if not bounds.modelled else 0.0)
+    yy = float(f.gradient @ m2 @ f.gradient) / (n + 1) + share * step**2 / (n + 1)
+    centre = f.value + step / (n + 1)
+    if not bounds.exact_weights or bounds.weight is None:
+        return centre + sign * float(np.sqrt(radius * yy * inflate**2 + max(extra, 0.0) * radius * n))
+    k = bounds.weight
+    dw = w - mean[k]
+    ww = float(m2[k, k]) / (n + 1) + share * dw**2 / (n + 1)
+    yw = float(f.gradient @ m2[:, k]) / (n + 1) + share * step * dw / (n + 1)
+    if ww <= 0:
+        return centre + sign * float(np.sqrt(radius * yy * inflate**2))
+    slope = yw / ww
+    residual = max(yy - slope * yw, 0.0)
+    return centre + slope * (1 - (mean[k] + dw / (n + 1))) + sign * float(np.sqrt(radius * residual) * inflate)

@@ -1,0 +1,274 @@
+"""`Log` and `Batch`: the logged rounds, their checks, and how they stream in batches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow.types as pt
+
+from offpolicy.actions import Actions, to_arrow
+from offpolicy.batch import Batch, FloatArray, failed_check
+from offpolicy.errors import InputError, bad_rows
+from offpolicy.units import hash_rows, hash_values
+
+CHUNK_ROWS = 262_144
+"""Rows of a log that one thread takes at a time; fixed, so that results do not depend on the number of threads."""
+
+
+class Partition(Protocol):
+    """A part of the log that one thread reads from its start to its end."""
+
+    def batches(self, rows: int) -> Iterator[Batch]:
+        """The rounds, at most `rows` at a time."""
+        ...
+
+
+@dataclass(frozen=True)
+class Schema:
+    """What a log holds: the meaning of every code and column."""
+
+    actions: Actions
+    context: tuple[str, ...]
+    rewards: tuple[str, ...]
+    slices: tuple[str, ...] | None = None
+    slice_name: str | None = None
+    propensity: bool = False
+    weighted: bool = False
+    clustered: bool = False
+    features: tuple[str, ...] = ()
+    catalog: FloatArray | None = None
+    catalog_names: tuple[str, ...] = ()
+
+
+class Source(Protocol):
+    """Where a log comes from."""
+
+    @property
+    def schema(self) -> Schema: ...
+
+    @property
+    def rows(self) -> int: ...
+
+    def partitions(self, columns: tuple[str, ...]) -> Sequence[Partition]:
+        """The parts of the log, each batch with the extra named `columns`."""
+        ...
+
+
+class Log:
+    """Logged rounds (context, action, reward) with the propensity of each logged action.
+
+    >>> log = Log(context=[[0.1], [0.2]], action=["a", "b"], reward=[1, 0], propensity=[0.5, 0.5])
+    >>> len(log), log.actions.tolist()
+    (2, ['a', 'b'])
+    """
+
+    def __init__(
+        self,
+        context: npt.ArrayLike | None,
+        action: npt.ArrayLike,
+        reward: npt.ArrayLike,
+        *,
+        propensity: npt.ArrayLike | None = None,
+        logging: Any = None,
+        actions: Sequence[Any] | npt.NDArray[Any] | str | None = None,
+        n_actions: int | None = None,
+        action_features: npt.ArrayLike | None = None,
+        catalog: npt.ArrayLike | None = None,
+        cluster: npt.ArrayLike | None = None,
+        row_id: npt.ArrayLike | None = None,
+        weight: npt.ArrayLike | None = None,
+        by: npt.ArrayLike | None = None,
+        reward_range: tuple[float, float] | None = None,
+    ) -> None:
+        source = _ArraySource.build(
+            context, action, reward, propensity, actions, n_actions, action_features, catalog, cluster, row_id, weight, by
+        )  # fmt: skip
+        self._set(source, logging, reward_range)
+
+    @classmethod
+    def from_source(
+        cls, source: Source, *, logging: Any = None, reward_range: tuple[float, float] | None = None
+    ) -> Log:
+        """A log over any `Source`; `read_log` makes them for files and tables."""
+        log = cls.__new__(cls)
+        log._set(source, logging, reward_range)
+        return log
+
+    def _set(self, source: Source, logging: Any, reward_range: tuple[float, float] | None) -> None:
+        if source.rows < 2:
+            raise InputError(f"the log has {source.rows} rows; an estimate with an error needs at least 2.")
+        if source.schema.actions.count < 2:
+            raise InputError(
+                "the log has one action only, so every policy is the same. If other actions could have been taken, "
+                "name them with `actions=` or `n_actions=`."
+            )
+        if reward_range is not None and not reward_range[0] < reward_range[1]:
+            raise InputError(f"reward_range is {reward_range}: the first number must be below the second.")
+        self._source, self.logging, self.reward_range = source, logging, reward_range
+
+    @property
+    def schema(self) -> Schema:
+        return self._source.schema
+
+    def __len__(self) -> int:
+        return self._source.rows
+
+    @property
+    def actions(self) -> npt.NDArray[Any]:
+        """The label of each action code: the order of every column of every policy and table."""
+        return self.schema.actions.to_numpy()
+
+    @property
+    def n_actions(self) -> int:
+        return self.schema.actions.count
+
+    def partitions(self, columns: tuple[str, ...] = ()) -> Sequence[Partition]:
+        """The parts of the log, with the extra named columns that a policy reads."""
+        return self._source.partitions(columns)
+
+    @cached_property
+    def anchor(self) -> FloatArray:
+        """A typical value of each reward (the median of the first rows), from which sums are taken.
+
+        Any constant gives the same estimates; one near the rewards keeps all digits when they lie around 1e8.
+        """
+        first = next(iter(self.partitions()[0].batches(1024)))
+        anchor: FloatArray = np.median(first.reward, axis=0)
+        return anchor
+
+    def __repr__(self) -> str:
+        s = self.schema
+        return f"Log({len(self):,} rounds, {self.n_actions:,} actions, context {len(s.context)}, rewards {list(s.rewards)})"
+
+
+def _encode_actions(taken: npt.NDArray[Any], actions: Any, n_actions: int | None) -> tuple[npt.NDArray[np.int64], Actions]:
+    """Integers are codes 0..n−1 unless `actions` lists labels (or is "labels"); other labels are sorted."""
+    column = to_arrow(taken, "action")
+    missing = np.asarray(column.is_null()) | (taken != taken)
+    if missing.any():
+        raise bad_rows("action", "are missing", np.flatnonzero(missing), "Every round needs the action that was taken.")
+    if actions is not None and not isinstance(actions, str):
+        book = Actions.listed(actions)
+    elif actions is None and pt.is_integer(column.type):
+        book = Actions(n_actions) if n_actions is not None else Actions.codes(taken.max(initial=-1), "action")
+    else:
+        book = Actions.seen(column)
+    codes, bad = book.encode(column)
+    if bad.any():
+        what, advice = book.unknown(taken[bad][:3].tolist())
+        raise bad_rows("action", what, np.flatnonzero(bad), advice)
+    return codes, book
+
+
+def _matrix(values: npt.ArrayLike, name: str, rows: int | None) -> FloatArray:
+    try:
+        matrix = np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise InputError(f"{name}: not numeric. For text and categories use `read_log` on the table itself.") from None
+    matrix = matrix[:, None] if matrix.ndim == 1 else matrix
+    if matrix.ndim != 2 or (rows is not None and len(matrix) != rows):
+        raise InputError(f"{name}: shape {np.shape(values)} does not fit {rows} rounds.")
+    return matrix
+
+
+def _column(values: npt.ArrayLike | None, name: str, rows: int) -> npt.NDArray[Any] | None:
+    if values is None:
+        return None
+    column = np.asarray(values)
+    if column.shape != (rows,):
+        raise InputError(f"{name}: shape {column.shape} does not fit {rows} rounds.")
+    return column
+
+
+def _checked(role: str, name: str, values: FloatArray) -> FloatArray:
+    check = failed_check(role, values)
+    if check is not None:
+        bad = check.bad(values)
+        rows = np.flatnonzero(bad if bad.ndim == 1 else bad.any(axis=1))
+        raise bad_rows(name, check.what, rows, check.advice)
+    return values
+
+
+@dataclass(frozen=True)
+class _ArraySource:
+    """A log in memory. Batches are views of its arrays."""
+
+    whole: Batch
+    schema: Schema
+
+    @property
+    def rows(self) -> int:
+        return len(self.whole)
+
+    def partitions(self, columns: tuple[str, ...]) -> Sequence[Partition]:
+        if columns:
+            raise InputError(
+                f"the log is in memory and has no column {columns[0]!r}; give the policy the array itself, "
+                "or read the table with `read_log`."
+            )
+        return [_Slice(self.whole, start) for start in range(0, self.rows, CHUNK_ROWS)]
+
+    @classmethod
+    def build(
+        cls, context: Any, action: Any, reward: Any, propensity: Any, actions: Any, n_actions: int | None,
+        action_features: Any, catalog: Any, cluster: Any, row_id: Any, weight: Any, by: Any,
+    ) -> _ArraySource:  # fmt: skip
+        taken = np.asarray(action)
+        if taken.ndim != 1:
+            raise InputError(f"action: shape {taken.shape}; one action a round is expected.")
+        n = len(taken)
+        if catalog is not None:
+            catalog = _checked("features", "catalog", _matrix(catalog, "catalog", None))
+            n_actions = len(catalog) if n_actions is None else n_actions
+        codes, book = _encode_actions(taken, actions, n_actions)
+        if catalog is not None and len(catalog) != book.count:
+            raise InputError(f"catalog: {len(catalog)} rows for {book.count} actions; it needs one row an action.")
+        x = _checked("context", "context", _matrix(np.empty((n, 0)) if context is None else context, "context", n))
+        r = _checked("reward", "reward", _matrix(reward, "reward", n))
+        p, omega = _column(propensity, "propensity", n), _column(weight, "weight", n)
+        features = None if action_features is None else _matrix(action_features, "action_features", n)
+        slices = _column(by, "by", n)
+        slice_labels, slice_codes = (None, None) if slices is None else np.unique(slices.astype(str), return_inverse=True)
+        unit = next((u for u in (_column(cluster, "cluster", n), _column(row_id, "row_id", n)) if u is not None), None)
+        batch = Batch(
+            row=np.arange(n),
+            unit=hash_rows("", 0, n) if unit is None else hash_values(to_arrow(unit, "cluster or row_id")),
+            action=codes,
+            reward=r,
+            context_parts=(x,),
+            actions=book,
+            propensity=None if p is None else _checked("propensity", "propensity", p.astype(np.float64)),
+            weight=None if omega is None else _checked("weight", "weight", omega.astype(np.float64)),
+            slice=slice_codes,
+            feature_parts=() if features is None else (_checked("features", "action_features", features),),
+        )
+        schema = Schema(
+            actions=book,
+            context=tuple(f"x{j}" for j in range(x.shape[1])),
+            rewards=("reward",) if r.shape[1] == 1 else tuple(f"reward_{j}" for j in range(r.shape[1])),
+            slices=None if slice_labels is None else tuple(slice_labels.tolist()),
+            slice_name=None if by is None else "by",
+            propensity=p is not None,
+            weighted=omega is not None,
+            clustered=cluster is not None,
+            features=() if features is None else tuple(f"e{j}" for j in range(features.shape[1])),
+            catalog=catalog,
+            catalog_names=() if catalog is None else tuple(f"e{j}" for j in range(catalog.shape[1])),
+        )
+        return cls(batch, schema)
+
+
+@dataclass(frozen=True)
+class _Slice:
+    whole: Batch
+    start: int
+
+    def batches(self, rows: int) -> Iterator[Batch]:
+        stop = min(self.start + CHUNK_ROWS, len(self.whole))
+        for start in range(self.start, stop, rows):
+            yield self.whole.take(slice(start, min(start + rows, stop)))

@@ -1,0 +1,178 @@
+"""Which columns a scoring pass must keep: each distinct weight, baseline and correction once, however many share it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from offpolicy.estimators import Estimator, Member
+from offpolicy.rewards import RewardModel
+from offpolicy.weights import Weight
+
+
+@dataclass(frozen=True)
+class FitKey:
+    """One fit of a reward model: `policy` is the target whose w² weighs the rows, or None."""
+
+    rewards: RewardModel
+    policy: int | None
+
+
+@dataclass(frozen=True)
+class ModelKey:
+    """The predictors of one fit for one reward: one on all rows (folds = 0), or one without each fold."""
+
+    fit: FitKey
+    folds: int
+    reward: int
+
+
+@dataclass(frozen=True)
+class WeightColumn:
+    policy: int
+    weight: Weight
+
+
+@dataclass(frozen=True)
+class BaselineColumn:
+    """Σ_a share(a|x)·q(x, a) less the anchor; the share is π, or with `clip` what is left of π above clip·π0."""
+
+    policy: int
+    model: ModelKey
+    clip: float | None = None
+
+
+@dataclass(frozen=True)
+class CorrectionColumn:
+    """weight · (r − control); the control is q(x, a), or the anchor where there is no model."""
+
+    policy: int
+    weight: Weight
+    reward: int
+    model: ModelKey | None = None
+
+
+@dataclass(frozen=True)
+class ShareTable:
+    """Σ share(a|x)·x̃, actions × (features + 1): how a baseline moves with the coefficients of a linear model."""
+
+    policy: int
+    clip: float | None
+
+
+@dataclass(frozen=True)
+class WeightTable:
+    """Σ weight·x̃ over the rows of each action: how a correction moves with the coefficients of its control."""
+
+    policy: int
+    weight: Weight
+
+
+TableKey = ShareTable | WeightTable
+ColumnKey = WeightColumn | BaselineColumn | CorrectionColumn
+
+
+@dataclass(frozen=True)
+class Terms:
+    """Where one member's three numbers stand among the columns (None: the number is 0), and how they combine."""
+
+    baseline: int | None
+    correction: int | None
+    weight: int | None
+    normalised: bool
+    anchored_baseline: bool
+    """The baseline is kept less the anchor (and the correction as it is); else the correction is kept less anchor·weight."""
+    tables: tuple[TableKey | None, TableKey | None] = (None, None)
+    """The share's and the weight's table, for estimators whose first order still depends on the fit. Where the weights are
+    the exact ratio it does not: baseline and control move alike on average."""
+
+
+@dataclass
+class Plan:
+    """The columns of a scoring pass. Column 0 is the row weight, so that every mean is a ratio to it."""
+
+    n_policies: int
+    rewards: int
+    columns: list[ColumnKey] = field(default_factory=list)
+    models: list[ModelKey] = field(default_factory=list)
+    tables: list[TableKey] = field(default_factory=list)
+    _index: dict[ColumnKey, int] = field(default_factory=dict)
+
+    @property
+    def width(self) -> int:
+        return 1 + len(self.columns)
+
+    @property
+    def fits(self) -> list[FitKey]:
+        return list(dict.fromkeys(model.fit for model in self.models))
+
+    def _column(self, key: ColumnKey) -> int:
+        if key not in self._index:
+            self._index[key] = self.width
+            self.columns.append(key)
+        return self._index[key]
+
+    def raw_weight(self, policy: int) -> int:
+        """The column of w itself, for the diagnostics."""
+        return self._column(WeightColumn(policy, Weight()))
+
+    def add(self, member: Member, policy: int, reward: int) -> Terms:
+        """Make room for one member's numbers."""
+        model = self._model(member, policy, reward)
+        clip = getattr(member.weight.bend, "limit", float("inf")) if member.remainder else None
+        control = None if member.remainder else model
+        weighted = member.weight.ratio != "none"
+        return Terms(
+            baseline=None if model is None else self._column(BaselineColumn(policy, model, clip)),
+            correction=self._column(CorrectionColumn(policy, member.weight, reward, control)) if weighted else None,
+            weight=self._column(WeightColumn(policy, member.weight)) if weighted else None,
+            normalised=member.normalised,
+            anchored_baseline=control is not None,
+            tables=(None, None) if model is None or member.weight.exact else self._tables(member, policy, clip, control),
+        )
+
+    def _tables(
+        self, member: Member, policy: int, clip: float | None, control: ModelKey | None
+    ) -> tuple[TableKey, TableKey | None]:
+        share = ShareTable(policy, clip)
+        weight = None if control is None or member.weight.ratio == "none" else WeightTable(policy, member.weight)
+        for key in (share, weight):
+            if key is not None and key not in self.tables:
+                self.tables.append(key)
+        return share, weight
+
+    def _model(self, member: Member, policy: int, reward: int) -> ModelKey | None:
+        if member.rewards is None:
+            return None
+        key = ModelKey(FitKey(member.rewards, policy if member.fit_by_weight else None), member.cross_fit, reward)
+        if key not in self.models:
+            self.models.append(key)
+        return key
+
+    def whole(self, policy: int) -> bool:
+        """Whether the policy must be asked for all actions."""
+        return any(isinstance(key, BaselineColumn) and key.policy == policy for key in self.columns)
+
+    def needs_ratio(self) -> bool:
+        return any(isinstance(key, WeightColumn) and key.weight.ratio == "action" for key in self.columns)
+
+    def needs_whole_logging(self) -> bool:
+        return any(isinstance(key, BaselineColumn) and key.clip is not None for key in self.columns)
+
+
+def plan_estimators(
+    estimators: Sequence[Estimator], n_policies: int, rewards: int, cross_fit: int | None, ratio: bool
+) -> tuple[Plan, dict[tuple[int, int, int], list[tuple[Member, Terms]]]]:
+    """The plan, and the members of each (policy, estimator, reward) with their terms."""
+    plan = Plan(n_policies, rewards)
+    members: dict[Any, list[tuple[Member, Terms]]] = {}
+    for policy in range(n_policies):
+        if ratio:
+            plan.raw_weight(policy)
+        for e, estimator in enumerate(estimators):
+            for reward in range(rewards):
+                members[policy, e, reward] = [
+                    (member, plan.add(member, policy, reward)) for member in estimator.members(cross_fit)
+                ]
+    return plan, members

@@ -1,0 +1,391 @@
+"""Policies: the chance of each action in each round, asked batch by batch."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from offpolicy.batch import Batch, FloatArray
+from offpolicy.errors import InputError, bad_rows
+from offpolicy.log import Log
+from offpolicy.units import IntArray
+
+SUM_TOLERANCE = 1e-5
+BLOCK_ELEMENTS = 1 << 19
+"""Elements of a rounds × actions block: 4 MB, so that a block stays in a core's cache while it is worked on."""
+
+Score = Callable[[FloatArray], npt.ArrayLike]
+
+
+def blocks(rows: int, n_actions: int) -> Iterator[slice]:
+    """Runs of rows whose rounds × actions block stays small."""
+    size = max(1, BLOCK_ELEMENTS // n_actions)
+    return (slice(start, min(start + size, rows)) for start in range(0, rows, size))
+
+
+class Policy(ABC):
+    """π(a|x). Subclasses answer for all actions (`_all`); those that can do less work for some override `_some`."""
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Columns of the log that the policy reads by name."""
+        return ()
+
+    @property
+    def whole(self) -> bool:
+        """Whether the policy knows the chance of actions that were not logged."""
+        return True
+
+    def check(self, log: Log) -> None:  # noqa: B027  (most policies fit every log)
+        """Raise if the policy cannot belong to this log. Costs no pass over it."""
+
+    @final
+    def probabilities(self, batch: Batch, actions: IntArray | None = None) -> FloatArray:
+        """Rounds × actions; or, given codes (one or several a round), the chances of those alone."""
+        return self._all(batch) if actions is None else self._some(batch, actions)
+
+    @abstractmethod
+    def _all(self, batch: Batch) -> FloatArray: ...
+
+    def _some(self, batch: Batch, actions: IntArray) -> FloatArray:
+        out = np.empty(actions.shape)
+        for rows in blocks(len(batch), batch.n_actions):
+            wanted = actions[rows].reshape(rows.stop - rows.start, -1)
+            out[rows] = np.take_along_axis(self._all(batch.take(rows)), wanted, axis=1).reshape(actions[rows].shape)
+        return out
+
+
+def check_probabilities(p: FloatArray, batch: Batch, name: str) -> FloatArray:
+    """Rows must be of the right shape, not negative, and sum to 1."""
+    if p.shape != (len(batch), batch.n_actions):
+        raise InputError(
+            f"{name}: gave an array of shape {p.shape} for {len(batch)} rounds × {batch.n_actions} actions. "
+            "Columns follow `log.actions`."
+        )
+    if not p.min(initial=0.0) >= 0:  # also true where some value is NaN
+        rows = batch.row[~(p >= 0).all(axis=1)]
+        raise bad_rows(name, "have a negative or NaN probability", rows, "Probabilities must be 0 or more.")
+    return _check_sums(p.sum(axis=1), p, batch, name)
+
+
+def _check_sums(sums: FloatArray, p: FloatArray, batch: Batch, name: str) -> FloatArray:
+    off = np.abs(sums - 1)
+    if not (off <= SUM_TOLERANCE).all():
+        worst = sums[np.argmax(np.where(np.isnan(off), np.inf, off))]
+        rows = batch.row[~(off <= SUM_TOLERANCE)]
+        raise bad_rows(name, f"do not sum to 1 (the worst sums to {worst:.6g})", rows, "Normalise each row first.")
+    return p
+
+
+@final
+@dataclass(frozen=True)
+class Uniform(Policy):
+    """Every action alike."""
+
+    def _all(self, batch: Batch) -> FloatArray:
+        return np.full((len(batch), batch.n_actions), 1 / batch.n_actions)
+
+    def _some(self, batch: Batch, actions: IntArray) -> FloatArray:
+        return np.full(actions.shape, 1 / batch.n_actions)
+
+
+@final
+class Fixed(Policy):
+    """Context-free: one probability an action, in the order of `log.actions`, or as {label: probability}."""
+
+    def __init__(self, probabilities: npt.ArrayLike | Mapping[Any, float]) -> None:
+        if isinstance(probabilities, Mapping):
+            self._labels: list[Any] | None = list(probabilities)
+            self._given = np.array(list(probabilities.values()), dtype=np.float64)
+        else:
+            self._labels, self._given = None, np.asarray(probabilities, dtype=np.float64)
+        if self._given.ndim != 1 or not (self._given >= 0).all() or abs(self._given.sum() - 1) > SUM_TOLERANCE:
+            raise InputError(
+                f"Fixed: probabilities must be a flat list of numbers ≥ 0 that sum to 1; these have shape "
+                f"{self._given.shape} and sum to {self._given.sum():.6g}."
+            )
+
+    def check(self, log: Log) -> None:
+        self._vector(log.schema.actions)
+
+    def _vector(self, actions: Any) -> FloatArray:
+        if self._labels is None:
+            if len(self._given) != actions.count:
+                raise InputError(f"Fixed: {len(self._given)} probabilities for {actions.count} actions.")
+            return self._given
+        codes, bad = actions.encode(pa.array(self._labels))
+        if bad.any():
+            raise InputError(f"Fixed: {self._labels[int(np.argmax(bad))]!r} is not an action of this log.")
+        vector = np.zeros(actions.count)
+        vector[codes] = self._given
+        return vector
+
+    def _all(self, batch: Batch) -> FloatArray:
+        return np.broadcast_to(self._vector(batch.actions), (len(batch), batch.n_actions))
+
+    def _some(self, batch: Batch, actions: IntArray) -> FloatArray:
+        return self._vector(batch.actions)[actions]
+
+
+@final
+class Table(Policy):
+    """A rounds × actions matrix whose rows are the rounds of the log, in its order."""
+
+    def __init__(self, probabilities: npt.ArrayLike) -> None:
+        self._matrix = np.asarray(probabilities, dtype=np.float64)
+        if self._matrix.ndim != 2:
+            raise InputError(f"Table: shape {self._matrix.shape}; rounds × actions is expected.")
+
+    def check(self, log: Log) -> None:
+        if self._matrix.shape != (len(log), log.n_actions):
+            raise InputError(
+                f"Table: shape {self._matrix.shape}, but the log has {len(log)} rounds × {log.n_actions} actions."
+            )
+
+    def _all(self, batch: Batch) -> FloatArray:
+        return check_probabilities(self._matrix[batch.row], batch, "Table")
+
+
+@final
+@dataclass(frozen=True)
+class Function(Policy):
+    """A plain callable: contexts (rounds × features) to probabilities (rounds × actions)."""
+
+    function: Score
+
+    def _all(self, batch: Batch) -> FloatArray:
+        return check_probabilities(np.asarray(self.function(batch.context), dtype=np.float64), batch, "policy function")
+
+
+def _scores(score: Score, batch: Batch, name: str) -> FloatArray:
+    scores = np.asarray(score(batch.context), dtype=np.float64)
+    if scores.shape != (len(batch), batch.n_actions):
+        raise InputError(
+            f"{name}: the score function gave shape {scores.shape} for {len(batch)} rounds × {batch.n_actions} actions."
+        )
+    return scores
+
+
+@final
+@dataclass(frozen=True)
+class Softmax(Policy):
+    """π(a|x) ∝ exp(score(x)_a / temperature)."""
+
+    score: Score
+    temperature: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not self.temperature > 0:
+            raise InputError(f"Softmax: temperature is {self.temperature}; it must be above 0 (EpsilonGreedy is its limit).")
+
+    def _all(self, batch: Batch) -> FloatArray:
+        scores = _scores(self.score, batch, "Softmax")
+        p = scores - scores.max(axis=1, keepdims=True)
+        if self.temperature != 1.0:
+            p *= 1 / self.temperature
+        np.exp(p, out=p)
+        total = p.sum(axis=1, keepdims=True)
+        if not np.isfinite(total).all():
+            rows = batch.row[~np.isfinite(total[:, 0])]
+            raise bad_rows("Softmax", "have a NaN or infinite score", rows, "Check the score function on those rows.")
+        p /= total
+        return p
+
+
+@final
+@dataclass(frozen=True)
+class EpsilonGreedy(Policy):
+    """The action of highest score with chance 1 − ε, else any action alike (the best one included)."""
+
+    score: Score
+    epsilon: float = 0.05
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.epsilon <= 1:
+            raise InputError(f"EpsilonGreedy: epsilon is {self.epsilon}; it must lie between 0 and 1.")
+
+    def _best(self, batch: Batch) -> IntArray:
+        scores = _scores(self.score, batch, "EpsilonGreedy")
+        bad = np.isnan(scores).any(axis=1)
+        if bad.any():
+            raise bad_rows("EpsilonGreedy", "have a NaN score", batch.row[bad], "Check the score function on those rows.")
+        best: IntArray = scores.argmax(axis=1)
+        return best
+
+    def _all(self, batch: Batch) -> FloatArray:
+        p = np.full((len(batch), batch.n_actions), self.epsilon / batch.n_actions)
+        p[np.arange(len(batch)), self._best(batch)] += 1 - self.epsilon
+        return p
+
+    def _some(self, batch: Batch, actions: IntArray) -> FloatArray:
+        out = np.full(actions.shape, self.epsilon / batch.n_actions)
+        for rows in blocks(len(batch), batch.n_actions):
+            best = self._best(batch.take(rows))
+            out[rows] += (1 - self.epsilon) * (actions[rows].T == best).T
+        return out
+
+
+@final
+class Column(Policy):
+    """Only π(a_t|x_t) of the logged action is known: the name of a column, or an array. Enough for the IPS family."""
+
+    def __init__(self, probability: str | npt.ArrayLike) -> None:
+        self._name = probability if isinstance(probability, str) else None
+        self._values = None if isinstance(probability, str) else np.asarray(probability, dtype=np.float64)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return () if self._name is None else (self._name,)
+
+    @property
+    def whole(self) -> bool:
+        return False
+
+    def check(self, log: Log) -> None:
+        if self._values is not None and self._values.shape != (len(log),):
+            raise InputError(f"Column: shape {self._values.shape}, but the log has {len(log)} rounds.")
+
+    def _all(self, batch: Batch) -> FloatArray:  # noqa: ARG002
+        raise InputError("a Column policy knows the chance of the logged action only.")
+
+    def _some(self, batch: Batch, actions: IntArray) -> FloatArray:
+        if actions is not batch.action:
+            return self._all(batch)
+        p = batch.extra[self._name].to_numpy(zero_copy_only=False) if self._values is None else self._values[batch.row]
+        p = p.astype(np.float64, copy=False)
+        if not (p.min(initial=0.0) >= 0 and p.max(initial=1.0) <= 1):
+            rows = batch.row[~((p >= 0) & (p <= 1))]
+            raise bad_rows(
+                self._name or "Column", "have a target probability that is missing or outside 0..1", rows,
+                "It must be the chance that the new policy gives the logged action.",
+            )  # fmt: skip
+        return p
+
+
+@final
+class Candidates(Policy):
+    """Two list columns: the actions that were eligible in the round, and the probability of each."""
+
+    def __init__(self, actions: str | Sequence[Any], probabilities: str | Sequence[Any]) -> None:
+        self._named = isinstance(actions, str) and isinstance(probabilities, str)
+        if not self._named and (isinstance(actions, str) or isinstance(probabilities, str)):
+            raise InputError("Candidates: give two column names, or two sequences of lists.")
+        self._pair: Any = (actions, probabilities) if self._named else (pa.array(actions), pa.array(probabilities))
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return self._pair if self._named else ()
+
+    def check(self, log: Log) -> None:
+        if not self._named and not len(self._pair[0]) == len(self._pair[1]) == len(log):
+            raise InputError(f"Candidates: {len(self._pair[0])} and {len(self._pair[1])} lists for {len(log)} rounds.")
+
+    def _flat(self, batch: Batch) -> tuple[IntArray, IntArray, FloatArray]:
+        """Row (within the batch), action code and probability of each candidate."""
+        if self._named:
+            actions, chances = (batch.extra[name] for name in self._pair)
+        else:
+            actions, chances = (column.take(pa.array(batch.row)) for column in self._pair)
+        for what, column in (("actions", actions), ("probabilities", chances)):
+            if not (pa.types.is_list(column.type) or pa.types.is_large_list(column.type)):
+                raise InputError(f"Candidates: the column of {what} holds {column.type}, not lists.")
+        lengths = [_list_lengths(column) for column in (actions, chances)]
+        if not np.array_equal(*lengths):
+            rows = batch.row[lengths[0] != lengths[1]]
+            raise bad_rows("Candidates", "have lists of different lengths", rows, "Give each candidate one probability.")
+        codes, unknown = batch.actions.encode(actions.flatten())
+        row = np.repeat(np.arange(len(batch)), lengths[0])
+        if unknown.any():
+            what, advice = batch.actions.unknown(actions.flatten().filter(pa.array(unknown)).slice(0, 3).to_pylist())
+            raise bad_rows("Candidates", what, np.unique(batch.row[row[unknown]]), advice)
+        p = chances.flatten().to_numpy(zero_copy_only=False).astype(np.float64, copy=False)
+        if not p.min(initial=0.0) >= 0:
+            rows = np.unique(batch.row[row[~(p >= 0)]])
+            raise bad_rows("Candidates", "have a negative or missing probability", rows, "Probabilities must be 0 or more.")
+        _check_sums(np.bincount(row, p, len(batch)), p, batch, "Candidates")
+        return row, codes, p
+
+    def _all(self, batch: Batch) -> FloatArray:
+        row, codes, p = self._flat(batch)
+        size = len(batch) * batch.n_actions
+        return np.bincount(row * batch.n_actions + codes, p, size).reshape(len(batch), batch.n_actions)
+
+    def _some(self, batch: Batch, actions: IntArray) -> FloatArray:
+        row, codes, p = self._flat(batch)
+        if actions.ndim == 1:
+            match = codes == actions[row]
+            return np.bincount(row[match], p[match], len(batch))
+        return np.column_stack([self._some(batch, column) for column in actions.T])
+
+
+def _list_lengths(column: pa.Array) -> IntArray:
+    lengths: IntArray = pc.list_value_length(column).fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
+    return lengths
+
+
+@final
+class Mixture(Policy):
+    """Several policies, each followed with a fixed chance."""
+
+    def __init__(self, policies: Sequence[Any], weights: npt.ArrayLike) -> None:
+        self._policies = [as_policy(policy) for policy in policies]
+        self._weights = np.asarray(weights, dtype=np.float64)
+        if self._weights.shape != (len(self._policies),) or not (self._weights >= 0).all():
+            raise InputError("Mixture: give each policy one weight of 0 or more.")
+        if abs(self._weights.sum() - 1) > SUM_TOLERANCE:
+            raise InputError(f"Mixture: the weights sum to {self._weights.sum():.6g}, not 1.")
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(name for policy in self._policies for name in policy.columns))
+
+    @property
+    def whole(self) -> bool:
+        return all(policy.whole for policy in self._policies)
+
+    def check(self, log: Log) -> None:
+        for policy in self._policies:
+            policy.check(log)
+
+    def _all(self, batch: Batch) -> FloatArray:
+        return self._mix(policy.probabilities(batch) for policy in self._policies)
+
+    def _some(self, batch: Batch, actions: IntArray) -> FloatArray:
+        return self._mix(policy.probabilities(batch, actions) for policy in self._policies)
+
+    def _mix(self, parts: Iterator[FloatArray]) -> FloatArray:
+        mixed: FloatArray = sum(
+            (weight * part for weight, part in zip(self._weights, parts, strict=True)), start=np.float64(0)
+        )  # type: ignore[assignment]
+        return mixed
+
+
+def as_policy(policy: Any) -> Policy:
+    """A policy from what users write: a policy, a column's name, a pair of list columns, a matrix, a callable."""
+    if isinstance(policy, Policy):
+        return policy
+    if isinstance(policy, str):
+        return Column(policy)
+    if isinstance(policy, tuple) and len(policy) == 2 and all(isinstance(name, str) for name in policy):
+        return Candidates(*policy)
+    if callable(policy):
+        return Function(policy)
+    shape = np.shape(policy)
+    if len(shape) == 2:
+        return Table(policy)
+    if len(shape) == 1:
+        raise InputError(
+            "a flat list of numbers could be one probability an action (say `Fixed(...)`) or the chance of each logged "
+            "action (say `Column(...)`)."
+        )
+    raise InputError(
+        f"cannot read a policy from {type(policy).__name__}; give a policy, a callable, a rounds × actions matrix, "
+        "a column's name, or a pair of list columns."
+    )

@@ -1,0 +1,1 @@
+"""From a plain dict of results to text, Markdown and pictures."""

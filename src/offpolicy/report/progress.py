@@ -1,0 +1,54 @@
+"""A progress bar on stderr for what takes more than a second."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from types import TracebackType
+from typing import Any
+
+DELAY = 1.0
+
+
+class PassProgress:
+    """Counts rows of a pass; a bar appears only when the pass has taken longer than a second."""
+
+    def __init__(self, what: str, rows: int, shown: bool | None) -> None:
+        self._what, self._rows = what, rows
+        self._shown = sys.stderr.isatty() if shown is None else shown
+        self._done, self._bar, self._task = 0, None, None
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> PassProgress:
+        self._start = time.monotonic()
+        return self
+
+    def __call__(self, rows: int) -> None:
+        with self._lock:
+            self._done += rows
+            if self._shown and time.monotonic() - self._start > DELAY:
+                self._draw()
+
+    def _draw(self) -> None:
+        if self._bar is None:
+            from rich.console import Console
+            from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+            bar: Any = Progress(
+                TextColumn("{task.description}"),
+                BarColumn(),
+                TextColumn("{task.percentage:3.0f}%"),
+                TimeRemainingColumn(),
+                console=Console(stderr=True),
+                transient=True,
+            )
+            bar.start()
+            self._bar, self._task = bar, bar.add_task(self._what, total=self._rows)
+        self._bar.update(self._task, completed=self._done)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._bar is not None:
+            self._bar.stop()

@@ -1,0 +1,236 @@
+"""From the sums of the scoring pass to an `Evaluation`: members are compared, findings made, slices cut."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy import stats
+
+from offpolicy import diagnostics as dx
+from offpolicy.batch import FloatArray
+from offpolicy.engines import Local
+from offpolicy.estimators import Estimator, Member
+from offpolicy.evaluation import Estimate, Evaluation
+from offpolicy.inference import Functional, Range, Sums, functional, std_error
+from offpolicy.log import Log
+from offpolicy.plan import FitKey, ModelKey, Terms, WeightColumn
+from offpolicy.rewards import Fits, Linear
+from offpolicy.scores import write_scores
+from offpolicy.scoring import Scorer
+from offpolicy.slope import slope
+from offpolicy.statistics import State
+from offpolicy.units import group_of_bucket
+
+LEADS = ("DR", "SNDR", "SNIPS", "IPS", "DM")
+"""Which estimator leads, the first of these that was run; else the last in the list."""
+REFERENCES = ("SNIPS", "IPS", "DR")
+"""Nearly unbiased estimators that the others are held against."""
+SLOPE_Z = float(stats.norm.ppf(0.975))
+DISAGREE = 3.0
+
+
+@dataclass(frozen=True)
+class Assembly:
+    """Everything an evaluation is put together from."""
+
+    log: Log
+    engine: Local
+    policies: tuple[str, ...]
+    estimators: tuple[Estimator, ...]
+    members: Mapping[tuple[int, int, int], Sequence[tuple[Member, Terms]]]
+    scorer: Scorer
+    fits: Mapping[FitKey, Fits]
+    state: State
+    level: float
+    skipped: Mapping[str, str]
+
+    def evaluation(self) -> Evaluation:
+        schema, sums = self.log.schema, self._sums(self.state)
+        slices = {}
+        for s, name in enumerate(schema.slices or ()):
+            part = self._sums(self.state["slices"][str(s)])
+            slices[name] = [self._reward(k, part, slice_=name) for k in range(len(schema.rewards))]
+        whole = [self._reward(k, sums) for k in range(len(schema.rewards))]
+
+        def gathered(each: Sequence[Evaluation]) -> Evaluation:
+            several = {e.reward: e for e in each} if len(each) > 1 else {}
+            return replace(each[0], rewards=several)
+
+        return replace(gathered(whole), slices={name: gathered(each) for name, each in slices.items()})
+
+    def _sums(self, state: State) -> Sums:
+        return Sums(state["moments"], state["buckets"], self.log.schema.clustered, self.scorer.seed)
+
+    def _reward(self, reward: int, sums: Sums, slice_: str | None = None) -> Evaluation:
+        names = tuple(estimator.name for estimator in self.estimators)
+        lead = next((name for name in LEADS if name in names), names[-1])
+        estimates = {
+            (policy, name): self._estimate(p, e, reward, sums, slice_)
+            for p, policy in enumerate(self.policies)
+            for e, name in enumerate(names)
+        }
+        evaluation = Evaluation(
+            estimates=estimates,
+            policies=self.policies,
+            estimators=names,
+            headline_estimator=lead,
+            reward=self.log.schema.rewards[reward],
+            rounds=sums.n,
+            actions=self.log.n_actions,
+            level=self.level,
+            skipped=self.skipped,
+            settings={"seed": self.scorer.seed, "clustered": sums.clustered, "slice": slice_},
+        )
+        return replace(evaluation, estimates=_compared(evaluation))
+
+    def _estimate(self, p: int, e: int, reward: int, sums: Sums, slice_: str | None) -> Estimate:
+        family = self.members[p, e, reward]
+        anchor = float(self.scorer.anchor[reward])
+        functionals = [functional(terms, sums.moments["mean"], anchor) for _, terms in family]
+        models = [self._model_key(member, p, reward) for member, _ in family]
+        if slice_ is None:
+            functionals = [
+                self._with_fit_error(f, terms, model, sums)
+                for f, (_, terms), model in zip(functionals, family, models, strict=True)
+            ]
+        pick = 0
+        if len(family) > 1:
+            errors = [SLOPE_Z * std_error(f, sums) for f in functionals]
+            pick = slope([f.value for f in functionals], errors)
+        member, terms = family[pick]
+        f, model = functionals[pick], models[pick]
+        found, seen = self._findings(p, reward, member, model, f, sums)
+        if member.setting is not None:
+            seen[self.estimators[e].tuned or "setting"] = member.setting
+        if model is not None and f.fit is None and not member.weight.exact and self._is_fitted(model):
+            seen["fit_not_covered"] = True
+        low, high = self.log.reward_range or (self.state["reward_low"][reward], self.state["reward_high"][reward])
+        largest = float(self.state["policies"][str(p)]["weights"]["max"])
+        bent = member.weight.bend(np.array([largest])) if member.weight.ratio == "action" else np.ones(1)
+        return Estimate(
+            policy=self.policies[p],
+            estimator=self.estimators[e].name,
+            reward=self.log.schema.rewards[reward],
+            value=f.value,
+            std_error=std_error(f, sums),
+            error_covers=f.error_covers,
+            n=sums.n,
+            diagnostics=seen,
+            reasons=tuple(found),
+            _functional=f,
+            _sums=sums,
+            _range=Range(float(low), float(high), float(bent[0]), member.weight.exact, terms.weight, model is not None),
+            _range_given=self.log.reward_range is not None,
+            _level=self.level,
+            _write_scores=None if slice_ is not None else self._score_writer(terms, anchor),
+        )
+
+    def _score_writer(self, terms: Terms, anchor: float) -> Any:
+        def write(path: Path) -> None:
+            write_scores(path, self.log, self.scorer, terms, anchor, self.engine.batch_rows)
+
+        return write
+
+    def _model_key(self, member: Member, p: int, reward: int) -> ModelKey | None:
+        if member.rewards is None:
+            return None
+        return ModelKey(FitKey(member.rewards, p if member.fit_by_weight else None), member.cross_fit, reward)
+
+    def _is_fitted(self, model: ModelKey) -> bool:
+        return bool(self.fits[model.fit].diagnostics(model.reward))
+
+    @cached_property
+    def _jackknife(self) -> dict[ModelKey, list[FloatArray] | None]:
+        return {}
+
+    def _refits(self, model: ModelKey) -> list[FloatArray] | None:
+        """Coefficients of the fit on all rows, then without each group, around the scorer's centre."""
+        if model not in self._jackknife:
+            fits = self.fits[model.fit]
+            on_all = fits.on_all(model.reward)
+            if isinstance(on_all, Linear):
+                left = [fits.without_group(model.reward, g) for g in range(self.scorer.groups)]
+                moved = [linear.moved(self.scorer.centre).coef for linear in (on_all, *left) if linear is not None]
+                self._jackknife[model] = moved if len(moved) == 1 + self.scorer.groups else None
+            else:
+                self._jackknife[model] = None
+        return self._jackknife[model]
+
+    def _with_fit_error(self, f: Functional, terms: Terms, model: ModelKey | None, sums: Sums) -> Functional:
+        """How the value moves when each group of rows is left out of the fit, and of the scoring.
+
+        V depends on the coefficients through ⟨Σ share·x̃, β⟩ / Σ1 − ⟨Σ weight·x̃, β⟩ / (Σ1 or Σ weight): two tables.
+        """
+        refits = None if model is None or terms.tables[0] is None else self._refits(model)
+        if refits is None:
+            return f
+        share, weighted = (None if key is None else self.state["tables"][self.scorer.plan.tables.index(key)]
+                           for key in terms.tables)  # fmt: skip
+        totals = sums.buckets.sum(axis=0)
+        slope_ = share / totals[0]
+        if weighted is not None and terms.weight is not None:
+            slope_ = slope_ - weighted / (totals[terms.weight] if terms.normalised else totals[0])
+        groups = self.scorer.groups
+        by_group = np.zeros((groups, sums.buckets.shape[1]))
+        np.add.at(by_group, group_of_bucket(groups), sums.buckets)
+        kept = np.flatnonzero(by_group[:, 0] > 0)
+        fit = np.array([np.vdot(slope_, refits[1 + g] - refits[0]) for g in kept])
+        return replace(f, fit=fit, sampling=f.evaluate(totals - by_group[kept]))
+
+    def _findings(
+        self, p: int, reward: int, member: Member, model: ModelKey | None, f: Functional, sums: Sums
+    ) -> tuple[list[dx.Finding], dict[str, Any]]:
+        if member.weight.ratio == "one":
+            return [dx.NAIVE], {}
+        found: list[dx.Finding] = []
+        seen: dict[str, Any] = {}
+        if not np.isfinite(f.value):
+            found.append(dx.UNDEFINED)
+        column = next((1 + k for k, key in enumerate(self.scorer.plan.columns)
+                       if isinstance(key, WeightColumn) and key.policy == p and key.weight.exact), None)  # fmt: skip
+        if column is not None:
+            known = self.scorer.logging is not None and self.scorer.logging.whole
+            o = dx.overlap(sums.moments, column, self.state["policies"][str(p)], self.state["counts"], known)
+            found += dx.support_findings(o, model is not None)
+            if member.weight.ratio == "action":
+                found += dx.weight_findings(o)
+                seen |= o.to_dict()
+        if model is not None:
+            r2, fitted = self._model_fit(model)
+            seen |= {"reward_model": fitted}
+            found += dx.model_findings(r2, member.weight.ratio == "action")
+        found += dx.reward_findings(int(self.state["nonzero"][reward]), int(self.state["moments"]["n"]))
+        if sums.clustered:
+            found += dx.few_units(int((sums.buckets[:, 0] > 0).sum()))
+        return found, seen
+
+    def _model_fit(self, model: ModelKey) -> tuple[float | None, dict[str, Any]]:
+        """R² out of fold: from the scored residuals where the model was cross-fitted, else from the fit's own folds."""
+        fitted = self.fits[model.fit].diagnostics(model.reward)
+        r2 = fitted.get("r2")
+        if model.folds or not fitted:
+            misfit = float(self.state["misfit"][self.scorer.plan.models.index(model)])
+            total = float(self.state["rewards"]["m2"][model.reward, model.reward])
+            r2 = 1 - misfit / total if total > 0 and not self.log.schema.weighted else r2
+        return r2, {**fitted, "r2": r2}
+
+
+def _compared(evaluation: Evaluation) -> dict[tuple[str, str], Estimate]:
+    """The estimates, each with a finding where it disagrees with a nearly unbiased one."""
+    reference = next((name for name in REFERENCES if name in evaluation.estimators), None)
+    out = dict(evaluation.estimates)
+    for (policy, name), estimate in evaluation.estimates.items():
+        if reference in (None, name) or any(reason is dx.NAIVE for reason in estimate.reasons):
+            continue
+        difference = evaluation.difference((policy, name), (policy, str(reference)))
+        if np.isfinite(difference.z) and abs(difference.z) > DISAGREE:
+            finding = dx.disagreement(str(reference), difference.value, difference.z)
+            out[policy, name] = replace(estimate, reasons=(*estimate.reasons, finding))
+    return out
+
+

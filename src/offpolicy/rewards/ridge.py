@@ -1,0 +1,233 @@
+"""`Ridge`: a linear model an action, in closed form from one pass of grouped Gram matrices.
+
+With z = (x − μ)/s the context on the log's own scale and z̃ = (z, 1), each action's coefficients minimise
+
+    Σ_t (r_t − z̃_t·β_a)² + penalty · ‖β_a − β‖²        β: the pooled least-squares fit of all actions
+
+so `penalty` counts rounds: an action logged that often lies about half way between its own data and the pool, whatever
+the units of the context. An action never logged is the pool's. `penalty=0` is ordinary least squares an action with a
+free intercept, of minimum norm where rounds are few.
+"""
+
+from __future__ import annotations
+
+from dataclasses import KW_ONLY, dataclass
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+
+from offpolicy.batch import Batch, FloatArray
+from offpolicy.errors import InputError
+from offpolicy.rewards.base import Fits, FitShape, Linear, RewardModel
+from offpolicy.statistics import Gram, GramState, State, Statistic
+
+PENALTIES = np.array([0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1e3, 1e4, 1e6])
+FOLDS_TO_CHOOSE = 5
+ACTIONS_TO_CHOOSE = 2_000
+RCOND = 1e-10
+
+
+@dataclass(frozen=True)
+class Ridge(RewardModel):
+    """Linear reward models, one an action, shrunk towards the pooled one.
+
+    `penalty` is a number of rounds, or "auto": the one of least squared error out of fold, from the same statistics.
+    `unseen="zero"` scores actions never logged as 0 instead of by the pooled model, as some published code does.
+    """
+
+    penalty: float | Literal["auto"] = "auto"
+    _: KW_ONLY
+    intercept: bool = True
+    unseen: Literal["prior", "zero"] = "prior"
+
+    def __post_init__(self) -> None:
+        if self.penalty != "auto" and not self.penalty >= 0:
+            raise InputError(f'Ridge: penalty is {self.penalty!r}; give a number of rounds (0 or more) or "auto".')
+        if self.unseen not in ("prior", "zero"):
+            raise InputError(f'Ridge: unseen is {self.unseen!r}; it must be "prior" or "zero".')
+
+    def statistic(self, shape: FitShape) -> Statistic:
+        return _GramPass(shape)
+
+    def fits(self, shape: FitShape, result: Any) -> Fits:
+        return RidgeFits(self, shape, result)
+
+
+@dataclass(frozen=True)
+class _GramPass:
+    """Gram matrices of (context, rewards) by (group, action)."""
+
+    shape: FitShape
+
+    @cached_property
+    def gram(self) -> Gram:
+        return Gram(self.shape.groups * self.shape.n_actions, self.shape.context, self.shape.rewards)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return self.shape.columns
+
+    def zero(self) -> State:
+        return self.gram.zero()
+
+    def fold(self, state: State, batch: Batch) -> State:
+        key = self.shape.group(batch) * self.shape.n_actions + batch.action
+        return self.gram.fold(state, key, np.hstack([batch.context, batch.reward]), self.shape.weights(batch))
+
+    def merge(self, a: State, b: State) -> State:
+        return self.gram.merge(a, b)
+
+    def finish(self, state: State) -> list[GramState]:
+        """For each reward, the Gram matrices with leading shape (groups, actions)."""
+        lead = (self.shape.groups, self.shape.n_actions)
+        shaped = {name: array.reshape(*lead, *array.shape[1:]) for name, array in state.items()}
+        return [self.gram.unpack(shaped, k) for k in range(self.shape.rewards)]
+
+
+class RidgeFits:
+    """Fits on all rows, without each fold, and without each group, all from the same Gram matrices."""
+
+    def __init__(self, model: Ridge, shape: FitShape, grams: list[GramState]) -> None:
+        self._model, self._shape, self._grams = model, shape, grams
+        self._whole = [gram.pooled() for gram in grams]
+        self._chosen: dict[int, tuple[float, float]] = {}
+        self._left_out: dict[tuple[int, int], list[GramState]] = {}
+
+    def on_all(self, reward: int) -> Linear:
+        return self._solve(self._whole[reward], reward)
+
+    def without_fold(self, reward: int, fold: int, folds: int) -> Linear:
+        return self._solve(self._without(reward, folds)[fold], reward)
+
+    def without_group(self, reward: int, group: int) -> Linear:
+        return self._solve(self._without(reward, self._shape.groups)[group], reward)
+
+    def diagnostics(self, reward: int) -> dict[str, Any]:
+        penalty, r2 = self._choice(reward)
+        return {"r2": r2, "penalty": penalty}
+
+    def _folds(self, reward: int, folds: int) -> list[GramState]:
+        each = self._shape.groups // folds
+        return [self._grams[reward].at(slice(k * each, (k + 1) * each)).pooled() for k in range(folds)]
+
+    def _without(self, reward: int, folds: int) -> list[GramState]:
+        """All rows but those of each fold, from sums of the others: nothing is subtracted, so nothing cancels."""
+        if (reward, folds) not in self._left_out:
+            parts = self._folds(reward, folds)
+            before, after = [parts[0]], [parts[-1]]
+            for k in range(1, folds - 1):
+                before.append(before[-1].plus(parts[k]))
+                after.append(after[-1].plus(parts[-1 - k]))
+            inner = [before[k - 1].plus(after[folds - 2 - k]) for k in range(1, folds - 1)]
+            self._left_out[reward, folds] = [after[-1], *inner, before[-1]]
+        return self._left_out[reward, folds]
+
+    def _choice(self, reward: int) -> tuple[float, float]:
+        """The penalty, and the R² out of fold that it reaches."""
+        if reward not in self._chosen:
+            folds = next(k for k in range(FOLDS_TO_CHOOSE, 0, -1) if self._shape.groups % k == 0)
+            self._chosen[reward] = _choose(self._without(reward, folds), self._folds(reward, folds), self._model)
+        return self._chosen[reward]
+
+    def _solve(self, gram: GramState, reward: int) -> Linear:
+        penalty = self._choice(reward)[0] if self._model.penalty == "auto" else self._model.penalty
+        return solve(gram, penalty, self._model.intercept, self._model.unseen, gram.pooled())
+
+
+def solve(gram: GramState, penalty: float, intercept: bool, unseen: str, whole: GramState) -> Linear:
+    """The minimiser at the head of this file, for Gram matrices with leading shape (actions,) and all rows as `whole`."""
+    scaled = _Scaled.of(gram, whole, intercept)
+    if penalty > 0:
+        eye = np.eye(scaled.pool.shape[0])
+        beta = scaled.pool + np.linalg.solve(scaled.zz + penalty * eye, scaled.residual[..., None])[..., 0]
+        linear = scaled.linear(beta)
+    else:
+        linear = _least_squares(gram, whole, intercept)
+        never = gram.n == 0
+        linear.coef[never] = scaled.linear(scaled.pool[None]).coef
+    if unseen == "zero":
+        linear.coef[gram.n == 0] = 0.0
+    return linear
+
+
+def _least_squares(gram: GramState, whole: GramState, intercept: bool) -> Linear:
+    if not intercept:
+        xx = gram.xx + gram.n[:, None, None] * gram.x[:, :, None] * gram.x[:, None, :]
+        xr = gram.xr + (gram.n * gram.r)[:, None] * gram.x
+        slope = (np.linalg.pinv(xx, rcond=RCOND, hermitian=True) @ xr[..., None])[..., 0]
+        return Linear(np.column_stack([slope, np.zeros(len(slope))]), np.zeros_like(whole.x))
+    slope = (np.linalg.pinv(gram.xx, rcond=RCOND, hermitian=True) @ gram.xr[..., None])[..., 0]
+    level = gram.r + np.einsum("ai,ai->a", slope, whole.x - gram.x)
+    return Linear(np.column_stack([slope, level]), whole.x)
+
+
+@dataclass(frozen=True)
+class _Scaled:
+    """Normal equations of each action in z̃, and the pooled fit β in the same coordinates."""
+
+    zz: FloatArray
+    residual: FloatArray  # Σ z̃·(r − z̃·β)
+    pool: FloatArray
+    centre: FloatArray
+    scale: FloatArray
+    level: float
+    intercept: bool
+
+    @classmethod
+    def of(cls, gram: GramState, whole: GramState, intercept: bool) -> _Scaled:
+        if intercept:
+            centre, level = whole.x, float(whole.r)
+            spread = np.einsum("ii->i", whole.xx) / max(float(whole.n), 1.0)
+        else:  # no constant: scale by the second moment around 0, and leave the origin where it is
+            centre, level = np.zeros_like(whole.x), 0.0
+            spread = np.einsum("ii->i", whole.xx) / max(float(whole.n), 1.0) + whole.x**2
+        scale = np.sqrt(spread)
+        scale = np.where(scale > 1e-12 * np.maximum(np.abs(whole.x), 1e-300), scale, 1.0)
+        zz, zr = _normal(gram, centre, scale, level, intercept)
+        pool_zz, pool_zr = _normal(whole.at_all(), centre, scale, level, intercept)
+        pool = np.linalg.pinv(pool_zz[0], rcond=RCOND, hermitian=True) @ pool_zr[0]
+        return cls(zz, zr - zz @ pool, pool, centre, scale, level, intercept)
+
+    def linear(self, beta: FloatArray) -> Linear:
+        """Back to the context's own units."""
+        slopes = beta[:, : len(self.scale)] / self.scale
+        level = self.level + beta[:, -1] if self.intercept else np.zeros(len(beta))
+        return Linear(np.column_stack([slopes, level]), self.centre)
+
+
+def _normal(
+    gram: GramState, centre: FloatArray, scale: FloatArray, level: float, intercept: bool
+) -> tuple[FloatArray, FloatArray]:
+    """Σ z̃z̃ᵀ and Σ z̃(r − level) of each action."""
+    z, r = (gram.x - centre) / scale, gram.r - level
+    xx = gram.xx / (scale[:, None] * scale) + gram.n[:, None, None] * z[:, :, None] * z[:, None, :]
+    xr = gram.xr / scale + (gram.n * r)[:, None] * z
+    if not intercept:
+        return xx, xr
+    nz = gram.n[:, None] * z
+    zz = np.empty((len(z), z.shape[1] + 1, z.shape[1] + 1))
+    zz[:, :-1, :-1], zz[:, -1, :-1], zz[:, :-1, -1], zz[:, -1, -1] = xx, nz, nz, gram.n
+    return zz, np.column_stack([xr, gram.n * r])
+
+
+def _choose(train: list[GramState], held_out: list[GramState], model: Ridge) -> tuple[float, float]:
+    """The penalty of least squared error on held-out folds, and its R² there. Reads Gram matrices, not rows."""
+    grid = PENALTIES if model.penalty == "auto" else np.array([model.penalty])
+    step = -(-len(train[0].n) // ACTIONS_TO_CHOOSE)  # with very many actions a regular sample of them decides
+    some = slice(0, None, step)
+    error, total = np.zeros(len(grid)), 0.0
+    for fitted, test in zip(train, held_out, strict=True):
+        whole, seen, unseen = fitted.pooled(), fitted.at(some), test.at(some)
+        error += [squared_error(solve(seen, p, model.intercept, model.unseen, whole), unseen) for p in grid]
+        total += float((unseen.rr + unseen.n * (unseen.r - whole.r) ** 2).sum())
+    best = int(np.argmin(error))
+    return float(grid[best]), float(1 - error[best] / total) if total > 0 else 0.0
+
+
+def squared_error(linear: Linear, gram: GramState) -> float:
+    """Σ (r − q(x, a))² over the rows behind some Gram matrices."""
+    slope = linear.coef[:, :-1]
+    level = gram.r - np.einsum("ai,ai->a", gram.x - linear.centre, slope) - linear.coef[:, -1]
+    spread = gram.rr + np.einsum("ai,ai->a", np.einsum("aij,aj->ai", gram.xx, slope) - 2 * gram.xr, slope)
+    return float((spread + gram.n * level**2).sum())

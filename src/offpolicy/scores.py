@@ -1,0 +1,51 @@
+"""Writing the three numbers of every row as Parquet."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from offpolicy.errors import InputError
+from offpolicy.log import Log
+from offpolicy.plan import Terms
+from offpolicy.scoring import Kept, Scorer, ScorePass
+
+SCHEMA = pa.schema([("row", pa.int64()), *((name, pa.float64()) for name in ("baseline", "correction", "weight"))])
+
+
+def write_scores(path: Path, log: Log, scorer: Scorer, terms: Terms, anchor: float, batch_rows: int) -> None:
+    """Row, baseline, correction and weight of every round. The file appears whole or not at all."""
+    if not path.parent.is_dir():
+        raise InputError(f"{path.parent}: no such folder.")
+    score_pass = ScorePass(scorer, log.n_actions, 0)
+    draft = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        with pq.ParquetWriter(draft, SCHEMA) as writer:
+            for partition in log.partitions(score_pass.columns):
+                for batch in partition.batches(batch_rows):
+                    rows, bucket = scorer.ordered(batch)
+                    values = scorer.score(rows, bucket, Kept(score_pass.zero()))
+                    writer.write_table(_table(rows.row, values, terms, anchor))
+        draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def _table(row: np.ndarray, values: np.ndarray, terms: Terms, anchor: float) -> pa.Table:
+    """Undo the anchoring and the row weight, and put the rows back in the log's order."""
+    order = np.argsort(row)
+    unit = np.where(values[order, 0] > 0, values[order, 0], 1.0)
+
+    def column(index: int | None) -> np.ndarray:
+        return np.zeros(len(row)) if index is None else values[order, index] / unit
+
+    baseline, correction, weight = column(terms.baseline), column(terms.correction), column(terms.weight)
+    if terms.anchored_baseline:
+        baseline = baseline + anchor
+    else:
+        correction = correction + anchor * weight
+    return pa.table([row[order], baseline, correction, weight], schema=SCHEMA)

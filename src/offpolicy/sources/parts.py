@@ -1,0 +1,161 @@
+"""Raw parts of a table: a run of Parquet row groups, a CSV file, a slice of a table, a stream. They yield Arrow batches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import pyarrow as pa
+import pyarrow.csv as pa_csv
+import pyarrow.parquet as pq
+
+from offpolicy.errors import InputError
+from offpolicy.log import CHUNK_ROWS
+
+CSV_BLOCK_BYTES = 4 << 20
+
+
+class Part(Protocol):
+    """Rows `first`..`first + rows` of the file called `name`, which start at row `start` of the whole log."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def first(self) -> int: ...
+    @property
+    def start(self) -> int: ...
+    @property
+    def rows(self) -> int: ...
+    def read(self, columns: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]: ...
+
+
+def unreadable(path: Path, kind: str, error: Exception) -> InputError:
+    """The error for a file that is not what its name says, or that ends too early."""
+    reason = str(error).splitlines()[0]
+    return InputError(f"{path}: cannot be read as {kind} (truncated, damaged or of another kind?): {reason}")
+
+
+@dataclass(frozen=True)
+class ParquetPart:
+    """Some row groups of a Parquet file, decoded a batch at a time."""
+
+    path: Path
+    metadata: pq.FileMetaData
+    row_groups: tuple[int, ...]
+    name: str
+    first: int
+    start: int
+    rows: int
+
+    def read(self, columns: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
+        try:
+            with pq.ParquetFile(self.path, metadata=self.metadata, memory_map=True) as file:
+                yield from file.iter_batches(rows, list(self.row_groups), list(columns), use_threads=False)
+        except (pa.ArrowException, OSError) as error:
+            raise unreadable(self.path, "Parquet", error) from error
+
+
+def parquet_parts(path: Path, name: str, start: int) -> tuple[pa.Schema, list[ParquetPart]]:
+    """The file's schema, and its row groups gathered into parts of about `CHUNK_ROWS` rows."""
+    try:
+        with pq.ParquetFile(path) as file:
+            metadata, schema = file.metadata, file.schema_arrow
+    except (pa.ArrowException, OSError) as error:
+        raise unreadable(path, "Parquet", error) from error
+    parts: list[ParquetPart] = []
+    first, gathered, rows = 0, [], 0
+    for group in range(metadata.num_row_groups):
+        gathered.append(group)
+        rows += metadata.row_group(group).num_rows
+        if rows >= CHUNK_ROWS or group == metadata.num_row_groups - 1:
+            parts.append(ParquetPart(path, metadata, tuple(gathered), name, first, start + first, rows))
+            first, gathered, rows = first + rows, [], 0
+    return schema, parts
+
+
+@dataclass(frozen=True)
+class CsvPart:
+    """A CSV file, parsed a block at a time. `types` holds each column to one type from first row to last."""
+
+    path: Path
+    types: pa.Schema
+    name: str
+    start: int
+    rows: int
+    first: int = 0
+
+    def read(self, columns: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
+        convert = pa_csv.ConvertOptions(column_types=self.types, include_columns=list(columns))
+        try:
+            with pa_csv.open_csv(
+                self.path, pa_csv.ReadOptions(block_size=CSV_BLOCK_BYTES, use_threads=False), convert_options=convert
+            ) as reader:
+                for batch in reader:
+                    yield from sliced(batch, rows)
+        except (pa.ArrowException, OSError) as error:
+            raise unreadable(self.path, "CSV", error) from error
+
+
+def csv_schema(path: Path) -> pa.Schema:
+    """Column types from the first block: numbers as float64 unless all are whole, dates as text."""
+    try:
+        with pa_csv.open_csv(path, pa_csv.ReadOptions(block_size=CSV_BLOCK_BYTES)) as reader:
+            inferred = reader.schema
+    except (pa.ArrowException, OSError) as error:
+        raise unreadable(path, "CSV", error) from error
+
+    def settle(kind: pa.DataType) -> pa.DataType:
+        if pa.types.is_null(kind):
+            return pa.float64()
+        return pa.string() if pa.types.is_temporal(kind) else kind
+
+    return pa.schema([pa.field(f.name, settle(f.type)) for f in inferred])
+
+
+@dataclass(frozen=True)
+class TablePart:
+    """Some rows of a table in memory."""
+
+    table: pa.Table
+    first: int
+    rows: int
+    name: str = ""
+
+    @property
+    def start(self) -> int:
+        return self.first
+
+    def read(self, columns: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
+        part = self.table.select(list(columns)).slice(self.first, self.rows)
+        for batch in part.to_batches(max_chunksize=rows):
+            yield batch
+
+
+@dataclass(frozen=True)
+class StreamPart:
+    """Anything with `__arrow_c_stream__` that gives its rows anew, in the same order, each time it is asked."""
+
+    stream: Any
+    rows: int
+    name: str = ""
+    first: int = 0
+    start: int = 0
+
+    def read(self, columns: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
+        seen = 0
+        for batch in pa.RecordBatchReader.from_stream(self.stream):
+            seen += len(batch)
+            yield from sliced(batch.select(list(columns)), rows)
+        if seen != self.rows:
+            raise InputError(
+                f"the stream gave {self.rows:,} rows at first and {seen:,} now. It must give the same rows each time it is "
+                "read: pass a table or write it to Parquet."
+            )
+
+
+def sliced(batch: pa.RecordBatch, rows: int) -> Iterator[pa.RecordBatch]:
+    """A batch in pieces of at most `rows`."""
+    for start in range(0, len(batch), rows):
+        yield batch.slice(start, rows)

@@ -1,0 +1,271 @@
+"""A log in columns: which column plays which role, how values become codes, and the checks on the way."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pt
+
+from offpolicy.errors import InputError, bad_rows, unknown_name
+from offpolicy.actions import Actions
+from offpolicy.batch import Batch, Check, FloatArray, failed_check
+from offpolicy.log import Partition, Schema
+from offpolicy.sources.parts import Part
+from offpolicy.units import IntArray, hash_rows, hash_values
+
+SCAN_ROWS = 65_536
+MOST_CATEGORIES = 1_000
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The name of the column that plays each role."""
+
+    context: tuple[str, ...]
+    action: str
+    reward: tuple[str, ...]
+    propensity: str | None = None
+    cluster: str | None = None
+    row_id: str | None = None
+    weight: str | None = None
+    by: str | None = None
+    features: tuple[str, ...] = ()
+
+    def names(self) -> tuple[str, ...]:
+        single = (self.propensity, self.cluster, self.row_id, self.weight, self.by)
+        named = (*self.context, self.action, *self.reward, *(n for n in single if n is not None), *self.features)
+        return tuple(dict.fromkeys(named))
+
+
+def kind_of(type_: pa.DataType) -> str:
+    """number, text, list or other."""
+    if pt.is_dictionary(type_):
+        return kind_of(type_.value_type) if kind_of(type_.value_type) == "text" else "other"
+    if pt.is_integer(type_) or pt.is_floating(type_) or pt.is_boolean(type_) or pt.is_decimal(type_):
+        return "number"
+    if pt.is_string(type_) or pt.is_large_string(type_) or pt.is_string_view(type_):
+        return "text"
+    return "list" if pt.is_list(type_) or pt.is_large_list(type_) else "other"
+
+
+def as_floats(column: pa.Array) -> FloatArray:
+    """A number column as float64, with nulls as NaN."""
+    if pt.is_decimal(column.type):
+        column = column.cast(pa.float64())
+    values: FloatArray = column.to_numpy(zero_copy_only=False).astype(np.float64, copy=False)
+    return values
+
+
+def plain_text(column: pa.Array) -> pa.Array:
+    """Dictionary-encoded and view text as plain text."""
+    return column if pt.is_string(column.type) else column.cast(pa.string())
+
+
+def one_hot(column: pa.Array, categories: pa.Array) -> FloatArray:
+    """Rounds × categories of 0 and 1."""
+    codes = pc.index_in(plain_text(column), value_set=categories).to_numpy(zero_copy_only=False).astype(np.int64)
+    return np.equal.outer(codes, np.arange(len(categories))).astype(np.float64)
+
+
+@dataclass(frozen=True)
+class TableSource:
+    """A log over raw parts. Without `given_actions` a first scan of that one column finds them."""
+
+    parts: tuple[Part, ...]
+    arrow_schema: pa.Schema
+    columns: Columns
+    given_actions: Actions | None = None
+    integer_labels: bool = False
+    catalog: tuple[FloatArray, tuple[str, ...]] | None = None
+
+    def __post_init__(self) -> None:
+        for name in self.columns.names():
+            if name not in self.arrow_schema.names:
+                raise unknown_name("column", name, self.arrow_schema.names)
+        numeric = (*self.columns.reward, *filter(None, (self.columns.propensity, self.columns.weight)))
+        for name in numeric:
+            self._expect(name, "number")
+        for name in (*self.columns.context, *self.columns.features):
+            self._expect(name, "number", "text")
+        if self.rows == 0:
+            raise InputError("the log is empty: no file holds a row.")
+
+    def _expect(self, name: str, *kinds: str) -> None:
+        found = self.arrow_schema.field(name).type
+        if kind_of(found) not in kinds:
+            raise InputError(f"{name}: has type {found}, but a column of {' or '.join(kinds)} is needed here.")
+
+    @property
+    def rows(self) -> int:
+        return sum(part.rows for part in self.parts)
+
+    def is_text(self, name: str) -> bool:
+        return kind_of(self.arrow_schema.field(name).type) == "text"
+
+    @cached_property
+    def categories(self) -> dict[str, pa.Array]:
+        """The sorted values of each text column of context and features, and of the slices."""
+        names = [n for n in (*self.columns.context, *self.columns.features) if self.is_text(n)]
+        by = [self.columns.by] if self.columns.by else []
+        found = self._distinct((*names, *by))
+        for name, values in found.items():
+            if len(values) > MOST_CATEGORIES:
+                use = "a slice" if name in by else "one-hot encoding"
+                raise InputError(
+                    f"{name}: {len(values):,} different values are too many for {use} (at most {MOST_CATEGORIES:,}). "
+                    "Group the rare ones, use numbers, or name an id column as `cluster`."
+                )
+        return found
+
+    @cached_property
+    def actions(self) -> Actions:
+        """Given, or found: sorted labels, or codes up to the largest."""
+        name = self.columns.action
+        if self.given_actions is not None:
+            return self.given_actions
+        if not pt.is_integer(self.arrow_schema.field(name).type) or self.integer_labels:
+            return Actions.listed(self._distinct((name,), keep_type=True)[name])
+        largest = [pc.max(batch.column(0)).as_py() for part in self.parts for batch in part.read([name], SCAN_ROWS)]
+        return Actions.codes(max((code for code in largest if code is not None), default=-1), name)
+
+    def _distinct(self, names: Sequence[str], keep_type: bool = False) -> dict[str, pa.Array]:
+        if not names:
+            return {}
+
+        def of_part(part: Part) -> list[pa.Array]:
+            found: list[list[pa.Array]] = [[] for _ in names]
+            for batch in part.read(names, SCAN_ROWS):
+                for slot, column in zip(found, batch.columns, strict=True):
+                    text = column if keep_type and not pt.is_dictionary(column.type) else column.cast(pa.string())
+                    slot.append(pc.unique(text))
+            return [pc.unique(pa.chunked_array(slot)) if slot else pa.array([]) for slot in found]
+
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            columns = list(zip(*(found for found in pool.map(of_part, self.parts) if len(found[0])), strict=True))
+        result = {}
+        for name, pieces in zip(names, columns, strict=True):
+            values = pc.unique(pa.chunked_array(pieces))
+            if values.null_count:
+                raise self.missing(name)
+            result[name] = values.take(pc.sort_indices(values))
+        return result
+
+    @cached_property
+    def schema(self) -> Schema:
+        columns = self.columns
+        return Schema(
+            actions=self.actions,
+            context=self._encoded_names(columns.context),
+            rewards=columns.reward,
+            slices=tuple(self.categories[columns.by].to_pylist()) if columns.by else None,
+            slice_name=columns.by,
+            propensity=columns.propensity is not None,
+            weighted=columns.weight is not None,
+            clustered=columns.cluster is not None,
+            features=self._encoded_names(columns.features),
+            catalog=None if self.catalog is None else self.catalog[0],
+            catalog_names=() if self.catalog is None else self.catalog[1],
+        )
+
+    def _encoded_names(self, names: Sequence[str]) -> tuple[str, ...]:
+        listed = ([f"{n}={v}" for v in self.categories[n].to_pylist()] if self.is_text(n) else [n] for n in names)
+        return tuple(name for group in listed for name in group)
+
+    def partitions(self, columns: tuple[str, ...]) -> Sequence[Partition]:
+        for name in columns:
+            if name not in self.arrow_schema.names:
+                raise unknown_name("column", name, self.arrow_schema.names)
+        return [_Decoded(self, part, columns) for part in self.parts if part.rows]
+
+    def failure(self, name: str, check: Check) -> InputError:
+        """Read the one column to its end and say how many rows fail, and which are the first."""
+        return self.count_failures(name, lambda column: check.bad(as_floats(column)), check.what, check.advice)
+
+    def missing(self, name: str) -> InputError:
+        return self.count_failures(
+            name, lambda c: np.asarray(c.is_null()), "are missing (null)", "Fill them in or remove those rows first."
+        )
+
+    def count_failures(self, name: str, bad: Any, what: str, advice: str) -> InputError:
+        rows: list[int] = []
+        where: list[str] = []
+        for part in self.parts:
+            row = part.first
+            for batch in part.read([name], SCAN_ROWS):
+                found = np.flatnonzero(bad(batch.column(0)))
+                where += [f"{part.name} row {row + i}".strip() for i in found[: 3 - len(where)]]
+                rows += (part.start - part.first + row + found).tolist()
+                row += len(batch)
+        return bad_rows(name, what, rows, advice, where=where)
+
+
+@dataclass(frozen=True)
+class _Decoded:
+    """One part of a table source, as batches of the log."""
+
+    source: TableSource
+    part: Part
+    extra: tuple[str, ...]
+
+    def batches(self, rows: int) -> Iterator[Batch]:
+        names = tuple(dict.fromkeys((*self.source.columns.names(), *self.extra)))
+        seen = 0
+        for raw in self.part.read(names, rows):
+            yield self._decode(dict(zip(names, raw.columns, strict=True)), len(raw), seen)
+            seen += len(raw)
+        if seen != self.part.rows:
+            raise InputError(
+                f"{self.part.name or 'the table'}: {seen:,} rows now, {self.part.rows:,} when it was opened. "
+                "The file changed during the evaluation; run it again."
+            )
+
+    def _decode(self, raw: Mapping[str, pa.Array], rows: int, seen: int) -> Batch:
+        c, first = self.source.columns, self.part.first + seen
+        unit_name = c.cluster or c.row_id
+        if unit_name and raw[unit_name].null_count:
+            raise self.source.missing(unit_name)
+        rewards = [self._numbers("reward", name, raw) for name in c.reward]
+        by = None if c.by is None else pc.index_in(raw[c.by].cast(pa.string()), value_set=self.source.categories[c.by])
+        return Batch(
+            row=np.arange(self.part.start + seen, self.part.start + seen + rows),
+            unit=hash_values(raw[unit_name]) if unit_name else hash_rows(self.part.name, first, rows),
+            action=self._codes(raw[c.action]),
+            reward=rewards[0][:, None] if len(rewards) == 1 else np.column_stack(rewards),
+            context_parts=tuple(self._encoded("context", name, raw) for name in c.context),
+            actions=self.source.actions,
+            propensity=self._numbers("propensity", c.propensity, raw) if c.propensity else None,
+            weight=self._numbers("weight", c.weight, raw) if c.weight else None,
+            slice=None if by is None else by.to_numpy(zero_copy_only=False).astype(np.int64),
+            feature_parts=tuple(self._encoded("features", name, raw) for name in c.features),
+            extra={name: raw[name] for name in self.extra},
+        )
+
+    def _numbers(self, role: str, name: str, raw: Mapping[str, pa.Array]) -> FloatArray:
+        values = as_floats(raw[name])
+        check = failed_check(role, values)
+        if check is not None:
+            raise self.source.failure(name, check)
+        return values
+
+    def _encoded(self, role: str, name: str, raw: Mapping[str, pa.Array]) -> FloatArray:
+        if self.source.is_text(name):
+            return one_hot(raw[name], self.source.categories[name])
+        return self._numbers(role, name, raw)
+
+    def _codes(self, column: pa.Array) -> IntArray:
+        source, name = self.source, self.source.columns.action
+        if column.null_count:
+            raise source.missing(name)
+        codes, bad = source.actions.encode(column)
+        if bad.any():
+            examples = column.filter(pa.array(bad)).slice(0, 3).to_pylist()
+            raise source.count_failures(name, lambda c: source.actions.encode(c)[1], *source.actions.unknown(examples))
+        return codes

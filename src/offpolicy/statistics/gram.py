@@ -1,0 +1,142 @@
+"""Grouped Gram matrices: for each key, the weighted count, means and centred products of a row of numbers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from offpolicy.batch import FloatArray
+from offpolicy.statistics.base import State
+from offpolicy.units import IntArray
+
+
+@dataclass(frozen=True)
+class Gram:
+    """For each of `keys` keys: weight n, means of x (`size`) and r (`rewards`), and centred products x·x, x·r, r·r.
+
+    Products of two different rewards are left out: no fit needs them. Symmetric products are kept once.
+    """
+
+    keys: int
+    size: int
+    rewards: int
+
+    @cached_property
+    def pairs(self) -> tuple[IntArray, IntArray]:
+        """The columns of each kept product: x·x packed, then for each reward x·r and r·r."""
+        left, right = np.triu_indices(self.size)
+        for k in range(self.rewards):
+            r = self.size + k
+            left = np.concatenate([left, np.arange(self.size), [r]])
+            right = np.concatenate([right, np.full(self.size + 1, r)])
+        return left, right
+
+    def zero(self) -> State:
+        width = self.size + self.rewards
+        return {
+            "n": np.zeros(self.keys),
+            "mean": np.zeros((self.keys, width)),
+            "m2": np.zeros((self.keys, len(self.pairs[0]))),
+        }
+
+    def fold(self, state: State, key: IntArray, values: FloatArray, weight: FloatArray | None) -> State:
+        """Add rows of (x, r) to the states of their keys, in place."""
+        order = np.argsort(key, kind="stable")
+        ordered = key[order]
+        starts = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]]))
+        columns = np.ascontiguousarray(values[order].T)
+        weights = np.ones(len(key)) if weight is None else weight[order]
+        n = np.add.reduceat(weights, starts)
+        safe = np.where(n > 0, n, 1.0)
+        lengths = np.diff(np.append(starts, len(key)))
+        mean = np.add.reduceat(columns * weights, starts, axis=1) / safe
+        centred = columns - np.repeat(mean, lengths, axis=1)
+        weighted = centred if weight is None else centred * weights
+        left, right = self.pairs
+        m2 = np.empty((len(starts), len(left)))
+        for pair, (i, j) in enumerate(zip(left, right, strict=True)):
+            m2[:, pair] = np.add.reduceat(weighted[i] * centred[j], starts)
+        return self._add(state, ordered[starts], n, mean.T, m2)
+
+    def _add(self, state: State, keys: IntArray, n: FloatArray, mean: FloatArray, m2: FloatArray) -> State:
+        before = state["n"][keys]
+        total = before + n
+        share = n / np.where(total > 0, total, 1.0)
+        delta = mean - state["mean"][keys]
+        left, right = self.pairs
+        state["m2"][keys] += m2 + delta[:, left] * delta[:, right] * (before * share)[:, None]
+        state["mean"][keys] += delta * share[:, None]
+        state["n"][keys] = total
+        return state
+
+    def merge(self, a: State, b: State) -> State:
+        return self._add(a, np.flatnonzero(b["n"] > 0), *(b[k][b["n"] > 0] for k in ("n", "mean", "m2")))
+
+    def unpack(self, state: State, reward: int) -> GramState:
+        """Full matrices for one reward."""
+        size, packed = self.size, self.size * (self.size + 1) // 2
+        xx = np.zeros((*state["n"].shape, size, size))
+        i, j = np.triu_indices(size)
+        xx[..., i, j] = xx[..., j, i] = state["m2"][..., :packed]
+        at = packed + reward * (size + 1)
+        return GramState(
+            n=state["n"],
+            x=state["mean"][..., :size],
+            r=state["mean"][..., size + reward],
+            xx=xx,
+            xr=state["m2"][..., at : at + size],
+            rr=state["m2"][..., at + size],
+        )
+
+
+@dataclass(frozen=True)
+class GramState:
+    """Weights, means and centred products for one reward, with any leading shape: n, x̄, r̄, Σx·x, Σx·r, Σr·r."""
+
+    n: FloatArray
+    x: FloatArray
+    r: FloatArray
+    xx: FloatArray
+    xr: FloatArray
+    rr: FloatArray
+
+    def plus(self, other: GramState) -> GramState:
+        """The union of two sets of rows (Chan's merge)."""
+        n = self.n + other.n
+        share = other.n / np.where(n > 0, n, 1.0)
+        cross = self.n * share
+        dx, dr = other.x - self.x, other.r - self.r
+        return GramState(
+            n=n,
+            x=self.x + dx * share[..., None],
+            r=self.r + dr * share,
+            xx=self.xx + other.xx + dx[..., :, None] * dx[..., None, :] * cross[..., None, None],
+            xr=self.xr + other.xr + dx * (dr * cross)[..., None],
+            rr=self.rr + other.rr + dr * dr * cross,
+        )
+
+    def at(self, index: int | slice | IntArray) -> GramState:
+        """The states at an index of the leading axis."""
+        return GramState(*(part[index] for part in (self.n, self.x, self.r, self.xx, self.xr, self.rr)))
+
+    def at_all(self) -> GramState:
+        """The same with a leading axis of one."""
+        return GramState(*(np.asarray(part)[None] for part in (self.n, self.x, self.r, self.xx, self.xr, self.rr)))
+
+    def pooled(self) -> GramState:
+        """All keys of the leading axis as one, in one step."""
+        n = self.n.sum(axis=0)
+        share = self.n / np.where(n > 0, n, 1.0)
+        x, r = np.einsum("k...,k...i->...i", share, self.x), (share * self.r).sum(axis=0)
+        dx, dr = self.x - x, self.r - r
+        weighted = dx * self.n[..., None]
+        return GramState(
+            n=n,
+            x=x,
+            r=r,
+            xx=self.xx.sum(axis=0) + np.einsum("k...i,k...j->...ij", weighted, dx),
+            xr=self.xr.sum(axis=0) + np.einsum("k...i,k...->...i", weighted, dr),
+            rr=self.rr.sum(axis=0) + (self.n * dr * dr).sum(axis=0),
+        )

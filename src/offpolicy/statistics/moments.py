@@ -1,0 +1,46 @@
+"""Means and co-moments of columns, centred all the way (Chan's merge), so that large offsets lose no digits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from offpolicy.batch import FloatArray
+from offpolicy.statistics.base import State
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Count, means and sums of centred products of `size` columns.
+
+    >>> moments = Moments(1)
+    >>> state = moments.fold(moments.zero(), np.array([[1e8], [1e8 + 1], [1e8 + 2]]))
+    >>> float(state["m2"][0, 0])
+    2.0
+    """
+
+    size: int
+
+    def zero(self) -> State:
+        return {"n": np.zeros(()), "mean": np.zeros(self.size), "m2": np.zeros((self.size, self.size))}
+
+    def fold(self, state: State, values: FloatArray) -> State:
+        """Add rows of values (rows × size)."""
+        if not len(values):
+            return state
+        mean = values.mean(axis=0)
+        centred = values - mean
+        return self.merge(state, {"n": np.asarray(float(len(values))), "mean": mean, "m2": centred.T @ centred})
+
+    def merge(self, a: State, b: State) -> State:
+        n = a["n"] + b["n"]
+        if n == 0:
+            return a
+        delta = b["mean"] - a["mean"]
+        share = b["n"] / n
+        return {
+            "n": n,
+            "mean": a["mean"] + delta * share,
+            "m2": a["m2"] + b["m2"] + np.outer(delta, delta) * (a["n"] * share),
+        }
