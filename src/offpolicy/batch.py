@@ -62,7 +62,8 @@ class Batch:
                 return values.slice(start, stop - start)
             return values.take(pa.array(rows))
 
-        context = self.__dict__.get("context")
+        # Views of what was put together stay cheap; rows in another order are picked column by column.
+        context = self.__dict__.get("context") if isinstance(rows, slice) else None
         return replace(
             self,
             row=self.row[rows],
@@ -79,9 +80,16 @@ class Batch:
 
 
 def _stack(parts: Sequence[FloatArray], rows: int) -> FloatArray:
+    """Columns side by side. Each stays in one piece of memory, so that work column by column is fast."""
     if len(parts) == 1 and parts[0].ndim == 2:
         return parts[0]
-    return np.column_stack(parts) if parts else np.empty((rows, 0))
+    columns = np.empty((sum(1 if part.ndim == 1 else part.shape[1] for part in parts), rows))
+    at = 0
+    for part in parts:
+        width = 1 if part.ndim == 1 else part.shape[1]
+        columns[at : at + width] = part.T
+        at += width
+    return columns.T
 
 
 @dataclass(frozen=True)

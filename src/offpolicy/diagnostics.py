@@ -80,7 +80,7 @@ def overlap(moments: State, column: int, policy: State, counts: FloatArray, logg
     error = float(np.sqrt(max(gradient @ moments["m2"] @ gradient, 0.0) / (n * max(n - 1, 1))))
     second = float(moments["m2"][column, column]) / n + float(moments["mean"][column]) ** 2
     mass = policy["mass"]
-    total = n * unit
+    total = float(policy["rows"])
     return Overlap(
         n=int(n),
         ess=n * float(moments["mean"][column]) ** 2 / second if second > 0 else 0.0,
@@ -88,8 +88,8 @@ def overlap(moments: State, column: int, policy: State, counts: FloatArray, logg
         mean_weight_z=(mean - 1) / error if error > 0 else 0.0,
         largest_weight=float(policy["weights"]["max"]),
         top_share=LogHistogram.top_share(policy["weights"], 0.01),
-        never_logged=float(mass[counts == 0].sum() / total) if len(mass) else None,
-        no_support=float(policy["unsupported"]) / total if logging_known and len(mass) else None,
+        never_logged=float(mass[counts == 0].sum() / total) if total > 0 else None,
+        no_support=float(policy["unsupported"]) / total if logging_known and total > 0 else None,
     )
 
 

@@ -25,6 +25,8 @@ from offpolicy.statistics import Joint, Statistic
 
 LEAST_GROUPS = 20
 MOST_GROUPS = 200
+TABLE_ROWS = 100_000
+"""Rows that are enough to know how an estimate moves with its reward model, for the fit's share of the error."""
 
 
 def default_estimators() -> list[Estimator]:
@@ -132,14 +134,16 @@ class _Job:
         """The one pass that scores every estimator for every policy and reward."""
         schema = self.log.schema
         models = {key: _predictors(fits[key.fit], key) for key in self.plan.models}
+        centre = _centre(models, len(schema.context))
         scorer = Scorer(
             plan=self.plan,
             policies=tuple(self.policies.values()),
             logging=self.logging,
-            models=models,
+            models={key: [_moved(p, centre) for p in predictors] for key, predictors in models.items()},
             anchor=self.log.anchor,
-            centre=_centre(models, len(schema.context)),
+            centre=centre,
             groups=self.groups,
+            table_groups=math.ceil(self.groups * min(1.0, TABLE_ROWS / len(self.log))),
             seed=self.seed,
         )
         score_pass = ScorePass(scorer, self.log.n_actions, len(schema.slices or ()))
@@ -182,6 +186,10 @@ def _centre(models: Mapping[ModelKey, Sequence[Predictor]], context: int) -> Flo
     linear = (p for predictors in models.values() for p in predictors if isinstance(p, Linear))
     first = next(linear, None)
     return np.zeros(context) if first is None else first.centre
+
+
+def _moved(predictor: Predictor, centre: FloatArray) -> Predictor:
+    return predictor.moved(centre) if isinstance(predictor, Linear) else predictor
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from offpolicy.log import Log
 from offpolicy.units import IntArray
 
 SUM_TOLERANCE = 1e-5
-BLOCK_ELEMENTS = 1 << 19
+BLOCK_ELEMENTS = 1 << 18
 """Elements of a rounds × actions block: 4 MB, so that a block stays in a core's cache while it is worked on."""
 
 Score = Callable[[FloatArray], npt.ArrayLike]
@@ -50,6 +50,13 @@ class Policy(ABC):
     def probabilities(self, batch: Batch, actions: IntArray | None = None) -> FloatArray:
         """Rounds × actions; or, given codes (one or several a round), the chances of those alone."""
         return self._all(batch) if actions is None else self._some(batch, actions)
+
+    def proportional(self, batch: Batch) -> tuple[FloatArray, bool]:
+        """Rounds × actions, and whether each row is still to be divided by its sum.
+
+        A policy that must normalise overrides this: the scoring pass gets the sums from a matrix product it makes anyway.
+        """
+        return self._all(batch), False
 
     @abstractmethod
     def _all(self, batch: Batch) -> FloatArray: ...
@@ -185,17 +192,21 @@ class Softmax(Policy):
         if not self.temperature > 0:
             raise InputError(f"Softmax: temperature is {self.temperature}; it must be above 0 (EpsilonGreedy is its limit).")
 
-    def _all(self, batch: Batch) -> FloatArray:
+    def proportional(self, batch: Batch) -> tuple[FloatArray, bool]:
         scores = _scores(self.score, batch, "Softmax")
-        p = scores - scores.max(axis=1, keepdims=True)
+        top = scores.max(axis=1, keepdims=True)
+        if not np.isfinite(top).all():  # NaN spreads through max; +∞ has no softmax; −∞ is a chance of 0
+            rows = batch.row[~np.isfinite(top[:, 0])]
+            raise bad_rows("Softmax", "have a NaN or infinite score", rows, "Check the score function on those rows.")
+        p = scores - top
         if self.temperature != 1.0:
             p *= 1 / self.temperature
         np.exp(p, out=p)
-        total = p.sum(axis=1, keepdims=True)
-        if not np.isfinite(total).all():
-            rows = batch.row[~np.isfinite(total[:, 0])]
-            raise bad_rows("Softmax", "have a NaN or infinite score", rows, "Check the score function on those rows.")
-        p /= total
+        return p, True
+
+    def _all(self, batch: Batch) -> FloatArray:
+        p, _ = self.proportional(batch)
+        p /= p.sum(axis=1, keepdims=True)
         return p
 
 

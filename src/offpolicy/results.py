@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -154,7 +156,9 @@ class Assembly:
             fits = self.fits[model.fit]
             on_all = fits.on_all(model.reward)
             if isinstance(on_all, Linear):
-                left = [fits.without_group(model.reward, g) for g in range(self.scorer.groups)]
+                fits.without_group(model.reward, 0)  # makes what the others share
+                with ThreadPoolExecutor(os.cpu_count()) as pool:
+                    left = list(pool.map(lambda g: fits.without_group(model.reward, g), range(self.scorer.groups)))
                 moved = [linear.moved(self.scorer.centre).coef for linear in (on_all, *left) if linear is not None]
                 self._jackknife[model] = moved if len(moved) == 1 + self.scorer.groups else None
             else:
@@ -171,13 +175,13 @@ class Assembly:
             return f
         share, weighted = (None if key is None else self.state["tables"][self.scorer.plan.tables.index(key)]
                            for key in terms.tables)  # fmt: skip
-        totals = sums.buckets.sum(axis=0)
-        slope_ = share / totals[0]
-        if weighted is not None and terms.weight is not None:
-            slope_ = slope_ - weighted / (totals[terms.weight] if terms.normalised else totals[0])
         groups = self.scorer.groups
         by_group = np.zeros((groups, sums.buckets.shape[1]))
         np.add.at(by_group, group_of_bucket(groups), sums.buckets)
+        totals, sampled = by_group.sum(axis=0), by_group[: self.scorer.table_groups].sum(axis=0)
+        slope_ = share / sampled[0]
+        if weighted is not None and terms.weight is not None:
+            slope_ = slope_ - weighted / (sampled[terms.weight] if terms.normalised else sampled[0])
         kept = np.flatnonzero(by_group[:, 0] > 0)
         fit = np.array([np.vdot(slope_, refits[1 + g] - refits[0]) for g in kept])
         return replace(f, fit=fit, sampling=f.evaluate(totals - by_group[kept]))
@@ -214,9 +218,9 @@ class Assembly:
         fitted = self.fits[model.fit].diagnostics(model.reward)
         r2 = fitted.get("r2")
         if model.folds or not fitted:
-            misfit = float(self.state["misfit"][self.scorer.plan.models.index(model)])
-            total = float(self.state["rewards"]["m2"][model.reward, model.reward])
-            r2 = 1 - misfit / total if total > 0 and not self.log.schema.weighted else r2
+            n, r, rr, misfit = map(float, self.state["misfit"][self.scorer.plan.models.index(model)])
+            total = rr - r * r / n
+            r2 = 1 - misfit / total if total > 0 else None
         return r2, {**fitted, "r2": r2}
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from offpolicy.engines.local import BATCH_ROWS
 from offpolicy.errors import InputError
 from offpolicy.log import Log
 from offpolicy.plan import Terms
@@ -17,7 +18,7 @@ from offpolicy.scoring import Kept, Scorer, ScorePass
 SCHEMA = pa.schema([("row", pa.int64()), *((name, pa.float64()) for name in ("baseline", "correction", "weight"))])
 
 
-def write_scores(path: Path, log: Log, scorer: Scorer, terms: Terms, anchor: float, batch_rows: int) -> None:
+def write_scores(path: Path, log: Log, scorer: Scorer, terms: Terms, anchor: float, batch_rows: int | None) -> None:
     """Row, baseline, correction and weight of every round. The file appears whole or not at all."""
     if not path.parent.is_dir():
         raise InputError(f"{path.parent}: no such folder.")
@@ -26,7 +27,7 @@ def write_scores(path: Path, log: Log, scorer: Scorer, terms: Terms, anchor: flo
     try:
         with pq.ParquetWriter(draft, SCHEMA) as writer:
             for partition in log.partitions(score_pass.columns):
-                for batch in partition.batches(batch_rows):
+                for batch in partition.batches(batch_rows or BATCH_ROWS):
                     rows, bucket = scorer.ordered(batch)
                     values = scorer.score(rows, bucket, Kept(score_pass.zero()))
                     writer.write_table(_table(rows.row, values, terms, anchor))
@@ -38,10 +39,10 @@ def write_scores(path: Path, log: Log, scorer: Scorer, terms: Terms, anchor: flo
 def _table(row: np.ndarray, values: np.ndarray, terms: Terms, anchor: float) -> pa.Table:
     """Undo the anchoring and the row weight, and put the rows back in the log's order."""
     order = np.argsort(row)
-    unit = np.where(values[order, 0] > 0, values[order, 0], 1.0)
+    unit = np.where(values[0, order] > 0, values[0, order], 1.0)
 
     def column(index: int | None) -> np.ndarray:
-        return np.zeros(len(row)) if index is None else values[order, index] / unit
+        return np.zeros(len(row)) if index is None else values[index, order] / unit
 
     baseline, correction, weight = column(terms.baseline), column(terms.correction), column(terms.weight)
     if terms.anchored_baseline:

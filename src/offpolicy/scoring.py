@@ -13,7 +13,7 @@ from offpolicy.batch import Batch, FloatArray
 from offpolicy.errors import InputError, bad_rows
 from offpolicy.plan import BaselineColumn, ModelKey, Plan, ShareTable, TableKey, WeightColumn, WeightTable
 from offpolicy.policies import Policy, blocks
-from offpolicy.rewards import Linear, Predictor
+from offpolicy.rewards import Linear, Predictor, design
 from offpolicy.statistics import LogHistogram, Moments, State
 from offpolicy.units import BUCKETS, IntArray, buckets, group_of_bucket
 from offpolicy.weights import Weight
@@ -54,9 +54,12 @@ class Scorer:
     policies: tuple[Policy, ...]
     logging: Policy | None
     models: Mapping[ModelKey, Sequence[Predictor]]
+    """Linear ones are all written around `centre`, so that one design serves them."""
     anchor: FloatArray
     centre: FloatArray
     groups: int
+    table_groups: int
+    """Tables and masses, which only say how large the fit's error is, are summed over the rows of these first groups."""
     seed: int
 
     @cached_property
@@ -70,7 +73,7 @@ class Scorer:
         bucket = buckets(batch.unit, self.seed)
         if not self.plan.models:
             return batch, bucket
-        order = np.argsort(bucket, kind="stable")
+        order = np.argsort(bucket.astype(np.uint16), kind="stable")  # 16 bits: a radix sort
         return batch.take(order), bucket[order]
 
     def runs(self, bucket: IntArray, groups: int) -> Iterator[tuple[int, slice]]:
@@ -80,25 +83,28 @@ class Scorer:
         return ((g, slice(int(a), int(b))) for g, (a, b) in enumerate(zip(edges, edges[1:], strict=False)) if b > a)
 
     def score(self, batch: Batch, bucket: IntArray, kept: Kept) -> FloatArray:
-        """Rows × columns, the row weight first. `kept` gathers what is summed besides the columns."""
-        out = np.zeros((len(batch), self.plan.width))
+        """Columns × rows, the row weight first. `kept` gathers what is summed besides the columns."""
+        out = np.zeros((self.plan.width, len(batch)))
         omega = np.ones(len(batch)) if batch.weight is None else batch.weight
         propensity = propensity_of(batch, self.logging)
-        design = Linear(np.empty((0, 0)), self.centre).design(batch) if self.plan.models else np.empty((0, 0))
+        x = design(batch, self.centre) if self.plan.models else np.empty((0, len(batch)))
         ratios: list[FloatArray | None] = []
         for p, policy in enumerate(self.policies):
             if self.plan.whole(p):
-                chance = self._whole(p, batch, bucket, design, omega, out, kept)
+                chance = self._whole(p, batch, bucket, x, omega, out, kept)
             else:
                 chance = policy.probabilities(batch, batch.action)
             ratios.append(None if propensity is None else chance / propensity)
             kept.add_weights(p, ratios[-1])
-        controls = {key: self._control(key, batch, bucket) for key in self.plan.models}
-        kept.add_misfit([omega @ (batch.reward[:, key.reward] - control) ** 2 for key, control in controls.items()])
+        controls = {key: self._control(key, batch, bucket, x) for key in self.plan.models}
+        for k, (key, control) in enumerate(controls.items()):
+            kept.add_misfit(k, batch.reward[:, key.reward] - self.anchor[key.reward], control - self.anchor[key.reward], omega)
         bent = self._fill(out, batch, ratios, controls)
-        kept.add_weight_tables(self.plan.tables, bent, design, omega, batch.action)
-        out[:, 0] = 1.0
-        out *= omega[:, None]
+        sampled = slice(0, int(np.searchsorted(group_of_bucket(self.groups)[bucket], self.table_groups)))
+        kept.add_weight_tables(self.plan.tables, bent, x, omega, batch.action, sampled)
+        out[0] = 1.0
+        if batch.weight is not None:
+            out *= omega
         return out
 
     def _fill(
@@ -114,23 +120,25 @@ class Scorer:
                 one = key.weight.ratio == "one" or ratio is None
                 bent[at] = np.ones(len(batch)) if one else key.weight.bend(ratio)  # type: ignore[arg-type]
             if isinstance(key, WeightColumn):
-                out[:, column] = bent[at]
+                out[column] = bent[at]
             else:
                 control = self.anchor[key.reward] if key.model is None else controls[key.model]
-                out[:, column] = bent[at] * (batch.reward[:, key.reward] - control)
+                out[column] = bent[at] * (batch.reward[:, key.reward] - control)
         return bent
 
-    def _control(self, key: ModelKey, batch: Batch, bucket: IntArray) -> FloatArray:
-        predictors = self.models[key]
-        if len(predictors) == 1:
-            return predictors[0].taken(batch)
+    def _control(self, key: ModelKey, batch: Batch, bucket: IntArray, x: FloatArray) -> FloatArray:
         out = np.empty(len(batch))
+        predictors = self.models[key]
         for fold, rows in self.runs(bucket, len(predictors)):
-            out[rows] = predictors[fold].taken(batch.take(rows))
+            predictor = predictors[fold]
+            if isinstance(predictor, Linear):
+                out[rows] = predictor.taken_of(x[:, rows], batch.action[rows])
+            else:
+                out[rows] = predictor.taken(batch.take(rows))
         return out
 
     def _whole(
-        self, p: int, batch: Batch, bucket: IntArray, design: FloatArray, omega: FloatArray, out: FloatArray, kept: Kept
+        self, p: int, batch: Batch, bucket: IntArray, x: FloatArray, omega: FloatArray, out: FloatArray, kept: Kept
     ) -> FloatArray:
         """Ask a policy for all actions, block by block; fill its baselines; give π of the logged actions."""
         chance = np.empty(len(batch))
@@ -140,14 +148,18 @@ class Scorer:
             for block in blocks(run.stop - run.start, batch.n_actions):
                 rows = slice(run.start + block.start, run.start + block.stop)
                 some = batch.take(rows)
-                pi = self.policies[p].probabilities(some)
-                chance[rows] = pi[np.arange(len(some)), some.action]
+                pi, loose = self.policies[p].proportional(some)
                 pi0 = None if logging is None else logging.probabilities(some)
-                kept.add_mass(p, omega[rows], pi, pi0)
-                for part in work.parts:
-                    share = _share(pi, pi0, part.clip)
-                    part.fill(out[rows], some, design[rows], share)
-                    kept.add_share(part.table, share, design[rows] * omega[rows, None])
+                if loose and not (work.only_linear and pi0 is None):
+                    pi, loose = pi / pi.sum(axis=1, keepdims=True), False
+                scale = work.fill(out[:, rows], some, x[:, rows], pi, pi0, loose)
+                chance[rows] = pi[np.arange(len(some)), some.action] * scale
+                if group < self.table_groups:
+                    counted = omega[rows] * scale
+                    kept.add_mass(p, omega[rows], counted, pi, pi0)
+                    for part in work.parts:
+                        if part.table is not None:
+                            kept.add_share(part.table, _share(pi, pi0, part.clip), x[:, rows] * counted)
         return chance
 
     def _work(self, p: int, group: int) -> _Work:
@@ -170,16 +182,25 @@ class _Part:
     table: int | None
     columns: list[int]
     coef: FloatArray
-    """The linear models' coefficients side by side, less the anchor."""
+    """The linear models' coefficients one below the other, less the anchor, and a row of ones: it gives the row sums."""
     other: list[tuple[int, Predictor, float]]
 
-    def fill(self, out: FloatArray, batch: Batch, design: FloatArray, share: FloatArray) -> None:
-        """Σ_a share(a|x)·(x̃·β_a) = x̃·(share @ β): no rounds × actions array but the share is ever made."""
+    def fill(self, out: FloatArray, batch: Batch, x: FloatArray, share: FloatArray, loose: bool) -> FloatArray | float:
+        """Σ_a share(a|x)·(x̃·β_a) = x̃·(β @ share): no rounds × actions array but the share is ever made.
+
+        Gives what a loose share is still to be multiplied with.
+        """
+        scale: FloatArray | float = 1.0
         if self.columns:
-            product = (share @ self.coef).reshape(len(batch), len(self.columns), -1)
-            out[:, self.columns] = np.einsum("ij,ikj->ik", design, product)
+            product = self.coef @ share.T
+            scale = 1 / product[-1] if loose else 1.0
+            per_model = product[:-1].reshape(len(self.columns), len(x), len(batch))
+            for column, part in zip(self.columns, per_model, strict=True):
+                np.einsum("ji,ji->i", x, part, out=out[column])
+                out[column] *= scale
         for column, predictor, anchor in self.other:
-            out[:, column] = np.einsum("ij,ij->i", share, predictor.all(batch) - anchor)
+            out[column] = np.einsum("ij,ij->i", share, predictor.all(batch) - anchor)
+        return scale
 
 
 @dataclass(frozen=True)
@@ -187,6 +208,16 @@ class _Work:
     """All baselines of one policy in one fold."""
 
     parts: list[_Part]
+
+    @property
+    def only_linear(self) -> bool:
+        return len(self.parts) == 1 and self.parts[0].clip is None and not self.parts[0].other
+
+    def fill(
+        self, out: FloatArray, batch: Batch, x: FloatArray, pi: FloatArray, pi0: FloatArray | None, loose: bool
+    ) -> FloatArray | float:
+        scales = [part.fill(out, batch, x, _share(pi, pi0, part.clip), loose) for part in self.parts]
+        return scales[0]
 
     @classmethod
     def of(cls, policy: int, folds: Sequence[tuple[BaselineColumn, int]], scorer: Scorer) -> _Work:
@@ -199,15 +230,16 @@ class _Work:
                 # An anchor is taken off only where the shares sum to 1, that is, where the share is π itself.
                 anchor = float(scorer.anchor[key.model.reward]) if clip is None else 0.0
                 if isinstance(predictor, Linear):
-                    coef = predictor.moved(scorer.centre).coef
-                    coef[:, -1] -= anchor
+                    coef = predictor.coef.T.copy()
+                    coef[-1] -= anchor
                     columns.append(column)
                     coefs.append(coef)
                 else:
                     other.append((column, predictor, anchor))
             tables = scorer.plan.tables
             table = tables.index(ShareTable(policy, clip)) if ShareTable(policy, clip) in tables and columns else None
-            parts.append(_Part(clip, table, columns, np.hstack(coefs) if coefs else np.empty((0, 0)), other))
+            stacked = np.vstack([*coefs, np.ones((1, coefs[0].shape[1]))]) if coefs else np.empty((0, 0))
+            parts.append(_Part(clip, table, columns, stacked, other))
         return cls(parts)
 
 
@@ -231,29 +263,35 @@ class Kept:
             part = self.state["policies"][str(policy)]
             part["weights"] = LogHistogram().fold(part["weights"], ratio)
 
-    def add_mass(self, policy: int, omega: FloatArray, pi: FloatArray, pi0: FloatArray | None) -> None:
+    def add_mass(
+        self, policy: int, omega: FloatArray, counted: FloatArray, pi: FloatArray, pi0: FloatArray | None
+    ) -> None:
+        """`counted` is the row weight times what a loose π is still to be multiplied with."""
         part = self.state["policies"][str(policy)]
-        part["mass"] += omega @ pi
+        part["rows"] += omega.sum()
+        part["mass"] += counted @ pi
         if pi0 is not None:
-            part["unsupported"] += omega @ np.where(pi0 > 0, 0.0, pi).sum(axis=1)
+            part["unsupported"] += counted @ np.where(pi0 > 0, 0.0, pi).sum(axis=1)
 
-    def add_misfit(self, squares: Sequence[float]) -> None:
-        self.state["misfit"] += np.asarray(squares)
+    def add_misfit(self, model: int, reward: FloatArray, predicted: FloatArray, omega: FloatArray) -> None:
+        """Σω, Σωr, Σωr² and Σω(r − q)², which give R²."""
+        residual = reward - predicted
+        sums = (omega.sum(), omega @ reward, (omega * reward) @ reward, (omega * residual) @ residual)
+        self.state["misfit"][model] += sums
 
-    def add_share(self, table: int | None, share: FloatArray, design: FloatArray) -> None:
-        if table is not None:
-            self.state["tables"][table] += share.T @ design
+    def add_share(self, table: int, share: FloatArray, x: FloatArray) -> None:
+        self.state["tables"][table] += (x @ share).T
 
     def add_weight_tables(
-        self, tables: Sequence[TableKey], bent: Mapping[tuple[int, Weight], FloatArray], design: FloatArray,
-        omega: FloatArray, action: IntArray,
+        self, tables: Sequence[TableKey], bent: Mapping[tuple[int, Weight], FloatArray], x: FloatArray,
+        omega: FloatArray, action: IntArray, rows: slice,
     ) -> None:  # fmt: skip
         for index, key in enumerate(tables):
             if isinstance(key, WeightTable):
-                weight = bent[key.policy, key.weight] * omega
-                for j in range(design.shape[1]):
+                weight = bent[key.policy, key.weight][rows] * omega[rows]
+                for j, column in enumerate(x):
                     self.state["tables"][index, :, j] += np.bincount(
-                        action, weight * design[:, j], self.state["tables"].shape[1]
+                        action[rows], weight * column[rows], self.state["tables"].shape[1]
                     )
 
 
@@ -270,6 +308,10 @@ class ScorePass:
         policies = (*self.scorer.policies, *([self.scorer.logging] if self.scorer.logging else []))
         return tuple(dict.fromkeys(name for policy in policies for name in policy.columns))
 
+    @property
+    def batch_rows(self) -> int | None:
+        return None
+
     @cached_property
     def moments(self) -> Moments:
         return Moments(self.scorer.plan.width)
@@ -281,6 +323,7 @@ class ScorePass:
             str(p): {
                 "mass": np.zeros(self.n_actions if plan.whole(p) else 0),
                 "unsupported": np.zeros(()),
+                "rows": np.zeros(()),
                 "weights": LogHistogram().zero(),
             }
             for p in range(plan.n_policies)
@@ -292,8 +335,7 @@ class ScorePass:
             "policies": policies,
             "tables": np.zeros((len(plan.tables), self.n_actions, size)),
             "counts": np.zeros(self.n_actions),
-            "misfit": np.zeros(len(plan.models)),
-            "rewards": Moments(plan.rewards).zero(),
+            "misfit": np.zeros((len(plan.models), 4)),
             "nonzero": np.zeros(plan.rewards),
             "reward_low": np.full(plan.rewards, np.inf),
             "reward_high": np.full(plan.rewards, -np.inf),
@@ -309,15 +351,14 @@ class ScorePass:
         _add_by_bucket(state["buckets"], bucket, values)
         state["counts"] += np.bincount(batch.action, minlength=self.n_actions)
         state["nonzero"] += np.count_nonzero(batch.reward, axis=0)
-        state["rewards"] = Moments(batch.reward.shape[1]).fold(state["rewards"], batch.reward)
         np.minimum(state["reward_low"], batch.reward.min(axis=0), out=state["reward_low"])
         np.maximum(state["reward_high"], batch.reward.max(axis=0), out=state["reward_high"])
         if batch.slice is not None:
             for s in np.unique(batch.slice):
                 rows = np.flatnonzero(batch.slice == s)
                 part = state["slices"][str(s)]
-                part["moments"] = self.moments.fold(part["moments"], values[rows])
-                _add_by_bucket(part["buckets"], bucket[rows] * SLICE_BUCKETS // BUCKETS, values[rows])
+                part["moments"] = self.moments.fold(part["moments"], values[:, rows])
+                _add_by_bucket(part["buckets"], bucket[rows] * SLICE_BUCKETS // BUCKETS, values[:, rows])
         return state
 
     def merge(self, a: State, b: State) -> State:
@@ -334,13 +375,12 @@ class ScorePass:
             },
             "policies": {
                 p: {
-                    **{name: part[name] + b["policies"][p][name] for name in ("mass", "unsupported")},
+                    **{name: part[name] + b["policies"][p][name] for name in ("mass", "unsupported", "rows")},
                     "weights": LogHistogram().merge(part["weights"], b["policies"][p]["weights"]),
                 }
                 for p, part in a["policies"].items()
             },
             **{name: a[name] + b[name] for name in ("tables", "counts", "misfit", "nonzero")},
-            "rewards": Moments(self.scorer.plan.rewards).merge(a["rewards"], b["rewards"]),
             "reward_low": np.minimum(a["reward_low"], b["reward_low"]),
             "reward_high": np.maximum(a["reward_high"], b["reward_high"]),
         }
@@ -350,5 +390,5 @@ class ScorePass:
 
 
 def _add_by_bucket(sums: FloatArray, bucket: IntArray, values: FloatArray) -> None:
-    for column in range(values.shape[1]):
-        sums[:, column] += np.bincount(bucket, values[:, column], len(sums))
+    for column, row_values in enumerate(values):
+        sums[:, column] += np.bincount(bucket, row_values, len(sums))

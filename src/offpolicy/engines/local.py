@@ -26,10 +26,10 @@ class Local:
     """Streams a log through `threads` threads. The answer does not depend on their number."""
 
     threads: int | None = None
-    batch_rows: int = BATCH_ROWS
+    batch_rows: int | None = None
 
     def __post_init__(self) -> None:
-        if self.batch_rows < 1 or (self.threads is not None and self.threads < 1):
+        if (self.batch_rows is not None and self.batch_rows < 1) or (self.threads is not None and self.threads < 1):
             raise InputError("Local: threads and batch_rows must be at least 1.")
 
     def reduce(self, log: Log, statistic: Statistic, progress: Progress | None = None) -> Any:
@@ -44,9 +44,11 @@ class Local:
     ) -> Iterator[State]:
         """The state of each partition, in order, with only a few of them alive at a time."""
 
+        rows = self.batch_rows or statistic.batch_rows or BATCH_ROWS
+
         def run(partition: Partition) -> State:
             state = statistic.zero()
-            for batch in partition.batches(self.batch_rows):
+            for batch in partition.batches(rows):
                 state = statistic.fold(state, batch)
                 if progress is not None:
                     progress(len(batch))

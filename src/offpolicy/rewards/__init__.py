@@ -1,8 +1,8 @@
 """Reward models q(x, a): fitted in the one fit pass, for the whole log and without each fold."""
 
-from offpolicy.rewards.base import Fits, FitShape, Linear, Predictor, RewardModel
+from offpolicy.rewards.base import Fits, FitShape, Linear, Predictor, RewardModel, design
 from offpolicy.rewards.given import Given
 from offpolicy.rewards.regressor import Regressor, as_reward_model
 from offpolicy.rewards.ridge import Ridge
 
-__all__ = ["FitShape", "Fits", "Given", "Linear", "Predictor", "Regressor", "RewardModel", "Ridge", "as_reward_model"]
+__all__ = ["FitShape", "Fits", "Given", "Linear", "Predictor", "Regressor", "RewardModel", "Ridge", "as_reward_model", "design"]

@@ -53,6 +53,14 @@ class Predictor(Protocol):
         ...
 
 
+def design(batch: Batch, centre: FloatArray) -> FloatArray:
+    """x̃ = (x − centre, 1), as (features + 1) × rounds."""
+    out = np.empty((len(centre) + 1, len(batch)))
+    np.subtract(batch.context.T, centre[:, None], out=out[:-1])
+    out[-1] = 1.0
+    return out
+
+
 @dataclass(frozen=True)
 class Linear:
     """q(x, a) = (x − centre)·slope_a + intercept_a. `coef` is actions × (features + 1), the intercept last."""
@@ -60,19 +68,16 @@ class Linear:
     coef: FloatArray
     centre: FloatArray
 
-    def design(self, batch: Batch) -> FloatArray:
-        """x̃ = (x − centre, 1)."""
-        out = np.empty((len(batch), len(self.centre) + 1))
-        np.subtract(batch.context, self.centre, out=out[:, :-1])
-        out[:, -1] = 1.0
-        return out
-
     def all(self, batch: Batch) -> FloatArray:
-        product: FloatArray = self.design(batch) @ self.coef.T
+        product: FloatArray = design(batch, self.centre).T @ self.coef.T
         return product
 
     def taken(self, batch: Batch) -> FloatArray:
-        return np.einsum("ij,ij->i", self.design(batch), self.coef[batch.action])
+        return self.taken_of(design(batch, self.centre), batch.action)
+
+    def taken_of(self, x: FloatArray, action: IntArray) -> FloatArray:
+        """The same for a design that was made before."""
+        return np.einsum("ji,ij->i", x, self.coef[action])
 
     def moved(self, centre: FloatArray) -> Linear:
         """The same function written around another centre."""

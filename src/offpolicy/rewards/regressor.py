@@ -54,6 +54,10 @@ class SampleRows:
     def columns(self) -> tuple[str, ...]:
         return self.shape.columns
 
+    @property
+    def batch_rows(self) -> int | None:
+        return None
+
     def zero(self) -> State:
         s = self.shape
         return {

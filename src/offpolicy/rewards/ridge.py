@@ -11,6 +11,9 @@ free intercept, of minimum norm where rounds are few.
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import KW_ONLY, dataclass
 from functools import cached_property
 from typing import Any, Literal
@@ -19,12 +22,13 @@ import numpy as np
 
 from offpolicy.batch import Batch, FloatArray
 from offpolicy.errors import InputError
+from offpolicy.log import CHUNK_ROWS
 from offpolicy.rewards.base import Fits, FitShape, Linear, RewardModel
 from offpolicy.statistics import Gram, GramState, State, Statistic
 
-PENALTIES = np.array([0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1e3, 1e4, 1e6])
+PENALTIES = np.array([0.1, 1.0, 3.0, 10.0, 30.0, 100.0, 1e3, 1e5])
 FOLDS_TO_CHOOSE = 5
-ACTIONS_TO_CHOOSE = 2_000
+ACTIONS_TO_CHOOSE = 1_000
 RCOND = 1e-10
 
 
@@ -68,12 +72,17 @@ class _GramPass:
     def columns(self) -> tuple[str, ...]:
         return self.shape.columns
 
+    @property
+    def batch_rows(self) -> int:
+        return CHUNK_ROWS  # many rows a key: the cost of adding to the keys' states is then small
+
     def zero(self) -> State:
         return self.gram.zero()
 
     def fold(self, state: State, batch: Batch) -> State:
         key = self.shape.group(batch) * self.shape.n_actions + batch.action
-        return self.gram.fold(state, key, np.hstack([batch.context, batch.reward]), self.shape.weights(batch))
+        values = np.vstack([batch.context.T, batch.reward.T])
+        return self.gram.fold(state, key, values, self.shape.weights(batch))
 
     def merge(self, a: State, b: State) -> State:
         return self.gram.merge(a, b)
@@ -132,23 +141,25 @@ class RidgeFits:
 
     def _solve(self, gram: GramState, reward: int) -> Linear:
         penalty = self._choice(reward)[0] if self._model.penalty == "auto" else self._model.penalty
-        return solve(gram, penalty, self._model.intercept, self._model.unseen, gram.pooled())
+        return next(solve(gram, [float(penalty)], self._model, gram.pooled()))
 
 
-def solve(gram: GramState, penalty: float, intercept: bool, unseen: str, whole: GramState) -> Linear:
-    """The minimiser at the head of this file, for Gram matrices with leading shape (actions,) and all rows as `whole`."""
-    scaled = _Scaled.of(gram, whole, intercept)
-    if penalty > 0:
-        eye = np.eye(scaled.pool.shape[0])
-        beta = scaled.pool + np.linalg.solve(scaled.zz + penalty * eye, scaled.residual[..., None])[..., 0]
-        linear = scaled.linear(beta)
-    else:
-        linear = _least_squares(gram, whole, intercept)
-        never = gram.n == 0
-        linear.coef[never] = scaled.linear(scaled.pool[None]).coef
-    if unseen == "zero":
-        linear.coef[gram.n == 0] = 0.0
-    return linear
+def solve(gram: GramState, penalties: Sequence[float], model: Ridge, whole: GramState) -> Iterator[Linear]:
+    """The minimiser at the head of this file for each penalty, from Gram matrices with leading shape (actions,)."""
+    scaled = _Scaled.of(gram, whole, model.intercept)
+    never = gram.n == 0
+    for penalty in penalties:
+        if penalty > 0:
+            eye = np.eye(len(scaled.pool))
+            linear = scaled.linear(
+                scaled.pool + np.linalg.solve(scaled.zz + penalty * eye, scaled.residual[..., None])[..., 0]
+            )
+        else:
+            linear = _least_squares(gram, whole, model.intercept)
+            linear.coef[never] = scaled.linear(scaled.pool[None]).coef
+        if model.unseen == "zero":
+            linear.coef[never] = 0.0
+        yield linear
 
 
 def _least_squares(gram: GramState, whole: GramState, intercept: bool) -> Linear:
@@ -216,11 +227,15 @@ def _choose(train: list[GramState], held_out: list[GramState], model: Ridge) -> 
     grid = PENALTIES if model.penalty == "auto" else np.array([model.penalty])
     step = -(-len(train[0].n) // ACTIONS_TO_CHOOSE)  # with very many actions a regular sample of them decides
     some = slice(0, None, step)
-    error, total = np.zeros(len(grid)), 0.0
-    for fitted, test in zip(train, held_out, strict=True):
-        whole, seen, unseen = fitted.pooled(), fitted.at(some), test.at(some)
-        error += [squared_error(solve(seen, p, model.intercept, model.unseen, whole), unseen) for p in grid]
-        total += float((unseen.rr + unseen.n * (unseen.r - whole.r) ** 2).sum())
+
+    def on_fold(fitted: GramState, test: GramState) -> tuple[FloatArray, float]:
+        whole, unseen = fitted.pooled(), test.at(some)
+        errors = [squared_error(linear, unseen) for linear in solve(fitted.at(some), grid, model, whole)]
+        return np.array(errors), float((unseen.rr + unseen.n * (unseen.r - whole.r) ** 2).sum())
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        errors, totals = zip(*pool.map(on_fold, train, held_out), strict=True)
+    error, total = np.sum(errors, axis=0), sum(totals)
     best = int(np.argmin(error))
     return float(grid[best]), float(1 - error[best] / total) if total > 0 else 0.0
 
@@ -229,5 +244,5 @@ def squared_error(linear: Linear, gram: GramState) -> float:
     """Σ (r − q(x, a))² over the rows behind some Gram matrices."""
     slope = linear.coef[:, :-1]
     level = gram.r - np.einsum("ai,ai->a", gram.x - linear.centre, slope) - linear.coef[:, -1]
-    spread = gram.rr + np.einsum("ai,ai->a", np.einsum("aij,aj->ai", gram.xx, slope) - 2 * gram.xr, slope)
+    spread = gram.rr + np.einsum("ai,ai->a", (gram.xx @ slope[..., None])[..., 0] - 2 * gram.xr, slope)
     return float((spread + gram.n * level**2).sum())

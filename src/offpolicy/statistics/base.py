@@ -20,6 +20,11 @@ class Statistic(Protocol):
         """Extra columns of the log that it reads by name."""
         ...
 
+    @property
+    def batch_rows(self) -> int | None:
+        """How many rows it likes to be given at a time; None where it does not matter."""
+        ...
+
     def zero(self) -> State: ...
 
     def fold(self, state: State, batch: Batch) -> State: ...
@@ -38,6 +43,10 @@ class Joint:
     @property
     def columns(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(name for part in self.parts.values() for name in part.columns))
+
+    @property
+    def batch_rows(self) -> int | None:
+        return max((part.batch_rows for part in self.parts.values() if part.batch_rows is not None), default=None)
 
     def zero(self) -> State:
         return {key: part.zero() for key, part in self.parts.items()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -10,6 +11,8 @@ import numpy as np
 from offpolicy.batch import FloatArray
 from offpolicy.statistics.base import State
 from offpolicy.units import IntArray
+
+TILE_ROWS = 8_192
 
 
 @dataclass(frozen=True)
@@ -42,25 +45,43 @@ class Gram:
         }
 
     def fold(self, state: State, key: IntArray, values: FloatArray, weight: FloatArray | None) -> State:
-        """Add rows of (x, r) to the states of their keys, in place."""
-        order = np.argsort(key, kind="stable")
+        """Add rows of (x, r), given as columns × rows, to the states of their keys, in place.
+
+        Rows are sorted by key; then each product of two columns is summed over each key's run of rows, a tile of rows at a
+        time so that the columns stay in cache.
+        """
+        order = np.argsort(key.astype(np.uint16) if self.keys <= 1 << 16 else key, kind="stable")
         ordered = key[order]
         starts = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]]))
-        columns = np.ascontiguousarray(values[order].T)
-        weights = np.ones(len(key)) if weight is None else weight[order]
-        n = np.add.reduceat(weights, starts)
-        safe = np.where(n > 0, n, 1.0)
-        lengths = np.diff(np.append(starts, len(key)))
-        mean = np.add.reduceat(columns * weights, starts, axis=1) / safe
-        centred = columns - np.repeat(mean, lengths, axis=1)
-        weighted = centred if weight is None else centred * weights
-        left, right = self.pairs
-        m2 = np.empty((len(starts), len(left)))
-        for pair, (i, j) in enumerate(zip(left, right, strict=True)):
-            m2[:, pair] = np.add.reduceat(weighted[i] * centred[j], starts)
-        return self._add(state, ordered[starts], n, mean.T, m2)
+        edges = np.append(starts, len(key))
+        n, mean = np.empty(len(starts)), np.empty((len(starts), len(values)))
+        m2 = np.empty((len(self.pairs[0]), len(starts)))
+        for runs in _tiles(edges):
+            rows = order[edges[runs.start] : edges[runs.stop]]
+            at = starts[runs] - edges[runs.start]
+            self._tile(values[:, rows], None if weight is None else weight[rows], at, (n[runs], mean[runs], m2[:, runs]))
+        return self._add(state, ordered[starts], n, mean, m2.T)
+
+    def _tile(
+        self, columns: FloatArray, weight: FloatArray | None, at: IntArray, out: tuple[FloatArray, FloatArray, FloatArray]
+    ) -> None:
+        """Weight, means and centred products of runs of rows that start at `at`."""
+        n, mean, m2 = out
+        lengths = np.diff(np.append(at, columns.shape[1]))
+        n[:] = lengths if weight is None else np.add.reduceat(weight, at)
+        total = np.add.reduceat(columns if weight is None else columns * weight, at, axis=1)
+        mean[:] = (total / np.where(n > 0, n, 1.0)).T
+        centred = columns - np.repeat(mean.T, lengths, axis=1)
+        weighted = centred if weight is None else centred * weight
+        product = np.empty(columns.shape[1])
+        for pair, (i, j) in enumerate(zip(*self.pairs, strict=True)):
+            np.multiply(weighted[i], centred[j], out=product)
+            np.add.reduceat(product, at, out=m2[pair])
 
     def _add(self, state: State, keys: IntArray, n: FloatArray, mean: FloatArray, m2: FloatArray) -> State:
+        if not state["n"].any():
+            state["n"][keys], state["mean"][keys], state["m2"][keys] = n, mean, m2
+            return state
         before = state["n"][keys]
         total = before + n
         share = n / np.where(total > 0, total, 1.0)
@@ -72,7 +93,10 @@ class Gram:
         return state
 
     def merge(self, a: State, b: State) -> State:
-        return self._add(a, np.flatnonzero(b["n"] > 0), *(b[k][b["n"] > 0] for k in ("n", "mean", "m2")))
+        if not a["n"].any():
+            return b
+        keys = np.flatnonzero(b["n"] > 0)
+        return self._add(a, keys, *(b[name][keys] for name in ("n", "mean", "m2")))
 
     def unpack(self, state: State, reward: int) -> GramState:
         """Full matrices for one reward."""
@@ -89,6 +113,16 @@ class Gram:
             xr=state["m2"][..., at : at + size],
             rr=state["m2"][..., at + size],
         )
+
+
+def _tiles(edges: IntArray) -> Iterator[slice]:
+    """Neighbouring runs of rows that hold about `TILE_ROWS` rows together."""
+    start, last = 0, len(edges) - 1
+    while start < last:
+        stop = int(np.searchsorted(edges, edges[start] + TILE_ROWS, side="right")) - 1
+        stop = min(max(stop, start + 1), last)
+        yield slice(start, stop)
+        start = stop
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ class Moments:
     """Count, means and sums of centred products of `size` columns.
 
     >>> moments = Moments(1)
-    >>> state = moments.fold(moments.zero(), np.array([[1e8], [1e8 + 1], [1e8 + 2]]))
+    >>> state = moments.fold(moments.zero(), np.array([[1e8, 1e8 + 1, 1e8 + 2]]))
     >>> float(state["m2"][0, 0])
     2.0
     """
@@ -26,12 +26,13 @@ class Moments:
         return {"n": np.zeros(()), "mean": np.zeros(self.size), "m2": np.zeros((self.size, self.size))}
 
     def fold(self, state: State, values: FloatArray) -> State:
-        """Add rows of values (rows × size)."""
-        if not len(values):
+        """Add values, given as columns × rows: each column lies in one piece."""
+        rows = values.shape[1]
+        if not rows:
             return state
-        mean = values.mean(axis=0)
-        centred = values - mean
-        return self.merge(state, {"n": np.asarray(float(len(values))), "mean": mean, "m2": centred.T @ centred})
+        mean = values.mean(axis=1)
+        centred = values - mean[:, None]
+        return self.merge(state, {"n": np.asarray(float(rows)), "mean": mean, "m2": centred @ centred.T})
 
     def merge(self, a: State, b: State) -> State:
         n = a["n"] + b["n"]

@@ -1,0 +1,125 @@
+"""Speed and memory of the classical estimators.
+
+    python -m benchmarks.foundation            all figures, as Markdown
+    python -m benchmarks.foundation --job ips --rows 1000000 --log PATH      one job alone, for its peak memory
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+
+import offpolicy as op
+from benchmarks.common import CONTEXT, best_times, machine, peak_megabytes, table, write_log
+from offpolicy.engines import Local
+from offpolicy.policies import blocks
+
+N_ACTIONS = 1_000
+WEIGHTS = np.random.default_rng(1).normal(size=(len(CONTEXT), N_ACTIONS)) * 0.3
+SOFTMAX = op.Softmax(lambda x: x @ WEIGHTS)
+
+
+def open_log(path: Path) -> op.Log:
+    return op.read_log(path, context=CONTEXT, action="action", reward="reward", propensity="propensity", n_actions=N_ACTIONS)
+
+
+def ips(path: Path) -> object:
+    estimators = [op.LoggedMean(), op.IPS(), op.SNIPS()]
+    return op.evaluate(open_log(path), op.Column("target"), estimators, progress=False)
+
+
+def read_with_pyarrow(path: Path) -> int:
+    """PyArrow alone: the same columns, batch by batch, with its own threads."""
+    columns = [*CONTEXT, "action", "reward", "propensity", "target"]
+    return sum(len(batch) for batch in ds.dataset(path).to_batches(columns=columns))
+
+
+def read_table(path: Path) -> int:
+    """PyArrow alone, the whole table into memory at once."""
+    return len(pq.read_table(path, columns=[*CONTEXT, "action", "reward", "propensity", "target"]))
+
+
+def models(path: Path) -> object:
+    return op.evaluate(open_log(path), SOFTMAX, [op.DM(), op.DR()], progress=False)
+
+
+@dataclass(frozen=True)
+class PolicyOnly:
+    """Read the log and ask the policy for all actions of every round: what any model-based estimator must do."""
+
+    columns: tuple[str, ...] = ()
+    batch_rows: int | None = None
+
+    def zero(self) -> dict[str, Any]:
+        return {"sum": np.zeros(())}
+
+    def fold(self, state: dict[str, Any], batch: Any) -> dict[str, Any]:
+        for rows in blocks(len(batch), batch.n_actions):
+            state["sum"] = state["sum"] + SOFTMAX.probabilities(batch.take(rows))[0, 0]
+        return state
+
+    def merge(self, a: dict[str, Any], b: dict[str, Any]) -> dict[str, Any]:
+        return {"sum": a["sum"] + b["sum"]}
+
+    def finish(self, state: dict[str, Any]) -> float:
+        return float(state["sum"])
+
+
+def policy_only(path: Path) -> object:
+    return Local().reduce(open_log(path), PolicyOnly())
+
+
+JOBS = {"ips": ips, "read": read_with_pyarrow, "models": models, "policy": policy_only}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--job", choices=JOBS)
+    parser.add_argument("--log", type=Path)
+    parser.add_argument("--rows", type=int, default=10_000_000)
+    arguments = parser.parse_args()
+    if arguments.job:
+        JOBS[arguments.job](arguments.log)
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        small, large = Path(folder, "small.parquet"), Path(folder, "large.parquet")
+        write_log(small, arguments.rows // 10, N_ACTIONS)
+        write_log(large, arguments.rows, N_ACTIONS)
+        figures(small, large, arguments.rows)
+
+
+def figures(small: Path, large: Path, rows: int) -> None:
+    read, whole, ours = best_times(lambda: read_with_pyarrow(large), lambda: read_table(large), lambda: ips(large))
+    policy, fitted = best_times(lambda: policy_only(small), lambda: models(small))
+    print(f"{machine()}\n")
+    print(
+        table(
+            ["what", "other side", "ours", "theirs", "ratio", "wanted"],
+            [
+                [f"LoggedMean, IPS, SNIPS; {rows:,} rows, Column target", "PyArrow reads the same columns in batches",
+                 f"{ours:.2f} s", f"{read:.2f} s", f"{ours / read:.2f}", "≤ 3"],
+                ["the same", "PyArrow reads them into one table", f"{ours:.2f} s", f"{whole:.2f} s", f"{ours / whole:.2f}", "≤ 3"],
+                [f"DM, DR; {rows // 10:,} rows × {N_ACTIONS:,} actions, linear Softmax", "read the log and evaluate that policy",
+                 f"{fitted:.2f} s", f"{policy:.2f} s", f"{fitted / policy:.2f}", "≤ 1.5"],
+            ],
+        )
+    )  # fmt: skip
+    peaks = []
+    for job in ("ips", "models"):
+        for path, n in ((small, rows // 10), (large, rows)):
+            if job == "models" and n > 1_000_000:
+                continue
+            peak = peak_megabytes("benchmarks.foundation", "--job", job, "--log", str(path))
+            peaks.append([job, f"{n:,}", f"{peak:,.0f} MB"])
+    print("\n" + table(["job", "rows", "peak memory of the process"], peaks))
+
+
+if __name__ == "__main__":
+    main()
