@@ -12,7 +12,7 @@ import numpy as np
 
 from offpolicy.diagnostics import Finding, Verdict, worst
 from offpolicy.errors import InputError, InputWarning, unknown_name
-from offpolicy.inference import Functional, Interval, Range, Sums, interval, std_error
+from offpolicy.inference import Functional, Interval, Range, Sums, in_errors, interval, std_error
 from offpolicy.report import text
 
 SCHEMA_VERSION = 1
@@ -37,7 +37,7 @@ class Difference:
     @property
     def z(self) -> float:
         """The difference in standard errors."""
-        return self.value / self.std_error if self.std_error > 0 else 0.0
+        return in_errors(self._functional, self._sums)
 
 
 @dataclass(frozen=True)

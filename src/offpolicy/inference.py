@@ -149,6 +149,14 @@ def std_error(f: Functional, sums: Sums) -> float:
     return float(np.sqrt(variance(f, sums)))
 
 
+def in_errors(f: Functional, sums: Sums) -> float:
+    """The value in standard errors; 0 where it is exactly 0, as for the difference of two equal estimates."""
+    error = std_error(f, sums)
+    if error > 0:
+        return f.value / error
+    return 0.0 if abs(f.value) < 1e-12 else float(np.copysign(np.inf, f.value))
+
+
 @dataclass(frozen=True)
 class Range:
     """What the finite-sample intervals need to know: the reach of one row."""

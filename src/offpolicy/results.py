@@ -11,14 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy import stats
 
 from offpolicy import diagnostics as dx
 from offpolicy.batch import FloatArray
 from offpolicy.engines import Local
 from offpolicy.estimators import Estimator, Member
 from offpolicy.evaluation import Estimate, Evaluation
-from offpolicy.inference import Functional, Range, Sums, functional, std_error
+from offpolicy.inference import Functional, Range, Sums, functional, in_errors, std_error
 from offpolicy.log import Log
 from offpolicy.plan import FitKey, ModelKey, Terms, WeightColumn
 from offpolicy.rewards import Fits, Linear
@@ -32,7 +31,6 @@ LEADS = ("DR", "SNDR", "SNIPS", "IPS", "DM")
 """Which estimator leads, the first of these that was run; else the last in the list."""
 REFERENCES = ("SNIPS", "IPS", "DR")
 """Nearly unbiased estimators that the others are held against."""
-SLOPE_Z = float(stats.norm.ppf(0.975))
 DISAGREE = 3.0
 
 
@@ -100,10 +98,7 @@ class Assembly:
                 self._with_fit_error(f, terms, model, sums)
                 for f, (_, terms), model in zip(functionals, family, models, strict=True)
             ]
-        pick = 0
-        if len(family) > 1:
-            errors = [SLOPE_Z * std_error(f, sums) for f in functionals]
-            pick = slope([f.value for f in functionals], errors)
+        pick = slope(len(family), lambda i, j: in_errors(functionals[i].minus(functionals[j]), sums))
         member, terms = family[pick]
         f, model = functionals[pick], models[pick]
         found, seen = self._findings(p, reward, member, model, f, sums)

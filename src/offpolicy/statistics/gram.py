@@ -155,6 +155,10 @@ class GramState:
         """The states at an index of the leading axis."""
         return GramState(*(part[index] for part in (self.n, self.x, self.r, self.xx, self.xr, self.rr)))
 
+    def each(self, index: slice) -> GramState:
+        """The states at a slice of the second axis."""
+        return GramState(*(part[:, index] for part in (self.n, self.x, self.r, self.xx, self.xr, self.rr)))
+
     def at_all(self) -> GramState:
         """The same with a leading axis of one."""
         return GramState(*(np.asarray(part)[None] for part in (self.n, self.x, self.r, self.xx, self.xr, self.rr)))

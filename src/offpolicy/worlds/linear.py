@@ -1,0 +1,59 @@
+"""`Linear`: rewards linear in the context for each action, or clicks whose log-odds are."""
+
+from __future__ import annotations
+
+from dataclasses import KW_ONLY, dataclass
+from functools import cached_property
+
+import numpy as np
+
+from offpolicy.batch import FloatArray
+from offpolicy.policies import Policy, Softmax
+from offpolicy.worlds.base import World
+
+
+@dataclass(frozen=True)
+class Linear(World):
+    """q(x, a) = x·θ_a + μ_a with x ~ N(0, I); with `clicks`, the chance of a click with those log-odds less 2.
+
+    The logging policy leans softly towards other items than the target does, so that the two overlap, but not by much.
+    """
+
+    n_actions: int = 50
+    _: KW_ONLY
+    context: int = 5
+    noise: float = 1.0
+    clicks: bool = False
+    overlap: float = 0.5
+    """1: the log was made by a uniform policy; towards 0 it avoids what the target likes."""
+    seed: int = 0
+
+    @cached_property
+    def _parameters(self) -> tuple[FloatArray, FloatArray]:
+        rng = np.random.default_rng([self.seed, 0])
+        theta = rng.normal(size=(self.context, self.n_actions)) * 0.5
+        return theta, rng.normal(size=self.n_actions) * 0.5
+
+    def _score(self, contexts: FloatArray) -> FloatArray:
+        theta, mu = self._parameters
+        return contexts @ theta + mu
+
+    @property
+    def target(self) -> Policy:
+        return Softmax(self._score)
+
+    @property
+    def logging(self) -> Policy:
+        return Softmax(lambda x: -(1 - self.overlap) * self._score(x))
+
+    def contexts(self, n: int, rng: np.random.Generator) -> FloatArray:
+        return rng.normal(size=(n, self.context))
+
+    def mean_reward(self, contexts: FloatArray) -> FloatArray:
+        score = self._score(contexts)
+        return 1 / (1 + np.exp(2 - score)) if self.clicks else score
+
+    def rewards(self, means: FloatArray, rng: np.random.Generator) -> FloatArray:
+        if self.clicks:
+            return (rng.random(means.shape) < means).astype(np.float64)
+        return means + rng.normal(size=means.shape) * self.noise
