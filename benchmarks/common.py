@@ -54,7 +54,11 @@ def peak_megabytes(module: str, *arguments: str) -> float:
         "from benchmarks.common import peak_here; print('peak', peak_here())"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code, module, *arguments], capture_output=True, text=True, check=True, cwd=Path(__file__).parent.parent
+        [sys.executable, "-c", code, module, *arguments],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=Path(__file__).parent.parent,
     )
     return float(done.stdout.strip().splitlines()[-1].split()[1])
 

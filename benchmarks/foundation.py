@@ -1,7 +1,7 @@
 """Speed and memory of the classical estimators.
 
-    python -m benchmarks.foundation            all figures, as Markdown
-    python -m benchmarks.foundation --job ips --rows 1000000 --log PATH      one job alone, for its peak memory
+python -m benchmarks.foundation            all figures, as Markdown
+python -m benchmarks.foundation --job ips --rows 1000000 --log PATH      one job alone, for its peak memory
 """
 
 from __future__ import annotations

@@ -26,44 +26,48 @@ _HOMES = {
 }  # fmt: skip
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
-__all__ = ["__version__", *sorted(_HOME_OF)]  # noqa: PLE0604
+__all__ = ["__version__", *sorted(_HOME_OF)]
 
-if TYPE_CHECKING:
-    from offpolicy.diagnostics import Finding, Verdict
-    from offpolicy.engines import Local
-    from offpolicy.errors import InputError, InputWarning
-    from offpolicy.estimators import (
-        CAB,
-        DM,
-        DR,
-        IPS,
-        MRDR,
-        SNDR,
-        SNIPS,
-        ClippedIPS,
-        DRos,
-        Estimator,
-        LoggedMean,
-        SubGaussianIPS,
-        SwitchDR,
-    )
-    from offpolicy.evaluate import evaluate
-    from offpolicy.evaluation import Difference, Estimate, Evaluation
-    from offpolicy.log import Log
-    from offpolicy.policies import (
-        Candidates,
-        Column,
-        EpsilonGreedy,
-        Fixed,
-        Function,
-        Mixture,
-        Policy,
-        Softmax,
-        Table,
-        Uniform,
-    )
-    from offpolicy.rewards import Given, Regressor, RewardModel, Ridge
-    from offpolicy.sources import from_obp, read_log
+if TYPE_CHECKING:  # the same names for type checkers and editors
+    from offpolicy.diagnostics import Finding as Finding
+    from offpolicy.diagnostics import Verdict as Verdict
+    from offpolicy.engines import Local as Local
+    from offpolicy.errors import InputError as InputError
+    from offpolicy.errors import InputWarning as InputWarning
+    from offpolicy.estimators import CAB as CAB
+    from offpolicy.estimators import DM as DM
+    from offpolicy.estimators import DR as DR
+    from offpolicy.estimators import IPS as IPS
+    from offpolicy.estimators import MRDR as MRDR
+    from offpolicy.estimators import SNDR as SNDR
+    from offpolicy.estimators import SNIPS as SNIPS
+    from offpolicy.estimators import ClippedIPS as ClippedIPS
+    from offpolicy.estimators import DRos as DRos
+    from offpolicy.estimators import Estimator as Estimator
+    from offpolicy.estimators import LoggedMean as LoggedMean
+    from offpolicy.estimators import SubGaussianIPS as SubGaussianIPS
+    from offpolicy.estimators import SwitchDR as SwitchDR
+    from offpolicy.evaluate import evaluate as evaluate
+    from offpolicy.evaluation import Difference as Difference
+    from offpolicy.evaluation import Estimate as Estimate
+    from offpolicy.evaluation import Evaluation as Evaluation
+    from offpolicy.log import Log as Log
+    from offpolicy.policies import Candidates as Candidates
+    from offpolicy.policies import Column as Column
+    from offpolicy.policies import EpsilonGreedy as EpsilonGreedy
+    from offpolicy.policies import Fixed as Fixed
+    from offpolicy.policies import Function as Function
+    from offpolicy.policies import Mixture as Mixture
+    from offpolicy.policies import Policy as Policy
+    from offpolicy.policies import Softmax as Softmax
+    from offpolicy.policies import Table as Table
+    from offpolicy.policies import Uniform as Uniform
+    from offpolicy.rewards import Given as Given
+    from offpolicy.rewards import Regressor as Regressor
+    from offpolicy.rewards import RewardModel as RewardModel
+    from offpolicy.rewards import Ridge as Ridge
+    from offpolicy.sources import from_obp as from_obp
+    from offpolicy.sources import read_log as read_log
 
 
 def __getattr__(name: str) -> Any:

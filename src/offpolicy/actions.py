@@ -64,7 +64,9 @@ class Actions:
             try:
                 column = column.cast(self.labels.type)
             except pa.ArrowException:
-                raise InputError(f"actions are {self.labels.type} labels, but a column of {column.type} names some.") from None
+                raise InputError(
+                    f"actions are {self.labels.type} labels, but a column of {column.type} names some."
+                ) from None
         found = pc.index_in(column, value_set=self.labels)
         codes = found.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
         return codes, codes < 0

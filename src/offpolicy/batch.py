@@ -29,7 +29,7 @@ class Batch:
     actions: Actions
     propensity: FloatArray | None = None
     weight: FloatArray | None = None
-    slice: IntArray | None = None
+    slice_code: IntArray | None = None
     feature_parts: tuple[FloatArray, ...] = ()
     extra: Mapping[str, pa.Array] = field(default_factory=dict)
 
@@ -73,7 +73,7 @@ class Batch:
             context_parts=tuple(map(pick, self.context_parts if context is None else (context,))),
             propensity=pick(self.propensity),
             weight=pick(self.weight),
-            slice=pick(self.slice),
+            slice_code=pick(self.slice_code),
             feature_parts=tuple(map(pick, self.feature_parts)),
             extra={name: pick_arrow(values) for name, values in self.extra.items()},
         )

@@ -142,7 +142,9 @@ def support_findings(o: Overlap, modelled: bool) -> list[Finding]:
     found = []
     stop = 0.3 if modelled else 0.1
     why = (
-        "There the answer is the reward model's guess alone." if modelled else "The log says nothing about what it would earn there."
+        "There the answer is the reward model's guess alone."
+        if modelled
+        else "The log says nothing about what it would earn there."
     )
     advice = "Explore those actions, or restrict the new policy to actions that were logged."
     for mass, what in (
@@ -175,7 +177,11 @@ def model_findings(r2: float | None, corrected: bool) -> list[Finding]:
     """How well the reward model predicts rows it was not fitted on."""
     if r2 is None or r2 > 0:
         return []
-    why = "The correction repairs what is wrong on average, at the price of variance." if corrected else "The direct method is no better than its model."
+    why = (
+        "The correction repairs what is wrong on average, at the price of variance."
+        if corrected
+        else "The direct method is no better than its model."
+    )
     return [
         Finding(
             Verdict.CAUTION,

@@ -17,9 +17,7 @@ class InputWarning(UserWarning):
     """The input was used, with an assumption the user should know about."""
 
 
-def bad_rows(
-    column: str, what: str, rows: npt.ArrayLike, advice: str, *, where: Sequence[str] | None = None
-) -> InputError:
+def bad_rows(column: str, what: str, rows: npt.ArrayLike, advice: str, *, where: Sequence[str] | None = None) -> InputError:
     """An error that names the column, the number of offending rows and the first of them."""
     listed = np.asarray(rows)
     first = [str(row) for row in listed[:3]] if where is None else list(where[:3])

@@ -9,7 +9,7 @@ tests/test_contract.py then covers it.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, ClassVar, Literal, TypeVar
 
@@ -17,7 +17,7 @@ import numpy as np
 
 from offpolicy.errors import InputError
 from offpolicy.rewards import RewardModel, Ridge, as_reward_model
-from offpolicy.weights import Bend, Clip, Harmonic, Shrink, Straight, Switch, Weight, check_setting
+from offpolicy.weights import Clip, Harmonic, Shrink, Straight, Switch, Weight, check_setting
 
 Number = float | Literal["auto"]
 
@@ -113,7 +113,7 @@ class SNIPS(Estimator):
 class _Bent(Estimator):
     """An estimator whose weights are bent by one number, `tuned`."""
 
-    bend: ClassVar[Callable[[float], Bend]]
+    bend: ClassVar[type[Clip] | type[Switch] | type[Shrink] | type[Harmonic]]
     values: ClassVar[tuple[float, ...]]
     straight: ClassVar[float]
     """The value at which nothing is bent."""

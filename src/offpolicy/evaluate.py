@@ -20,7 +20,7 @@ from offpolicy.policies import Policy, as_policy
 from offpolicy.report.progress import PassProgress
 from offpolicy.results import Assembly
 from offpolicy.rewards import Fits, FitShape, Linear, Predictor
-from offpolicy.scoring import Scorer, ScorePass, ratio_of
+from offpolicy.scoring import ScorePass, Scorer, ratio_of
 from offpolicy.statistics import Joint, Statistic
 
 LEAST_GROUPS = 20
@@ -87,9 +87,7 @@ class _Job:
     seed: int
 
     @classmethod
-    def of(
-        cls, log: Log, policies: dict[str, Policy], estimators: Any, cross_fit: int | None, seed: int
-    ) -> _Job:
+    def of(cls, log: Log, policies: dict[str, Policy], estimators: Any, cross_fit: int | None, seed: int) -> _Job:
         logging = None if log.logging is None else as_policy(log.logging)
         if logging is not None:
             logging.check(log)
@@ -236,5 +234,3 @@ def _choose(given: Any, lacking: _Lacking, cross_fit: int | None) -> tuple[list[
         else:
             raise InputError(f"{estimator.name} cannot be computed: {reason}.")
     return chosen, skipped
-
-

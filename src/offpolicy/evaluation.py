@@ -147,9 +147,7 @@ class Evaluation:
     def verdict(self) -> Verdict:
         return self.headline.verdict
 
-    def difference(
-        self, a: str | tuple[str, str], b: str | tuple[str, str], *, estimator: str | None = None
-    ) -> Difference:
+    def difference(self, a: str | tuple[str, str], b: str | tuple[str, str], *, estimator: str | None = None) -> Difference:
         """a − b, paired: two policies (with one `estimator`), two estimators, or two (policy, estimator) pairs."""
         first, second = self._resolve(a, estimator), self._resolve(b, estimator)
         f = first._functional.minus(second._functional)
@@ -192,7 +190,9 @@ class Evaluation:
         try:
             import pandas as pd
         except ImportError:
-            raise InputError("to_frame() gives a pandas data frame, and pandas is not installed; to_dict() needs none.") from None
+            raise InputError(
+                "to_frame() gives a pandas data frame, and pandas is not installed; to_dict() needs none."
+            ) from None
         rows = []
         for name, part in {"": self, **self.slices}.items():
             for e in (e for reward in (part.rewards or {"": part}).values() for e in reward):

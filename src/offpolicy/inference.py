@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import Literal, get_args
 
 import numpy as np
-from scipy import stats
 
 from offpolicy.batch import FloatArray
 from offpolicy.errors import InputError, unknown_name
@@ -20,6 +20,7 @@ from offpolicy.statistics import State
 
 Method = Literal["normal", "bootstrap", "bernstein", "cressie-read"]
 DRAWS = 2_000
+normal_quantile = NormalDist().inv_cdf
 
 
 @dataclass(frozen=True)
@@ -186,11 +187,13 @@ def interval(f: Functional, sums: Sums, level: float, method: str, bounds: Range
     if method == "bootstrap":
         low, high = _bootstrap(f, sums, level)
     elif method == "normal":
-        half = float(stats.norm.ppf(0.5 + level / 2)) * std_error(f, sums)
+        half = normal_quantile(0.5 + level / 2) * std_error(f, sums)
         low, high = f.value - half, f.value + half
     else:
         if bounds is None:
-            raise InputError(f"a {method} interval is for the value of one policy, not for a difference; use normal or bootstrap.")
+            raise InputError(
+                f"a {method} interval is for the value of one policy, not for a difference; use normal or bootstrap."
+            )
         low, high = (_bernstein if method == "bernstein" else _cressie_read)(f, sums, level, bounds)
     return Interval(low, high, level, method)
 
@@ -223,38 +226,34 @@ def _cressie_read(f: Functional, sums: Sums, level: float, bounds: Range) -> tup
 
     Among reweightings of the rows, and of one row nobody has seen with the most extreme weight and reward, find the least
     and the most value within the χ² radius whose mean weight is 1. Without the positivity constraint this is closed:
-    regress the row's value y on its weight w, move w to its known mean, and go √(χ²/n) residual deviations each way.
+    regress the row's value y on its weight w, move w to its known mean, and go √(χ²/n) residual deviations each way. The
+    rows' own variance is scaled to the estimate's (clusters, fit), so that the interval covers what the error covers.
     """
-    n = sums.n
-    radius = float(stats.chi2.ppf(level, 1)) / (n + 1)
-    extra_variance = variance(f, sums) - sampling_variance(f, sums)
-    inflate = np.sqrt(max(sampling_variance(f, sums), 0.0) * n * max(n - 1, 1) / max(float(f.gradient @ sums.moments["m2"] @ f.gradient), 1e-300))  # fmt: skip
-    ends = []
-    for sign, reach in ((-1, bounds.reach()[0]), (1, bounds.reach()[1])):
-        candidates = [_profile(f, sums, bounds, w, y, radius, sign, inflate, extra_variance)
-                      for w, y in ((0.0, 0.0), (bounds.largest_weight, reach))]  # fmt: skip
-        ends.append(sign * max(sign * end for end in candidates))
-    return ends[0], ends[1]
+    n, m2, g = sums.n, sums.moments["m2"], f.gradient
+    by_rows = float(g @ m2 @ g) / (n * max(n - 1, 1))
+    inflation = variance(f, sums) / by_rows if by_rows > 0 else 1.0
+    radius = normal_quantile(0.5 + level / 2) ** 2 / (n + 1) * inflation  # χ² with one degree of freedom
+    low, high = bounds.reach()
+    unseen = {-1: ((0.0, 0.0), (bounds.largest_weight, low)), 1: ((0.0, 0.0), (bounds.largest_weight, high))}
+    ends = {
+        sign: max(sign * _end(f, sums, bounds, w, y, radius, sign) for w, y in rows) * sign for sign, rows in unseen.items()
+    }
+    return ends[-1], ends[1]
 
 
-def _profile(
-    f: Functional, sums: Sums, bounds: Range, w: float, y: float, radius: float, sign: int, inflate: float, extra: float
-) -> float:
+def _end(f: Functional, sums: Sums, bounds: Range, w: float, y: float, radius: float, sign: int) -> float:
     """One end of the interval with an unseen row of weight w whose correction is y."""
-    n, m2, mean = sums.n, sums.moments["m2"], sums.moments["mean"]
+    n, m2, g = sums.n, sums.moments["m2"], f.gradient
+    step = y if bounds.modelled else y - f.value  # its influence: baselines as on average, its own correction
     share = n / (n + 1)
-    # The unseen row's influence: its correction in place of the mean correction; baselines as on average.
-    step = y - (f.value if not bounds.modelled else 0.0)
-    yy = float(f.gradient @ m2 @ f.gradient) / (n + 1) + share * step**2 / (n + 1)
     centre = f.value + step / (n + 1)
+    yy = (float(g @ m2 @ g) + share * step**2) / (n + 1)
     if not bounds.exact_weights or bounds.weight is None:
-        return centre + sign * float(np.sqrt(radius * yy * inflate**2 + max(extra, 0.0) * radius * n))
+        return centre + sign * float(np.sqrt(radius * yy))
     k = bounds.weight
-    dw = w - mean[k]
-    ww = float(m2[k, k]) / (n + 1) + share * dw**2 / (n + 1)
-    yw = float(f.gradient @ m2[:, k]) / (n + 1) + share * step * dw / (n + 1)
-    if ww <= 0:
-        return centre + sign * float(np.sqrt(radius * yy * inflate**2))
-    slope = yw / ww
-    residual = max(yy - slope * yw, 0.0)
-    return centre + slope * (1 - (mean[k] + dw / (n + 1))) + sign * float(np.sqrt(radius * residual) * inflate)
+    dw = w - float(sums.moments["mean"][k])
+    ww = (float(m2[k, k]) + share * dw**2) / (n + 1)
+    yw = (float(g @ m2[:, k]) + share * step * dw) / (n + 1)
+    slope = yw / ww if ww > 0 else 0.0
+    mean_weight = float(sums.moments["mean"][k]) + dw / (n + 1)
+    return centre + slope * (1 - mean_weight) + sign * float(np.sqrt(radius * max(yy - slope * yw, 0.0)))

@@ -91,9 +91,7 @@ class Log:
         self._set(source, logging, reward_range)
 
     @classmethod
-    def from_source(
-        cls, source: Source, *, logging: Any = None, reward_range: tuple[float, float] | None = None
-    ) -> Log:
+    def from_source(cls, source: Source, *, logging: Any = None, reward_range: tuple[float, float] | None = None) -> Log:
         """A log over any `Source`; `read_log` makes them for files and tables."""
         log = cls.__new__(cls)
         log._set(source, logging, reward_range)
@@ -244,7 +242,7 @@ class _ArraySource:
             actions=book,
             propensity=None if p is None else _checked("propensity", "propensity", p.astype(np.float64)),
             weight=None if omega is None else _checked("weight", "weight", omega.astype(np.float64)),
-            slice=slice_codes,
+            slice_code=slice_codes,
             feature_parts=() if features is None else (_checked("features", "action_features", features),),
         )
         schema = Schema(

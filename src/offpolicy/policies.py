@@ -239,7 +239,7 @@ class EpsilonGreedy(Policy):
         out = np.full(actions.shape, self.epsilon / batch.n_actions)
         for rows in blocks(len(batch), batch.n_actions):
             best = self._best(batch.take(rows))
-            out[rows] += (1 - self.epsilon) * (actions[rows].T == best).T
+            out[rows] += (1 - self.epsilon) * (best == actions[rows].T).T
         return out
 
 
@@ -308,7 +308,7 @@ class Candidates(Policy):
             if not (pa.types.is_list(column.type) or pa.types.is_large_list(column.type)):
                 raise InputError(f"Candidates: the column of {what} holds {column.type}, not lists.")
         lengths = [_list_lengths(column) for column in (actions, chances)]
-        if not np.array_equal(*lengths):
+        if not np.array_equal(lengths[0], lengths[1]):
             rows = batch.row[lengths[0] != lengths[1]]
             raise bad_rows("Candidates", "have lists of different lengths", rows, "Give each candidate one probability.")
         codes, unknown = batch.actions.encode(actions.flatten())
@@ -319,21 +319,31 @@ class Candidates(Policy):
         p = chances.flatten().to_numpy(zero_copy_only=False).astype(np.float64, copy=False)
         if not p.min(initial=0.0) >= 0:
             rows = np.unique(batch.row[row[~(p >= 0)]])
-            raise bad_rows("Candidates", "have a negative or missing probability", rows, "Probabilities must be 0 or more.")
-        _check_sums(np.bincount(row, p, len(batch)), p, batch, "Candidates")
+            raise bad_rows(
+                "Candidates",
+                "have a negative or missing probability",
+                rows,
+                "Probabilities must be 0 or more.",
+            )
+        _check_sums(_sums_by(row, p, len(batch)), p, batch, "Candidates")
         return row, codes, p
 
     def _all(self, batch: Batch) -> FloatArray:
         row, codes, p = self._flat(batch)
         size = len(batch) * batch.n_actions
-        return np.bincount(row * batch.n_actions + codes, p, size).reshape(len(batch), batch.n_actions)
+        return _sums_by(row * batch.n_actions + codes, p, size).reshape(len(batch), batch.n_actions)
 
     def _some(self, batch: Batch, actions: IntArray) -> FloatArray:
         row, codes, p = self._flat(batch)
         if actions.ndim == 1:
             match = codes == actions[row]
-            return np.bincount(row[match], p[match], len(batch))
+            return _sums_by(row[match], p[match], len(batch))
         return np.column_stack([self._some(batch, column) for column in actions.T])
+
+
+def _sums_by(key: IntArray, values: FloatArray, keys: int) -> FloatArray:
+    sums: FloatArray = np.bincount(key, values, keys).astype(np.float64, copy=False)
+    return sums
 
 
 def _list_lengths(column: pa.Array) -> IntArray:
@@ -372,10 +382,9 @@ class Mixture(Policy):
         return self._mix(policy.probabilities(batch, actions) for policy in self._policies)
 
     def _mix(self, parts: Iterator[FloatArray]) -> FloatArray:
-        mixed: FloatArray = sum(
-            (weight * part for weight, part in zip(self._weights, parts, strict=True)), start=np.float64(0)
-        )  # type: ignore[assignment]
-        return mixed
+        mixed = [weight * part for weight, part in zip(self._weights, parts, strict=True)]
+        total: FloatArray = np.sum(mixed, axis=0)
+        return total
 
 
 def as_policy(policy: Any) -> Policy:

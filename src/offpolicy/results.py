@@ -106,7 +106,10 @@ class Assembly:
             seen[self.estimators[e].tuned or "setting"] = member.setting
         if model is not None and f.fit is None and not member.weight.exact and self._is_fitted(model):
             seen["fit_not_covered"] = True
-        low, high = self.log.reward_range or (self.state["reward_low"][reward], self.state["reward_high"][reward])
+        low, high = self.log.reward_range or (
+            self.state["reward_low"][reward],
+            self.state["reward_high"][reward],
+        )
         largest = float(self.state["policies"][str(p)]["weights"]["max"])
         bent = member.weight.bend(np.array([largest])) if member.weight.ratio == "action" else np.ones(1)
         return Estimate(
@@ -231,5 +234,3 @@ def _compared(evaluation: Evaluation) -> dict[tuple[str, str], Estimate]:
             finding = dx.disagreement(str(reference), difference.value, difference.z)
             out[policy, name] = replace(estimate, reasons=(*estimate.reasons, finding))
     return out
-
-

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import numpy as np
@@ -10,30 +9,23 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from offpolicy.engines.local import BATCH_ROWS
-from offpolicy.errors import InputError
+from offpolicy.files import whole_file
 from offpolicy.log import Log
 from offpolicy.plan import Terms
-from offpolicy.scoring import Kept, Scorer, ScorePass
+from offpolicy.scoring import Kept, ScorePass, Scorer
 
 SCHEMA = pa.schema([("row", pa.int64()), *((name, pa.float64()) for name in ("baseline", "correction", "weight"))])
 
 
 def write_scores(path: Path, log: Log, scorer: Scorer, terms: Terms, anchor: float, batch_rows: int | None) -> None:
     """Row, baseline, correction and weight of every round. The file appears whole or not at all."""
-    if not path.parent.is_dir():
-        raise InputError(f"{path.parent}: no such folder.")
     score_pass = ScorePass(scorer, log.n_actions, 0)
-    draft = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        with pq.ParquetWriter(draft, SCHEMA) as writer:
-            for partition in log.partitions(score_pass.columns):
-                for batch in partition.batches(batch_rows or BATCH_ROWS):
-                    rows, bucket = scorer.ordered(batch)
-                    values = scorer.score(rows, bucket, Kept(score_pass.zero()))
-                    writer.write_table(_table(rows.row, values, terms, anchor))
-        draft.replace(path)
-    finally:
-        draft.unlink(missing_ok=True)
+    with whole_file(path) as draft, pq.ParquetWriter(draft, SCHEMA) as writer:
+        for partition in log.partitions(score_pass.columns):
+            for batch in partition.batches(batch_rows or BATCH_ROWS):
+                rows, bucket = scorer.ordered(batch)
+                values = scorer.score(rows, bucket, Kept(score_pass.zero()))
+                writer.write_table(_table(rows.row, values, terms, anchor))
 
 
 def _table(row: np.ndarray, values: np.ndarray, terms: Terms, anchor: float) -> pa.Table:

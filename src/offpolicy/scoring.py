@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -80,7 +81,7 @@ class Scorer:
         """Each of `groups` groups with its run of rows."""
         group = group_of_bucket(groups)[bucket]
         edges = np.searchsorted(group, np.arange(groups + 1))
-        return ((g, slice(int(a), int(b))) for g, (a, b) in enumerate(zip(edges, edges[1:], strict=False)) if b > a)
+        return ((g, slice(int(a), int(b))) for g, (a, b) in enumerate(itertools.pairwise(edges)) if b > a)
 
     def score(self, batch: Batch, bucket: IntArray, kept: Kept) -> FloatArray:
         """Columns × rows, the row weight first. `kept` gathers what is summed besides the columns."""
@@ -98,7 +99,12 @@ class Scorer:
             kept.add_weights(p, ratios[-1])
         controls = {key: self._control(key, batch, bucket, x) for key in self.plan.models}
         for k, (key, control) in enumerate(controls.items()):
-            kept.add_misfit(k, batch.reward[:, key.reward] - self.anchor[key.reward], control - self.anchor[key.reward], omega)
+            kept.add_misfit(
+                k,
+                batch.reward[:, key.reward] - self.anchor[key.reward],
+                control - self.anchor[key.reward],
+                omega,
+            )
         bent = self._fill(out, batch, ratios, controls)
         sampled = slice(0, int(np.searchsorted(group_of_bucket(self.groups)[bucket], self.table_groups)))
         kept.add_weight_tables(self.plan.tables, bent, x, omega, batch.action, sampled)
@@ -108,7 +114,11 @@ class Scorer:
         return out
 
     def _fill(
-        self, out: FloatArray, batch: Batch, ratios: list[FloatArray | None], controls: Mapping[ModelKey, FloatArray]
+        self,
+        out: FloatArray,
+        batch: Batch,
+        ratios: list[FloatArray | None],
+        controls: Mapping[ModelKey, FloatArray],
     ) -> dict[tuple[int, Weight], FloatArray]:
         bent: dict[tuple[int, Weight], FloatArray] = {}
         for column, key in enumerate(self.plan.columns, start=1):
@@ -138,7 +148,14 @@ class Scorer:
         return out
 
     def _whole(
-        self, p: int, batch: Batch, bucket: IntArray, x: FloatArray, omega: FloatArray, out: FloatArray, kept: Kept
+        self,
+        p: int,
+        batch: Batch,
+        bucket: IntArray,
+        x: FloatArray,
+        omega: FloatArray,
+        out: FloatArray,
+        kept: Kept,
     ) -> FloatArray:
         """Ask a policy for all actions, block by block; fill its baselines; give π of the logged actions."""
         chance = np.empty(len(batch))
@@ -214,7 +231,13 @@ class _Work:
         return len(self.parts) == 1 and self.parts[0].clip is None and not self.parts[0].other
 
     def fill(
-        self, out: FloatArray, batch: Batch, x: FloatArray, pi: FloatArray, pi0: FloatArray | None, loose: bool
+        self,
+        out: FloatArray,
+        batch: Batch,
+        x: FloatArray,
+        pi: FloatArray,
+        pi0: FloatArray | None,
+        loose: bool,
     ) -> FloatArray | float:
         scales = [part.fill(out, batch, x, _share(pi, pi0, part.clip), loose) for part in self.parts]
         return scales[0]
@@ -263,9 +286,7 @@ class Kept:
             part = self.state["policies"][str(policy)]
             part["weights"] = LogHistogram().fold(part["weights"], ratio)
 
-    def add_mass(
-        self, policy: int, omega: FloatArray, counted: FloatArray, pi: FloatArray, pi0: FloatArray | None
-    ) -> None:
+    def add_mass(self, policy: int, omega: FloatArray, counted: FloatArray, pi: FloatArray, pi0: FloatArray | None) -> None:
         """`counted` is the row weight times what a loose π is still to be multiplied with."""
         part = self.state["policies"][str(policy)]
         part["rows"] += omega.sum()
@@ -353,9 +374,9 @@ class ScorePass:
         state["nonzero"] += np.count_nonzero(batch.reward, axis=0)
         np.minimum(state["reward_low"], batch.reward.min(axis=0), out=state["reward_low"])
         np.maximum(state["reward_high"], batch.reward.max(axis=0), out=state["reward_high"])
-        if batch.slice is not None:
-            for s in np.unique(batch.slice):
-                rows = np.flatnonzero(batch.slice == s)
+        if batch.slice_code is not None:
+            for s in np.unique(batch.slice_code):
+                rows = np.flatnonzero(batch.slice_code == s)
                 part = state["slices"][str(s)]
                 part["moments"] = self.moments.fold(part["moments"], values[:, rows])
                 _add_by_bucket(part["buckets"], bucket[rows] * SLICE_BUCKETS // BUCKETS, values[:, rows])

@@ -52,7 +52,8 @@ def hash_values(column: pa.Array) -> UInt64Array:
     4
     """
     if pa.types.is_dictionary(column.type):
-        return hash_values(column.dictionary)[column.indices.to_numpy(zero_copy_only=False)]
+        hashes: UInt64Array = hash_values(column.dictionary)[column.indices.to_numpy(zero_copy_only=False)]
+        return hashes
     if pa.types.is_integer(column.type):
         return mix(column.to_numpy(zero_copy_only=False).astype(np.int64).view(np.uint64))
     if pa.types.is_floating(column.type):

@@ -39,9 +39,7 @@ class Local:
             state = statistic.merge(state, part)
         return statistic.finish(state)
 
-    def _states(
-        self, partitions: Any, statistic: Statistic, progress: Progress | None
-    ) -> Iterator[State]:
+    def _states(self, partitions: Any, statistic: Statistic, progress: Progress | None) -> Iterator[State]:
         """The state of each partition, in order, with only a few of them alive at a time."""
 
         rows = self.batch_rows or statistic.batch_rows or BATCH_ROWS

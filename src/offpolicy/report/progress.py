@@ -17,7 +17,9 @@ class PassProgress:
     def __init__(self, what: str, rows: int, shown: bool | None) -> None:
         self._what, self._rows = what, rows
         self._shown = sys.stderr.isatty() if shown is None else shown
-        self._done, self._bar, self._task = 0, None, None
+        self._done = 0
+        self._bar: Any = None
+        self._task: Any = None
         self._lock = threading.Lock()
 
     def __enter__(self) -> PassProgress:
@@ -47,8 +49,6 @@ class PassProgress:
             self._bar, self._task = bar, bar.add_task(self._what, total=self._rows)
         self._bar.update(self._task, completed=self._done)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if self._bar is not None:
             self._bar.stop()

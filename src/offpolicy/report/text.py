@@ -31,7 +31,16 @@ def number(value: float | None, error: float | None = None) -> str:
 def rows_of(result: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
     """The header and the cells of the main table."""
     several = len(result["policies"]) > 1
-    header = [*(["policy"] if several else []), "estimator", "value", f"{result['level']:.0%} interval", "eff. rounds", "verdict"]
+    header = [
+        *(["policy"] if several else []),
+        "estimator",
+        "value",
+        f"{result['level']:.0%} interval",
+        "eff. rounds",
+        "verdict",
+    ]
+    truth = result.get("truth")
+    header += ["off by"] if truth is not None else []
     rows = []
     for e in result["estimates"]:
         ci, error = e["interval"], e["std_error"]
@@ -45,6 +54,7 @@ def rows_of(result: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
                 f"{number(ci['low'], error)} to {number(ci['high'], error)}" if math.isfinite(ci["low"]) else "undefined",
                 "–" if ess is None else f"{ess:,.0f}",
                 VERDICTS[e["verdict"]],
+                *([number(e["value"] - truth[e["policy"]], error)] if truth is not None else []),
             ]
         )
     return header, rows
@@ -52,7 +62,7 @@ def rows_of(result: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
 
 def _aligned(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     widths = [max(len(row[k]) for row in [header, *rows]) for k in range(len(header))]
-    right = {"value", "eff. rounds"}
+    right = {"value", "eff. rounds", "off by"}
 
     def line(cells: Sequence[str]) -> str:
         parts = [c.rjust(w) if h in right else c.ljust(w) for c, w, h in zip(cells, widths, header, strict=True)]
@@ -70,6 +80,8 @@ def notes(result: Mapping[str, Any]) -> list[str]:
         lines.append(f"- {reason['seen']} {reason['why']} {reason['do']}")
     if any(x["diagnostics"].get("fit_not_covered") for x in result["estimates"]):
         lines.append("* the error of its fitted reward model is not in this interval.")
+    for policy, truth in (result.get("truth") or {}).items():
+        lines.append(f"The true value of {policy} is {number(truth, e['std_error'])}: known, since this log was simulated.")
     lines += [f"Not shown: {name} ({why})" for name, why in result["skipped"].items()]
     return lines
 

@@ -5,4 +5,15 @@ from offpolicy.rewards.given import Given
 from offpolicy.rewards.regressor import Regressor, as_reward_model
 from offpolicy.rewards.ridge import Ridge
 
-__all__ = ["FitShape", "Fits", "Given", "Linear", "Predictor", "Regressor", "RewardModel", "Ridge", "as_reward_model", "design"]
+__all__ = [
+    "FitShape",
+    "Fits",
+    "Given",
+    "Linear",
+    "Predictor",
+    "Regressor",
+    "RewardModel",
+    "Ridge",
+    "as_reward_model",
+    "design",
+]

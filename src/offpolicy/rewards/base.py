@@ -77,7 +77,8 @@ class Linear:
 
     def taken_of(self, x: FloatArray, action: IntArray) -> FloatArray:
         """The same for a design that was made before."""
-        return np.einsum("ji,ij->i", x, self.coef[action])
+        values: FloatArray = np.einsum("ji,ij->i", x, self.coef[action])
+        return values
 
     def moved(self, centre: FloatArray) -> Linear:
         """The same function written around another centre."""

@@ -94,8 +94,13 @@ class SampleRows:
         return {**merged, "rows": rows}
 
     def finish(self, state: State) -> State:
-        order = np.lexsort((state["reward"][:, 0], state["action"], state["order"]))  # the same rows in the same order, however they came
-        return {**{name: array[order] for name, array in state.items() if name != "rows"}, "rows": state["rows"]}
+        order = np.lexsort(
+            (state["reward"][:, 0], state["action"], state["order"])
+        )  # the same rows in the same order, however they came
+        return {
+            **{name: array[order] for name, array in state.items() if name != "rows"},
+            "rows": state["rows"],
+        }
 
 
 class _RegressorFits:

@@ -12,7 +12,7 @@ free intercept, of minimum norm where rounds are few.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import KW_ONLY, dataclass
 from functools import cached_property
@@ -143,7 +143,7 @@ class RidgeFits:
         return next(solve(gram, [penalty], self._model, gram.pooled()))
 
 
-def solve(gram: GramState, penalties: Sequence[float], model: Ridge, whole: GramState) -> Iterator[Linear]:
+def solve(gram: GramState, penalties: Iterable[float], model: Ridge, whole: GramState) -> Iterator[Linear]:
     """The minimiser at the head of this file for each penalty, from Gram matrices with leading shape (actions,)."""
     scaled = _Scaled.of(gram, whole, model.intercept)
     never = gram.n == 0

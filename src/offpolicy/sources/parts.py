@@ -90,7 +90,9 @@ class CsvPart:
         convert = pa_csv.ConvertOptions(column_types=self.types, include_columns=list(columns))
         try:
             with pa_csv.open_csv(
-                self.path, pa_csv.ReadOptions(block_size=CSV_BLOCK_BYTES, use_threads=False), convert_options=convert
+                self.path,
+                pa_csv.ReadOptions(block_size=CSV_BLOCK_BYTES, use_threads=False),
+                convert_options=convert,
             ) as reader:
                 for batch in reader:
                     yield from sliced(batch, rows)
@@ -129,8 +131,7 @@ class TablePart:
 
     def read(self, columns: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
         part = self.table.select(list(columns)).slice(self.first, self.rows)
-        for batch in part.to_batches(max_chunksize=rows):
-            yield batch
+        yield from part.to_batches(max_chunksize=rows)
 
 
 @dataclass(frozen=True)

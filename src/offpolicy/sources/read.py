@@ -18,7 +18,15 @@ from offpolicy.actions import Actions
 from offpolicy.batch import FloatArray
 from offpolicy.errors import InputError, unknown_name
 from offpolicy.log import CHUNK_ROWS, Log
-from offpolicy.sources.parts import CsvPart, ParquetPart, Part, StreamPart, TablePart, csv_schema, parquet_parts
+from offpolicy.sources.parts import (
+    CsvPart,
+    ParquetPart,
+    Part,
+    StreamPart,
+    TablePart,
+    csv_schema,
+    parquet_parts,
+)
 from offpolicy.sources.table import SCAN_ROWS, Columns, TableSource, as_floats, kind_of, one_hot, plain_text
 
 PARQUET = (".parquet", ".pq")
@@ -51,7 +59,15 @@ def read_log(
     (or its path) with one row an action, keyed by the column `action`.
     """
     columns = Columns(
-        _names(context), action, _names(reward), propensity, cluster, row_id, weight, by, _names(action_features)
+        _names(context),
+        action,
+        _names(reward),
+        propensity,
+        cluster,
+        row_id,
+        weight,
+        by,
+        _names(action_features),
     )
     if not columns.reward:
         raise InputError("name at least one reward column.")
@@ -197,5 +213,7 @@ def _read_catalog(catalog: Any, action: str) -> tuple[tuple[FloatArray, tuple[st
             raise InputError(f"catalog column {name}: has type {column.type}; numbers and text can be used.")
     matrix = np.hstack(features) if features else np.empty((len(table), 0))
     if not np.isfinite(matrix).all():
-        raise InputError(f"catalog: {int((~np.isfinite(matrix)).any(axis=1).sum())} rows have a missing or infinite feature.")
+        raise InputError(
+            f"catalog: {int((~np.isfinite(matrix)).any(axis=1).sum())} rows have a missing or infinite feature."
+        )
     return (matrix, tuple(encoded)), Actions.listed(table.column(action).combine_chunks())

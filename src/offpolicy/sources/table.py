@@ -14,9 +14,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from offpolicy.errors import InputError, bad_rows, unknown_name
 from offpolicy.actions import Actions
 from offpolicy.batch import Batch, Check, FloatArray, failed_check
+from offpolicy.errors import InputError, bad_rows, unknown_name
 from offpolicy.log import Partition, Schema
 from offpolicy.sources.parts import Part
 from offpolicy.units import IntArray, hash_rows, hash_values
@@ -41,7 +41,13 @@ class Columns:
 
     def names(self) -> tuple[str, ...]:
         single = (self.propensity, self.cluster, self.row_id, self.weight, self.by)
-        named = (*self.context, self.action, *self.reward, *(n for n in single if n is not None), *self.features)
+        named = (
+            *self.context,
+            self.action,
+            *self.reward,
+            *(n for n in single if n is not None),
+            *self.features,
+        )
         return tuple(dict.fromkeys(named))
 
 
@@ -72,7 +78,8 @@ def plain_text(column: pa.Array) -> pa.Array:
 def one_hot(column: pa.Array, categories: pa.Array) -> FloatArray:
     """Rounds × categories of 0 and 1."""
     codes = pc.index_in(plain_text(column), value_set=categories).to_numpy(zero_copy_only=False).astype(np.int64)
-    return np.equal.outer(codes, np.arange(len(categories))).astype(np.float64)
+    encoded: FloatArray = np.equal.outer(codes, np.arange(len(categories))).astype(np.float64)
+    return encoded
 
 
 @dataclass(frozen=True)
@@ -191,7 +198,10 @@ class TableSource:
 
     def missing(self, name: str) -> InputError:
         return self.count_failures(
-            name, lambda c: np.asarray(c.is_null()), "are missing (null)", "Fill them in or remove those rows first."
+            name,
+            lambda c: np.asarray(c.is_null()),
+            "are missing (null)",
+            "Fill them in or remove those rows first.",
         )
 
     def count_failures(self, name: str, bad: Any, what: str, advice: str) -> InputError:
@@ -243,7 +253,7 @@ class _Decoded:
             actions=self.source.actions,
             propensity=self._numbers("propensity", c.propensity, raw) if c.propensity else None,
             weight=self._numbers("weight", c.weight, raw) if c.weight else None,
-            slice=None if by is None else by.to_numpy(zero_copy_only=False).astype(np.int64),
+            slice_code=None if by is None else by.to_numpy(zero_copy_only=False).astype(np.int64),
             feature_parts=tuple(self._encoded("features", name, raw) for name in c.features),
             extra={name: raw[name] for name in self.extra},
         )

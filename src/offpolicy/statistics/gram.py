@@ -59,11 +59,20 @@ class Gram:
         for runs in _tiles(edges):
             rows = order[edges[runs.start] : edges[runs.stop]]
             at = starts[runs] - edges[runs.start]
-            self._tile(values[:, rows], None if weight is None else weight[rows], at, (n[runs], mean[runs], m2[:, runs]))
+            self._tile(
+                values[:, rows],
+                None if weight is None else weight[rows],
+                at,
+                (n[runs], mean[runs], m2[:, runs]),
+            )
         return self._add(state, ordered[starts], n, mean, m2.T)
 
     def _tile(
-        self, columns: FloatArray, weight: FloatArray | None, at: IntArray, out: tuple[FloatArray, FloatArray, FloatArray]
+        self,
+        columns: FloatArray,
+        weight: FloatArray | None,
+        at: IntArray,
+        out: tuple[FloatArray, FloatArray, FloatArray],
     ) -> None:
         """Weight, means and centred products of runs of rows that start at `at`."""
         n, mean, m2 = out

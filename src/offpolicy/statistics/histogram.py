@@ -32,7 +32,11 @@ class LogHistogram:
         }
 
     def merge(self, a: State, b: State) -> State:
-        return {"count": a["count"] + b["count"], "sum": a["sum"] + b["sum"], "max": np.maximum(a["max"], b["max"])}
+        return {
+            "count": a["count"] + b["count"],
+            "sum": a["sum"] + b["sum"],
+            "max": np.maximum(a["max"], b["max"]),
+        }
 
     @staticmethod
     def top_share(state: State, share: float) -> float:

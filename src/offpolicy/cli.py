@@ -1,0 +1,191 @@
+"""The command. The answer goes to stdout, all else to stderr.
+
+Exit codes: 0 done; 1 a fault of ours; 2 bad input or usage; 3 done, but the headline estimate is not to be trusted.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import warnings
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from offpolicy.errors import InputError
+
+app = typer.Typer(
+    add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None,
+    help="What a new policy would have earned, from the logs of the old one.",
+)  # fmt: skip
+
+NOT_TRUSTED = 3
+
+Logs = Annotated[list[str] | None, typer.Argument(help="Parquet or CSV: files, folders or globs.")]
+Names = Annotated[list[str] | None, typer.Option(help="Context columns, separated by commas, or given several times.")]
+Many = list[str] | None
+
+
+@app.command()
+def evaluate(
+    logs: Logs = None,
+    context: Names = None,
+    action: Annotated[str | None, typer.Option(help="The column of the action that was taken.")] = None,
+    reward: Annotated[Many, typer.Option(help="The reward column; may be given several times.")] = None,
+    propensity: Annotated[str | None, typer.Option(help="The chance that the old policy gave the logged action.")] = None,
+    target: Annotated[
+        Many,
+        typer.Option(
+            help="The new policy: a column with its chance of the logged action; two list columns ACTIONS,PROBABILITIES; or "
+            "module:object. Several, each as NAME=…, are compared."
+        ),
+    ] = None,
+    logging: Annotated[
+        str | None, typer.Option(help="The whole old policy, in the same forms; propensities follow.")
+    ] = None,
+    estimator: Annotated[Many, typer.Option(help="Such as DR or clipped-ips:clip=10; several times for several.")] = None,
+    actions: Annotated[
+        str | None, typer.Option(help="'labels' to read integer actions as labels, not as codes 0..n-1.")
+    ] = None,
+    n_actions: Annotated[int | None, typer.Option(help="How many actions there are, where actions are codes.")] = None,
+    catalog: Annotated[str | None, typer.Option(help="A file with one row an action, keyed by the action column.")] = None,
+    cluster: Annotated[str | None, typer.Option(help="Rows with the same value, such as a user id, are one unit.")] = None,
+    row_id: Annotated[str | None, typer.Option(help="A column that names each row, for stable randomness.")] = None,
+    weight: Annotated[str | None, typer.Option(help="A column that weighs rows.")] = None,
+    by: Annotated[str | None, typer.Option(help="The same numbers for each value of this column.")] = None,
+    reward_range: Annotated[
+        str | None, typer.Option(help="LOW,HIGH of the reward, for the finite-sample intervals.")
+    ] = None,
+    level: Annotated[float | None, typer.Option(help="The level of the intervals (0.95).")] = None,
+    cross_fit: Annotated[int | None, typer.Option(help="Folds of the fitted reward models (5).")] = None,
+    seed: Annotated[int | None, typer.Option(help="The seed of folds and resampling (0).")] = None,
+    threads: Annotated[int | None, typer.Option(help="How many threads to use (all cores).")] = None,
+    config: Annotated[Path | None, typer.Option(help="A TOML file with any of these settings; options here win.")] = None,
+    markdown: Annotated[Path | None, typer.Option(help="Write the report as Markdown, too.")] = None,
+    plot: Annotated[Path | None, typer.Option(help="Write a picture of the estimates (.png, .svg or .pdf), too.")] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON instead of the table.")] = False,
+    progress: Annotated[bool | None, typer.Option(help="Progress bars on stderr; by default on a terminal.")] = None,
+) -> None:
+    """Estimate what a new policy would have earned."""
+    from offpolicy import settings
+
+    given = {
+        name: value
+        for name, value in locals().items()
+        if name not in ("settings", "config", "json", "progress", "markdown", "plot")
+    }
+    result = settings.run(settings.merged(config, given), progress)
+    _write(result.to_dict(), markdown, plot)
+    _print(result.to_dict(), json)
+    if result.verdict.name == "DO_NOT_TRUST":
+        raise typer.Exit(NOT_TRUSTED)
+
+
+@app.command()
+def simulate(
+    out: Annotated[Path, typer.Argument(help="The Parquet file to write; its truth is written beside it.")],
+    rounds: Annotated[int, typer.Option(min=2, help="Rounds of the log.")] = 100_000,
+    actions: Annotated[int, typer.Option(min=2, help="Number of actions.")] = 50,
+    overlap: Annotated[
+        float, typer.Option(min=0.0, max=1.0, help="1: uniform logging; 0: it avoids what the target likes.")
+    ] = 0.5,
+    clicks: Annotated[bool, typer.Option(help="Rewards of 0 and 1.")] = True,
+    seed: Annotated[int, typer.Option(help="Of the world and of the log.")] = 0,
+) -> None:
+    """Write a synthetic log as Parquet, with its true value beside it."""
+    import json as json_module
+
+    from offpolicy.worlds import Linear
+    from offpolicy.worlds.simulate import simulate as write
+
+    world = Linear(actions, clicks=clicks, overlap=overlap, seed=seed)
+    truth = write(world, out, rounds, seed, "click" if clicks else "reward")
+    print(json_module.dumps(truth, indent=2))
+
+
+@app.command()
+def demo(
+    out: Annotated[Path | None, typer.Option(help="Keep the log, the report and the picture in this folder.")] = None,
+    rounds: Annotated[int, typer.Option(min=100, help="Rounds of the log.")] = 50_000,
+    actions: Annotated[int, typer.Option(min=2, help="Number of actions.")] = 50,
+    seed: Annotated[int, typer.Option(help="Of the world and of the log.")] = 0,
+) -> None:
+    """Simulate a log, evaluate a new policy on it, and print the table with the truth next to it."""
+    import offpolicy as op
+    from offpolicy.worlds import Linear
+    from offpolicy.worlds.simulate import simulate as write
+
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch) if out is None else out
+        folder.mkdir(parents=True, exist_ok=True)
+        truth = write(Linear(actions, clicks=True, seed=seed), folder / "log.parquet", rounds, seed, "click")
+        log = op.read_log(
+            folder / "log.parquet", context=[f"x{j}" for j in range(5)], action="item", reward="click",
+            propensity="propensity", reward_range=(0, 1),
+        )  # fmt: skip
+        listed = actions <= 100
+        target = op.Candidates("items", "p_items_new") if listed else op.Column("p_new")
+        result = op.evaluate(log, target)
+        summary = {**result.to_dict(), "truth": {"target": truth["target"]["value"]}}
+        if out is not None:
+            _write(summary, out / "report.md", out / "estimates.png")
+        _print(summary, False)
+        if out is not None:
+            print(f"\nWritten to {out}: log.parquet, log.truth.json, report.md, estimates.png", file=sys.stderr)
+
+
+def _write(summary: dict[str, Any], markdown: Path | None, plot: Path | None) -> None:
+    """The report and the picture, each whole or not at all."""
+    from offpolicy.files import whole_file
+    from offpolicy.report import text
+
+    if markdown is not None:
+        with whole_file(markdown) as draft:
+            draft.write_text(text.markdown(summary))
+    if plot is not None:
+        import matplotlib
+
+        matplotlib.use("Agg")
+        from offpolicy.report import plots
+
+        if plot.suffix not in (".png", ".svg", ".pdf"):
+            raise InputError(f"{plot}: a picture's name ends in .png, .svg or .pdf.")
+        with whole_file(plot) as draft:
+            plots.estimates(summary).figure.savefig(draft, format=plot.suffix[1:], dpi=150)
+
+
+def _print(summary: dict[str, Any], as_json: bool) -> None:
+    import json as json_module
+
+    from offpolicy.report import text
+
+    print(json_module.dumps(_finite(summary), indent=2, default=str) if as_json else text.plain(summary))
+
+
+def _finite(value: Any) -> Any:
+    """JSON knows no NaN: what is not finite becomes null."""
+    if isinstance(value, dict):
+        return {key: _finite(part) for key, part in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(part) for part in value]
+    if isinstance(value, float) and not (abs(value) < float("inf")):
+        return None
+    return value
+
+
+def main() -> None:
+    """Run the command; bad input ends with a message and exit code 2, never with a traceback."""
+    warnings.showwarning = lambda message, *_, **__: print(f"warning: {message}", file=sys.stderr)
+    try:
+        app()
+    except InputError as error:
+        print(f"offpolicy: {error}", file=sys.stderr)
+        sys.exit(2)
+    except BrokenPipeError:  # the reader of our output went away, as `| head` does
+        sys.stderr.close()
+        sys.exit(0)
+
+
+if __name__ == "__main__":
+    main()

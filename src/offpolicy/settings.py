@@ -1,0 +1,178 @@
+"""Settings of an evaluation as they come from a command line or a TOML file, and how they become objects."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import sys
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from offpolicy.engines import Local
+from offpolicy.errors import InputError, unknown_name
+from offpolicy.estimators import REGISTRY, Estimator
+from offpolicy.evaluate import evaluate
+from offpolicy.evaluation import Evaluation
+from offpolicy.log import Log
+from offpolicy.policies import Policy, as_policy
+from offpolicy.sources import read_log
+
+LISTS = ("logs", "context", "reward", "target", "estimator")
+SINGLE = (
+    "action", "propensity", "logging", "actions", "n_actions", "catalog", "cluster", "row_id", "weight", "by",
+    "reward_range", "level", "cross_fit", "seed", "threads",
+)  # fmt: skip
+
+
+def merged(config: Path | None, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The file's settings, with those given on the command line in their place."""
+    settings = {} if config is None else _from_file(config)
+    settings |= {name: value for name, value in given.items() if value not in (None, [])}
+    for name in ("context", "reward"):
+        settings[name] = [part.strip() for item in settings.get(name, []) for part in item.split(",") if part.strip()]
+    for name in ("logs", "action", "reward", "target"):
+        if not settings.get(name):
+            raise InputError(f"{name}: not given; name it on the command line or in the TOML file.")
+    return settings
+
+
+def _from_file(path: Path) -> dict[str, Any]:
+    try:
+        read = tomllib.loads(path.read_text())
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such file.") from None
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise InputError(f"{path}: not a readable TOML file: {error}") from None
+    settings: dict[str, Any] = {}
+    for key, value in read.items():
+        name = key.replace("-", "_")
+        if name not in (*LISTS, *SINGLE):
+            raise InputError(f"{path}: {unknown_name('setting', key, (*LISTS, *SINGLE))}")
+        settings[name] = [value] if name in LISTS and isinstance(value, str) else value
+        if name in LISTS and not all(isinstance(item, str) for item in settings[name]):
+            raise InputError(f"{path}: {key} must be text, or a list of text.")
+    return settings
+
+
+def run(settings: Mapping[str, Any], progress: bool | None) -> Evaluation:
+    """Open the log and evaluate."""
+    targets = dict(_named(text, k) for k, text in enumerate(settings["target"]))
+    if len(targets) < len(settings["target"]):
+        raise InputError("target: two policies have the same name.")
+    policies = {name: policy(text) for name, text in targets.items()}
+    estimators = [estimator(text) for text in settings.get("estimator", [])] or None
+    engine = Local(threads=settings.get("threads"))
+    return evaluate(
+        open_log(settings),
+        policies,
+        estimators,
+        level=settings.get("level", 0.95),
+        cross_fit=settings.get("cross_fit"),
+        seed=settings.get("seed", 0),
+        engine=engine,
+        progress=progress,
+    )
+
+
+def open_log(settings: Mapping[str, Any]) -> Log:
+    """The log that the settings name."""
+    logging = settings.get("logging")
+    return read_log(
+        list(settings["logs"]),
+        context=settings["context"],
+        action=settings["action"],
+        reward=settings["reward"],
+        propensity=settings.get("propensity"),
+        logging=None if logging is None else policy(logging),
+        actions=settings.get("actions"),
+        n_actions=settings.get("n_actions"),
+        catalog=settings.get("catalog"),
+        cluster=settings.get("cluster"),
+        row_id=settings.get("row_id"),
+        weight=settings.get("weight"),
+        by=settings.get("by"),
+        reward_range=_range(settings.get("reward_range")),
+    )
+
+
+def _range(given: str | Sequence[float] | None) -> tuple[float, float] | None:
+    if given is None:
+        return None
+    parts = given.split(",") if isinstance(given, str) else list(given)
+    try:
+        low, high = map(float, parts)
+    except ValueError:
+        raise InputError(f"reward_range: {given!r}; give two numbers, LOW,HIGH.") from None
+    return low, high
+
+
+def _named(text: str, position: int) -> tuple[str, str]:
+    name, separator, rest = text.partition("=")
+    if separator and name:
+        return name, rest
+    return ("target" if position == 0 else f"target_{position + 1}"), text
+
+
+def policy(text: str) -> Policy:
+    """A policy from `column`, `actions,probabilities` or `module:object`."""
+    if ":" in text:
+        return _imported(text)
+    if "," in text:
+        names = tuple(part.strip() for part in text.split(","))
+        if len(names) != 2:
+            raise InputError(f"target {text!r}: a pair of list columns is two names, ACTIONS,PROBABILITIES.")
+        return as_policy(names)
+    return as_policy(text)
+
+
+def _imported(text: str) -> Policy:
+    module_name, _, attribute = text.partition(":")
+    sys.path.insert(0, str(Path.cwd()))
+    try:
+        found: Any = importlib.import_module(module_name)
+        for part in attribute.split("."):
+            found = getattr(found, part)
+    except ModuleNotFoundError as error:
+        raise InputError(f"{text}: cannot import {module_name!r} (looked in {Path.cwd()} too): {error}") from None
+    except AttributeError:
+        names = [name for name in vars(sys.modules[module_name]) if not name.startswith("_")]
+        raise InputError(f"{text}: {unknown_name(f'object in {module_name}', attribute, names)}") from None
+    except Exception as error:
+        raise InputError(f"{text}: importing {module_name!r} failed: {type(error).__name__}: {error}") from error
+    finally:
+        sys.path.remove(str(Path.cwd()))
+    try:
+        return as_policy(found)
+    except InputError as error:
+        raise InputError(f"{text}: {error}") from None
+
+
+def estimator(text: str) -> Estimator:
+    """An estimator from its name and settings.
+
+    >>> estimator("clipped-ips:clip=10").clip, estimator("dr").name
+    (10.0, 'DR')
+    """
+    name, _, options = text.partition(":")
+    known = {registered.lower(): kind for registered, kind in REGISTRY.items()}
+    kind = known.get(name.replace("-", "").replace("_", "").lower())
+    if kind is None:
+        raise unknown_name("estimator", name, REGISTRY)
+    allowed = {f.name: f for f in dataclasses.fields(kind) if f.name != "rewards"}
+    arguments: dict[str, Any] = {}
+    for option in filter(None, options.split(",")):
+        key, separator, value = option.partition("=")
+        key = key.strip().replace("-", "_")
+        if key not in allowed or not separator:
+            raise InputError(f"estimator {text!r}: {unknown_name('setting', key, allowed)}")
+        arguments[key] = value if key == "name" or value == "auto" else _number(text, key, value)
+    return kind(**arguments)
+
+
+def _number(text: str, key: str, value: str) -> float | int:
+    try:
+        return int(value) if key == "cross_fit" else float(value)
+    except ValueError:
+        raise InputError(f"estimator {text!r}: {key} must be a number, not {value!r}.") from None

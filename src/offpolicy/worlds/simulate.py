@@ -1,0 +1,78 @@
+"""Writing a world's log as Parquet, with its true value beside it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from offpolicy.batch import Batch
+from offpolicy.files import whole_file
+from offpolicy.policies import Policy
+from offpolicy.worlds.base import World
+
+CHUNK = 100_000
+MOST_LISTED = 100
+"""Up to so many actions, the whole of both policies is written too, as list columns."""
+
+
+def truth_path(path: Path) -> Path:
+    """Where the truth of a simulated log is kept."""
+    return path.with_suffix(".truth.json")
+
+
+def simulate(world: World, path: Path, rounds: int, seed: int, reward: str = "reward") -> dict[str, Any]:
+    """Write the log in chunks, then the truth; both files appear whole. Gives the truth."""
+    value, error = world.value_with_error(world.target)
+    logged, logged_error = world.value_with_error(world.logging)
+    truth = {
+        "target": {"value": value, "monte_carlo_error": error},
+        "logging": {"value": logged, "monte_carlo_error": logged_error},
+        "rounds": rounds,
+        "actions": world.n_actions,
+        "seed": seed,
+        "world": repr(world),
+    }
+    with whole_file(path) as draft:
+        writer: pq.ParquetWriter | None = None
+        try:
+            for k, start in enumerate(range(0, rounds, CHUNK)):
+                table = _chunk(world, min(CHUNK, rounds - start), seed + 1_000_003 * k, reward)
+                writer = writer or pq.ParquetWriter(draft, table.schema)
+                writer.write_table(table)
+        finally:
+            if writer is not None:
+                writer.close()
+    with whole_file(truth_path(path)) as draft:
+        draft.write_text(json.dumps(truth, indent=2) + "\n")
+    return truth
+
+
+def _chunk(world: World, n: int, seed: int, reward: str) -> pa.Table:
+    batch = next(iter(world.sample(n, seed).partitions()[0].batches(n)))
+    labels = np.array([f"item-{k:0{len(str(world.n_actions - 1))}d}" for k in range(world.n_actions)])
+    columns: dict[str, Any] = {f"x{j}": batch.context[:, j] for j in range(batch.context.shape[1])}
+    columns |= {
+        "item": labels[batch.action],
+        reward: batch.reward[:, 0],
+        "propensity": batch.propensity,
+        "p_new": world.target.probabilities(batch, batch.action),
+    }
+    if world.n_actions <= MOST_LISTED:
+        columns["items"] = _lists(pa.array(labels).take(pa.array(np.tile(np.arange(world.n_actions), n))), n)
+        columns["p_items_new"] = _lists(_flat(world.target, batch), n)
+        columns["p_items_old"] = _lists(_flat(world.logging, batch), n)
+    return pa.table(columns)
+
+
+def _flat(policy: Policy, batch: Batch) -> pa.Array:
+    return pa.array(policy.probabilities(batch).ravel())
+
+
+def _lists(values: pa.Array, rows: int) -> pa.Array:
+    """Values cut into one list of equal length a row."""
+    return pa.ListArray.from_arrays(pa.array(np.arange(rows + 1) * (len(values) // rows), pa.int32()), values)
