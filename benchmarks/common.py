@@ -69,7 +69,8 @@ def machine() -> str:
 
     import offpolicy
 
-    return f"{os.cpu_count()} cores, Python {platform.python_version()}, NumPy {np.__version__}, PyArrow {pa.__version__}, offpolicy {offpolicy.__version__}"
+    versions = f"Python {platform.python_version()}, NumPy {np.__version__}, PyArrow {pa.__version__}"
+    return f"{os.cpu_count()} cores, {versions}, offpolicy {offpolicy.__version__}"
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

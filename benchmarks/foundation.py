@@ -98,19 +98,16 @@ def main() -> None:
 def figures(small: Path, large: Path, rows: int) -> None:
     read, whole, ours = best_times(lambda: read_with_pyarrow(large), lambda: read_table(large), lambda: ips(large))
     policy, fitted = best_times(lambda: policy_only(small), lambda: models(small))
+    ips_job = f"LoggedMean, IPS, SNIPS; {rows:,} rows, Column target"
+    model_job = f"DM, DR; {rows // 10:,} rows × {N_ACTIONS:,} actions, linear Softmax"
+    compared = [
+        (ips_job, "PyArrow reads the same columns in batches", ours, read, "≤ 3"),
+        ("the same", "PyArrow reads them into one table", ours, whole, "≤ 3"),
+        (model_job, "read the log and evaluate that policy", fitted, policy, "≤ 1.5"),
+    ]
+    cells = [[what, other, f"{a:.2f} s", f"{b:.2f} s", f"{a / b:.2f}", wanted] for what, other, a, b, wanted in compared]
     print(f"{machine()}\n")
-    print(
-        table(
-            ["what", "other side", "ours", "theirs", "ratio", "wanted"],
-            [
-                [f"LoggedMean, IPS, SNIPS; {rows:,} rows, Column target", "PyArrow reads the same columns in batches",
-                 f"{ours:.2f} s", f"{read:.2f} s", f"{ours / read:.2f}", "≤ 3"],
-                ["the same", "PyArrow reads them into one table", f"{ours:.2f} s", f"{whole:.2f} s", f"{ours / whole:.2f}", "≤ 3"],
-                [f"DM, DR; {rows // 10:,} rows × {N_ACTIONS:,} actions, linear Softmax", "read the log and evaluate that policy",
-                 f"{fitted:.2f} s", f"{policy:.2f} s", f"{fitted / policy:.2f}", "≤ 1.5"],
-            ],
-        )
-    )  # fmt: skip
+    print(table(["what", "other side", "ours", "theirs", "ratio", "wanted"], cells))
     peaks = []
     for job in ("ips", "models"):
         for path, n in ((small, rows // 10), (large, rows)):

@@ -22,7 +22,7 @@ _HOMES = {
     ),
     "diagnostics": ("Finding", "Verdict"),
     "evaluation": ("Difference", "Estimate", "Evaluation"),
-    "evaluate": ("evaluate",),
+    "job": ("evaluate",),
 }  # fmt: skip
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
@@ -47,10 +47,10 @@ if TYPE_CHECKING:  # the same names for type checkers and editors
     from offpolicy.estimators import LoggedMean as LoggedMean
     from offpolicy.estimators import SubGaussianIPS as SubGaussianIPS
     from offpolicy.estimators import SwitchDR as SwitchDR
-    from offpolicy.evaluate import evaluate as evaluate
     from offpolicy.evaluation import Difference as Difference
     from offpolicy.evaluation import Estimate as Estimate
     from offpolicy.evaluation import Evaluation as Evaluation
+    from offpolicy.job import evaluate as evaluate
     from offpolicy.log import Log as Log
     from offpolicy.policies import Candidates as Candidates
     from offpolicy.policies import Column as Column
@@ -75,7 +75,7 @@ def __getattr__(name: str) -> Any:
     if name not in _HOME_OF:
         raise AttributeError(f"module 'offpolicy' has no attribute {name!r}")
     value = getattr(importlib.import_module(f"offpolicy.{_HOME_OF[name]}"), name)
-    globals()[name] = value  # `offpolicy.evaluate` is then the function, not the module of that name
+    globals()[name] = value
     return value
 
 

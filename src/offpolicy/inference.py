@@ -17,6 +17,7 @@ from offpolicy.batch import FloatArray
 from offpolicy.errors import InputError, unknown_name
 from offpolicy.plan import Terms
 from offpolicy.statistics import State
+from offpolicy.units import group_of_bucket
 
 Method = Literal["normal", "bootstrap", "bernstein", "cressie-read"]
 DRAWS = 2_000
@@ -48,6 +49,12 @@ class Sums:
     @property
     def n(self) -> int:
         return int(self.moments["n"])
+
+    def by_group(self, groups: int) -> FloatArray:
+        """The sums of each of `groups` runs of neighbouring buckets."""
+        starts = np.searchsorted(group_of_bucket(groups), np.arange(groups))
+        sums: FloatArray = np.add.reduceat(self.buckets, starts, axis=0)
+        return sums
 
 
 @dataclass(frozen=True)
@@ -234,11 +241,12 @@ def _cressie_read(f: Functional, sums: Sums, level: float, bounds: Range) -> tup
     inflation = variance(f, sums) / by_rows if by_rows > 0 else 1.0
     radius = normal_quantile(0.5 + level / 2) ** 2 / (n + 1) * inflation  # χ² with one degree of freedom
     low, high = bounds.reach()
-    unseen = {-1: ((0.0, 0.0), (bounds.largest_weight, low)), 1: ((0.0, 0.0), (bounds.largest_weight, high))}
-    ends = {
-        sign: max(sign * _end(f, sums, bounds, w, y, radius, sign) for w, y in rows) * sign for sign, rows in unseen.items()
-    }
-    return ends[-1], ends[1]
+
+    def end(sign: int, reach: float) -> float:
+        unseen = ((0.0, 0.0), (bounds.largest_weight, reach))
+        return sign * max(sign * _end(f, sums, bounds, w, y, radius, sign) for w, y in unseen)
+
+    return end(-1, low), end(1, high)
 
 
 def _end(f: Functional, sums: Sums, bounds: Range, w: float, y: float, radius: float, sign: int) -> float:

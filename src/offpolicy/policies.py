@@ -269,8 +269,10 @@ class Column(Policy):
     def _some(self, batch: Batch, actions: IntArray) -> FloatArray:
         if actions is not batch.action:
             return self._all(batch)
-        p = batch.extra[self._name].to_numpy(zero_copy_only=False) if self._values is None else self._values[batch.row]
-        p = p.astype(np.float64, copy=False)
+        if self._values is not None:
+            p = self._values[batch.row]
+        else:
+            p = batch.extra[self.columns[0]].to_numpy(zero_copy_only=False).astype(np.float64, copy=False)
         if not (p.min(initial=0.0) >= 0 and p.max(initial=1.0) <= 1):
             rows = batch.row[~((p >= 0) & (p <= 1))]
             raise bad_rows(

@@ -25,7 +25,6 @@ from offpolicy.scores import write_scores
 from offpolicy.scoring import Scorer
 from offpolicy.slope import slope
 from offpolicy.statistics import State
-from offpolicy.units import group_of_bucket
 
 LEADS = ("DR", "SNDR", "SNIPS", "IPS", "DM")
 """Which estimator leads, the first of these that was run; else the last in the list."""
@@ -145,10 +144,10 @@ class Assembly:
         return bool(self.fits[model.fit].diagnostics(model.reward))
 
     @cached_property
-    def _jackknife(self) -> dict[ModelKey, list[FloatArray] | None]:
+    def _jackknife(self) -> dict[ModelKey, FloatArray | None]:
         return {}
 
-    def _refits(self, model: ModelKey) -> list[FloatArray] | None:
+    def _refits(self, model: ModelKey) -> FloatArray | None:
         """Coefficients of the fit on all rows, then without each group, around the scorer's centre."""
         if model not in self._jackknife:
             fits = self.fits[model.fit]
@@ -158,7 +157,7 @@ class Assembly:
                 with ThreadPoolExecutor(os.cpu_count()) as pool:
                     left = list(pool.map(lambda g: fits.without_group(model.reward, g), range(self.scorer.groups)))
                 moved = [linear.moved(self.scorer.centre).coef for linear in (on_all, *left) if linear is not None]
-                self._jackknife[model] = moved if len(moved) == 1 + self.scorer.groups else None
+                self._jackknife[model] = np.stack(moved) if len(moved) == 1 + self.scorer.groups else None
             else:
                 self._jackknife[model] = None
         return self._jackknife[model]
@@ -173,16 +172,14 @@ class Assembly:
             return f
         share, weighted = (None if key is None else self.state["tables"][self.scorer.plan.tables.index(key)]
                            for key in terms.tables)  # fmt: skip
-        groups = self.scorer.groups
-        by_group = np.zeros((groups, sums.buckets.shape[1]))
-        np.add.at(by_group, group_of_bucket(groups), sums.buckets)
+        by_group = sums.by_group(self.scorer.groups)
         totals, sampled = by_group.sum(axis=0), by_group[: self.scorer.table_groups].sum(axis=0)
         slope_ = share / sampled[0]
         if weighted is not None and terms.weight is not None:
             slope_ = slope_ - weighted / (sampled[terms.weight] if terms.normalised else sampled[0])
         kept = np.flatnonzero(by_group[:, 0] > 0)
-        fit = np.array([np.vdot(slope_, refits[1 + g] - refits[0]) for g in kept])
-        return replace(f, fit=fit, sampling=f.evaluate(totals - by_group[kept]))
+        fit = np.tensordot(refits, slope_, axes=2)  # the value under each refit, up to a constant
+        return replace(f, fit=fit[1 + kept] - fit[0], sampling=f.evaluate(totals - by_group[kept]))
 
     def _findings(
         self, p: int, reward: int, member: Member, model: ModelKey | None, f: Functional, sums: Sums

@@ -13,8 +13,8 @@ from typing import Any
 from offpolicy.engines import Local
 from offpolicy.errors import InputError, unknown_name
 from offpolicy.estimators import REGISTRY, Estimator
-from offpolicy.evaluate import evaluate
 from offpolicy.evaluation import Evaluation
+from offpolicy.job import evaluate
 from offpolicy.log import Log
 from offpolicy.policies import Policy, as_policy
 from offpolicy.sources import read_log

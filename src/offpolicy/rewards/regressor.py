@@ -148,13 +148,14 @@ class _Fitted:
         weight: FloatArray | None,
     ) -> _Fitted:  # fmt: skip
         from sklearn.base import clone
+        from sklearn.model_selection import KFold
         from sklearn.preprocessing import TargetEncoder
 
         if n_actions <= MOST_ONE_HOT:
             codes = np.eye(n_actions)
             seen = codes[action]
         else:
-            encoder = TargetEncoder(target_type="continuous", random_state=0)
+            encoder = TargetEncoder(target_type="continuous", cv=KFold(5, shuffle=True, random_state=0))
             seen = encoder.fit_transform(action[:, None], reward)
             codes = encoder.transform(np.arange(n_actions)[:, None])
         inputs = np.hstack([context, seen])

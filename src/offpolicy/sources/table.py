@@ -122,7 +122,7 @@ class TableSource:
         """The sorted values of each text column of context and features, and of the slices."""
         names = [n for n in (*self.columns.context, *self.columns.features) if self.is_text(n)]
         by = [self.columns.by] if self.columns.by else []
-        found = self._distinct((*names, *by))
+        found = self._distinct(tuple(dict.fromkeys((*names, *by))))
         for name, values in found.items():
             if len(values) > MOST_CATEGORIES:
                 use = "a slice" if name in by else "one-hot encoding"
@@ -150,9 +150,10 @@ class TableSource:
         def of_part(part: Part) -> list[pa.Array]:
             found: list[list[pa.Array]] = [[] for _ in names]
             for batch in part.read(names, SCAN_ROWS):
-                for slot, column in zip(found, batch.columns, strict=True):
-                    text = column if keep_type and not pt.is_dictionary(column.type) else column.cast(pa.string())
-                    slot.append(pc.unique(text))
+                for slot, name in zip(found, names, strict=True):
+                    column = batch.column(name)
+                    as_text = not keep_type or pt.is_dictionary(column.type) or pt.is_string_view(column.type)
+                    slot.append(pc.unique(column.cast(pa.string()) if as_text else column))
             return [pc.unique(pa.chunked_array(slot)) if slot else pa.array([]) for slot in found]
 
         with ThreadPoolExecutor(os.cpu_count()) as pool:
@@ -229,7 +230,7 @@ class _Decoded:
         names = tuple(dict.fromkeys((*self.source.columns.names(), *self.extra)))
         seen = 0
         for raw in self.part.read(names, rows):
-            yield self._decode(dict(zip(names, raw.columns, strict=True)), len(raw), seen)
+            yield self._decode({name: raw.column(name) for name in names}, len(raw), seen)
             seen += len(raw)
         if seen != self.part.rows:
             raise InputError(

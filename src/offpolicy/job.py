@@ -1,4 +1,4 @@
-"""`evaluate`: plan the passes, run them, and put the answer together."""
+"""`evaluate`: plan the passes, run them, and put the answer together. (Not evaluate.py: `op.evaluate` is the function.)"""
 
 from __future__ import annotations
 

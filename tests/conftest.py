@@ -1,0 +1,59 @@
+"""What the tests share: a log of five rows that can be worked out by hand, and a small random one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+import offpolicy as op
+
+ACTION = np.array([0, 1, 0, 1, 1])
+REWARD = np.array([1.0, 0.0, 2.0, 1.0, 3.0])
+TARGET = np.array([[0.2, 0.8], [0.6, 0.4], [0.5, 0.5], [0.1, 0.9], [0.4, 0.6]])
+Q = np.array([[1.0, 2.0], [1.0, 0.0], [2.0, 1.0], [0.0, 1.0], [1.0, 2.0]])
+RATIO = np.array([0.4, 0.8, 1.0, 1.8, 1.2])
+
+
+@pytest.fixture
+def five() -> op.Log:
+    """Five rows, two actions, a uniform logging policy."""
+    return op.Log(None, ACTION, REWARD, propensity=np.full(5, 0.5), logging=op.Uniform(), reward_range=(0, 3))
+
+
+@dataclass(frozen=True)
+class Small:
+    """A random log with its ingredients."""
+
+    context: np.ndarray
+    action: np.ndarray
+    reward: np.ndarray
+    logging: np.ndarray
+    target: np.ndarray
+
+    @property
+    def propensity(self) -> np.ndarray:
+        return self.logging[np.arange(len(self.action)), self.action]
+
+    def log(self, **more: object) -> op.Log:
+        settings = {"propensity": self.propensity, "logging": self.logging, **more}
+        return op.Log(self.context, self.action, self.reward, **settings)
+
+
+def make_small(n: int = 400, actions: int = 4, features: int = 2, seed: int = 0) -> Small:
+    rng = np.random.default_rng(seed)
+    context = rng.normal(size=(n, features))
+    scores = context @ rng.normal(size=(features, actions))
+    logging = np.exp(0.5 * scores)
+    logging /= logging.sum(axis=1, keepdims=True)
+    target = np.exp(-scores)
+    target /= target.sum(axis=1, keepdims=True)
+    action = (logging.cumsum(axis=1) > rng.random((n, 1))).argmax(axis=1)
+    reward = scores[np.arange(n), action] + rng.normal(size=n) + action
+    return Small(context, action, reward, logging, target)
+
+
+@pytest.fixture
+def small() -> Small:
+    return make_small()

@@ -1,0 +1,156 @@
+"""Standard errors and intervals against the spread of many logs, and against formulas."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+from conftest import Small, make_small
+
+import offpolicy as op
+from offpolicy.estimators import REGISTRY
+from offpolicy.worlds import Linear
+
+LOGS = 500
+
+
+@pytest.fixture(scope="module")
+def many() -> dict[str, np.ndarray]:
+    """Value, standard error and coverage of every estimator over many logs of one world with good overlap."""
+    world = Linear(8, context=2, overlap=0.85)
+    truth = world.value(world.target)
+    every = [REGISTRY[name]() for name in sorted(REGISTRY)]
+    every += [op.DM(op.Ridge(0), name="DM, no penalty"), op.SwitchDR(threshold=1.5, name="Switch 1.5"), op.CAB(clip=1, name="CAB 1")]
+    rows: dict[str, list[tuple[float, float, bool]]] = {}
+    for seed in range(LOGS):
+        result = op.evaluate(world.sample(1_000, seed), world.target, every, engine=op.Local(threads=1))
+        for e in result:
+            rows.setdefault(e.estimator, []).append((e.value, e.std_error, truth in e.confidence_interval()))
+    return {name: np.array(values, dtype=float) for name, values in rows.items()} | {"truth": np.array([truth])}
+
+
+@pytest.mark.parametrize("name", [*sorted(REGISTRY), "DM, no penalty", "Switch 1.5", "CAB 1"])
+def test_the_spread_is_the_standard_error(many: dict[str, np.ndarray], name: str) -> None:
+    value, error, _ = many[name].T
+    assert error.mean() == pytest.approx(value.std(), rel=0.15)
+
+
+@pytest.mark.parametrize("name", ["IPS", "SNIPS", "DR", "SNDR", "MRDR", "DM, no penalty"])
+def test_unbiased_where_it_should_be(many: dict[str, np.ndarray], name: str) -> None:
+    """The model of this world is linear, so that the direct method is unbiased too."""
+    value = many[name][:, 0]
+    assert abs(value.mean() - many["truth"][0]) < 3.5 * value.std() / np.sqrt(LOGS)
+
+
+@pytest.mark.parametrize("name", ["IPS", "SNIPS", "DR", "SNDR", "MRDR", "DM, no penalty"])
+def test_intervals_cover(many: dict[str, np.ndarray], name: str) -> None:
+    assert 0.92 <= many[name][:, 2].mean() <= 0.98
+
+
+def test_a_context_free_direct_method_is_not_called_exact(small: Small) -> None:
+    """Every row has the same baseline, so the delta method alone would say 0."""
+    log = op.Log(None, small.action, small.reward, propensity=small.propensity, n_actions=4)
+    estimate = op.evaluate(log, op.Fixed([0.4, 0.3, 0.2, 0.1]), [op.DM(op.Ridge(0))])["DM"]
+    counts = np.bincount(small.action)
+    spread = np.array([small.reward[small.action == a].var(ddof=1) for a in range(4)])
+    by_formula = np.sqrt((np.array([0.4, 0.3, 0.2, 0.1]) ** 2 * spread / counts).sum())
+    assert estimate.error_covers == "sampling+fit"
+    assert estimate.std_error == pytest.approx(by_formula, rel=0.5)
+
+
+def test_clusters_widen_the_interval_as_they_should() -> None:
+    """500 users of 10 rounds with an effect of their own: the clustered error is the spread of the users' means."""
+    rng = np.random.default_rng(0)
+    user = np.repeat(np.arange(500), 10)
+    reward = rng.normal(size=500)[user] * 2 + rng.normal(size=5000)
+    action = rng.integers(0, 2, 5000)
+
+    def error(**more: object) -> float:
+        log = op.Log(None, action, reward, propensity=np.full(5000, 0.5), **more)
+        return op.evaluate(log, op.Uniform(), [op.IPS()])["IPS"].std_error
+
+    by_user = reward.reshape(500, 10).mean(axis=1)
+    assert error(cluster=user) == pytest.approx(by_user.std(ddof=1) / np.sqrt(500), rel=0.15)
+    assert error() < 0.6 * error(cluster=user)
+    assert error(cluster=[f"u{k}" for k in user]) == pytest.approx(error(cluster=user), rel=0.15)
+
+
+def test_bootstrap_agrees_with_normal_where_things_are_normal() -> None:
+    w = make_small(n=5000)
+    estimate = op.evaluate(w.log(), w.logging, [op.SNIPS()])["SNIPS"]
+    a, b = estimate.confidence_interval(method="normal"), estimate.confidence_interval(method="bootstrap")
+    width = a.high - a.low
+    assert b.low == pytest.approx(a.low, abs=0.1 * width)
+    assert b.high == pytest.approx(a.high, abs=0.1 * width)
+
+
+def test_bernstein_by_formula(five: op.Log) -> None:
+    from conftest import TARGET
+
+    estimate = op.evaluate(five, TARGET, [op.IPS()])["IPS"]
+    terms = np.array([0.4, 0, 2, 1.8, 3.6])
+    log = np.log(4 / 0.05)
+    half = np.sqrt(2 * log * terms.var(ddof=1) / 5) + 7 * (1.8 * 3) * log / (3 * 4)
+    assert estimate.confidence_interval(method="bernstein").high == pytest.approx(1.56 + half, rel=1e-12)
+
+
+def test_cressie_read_solves_its_problem() -> None:
+    """Against a numerical search: reweight the rows (and one unseen row) with mean weight 1 inside the divergence ball."""
+    from scipy.optimize import minimize
+
+    w = make_small(n=40, actions=2, features=1, seed=4)
+    ratio = (w.target / w.logging)[np.arange(40), w.action]
+    log = op.Log(None, w.action, w.reward, propensity=w.propensity, reward_range=(-8, 8))
+    column = w.target[np.arange(40), w.action]
+    ci = op.evaluate(log, op.Column(column), [op.IPS()])["IPS"].confidence_interval(0.9, method="cressie-read")
+    radius = 1.6448536269514722**2 / 41
+
+    def end(sign: float, unseen: tuple[float, float]) -> float:
+        weights, y = np.append(ratio, unseen[0]), np.append(ratio * w.reward, unseen[1])
+        least = (1 - weights.mean()) ** 2 / weights.var()  # what the mean weight alone costs
+        found = minimize(
+            lambda e: -sign * ((1 + e) * y).mean(),
+            np.zeros(41),
+            constraints=[
+                {"type": "eq", "fun": lambda e: e.sum()},
+                {"type": "eq", "fun": lambda e: ((1 + e) * weights).mean() - 1},
+                {"type": "ineq", "fun": lambda e: radius + least - (e**2).mean()},
+            ],
+            options={"maxiter": 500, "ftol": 1e-12},
+        )
+        return float(((1 + found.x) * y).mean())
+
+    top = ratio.max()
+    assert ci.high == pytest.approx(max(end(1, (0, 0)), end(1, (top, 8 * top))), rel=0.02)
+    assert ci.low == pytest.approx(min(end(-1, (0, 0)), end(-1, (top, -8 * top))), rel=0.02)
+
+
+def test_reward_range_is_taken_from_the_data_with_a_warning(small: Small) -> None:
+    estimate = op.evaluate(small.log(), small.target, [op.IPS()])["IPS"]
+    with pytest.warns(op.InputWarning, match="no reward_range"):
+        estimate.confidence_interval(method="bernstein")
+    given = op.evaluate(small.log(reward_range=(-10, 10)), small.target, [op.IPS()])["IPS"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        given.confidence_interval(method="cressie-read")
+
+
+def test_differences_are_tighter_than_two_intervals() -> None:
+    w = make_small(n=3000)
+    near = 0.9 * w.target + 0.1 * w.logging
+    result = op.evaluate(w.log(), {"a": w.target, "b": near}, [op.SNIPS(), op.DM()])
+    for name in ("SNIPS", "DM"):
+        apart = np.hypot(result["a", name].std_error, result["b", name].std_error)
+        assert result.difference("a", "b", estimator=name).std_error < 0.3 * apart
+    assert result.difference("a", "b", estimator="DM").error_covers == "sampling+fit"
+    with pytest.raises(op.InputError, match="not for a difference"):
+        result.difference("a", "b").confidence_interval(method="bernstein")
+
+
+def test_auto_settings_pick_a_member(small: Small) -> None:
+    result = op.evaluate(small.log(), small.target, [op.ClippedIPS(), op.SwitchDR(), op.DRos(), op.CAB(), op.SubGaussianIPS()])
+    for name, setting in [("ClippedIPS", "clip"), ("SwitchDR", "threshold"), ("DRos", "shrinkage"), ("CAB", "clip")]:
+        chosen = result[name].diagnostics[setting]
+        alone = op.evaluate(small.log(), small.target, [REGISTRY[name](**{setting: chosen})])[name]
+        assert alone.value == pytest.approx(result[name].value, rel=1e-10)
