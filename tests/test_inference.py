@@ -6,9 +6,9 @@ import warnings
 
 import numpy as np
 import pytest
-from conftest import Small, make_small
 
 import offpolicy as op
+from conftest import Small, make_small
 from offpolicy.estimators import REGISTRY
 from offpolicy.worlds import Linear
 
@@ -21,7 +21,11 @@ def many() -> dict[str, np.ndarray]:
     world = Linear(8, context=2, overlap=0.85)
     truth = world.value(world.target)
     every = [REGISTRY[name]() for name in sorted(REGISTRY)]
-    every += [op.DM(op.Ridge(0), name="DM, no penalty"), op.SwitchDR(threshold=1.5, name="Switch 1.5"), op.CAB(clip=1, name="CAB 1")]
+    every += [
+        op.DM(op.Ridge(0), name="DM, no penalty"),
+        op.SwitchDR(threshold=1.5, name="Switch 1.5"),
+        op.CAB(clip=1, name="CAB 1"),
+    ]
     rows: dict[str, list[tuple[float, float, bool]]] = {}
     for seed in range(LOGS):
         result = op.evaluate(world.sample(1_000, seed), world.target, every, engine=op.Local(threads=1))
@@ -149,7 +153,9 @@ def test_differences_are_tighter_than_two_intervals() -> None:
 
 
 def test_auto_settings_pick_a_member(small: Small) -> None:
-    result = op.evaluate(small.log(), small.target, [op.ClippedIPS(), op.SwitchDR(), op.DRos(), op.CAB(), op.SubGaussianIPS()])
+    result = op.evaluate(
+        small.log(), small.target, [op.ClippedIPS(), op.SwitchDR(), op.DRos(), op.CAB(), op.SubGaussianIPS()]
+    )
     for name, setting in [("ClippedIPS", "clip"), ("SwitchDR", "threshold"), ("DRos", "shrinkage"), ("CAB", "clip")]:
         chosen = result[name].diagnostics[setting]
         alone = op.evaluate(small.log(), small.target, [REGISTRY[name](**{setting: chosen})])[name]

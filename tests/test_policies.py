@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 import pytest
-from conftest import Small
 
 import offpolicy as op
+from conftest import Small
 from offpolicy.policies import as_policy
 
 W = np.random.default_rng(3).normal(size=(2, 4))

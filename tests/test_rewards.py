@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from conftest import Small, make_small
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.linear_model import LinearRegression
 from sklearn.tree import DecisionTreeRegressor
 
 import offpolicy as op
+from conftest import Small, make_small
 from offpolicy.rewards import FitShape, Linear
 from offpolicy.rewards.base import Fits
 

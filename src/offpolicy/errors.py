@@ -17,14 +17,19 @@ class InputWarning(UserWarning):
     """The input was used, with an assumption the user should know about."""
 
 
-def bad_rows(column: str, what: str, rows: npt.ArrayLike, advice: str, *, where: Sequence[str] | None = None) -> InputError:
-    """An error that names the column, the number of offending rows and the first of them."""
-    listed = np.asarray(rows)
-    first = [str(row) for row in listed[:3]] if where is None else list(where[:3])
-    count = len(listed)
-    rest = ", …" if count > len(first) else ""
-    noun = "row" if count == 1 else "rows"
-    return InputError(f"{column}: {count:,} {noun} {what} (first: {', '.join(first)}{rest}). {advice}")
+class RowsError(InputError):
+    """Some rows cannot be used: names the column, their number and the first of them."""
+
+    def __init__(
+        self, column: str, what: str, rows: npt.ArrayLike, advice: str, *, where: Sequence[str] | None = None
+    ) -> None:
+        self.column, self.what, self.advice = column, what, advice
+        self.rows = np.sort(np.asarray(rows))
+        first = [str(row) for row in self.rows[:3]] if where is None else list(where[:3])
+        count = len(self.rows)
+        rest = ", …" if count > len(first) else ""
+        noun = "row" if count == 1 else "rows"
+        super().__init__(f"{column}: {count:,} {noun} {what} (first: {', '.join(first)}{rest}). {advice}")
 
 
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> InputError:

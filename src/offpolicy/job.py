@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from offpolicy.audit import audited
 from offpolicy.batch import Batch, FloatArray
 from offpolicy.engines import Local
-from offpolicy.errors import InputError
+from offpolicy.errors import InputError, RowsError
 from offpolicy.estimators import DM, DR, IPS, SNIPS, Estimator, LoggedMean, Member
 from offpolicy.evaluation import Evaluation
 from offpolicy.log import Log
@@ -145,8 +146,11 @@ class _Job:
             seed=self.seed,
         )
         score_pass = ScorePass(scorer, self.log.n_actions, len(schema.slices or ()))
-        with PassProgress("scoring", len(self.log), progress) as told:
-            state = engine.reduce(self.log, score_pass, told)
+        try:
+            with PassProgress("scoring", len(self.log), progress) as told:
+                state = engine.reduce(self.log, score_pass, told)
+        except RowsError as error:
+            raise audited(error, self.log, scorer, score_pass.columns) from None
         assembly = Assembly(
             log=self.log,
             engine=engine,

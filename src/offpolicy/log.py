@@ -13,7 +13,7 @@ import pyarrow.types as pt
 
 from offpolicy.actions import Actions, to_arrow
 from offpolicy.batch import Batch, FloatArray, failed_check
-from offpolicy.errors import InputError, bad_rows
+from offpolicy.errors import InputError, RowsError
 from offpolicy.units import hash_rows, hash_values
 
 CHUNK_ROWS = 262_144
@@ -149,7 +149,7 @@ def _encode_actions(taken: npt.NDArray[Any], actions: Any, n_actions: int | None
     column = to_arrow(taken, "action")
     missing = np.asarray(column.is_null()) | (taken != taken)
     if missing.any():
-        raise bad_rows("action", "are missing", np.flatnonzero(missing), "Every round needs the action that was taken.")
+        raise RowsError("action", "are missing", np.flatnonzero(missing), "Every round needs the action that was taken.")
     if actions is not None and not isinstance(actions, str):
         book = Actions.listed(actions)
     elif actions is None and pt.is_integer(column.type):
@@ -159,7 +159,7 @@ def _encode_actions(taken: npt.NDArray[Any], actions: Any, n_actions: int | None
     codes, bad = book.encode(column)
     if bad.any():
         what, advice = book.unknown(taken[bad][:3].tolist())
-        raise bad_rows("action", what, np.flatnonzero(bad), advice)
+        raise RowsError("action", what, np.flatnonzero(bad), advice)
     return codes, book
 
 
@@ -188,7 +188,7 @@ def _checked(role: str, name: str, values: FloatArray) -> FloatArray:
     if check is not None:
         bad = check.bad(values)
         rows = np.flatnonzero(bad if bad.ndim == 1 else bad.any(axis=1))
-        raise bad_rows(name, check.what, rows, check.advice)
+        raise RowsError(name, check.what, rows, check.advice)
     return values
 
 

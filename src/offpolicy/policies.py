@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from offpolicy.batch import Batch, FloatArray
-from offpolicy.errors import InputError, bad_rows
+from offpolicy.errors import InputError, RowsError
 from offpolicy.log import Log
 from offpolicy.units import IntArray
 
@@ -73,12 +73,12 @@ def check_probabilities(p: FloatArray, batch: Batch, name: str) -> FloatArray:
     """Rows must be of the right shape, not negative, and sum to 1."""
     if p.shape != (len(batch), batch.n_actions):
         raise InputError(
-            f"{name}: gave an array of shape {p.shape} for {len(batch)} rounds × {batch.n_actions} actions. "
-            "Columns follow `log.actions`."
+            f"{name}: gave shape {p.shape} where rounds × actions is {(len(batch), batch.n_actions)}; "
+            "columns follow `log.actions`."
         )
     if not p.min(initial=0.0) >= 0:  # also true where some value is NaN
         rows = batch.row[~(p >= 0).all(axis=1)]
-        raise bad_rows(name, "have a negative or NaN probability", rows, "Probabilities must be 0 or more.")
+        raise RowsError(name, "have a negative or NaN probability", rows, "Probabilities must be 0 or more.")
     return _check_sums(p.sum(axis=1), p, batch, name)
 
 
@@ -87,7 +87,7 @@ def _check_sums(sums: FloatArray, p: FloatArray, batch: Batch, name: str) -> Flo
     if not (off <= SUM_TOLERANCE).all():
         worst = sums[np.argmax(np.where(np.isnan(off), np.inf, off))]
         rows = batch.row[~(off <= SUM_TOLERANCE)]
-        raise bad_rows(name, f"do not sum to 1 (the worst sums to {worst:.6g})", rows, "Normalise each row first.")
+        raise RowsError(name, f"do not sum to 1 (the worst sums to {worst:.6g})", rows, "Normalise each row first.")
     return p
 
 
@@ -175,7 +175,7 @@ def _scores(score: Score, batch: Batch, name: str) -> FloatArray:
     scores = np.asarray(score(batch.context), dtype=np.float64)
     if scores.shape != (len(batch), batch.n_actions):
         raise InputError(
-            f"{name}: the score function gave shape {scores.shape} for {len(batch)} rounds × {batch.n_actions} actions."
+            f"{name}: the scores have shape {scores.shape} where rounds × actions is {(len(batch), batch.n_actions)}."
         )
     return scores
 
@@ -197,7 +197,7 @@ class Softmax(Policy):
         top = scores.max(axis=1, keepdims=True)
         if not np.isfinite(top).all():  # NaN spreads through max; +∞ has no softmax; −∞ is a chance of 0
             rows = batch.row[~np.isfinite(top[:, 0])]
-            raise bad_rows("Softmax", "have a NaN or infinite score", rows, "Check the score function on those rows.")
+            raise RowsError("Softmax", "have a NaN or infinite score", rows, "Check the score function on those rows.")
         p = scores - top
         if self.temperature != 1.0:
             p *= 1 / self.temperature
@@ -226,7 +226,7 @@ class EpsilonGreedy(Policy):
         scores = _scores(self.score, batch, "EpsilonGreedy")
         bad = np.isnan(scores).any(axis=1)
         if bad.any():
-            raise bad_rows("EpsilonGreedy", "have a NaN score", batch.row[bad], "Check the score function on those rows.")
+            raise RowsError("EpsilonGreedy", "have a NaN score", batch.row[bad], "Check the score function on those rows.")
         best: IntArray = scores.argmax(axis=1)
         return best
 
@@ -275,7 +275,7 @@ class Column(Policy):
             p = batch.extra[self.columns[0]].to_numpy(zero_copy_only=False).astype(np.float64, copy=False)
         if not (p.min(initial=0.0) >= 0 and p.max(initial=1.0) <= 1):
             rows = batch.row[~((p >= 0) & (p <= 1))]
-            raise bad_rows(
+            raise RowsError(
                 self._name or "Column", "have a target probability that is missing or outside 0..1", rows,
                 "It must be the chance that the new policy gives the logged action.",
             )  # fmt: skip
@@ -312,16 +312,16 @@ class Candidates(Policy):
         lengths = [_list_lengths(column) for column in (actions, chances)]
         if not np.array_equal(lengths[0], lengths[1]):
             rows = batch.row[lengths[0] != lengths[1]]
-            raise bad_rows("Candidates", "have lists of different lengths", rows, "Give each candidate one probability.")
+            raise RowsError("Candidates", "have lists of different lengths", rows, "Give each candidate one probability.")
         codes, unknown = batch.actions.encode(actions.flatten())
         row = np.repeat(np.arange(len(batch)), lengths[0])
         if unknown.any():
             what, advice = batch.actions.unknown(actions.flatten().filter(pa.array(unknown)).slice(0, 3).to_pylist())
-            raise bad_rows("Candidates", what, np.unique(batch.row[row[unknown]]), advice)
+            raise RowsError("Candidates", what, np.unique(batch.row[row[unknown]]), advice)
         p = chances.flatten().to_numpy(zero_copy_only=False).astype(np.float64, copy=False)
         if not p.min(initial=0.0) >= 0:
             rows = np.unique(batch.row[row[~(p >= 0)]])
-            raise bad_rows(
+            raise RowsError(
                 "Candidates",
                 "have a negative or missing probability",
                 rows,

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from offpolicy.batch import Batch, FloatArray
-from offpolicy.errors import InputError, bad_rows
+from offpolicy.errors import InputError, RowsError
 from offpolicy.plan import BaselineColumn, ModelKey, Plan, ShareTable, TableKey, WeightColumn, WeightTable
 from offpolicy.policies import Policy, blocks
 from offpolicy.rewards import Linear, Predictor, design
@@ -29,13 +29,13 @@ def propensity_of(batch: Batch, logging: Policy | None) -> FloatArray | None:
         return batch.propensity
     own = logging.probabilities(batch, batch.action)
     if not (own > 0).all():
-        raise bad_rows(
+        raise RowsError(
             "logging", "took an action to which the logging policy gives no chance", batch.row[~(own > 0)],
             "The logging policy given is not the one that made this log.",
         )  # fmt: skip
     if batch.propensity is not None and (np.abs(own - batch.propensity) > AGREE * batch.propensity).any():
         rows = batch.row[np.abs(own - batch.propensity) > AGREE * batch.propensity]
-        raise bad_rows("propensity", "differ from the logging policy given", rows, "Give one of the two, or correct it.")
+        raise RowsError("propensity", "differ from the logging policy given", rows, "Give one of the two, or correct it.")
     return own
 
 

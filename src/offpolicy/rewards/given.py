@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from offpolicy.batch import Batch, FloatArray
-from offpolicy.errors import InputError, bad_rows
+from offpolicy.errors import InputError, RowsError
 from offpolicy.rewards.base import Fits, FitShape, Linear, Predictor, RewardModel
 
 
@@ -41,7 +41,7 @@ class _GivenFits:
             )
         if not np.isfinite(values.sum()):
             rows = batch.row[~np.isfinite(values).all(axis=1)]
-            raise bad_rows("Given", "have a NaN or infinite q", rows, "Give a finite prediction for every action.")
+            raise RowsError("Given", "have a NaN or infinite q", rows, "Give a finite prediction for every action.")
         return values
 
     def taken(self, batch: Batch) -> FloatArray:

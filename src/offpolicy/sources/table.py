@@ -16,7 +16,7 @@ import pyarrow.types as pt
 
 from offpolicy.actions import Actions
 from offpolicy.batch import Batch, Check, FloatArray, failed_check
-from offpolicy.errors import InputError, bad_rows, unknown_name
+from offpolicy.errors import InputError, RowsError, unknown_name
 from offpolicy.log import Partition, Schema
 from offpolicy.sources.parts import Part
 from offpolicy.units import IntArray, hash_rows, hash_values
@@ -215,7 +215,7 @@ class TableSource:
                 where += [f"{part.name} row {row + i}".strip() for i in found[: 3 - len(where)]]
                 rows += (part.start - part.first + row + found).tolist()
                 row += len(batch)
-        return bad_rows(name, what, rows, advice, where=where)
+        return RowsError(name, what, rows, advice, where=where)
 
 
 @dataclass(frozen=True)
