@@ -35,7 +35,8 @@ class RowsError(InputError):
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> InputError:
     """An error for a misspelt name that suggests the nearest known one."""
     names = list(known)
-    near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
-    hint = f" Did you mean {near[0]!r}?" if near else ""
+    folded = {known.lower(): known for known in names}
+    near = difflib.get_close_matches(name.lower(), folded, n=1, cutoff=0.5)
+    hint = f" Did you mean {folded[near[0]]!r}?" if near else ""
     shown = ", ".join(repr(n) for n in names[:20]) + (", …" if len(names) > 20 else "")
     return InputError(f"there is no {kind} {name!r}.{hint} Known: {shown or 'none'}.")

@@ -1,0 +1,177 @@
+"""The command as a user meets it: a process of its own, its two streams and its exit code."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+import offpolicy as op
+
+CONTEXT = "x0,x1,x2,x3,x4"
+
+
+def run(*arguments: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "offpolicy.cli", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, env={**os.environ, "COLUMNS": "80"})
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("cli")
+    done = run("simulate", path / "log.parquet", "--rounds", 5000, "--actions", 8, "--overlap", 0.8)
+    assert done.returncode == 0, done.stderr
+    return path
+
+
+def usual(folder: Path) -> list[object]:
+    return [folder / "log.parquet", "--context", CONTEXT, "--action", "item", "--reward", "click", "--propensity", "propensity"]
+
+
+def test_simulate_writes_the_log_and_its_truth(folder: Path) -> None:
+    truth = json.loads((folder / "log.truth.json").read_text())
+    table = pq.read_table(folder / "log.parquet")
+    assert truth["rounds"] == len(table) == 5000
+    assert sorted(p.name for p in folder.glob("log*")) == ["log.parquet", "log.truth.json"]
+    done = run("evaluate", *usual(folder), "--target", "items,p_items_new", "--json")
+    lead = json.loads(done.stdout)["estimates"][-1]
+    assert lead["estimator"] == "DR"
+    assert abs(lead["value"] - truth["target"]["value"]) < 4 * lead["std_error"]
+
+
+def test_json_is_the_library_result(folder: Path) -> None:
+    done = run("evaluate", *usual(folder), "--target", "p_new", "--json", "--level", 0.9, "--seed", 3)
+    assert done.returncode == 0
+    assert done.stderr == ""
+    printed = json.loads(done.stdout)
+    log = op.read_log(folder / "log.parquet", context=CONTEXT.split(","), action="item", reward="click", propensity="propensity")
+    result = op.evaluate(log, "p_new", level=0.9, seed=3)
+    assert printed == json.loads(json.dumps(result.to_dict()))
+    assert printed["schema"] == 1
+
+
+def test_table_fits_a_terminal(folder: Path) -> None:
+    done = run("evaluate", *usual(folder), "--target", "items,p_items_new", "--logging", "items,p_items_old")
+    assert done.returncode == 0
+    table = done.stdout.split("\n\n")[1]
+    assert max(map(len, table.splitlines())) <= 80
+    assert "DR says" in done.stdout
+    assert "\x1b" not in done.stdout
+
+
+def test_estimators_and_policies(folder: Path) -> None:
+    targets = ["--target", "new=p_new", "--target", "old=propensity"]
+    done = run("evaluate", *usual(folder), *targets, "--estimator", "snips", "--estimator", "clipped-ips:clip=5,name=five", "--json")
+    printed = json.loads(done.stdout)
+    assert printed["policies"] == ["new", "old"]
+    assert [e["estimator"] for e in printed["estimates"]] == ["LoggedMean", "SNIPS", "five"] * 2
+    assert printed["estimates"][2]["diagnostics"]["clip"] == 5.0
+
+
+def test_module_object(folder: Path) -> None:
+    (folder / "mine.py").write_text(
+        "import numpy as np\nimport offpolicy as op\n"
+        "uniform = op.Uniform()\nfixed = lambda x: np.full((len(x), 8), 1 / 8)\nwrong = 3\n"
+    )
+    values = []
+    for name in ("uniform", "fixed"):
+        done = run("evaluate", *usual(folder), "--target", f"mine:{name}", "--json", cwd=folder)
+        values.append(json.loads(done.stdout)["estimates"][-1]["value"])
+    assert values[0] == pytest.approx(values[1], rel=1e-9)
+
+
+def test_toml_holds_the_same_settings(folder: Path) -> None:
+    (folder / "job.toml").write_text(
+        f'logs = "{folder}/log.parquet"\ncontext = ["x0", "x1", "x2", "x3", "x4"]\naction = "item"\nreward = "click"\n'
+        'propensity = "propensity"\ntarget = "p_new"\nestimator = ["snips"]\nseed = 7\nreward-range = [0, 1]\n'
+    )
+    done = run("evaluate", "--config", folder / "job.toml", "--seed", 8, "--json")
+    printed = json.loads(done.stdout)
+    assert printed["settings"]["seed"] == 8
+    assert [e["estimator"] for e in printed["estimates"]] == ["LoggedMean", "SNIPS"]
+
+
+def test_report_and_picture(folder: Path) -> None:
+    done = run("evaluate", *usual(folder), "--target", "p_new", "--markdown", folder / "r.md", "--plot", folder / "r.png")
+    assert done.returncode == 0, done.stderr
+    assert (folder / "r.md").read_text().startswith("# click: 5,000 rounds, 8 actions")
+    assert (folder / "r.png").read_bytes()[:4] == b"\x89PNG"
+
+
+def test_exit_code_3_when_not_to_be_trusted(folder: Path) -> None:
+    (folder / "far.py").write_text("import offpolicy as op\nfar = op.Fixed({'item-0': 1.0})\nimport numpy as np\n")
+    table = pq.read_table(folder / "log.parquet").slice(0, 60)
+    pq.write_table(table, folder / "short.parquet")
+    arguments = ["--context", CONTEXT, "--action", "item", "--reward", "click", "--propensity", "propensity"]
+    done = run("evaluate", folder / "short.parquet", *arguments, "--target", "far:far", cwd=folder)
+    assert done.returncode == 3, done.stderr
+    assert "do not trust" in done.stdout
+
+
+def bad(folder: Path) -> dict[str, tuple[list[object], str]]:
+    target = ["--target", "p_new"]
+    (folder / "broken.py").write_text("raise RuntimeError('no')\n")
+    (folder / "bad.toml").write_text("logs = [")
+    (folder / "odd.toml").write_text('logz = "a.parquet"\n')
+    (folder / "text.parquet").write_text("no parquet")
+    return {
+        "no such file": ([folder / "none.parquet", *usual(folder)[1:], *target], "no such file"),
+        "no match": ([str(folder / "*.csv"), *usual(folder)[1:], *target], "no file matches this pattern"),
+        "not parquet": ([folder / "text.parquet", *usual(folder)[1:], *target], "cannot be read as Parquet"),
+        "misspelt": ([*usual(folder), "--target", "p_nw"], "there is no column 'p_nw'. Did you mean 'p_new'?"),
+        "no import": ([*usual(folder), "--target", "nowhere:policy"], "cannot import 'nowhere'"),
+        "no object": ([*usual(folder), "--target", "mine:unifrm"], "Did you mean 'uniform'?"),
+        "import fails": ([*usual(folder), "--target", "broken:x"], "importing 'broken' failed: RuntimeError: no"),
+        "wrong type": ([*usual(folder), "--target", "mine:wrong"], "mine:wrong: cannot read a policy from int"),
+        "estimator": ([*usual(folder), *target, "--estimator", "ipss"], "there is no estimator 'ipss'. Did you mean"),
+        "setting": ([*usual(folder), *target, "--estimator", "ips:clip=1"], "there is no setting 'clip'"),
+        "lacking": ([*usual(folder), *target, "--estimator", "dr"], "DR cannot be computed"),
+        "no target": (usual(folder), "target: not given"),
+        "pair": ([*usual(folder), "--target", "a,b,c"], "a pair of list columns is two names"),
+        "toml": (["--config", folder / "bad.toml"], "not a readable TOML file"),
+        "toml key": (["--config", folder / "odd.toml"], "there is no setting 'logz'. Did you mean 'logs'?"),
+        "range": ([*usual(folder), *target, "--reward-range", "1"], "give two numbers"),
+        "level": ([*usual(folder), *target, "--level", "2"], "level is 2.0"),
+        "picture": ([*usual(folder), *target, "--plot", folder / "x.gif"], "ends in .png, .svg or .pdf"),
+        "folder": ([*usual(folder), *target, "--markdown", folder / "nowhere" / "r.md"], "no such folder"),
+        "option": ([*usual(folder), *target, "--levle", "2"], "No such option"),
+    }
+
+
+def test_bad_input_is_exit_code_2_and_one_message(folder: Path) -> None:
+    test_module_object(folder)
+    before = {p.name for p in folder.iterdir()} | {"broken.py", "bad.toml", "odd.toml", "text.parquet", "__pycache__"}
+    for name, (arguments, words) in bad(folder).items():
+        done = run("evaluate", *arguments, cwd=folder)
+        assert done.returncode == 2, (name, done.stderr)
+        assert words in done.stderr, name
+        assert "Traceback" not in done.stderr, name
+        assert done.stdout == "", name
+    assert {p.name for p in folder.iterdir()} <= before
+
+
+def test_demo() -> None:
+    done = run("demo", "--rounds", 3000, "--actions", 10)
+    assert done.returncode == 0, done.stderr
+    assert "off by" in done.stdout
+    assert "The true value of target is" in done.stdout
+
+
+def test_importing_is_light() -> None:
+    """No heavy library is loaded before it is needed, and none of the optional ones at all."""
+    code = "import sys, offpolicy; print([m for m in ('numpy', 'pyarrow', 'sklearn', 'scipy', 'matplotlib', 'torch') if m in sys.modules])"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "[]"
+    code = "import sys, offpolicy as op; op.evaluate; print([m for m in ('sklearn', 'scipy', 'matplotlib', 'torch', 'pyspark') if m in sys.modules])"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "[]"
+
+
+def test_every_public_name_can_be_imported() -> None:
+    for name in op.__all__:
+        assert getattr(op, name) is not None
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        op.nothing

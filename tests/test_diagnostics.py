@@ -1,0 +1,111 @@
+"""The verdict: each finding appears when it should, and says what was seen, why it matters and what to do."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from conftest import Small, make_small
+
+import offpolicy as op
+
+
+def codes(estimate: op.Estimate) -> set[str]:
+    return {reason.code for reason in estimate.reasons}
+
+
+@pytest.fixture
+def large() -> Small:
+    return make_small(n=4000)
+
+
+def test_nothing_to_say_of_a_good_log(large: Small) -> None:
+    result = op.evaluate(large.log(), 0.5 * large.target + 0.5 * large.logging)
+    for name in ("IPS", "SNIPS", "DM", "DR"):
+        assert result[name].verdict is op.Verdict.OK, result[name].reasons
+    assert codes(result["LoggedMean"]) == {"naive"}
+
+
+def test_few_effective_rounds() -> None:
+    rng = np.random.default_rng(0)
+    log = op.Log(None, rng.integers(0, 50, 1000), rng.normal(size=1000), propensity=np.full(1000, 0.02), n_actions=50)
+    one = np.zeros(50)
+    one[7] = 1
+    result = op.evaluate(log, op.Fixed(one), [op.SNIPS(), op.DM()])
+    assert result["SNIPS"].verdict is op.Verdict.DO_NOT_TRUST
+    assert {"effective sample size", "top weights"} <= codes(result["SNIPS"])
+    reason = result["SNIPS"].reasons[0]
+    assert reason.seen.startswith("The 1,000 rounds count like")
+    assert "effective sample size" not in codes(result["DM"])
+
+
+def test_actions_never_logged(large: Small) -> None:
+    """A fifth action exists that nobody took, and the target likes it."""
+    target = np.column_stack([large.target * 0.8, np.full(4000, 0.2)])
+    log = op.Log(large.context, large.action, large.reward, propensity=large.propensity, n_actions=5)
+    result = op.evaluate(log, target, [op.IPS(), op.DR()])
+    assert result["IPS"].diagnostics["target_mass_never_logged"] == pytest.approx(0.2)
+    assert {"support", "mean weight"} <= codes(result["IPS"])
+    assert result["IPS"].verdict is op.Verdict.DO_NOT_TRUST
+    assert "reward model's guess" in next(r.why for r in result["DR"].reasons if r.code == "support")
+
+
+def test_no_support_in_some_contexts(large: Small) -> None:
+    """The logging policy never takes action 0 where x₀ > 0; it does elsewhere, so the action is in the log."""
+    logging = large.logging.copy()
+    logging[large.context[:, 0] > 0, 0] = 0
+    logging /= logging.sum(axis=1, keepdims=True)
+    rng = np.random.default_rng(1)
+    action = (logging.cumsum(axis=1) > rng.random((4000, 1))).argmax(axis=1)
+    result = op.evaluate(op.Log(large.context, action, large.reward, logging=logging), large.target, [op.DR()])
+    mass = (large.target * (logging == 0)).sum(axis=1).mean()
+    assert result["DR"].diagnostics["target_mass_without_support"] == pytest.approx(mass)
+    assert "support" in codes(result["DR"])
+
+
+def test_wrong_propensities_are_seen(large: Small) -> None:
+    log = op.Log(large.context, large.action, large.reward, propensity=np.clip(large.propensity * 2, 0, 1))
+    estimate = op.evaluate(log, large.target, [op.SNIPS()])["SNIPS"]
+    assert "mean weight" in codes(estimate)
+    assert estimate.verdict is op.Verdict.DO_NOT_TRUST
+
+
+def test_one_round_that_decides(large: Small) -> None:
+    propensity = np.full(4000, 0.5)
+    propensity[5] = 1e-5
+    log = op.Log(None, large.action % 2, large.reward, propensity=propensity)
+    assert "largest weight" in codes(op.evaluate(log, op.Uniform(), [op.SNIPS()])["SNIPS"])
+
+
+def test_few_rewards() -> None:
+    rng = np.random.default_rng(0)
+    reward = np.zeros(5000)
+    reward[:30] = 1
+    log = op.Log(None, rng.integers(0, 2, 5000), rng.permutation(reward), propensity=np.full(5000, 0.5))
+    estimate = op.evaluate(log, op.Uniform(), [op.IPS()])["IPS"]
+    assert codes(estimate) == {"few rewards"}
+    assert "Only 30 of 5,000 rounds" in estimate.reasons[0].seen
+
+
+def test_a_model_that_explains_nothing(large: Small) -> None:
+    rng = np.random.default_rng(0)
+    q = 20 + rng.normal(size=(4000, 4)) * 10
+    result = op.evaluate(large.log(), large.target, [op.SNIPS(), op.DM(op.Given(q)), op.DR(op.Given(q))])
+    assert {"reward model", "disagreement"} <= codes(result["DM"])
+    assert "reward model" in codes(result["DR"])
+
+
+def test_few_clusters(large: Small) -> None:
+    log = large.log(cluster=np.arange(4000) % 7)
+    estimate = op.evaluate(log, large.logging, [op.IPS()])["IPS"]
+    assert "few clusters" in codes(estimate)
+    assert estimate.verdict is op.Verdict.DO_NOT_TRUST
+
+
+def test_no_overlap_at_all(small: Small) -> None:
+    log = op.Log(None, np.arange(400) % 2, small.reward, propensity=np.full(400, 0.5), n_actions=3)
+    result = op.evaluate(log, op.Fixed([0, 0, 1.0]), [op.IPS(), op.SNIPS()])
+    assert np.isnan(result["SNIPS"].value)
+    assert "undefined" in codes(result["SNIPS"])
+    assert result["SNIPS"].verdict is op.Verdict.DO_NOT_TRUST
+    assert "undefined" in str(result)
+    assert np.isnan(result["SNIPS"].confidence_interval(method="bootstrap").low)
