@@ -30,7 +30,17 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def usual(folder: Path) -> list[object]:
-    return [folder / "log.parquet", "--context", CONTEXT, "--action", "item", "--reward", "click", "--propensity", "propensity"]
+    return [
+        folder / "log.parquet",
+        "--context",
+        CONTEXT,
+        "--action",
+        "item",
+        "--reward",
+        "click",
+        "--propensity",
+        "propensity",
+    ]
 
 
 def test_simulate_writes_the_log_and_its_truth(folder: Path) -> None:
@@ -49,7 +59,9 @@ def test_json_is_the_library_result(folder: Path) -> None:
     assert done.returncode == 0
     assert done.stderr == ""
     printed = json.loads(done.stdout)
-    log = op.read_log(folder / "log.parquet", context=CONTEXT.split(","), action="item", reward="click", propensity="propensity")
+    log = op.read_log(
+        folder / "log.parquet", context=CONTEXT.split(","), action="item", reward="click", propensity="propensity"
+    )
     result = op.evaluate(log, "p_new", level=0.9, seed=3)
     assert printed == json.loads(json.dumps(result.to_dict()))
     assert printed["schema"] == 1
@@ -66,7 +78,9 @@ def test_table_fits_a_terminal(folder: Path) -> None:
 
 def test_estimators_and_policies(folder: Path) -> None:
     targets = ["--target", "new=p_new", "--target", "old=propensity"]
-    done = run("evaluate", *usual(folder), *targets, "--estimator", "snips", "--estimator", "clipped-ips:clip=5,name=five", "--json")
+    done = run(
+        "evaluate", *usual(folder), *targets, "--estimator", "snips", "--estimator", "clipped-ips:clip=5,name=five", "--json"
+    )
     printed = json.loads(done.stdout)
     assert printed["policies"] == ["new", "old"]
     assert [e["estimator"] for e in printed["estimates"]] == ["LoggedMean", "SNIPS", "five"] * 2
@@ -174,4 +188,4 @@ def test_every_public_name_can_be_imported() -> None:
     for name in op.__all__:
         assert getattr(op, name) is not None
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
-        op.nothing
+        op.nothing  # noqa: B018

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from conftest import Small, make_small
 
 import offpolicy as op
+from conftest import Small, make_small
 
 
 def codes(estimate: op.Estimate) -> set[str]:

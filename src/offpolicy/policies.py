@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, final
 
 import numpy as np
@@ -18,16 +19,17 @@ from offpolicy.log import Log
 from offpolicy.units import IntArray
 
 SUM_TOLERANCE = 1e-5
-BLOCK_ELEMENTS = 1 << 18
+BLOCK_ELEMENTS = 1 << 19
 """Elements of a rounds × actions block: 4 MB, so that a block stays in a core's cache while it is worked on."""
 
 Score = Callable[[FloatArray], npt.ArrayLike]
 
 
 def blocks(rows: int, n_actions: int) -> Iterator[slice]:
-    """Runs of rows whose rounds × actions block stays small."""
-    size = max(1, BLOCK_ELEMENTS // n_actions)
-    return (slice(start, min(start + size, rows)) for start in range(0, rows, size))
+    """Runs of rows, of about equal length, whose rounds × actions block stays small."""
+    count = min(-(-rows * n_actions // BLOCK_ELEMENTS), rows)
+    edges = [rows * k // max(count, 1) for k in range(count + 1)]
+    return (slice(a, b) for a, b in pairwise(edges))
 
 
 class Policy(ABC):

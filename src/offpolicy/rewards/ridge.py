@@ -28,7 +28,7 @@ from offpolicy.statistics import Gram, GramState, State, Statistic
 
 PENALTIES = np.logspace(-1, 5, 8)
 FOLDS_TO_CHOOSE = 5
-ACTIONS_TO_CHOOSE = 1_000
+ROWS_TO_CHOOSE = 100_000
 RCOND = 1e-10
 
 
@@ -248,7 +248,8 @@ class _Choice:
 def _choose(train: list[GramState], held_out: list[GramState], model: Ridge) -> _Choice:
     """Score every penalty on held-out folds, each of them given as its groups. Reads Gram matrices, not rows."""
     grid = PENALTIES if model.penalty == "auto" else np.array([float(model.penalty)])
-    step = -(-len(train[0].n) // ACTIONS_TO_CHOOSE)  # with very many actions a regular sample of them decides
+    rows = sum(float(fold.n.sum()) for fold in held_out)
+    step = max(1, min(int(rows / ROWS_TO_CHOOSE), len(train[0].n) // 100))  # a regular sample of actions is enough
     some = slice(0, None, step)
 
     def on_fold(fitted: GramState, test: GramState) -> tuple[FloatArray, float]:
