@@ -19,8 +19,8 @@ from offpolicy.log import Log
 from offpolicy.units import IntArray
 
 SUM_TOLERANCE = 1e-5
-BLOCK_ELEMENTS = 1 << 19
-"""Elements of a rounds × actions block: 4 MB, so that a block stays in a core's cache while it is worked on."""
+BLOCK_ELEMENTS = 1 << 18
+"""Elements of a rounds × actions block: 2 MB, so that a block stays in a core's cache while it is worked on."""
 
 Score = Callable[[FloatArray], npt.ArrayLike]
 

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from offpolicy.batch import Batch, FloatArray
-from offpolicy.engines.local import BATCH_ROWS
 from offpolicy.errors import InputError, RowsError
 from offpolicy.plan import BaselineColumn, ModelKey, Plan, ShareTable, TableKey, WeightColumn, WeightTable
 from offpolicy.policies import Policy, blocks
@@ -332,7 +331,7 @@ class ScorePass:
 
     @property
     def batch_rows(self) -> int | None:
-        return 4 * BATCH_ROWS if self.scorer.plan.models else None  # longer runs of rows a group, so larger blocks
+        return None
 
     @cached_property
     def moments(self) -> Moments:
