@@ -52,8 +52,8 @@ class Overlap:
     ess: float
     mean_weight: float
     mean_weight_z: float
-    largest_weight: float
-    top_share: float
+    largest_weight: float | None
+    top_share: float | None
     never_logged: float | None
     """The target's mass on actions that are not in the log; None where the whole policy was not asked for."""
     no_support: float | None
@@ -71,25 +71,24 @@ class Overlap:
         }
 
 
-def overlap(moments: State, column: int, policy: State, counts: FloatArray, logging_known: bool) -> Overlap:
-    """From the column of w and what was kept of the policy."""
+def overlap(moments: State, column: int, policy: State | None, counts: FloatArray, logging_known: bool) -> Overlap:
+    """From the column of w and, for the whole log, from what was kept of the policy."""
     n, unit = float(moments["n"]), float(moments["mean"][0])
-    mean = float(moments["mean"][column]) / unit
+    mean = float(moments["mean"][column]) / unit if unit > 0 else 0.0
     gradient = np.zeros(len(moments["mean"]))
-    gradient[column], gradient[0] = 1 / unit, -mean / unit
-    error = float(np.sqrt(max(gradient @ moments["m2"] @ gradient, 0.0) / (n * max(n - 1, 1))))
+    gradient[column], gradient[0] = 1.0, -mean
+    error = float(np.sqrt(max(gradient @ moments["m2"] @ gradient, 0.0) / (n * max(n - 1, 1)))) / max(unit, 1e-300)
     second = float(moments["m2"][column, column]) / n + float(moments["mean"][column]) ** 2
-    mass = policy["mass"]
-    total = float(policy["rows"])
+    asked = 0.0 if policy is None else float(policy["rows"])
     return Overlap(
         n=int(n),
         ess=n * float(moments["mean"][column]) ** 2 / second if second > 0 else 0.0,
         mean_weight=mean,
         mean_weight_z=(mean - 1) / error if error > 0 else 0.0,
-        largest_weight=float(policy["weights"]["max"]),
-        top_share=LogHistogram.top_share(policy["weights"], 0.01),
-        never_logged=float(mass[counts == 0].sum() / total) if total > 0 else None,
-        no_support=float(policy["unsupported"]) / total if logging_known and total > 0 else None,
+        largest_weight=None if policy is None else float(policy["weights"]["max"]),
+        top_share=None if policy is None else LogHistogram.top_share(policy["weights"], 0.01),
+        never_logged=float(policy["mass"][counts == 0].sum()) / asked if policy is not None and asked > 0 else None,
+        no_support=float(policy["unsupported"]) / asked if policy is not None and asked > 0 and logging_known else None,
     )
 
 
@@ -103,7 +102,6 @@ def _grade(value: float, caution: float, stop: float) -> Verdict:
 def weight_findings(o: Overlap) -> list[Finding]:
     """What the weights say; for estimators that use them."""
     spread = "A few rounds decide the answer, and its error is itself badly known."
-    largest = o.largest_weight / max(o.n * o.mean_weight, 1e-300)
     found = [
         Finding(
             _grade(1 / max(o.ess, 1e-9), 1 / 500, 1 / 50),
@@ -113,20 +111,6 @@ def weight_findings(o: Overlap) -> list[Finding]:
             "Log more rounds, or evaluate a policy closer to the logging one.",
         ),
         Finding(
-            _grade(o.top_share, 0.5, 0.9),
-            "top weights",
-            f"The largest 1% of the weights hold {o.top_share:.0%} of their sum.",
-            spread,
-            "Prefer DR, SwitchDR or a clipped weight, and compare them.",
-        ),
-        Finding(
-            _grade(largest, 0.05, 0.25),
-            "largest weight",
-            f"One round has weight {o.largest_weight:,.3g}, which is {largest:.0%} of the sum.",
-            "The answer moves with that one round.",
-            "Look at its propensity; compare with ClippedIPS.",
-        ),
-        Finding(
             _grade(abs(o.mean_weight_z), 3.0, 6.0) if abs(o.mean_weight - 1) > 0.01 else Verdict.OK,
             "mean weight",
             f"The mean weight is {o.mean_weight:.3f}, {abs(o.mean_weight_z):.1f} standard errors from 1.",
@@ -134,6 +118,24 @@ def weight_findings(o: Overlap) -> list[Finding]:
             "Check the propensities, and whether the new policy takes actions that the old one never took.",
         ),
     ]
+    if o.top_share is not None and o.largest_weight is not None:
+        largest = o.largest_weight / max(o.n * o.mean_weight, 1e-300)
+        found += [
+            Finding(
+                _grade(o.top_share, 0.5, 0.9),
+                "top weights",
+                f"The largest 1% of the weights hold {o.top_share:.0%} of their sum.",
+                spread,
+                "Prefer DR, SwitchDR or a clipped weight, and compare them.",
+            ),
+            Finding(
+                _grade(largest, 0.05, 0.25),
+                "largest weight",
+                f"One round has weight {o.largest_weight:,.3g}, which is {largest:.0%} of the sum.",
+                "The answer moves with that one round.",
+                "Look at its propensity; compare with ClippedIPS.",
+            ),
+        ]
     return [finding for finding in found if finding.verdict is not Verdict.OK]
 
 

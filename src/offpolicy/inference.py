@@ -43,6 +43,8 @@ class Sums:
 
     moments: State
     buckets: FloatArray
+    nonzero: FloatArray
+    """Rows whose reward is not 0, for each reward."""
     clustered: bool
     seed: int
 
@@ -130,7 +132,7 @@ def functional(terms: Terms, means: FloatArray, anchor: float) -> Functional:
 def sampling_variance(f: Functional, sums: Sums) -> float:
     """The delta method on rows; on buckets where units are clusters of rows."""
     n = sums.n
-    if not np.isfinite(f.gradient).all():
+    if n < 2 or not np.isfinite(f.gradient).all():
         return float("nan")
     if not sums.clustered:
         return max(float(f.gradient @ sums.moments["m2"] @ f.gradient), 0.0) / (n * max(n - 1, 1))

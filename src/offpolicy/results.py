@@ -63,7 +63,7 @@ class Assembly:
         return replace(gathered(whole), slices={name: gathered(each) for name, each in slices.items()})
 
     def _sums(self, state: State) -> Sums:
-        return Sums(state["moments"], state["buckets"], self.log.schema.clustered, self.scorer.seed)
+        return Sums(state["moments"], state["buckets"], state["nonzero"], self.log.schema.clustered, self.scorer.seed)
 
     def _reward(self, reward: int, sums: Sums, slice_: str | None = None) -> Evaluation:
         names = tuple(estimator.name for estimator in self.estimators)
@@ -194,7 +194,8 @@ class Assembly:
                        if isinstance(key, WeightColumn) and key.policy == p and key.weight.exact), None)  # fmt: skip
         if column is not None:
             known = self.scorer.logging is not None and self.scorer.logging.whole
-            o = dx.overlap(sums.moments, column, self.state["policies"][str(p)], self.state["counts"], known)
+            kept = self.state["policies"][str(p)] if sums.moments is self.state["moments"] else None  # not kept by slice
+            o = dx.overlap(sums.moments, column, kept, self.state["counts"], known)
             found += dx.support_findings(o, model is not None)
             if member.weight.ratio == "action":
                 found += dx.weight_findings(o)
@@ -203,7 +204,7 @@ class Assembly:
             r2, fitted = self._model_fit(model)
             seen |= {"reward_model": fitted}
             found += dx.model_findings(r2, member.weight.ratio == "action")
-        found += dx.reward_findings(int(self.state["nonzero"][reward]), int(self.state["moments"]["n"]))
+        found += dx.reward_findings(int(sums.nonzero[reward]), sums.n)
         if sums.clustered:
             found += dx.few_units(int((sums.buckets[:, 0] > 0).sum()))
         return found, seen

@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from offpolicy.baselines import Baselines, share_of
 from offpolicy.batch import Batch, FloatArray
 from offpolicy.errors import InputError, RowsError
-from offpolicy.plan import BaselineColumn, ModelKey, Plan, ShareTable, TableKey, WeightColumn, WeightTable
+from offpolicy.plan import BaselineColumn, ModelKey, Plan, TableKey, WeightColumn, WeightTable
 from offpolicy.policies import Policy, blocks
 from offpolicy.rewards import Linear, Predictor, design
 from offpolicy.statistics import LogHistogram, Moments, State
@@ -176,103 +177,19 @@ class Scorer:
                     kept.add_mass(p, omega[rows], counted, pi, pi0)
                     for part in work.parts:
                         if part.table is not None:
-                            kept.add_share(part.table, _share(pi, pi0, part.clip), x[:, rows] * counted)
+                            kept.addshare_of(part.table, share_of(pi, pi0, part.clip), x[:, rows] * counted)
         return chance
 
-    def _work(self, p: int, group: int) -> _Work:
+    def _work(self, p: int, group: int) -> Baselines:
         folds = tuple((key, group * (key.model.folds or 1) // self.groups) for key in self.baselines[p])
-        cache: dict[Any, _Work] = self._works
+        cache: dict[Any, Baselines] = self._works
         if (p, folds) not in cache:
-            cache[p, folds] = _Work.of(p, folds, self)
+            cache[p, folds] = Baselines.of(self.plan, self.models, self.anchor, p, folds)
         return cache[p, folds]
 
     @cached_property
-    def _works(self) -> dict[Any, _Work]:
+    def _works(self) -> dict[Any, Baselines]:
         return {}
-
-
-@dataclass(frozen=True)
-class _Part:
-    """The baselines of one share of a policy in one fold. Linear models are one matrix product."""
-
-    clip: float | None
-    table: int | None
-    columns: list[int]
-    coef: FloatArray
-    """The linear models' coefficients one below the other, less the anchor, and a row of ones: it gives the row sums."""
-    other: list[tuple[int, Predictor, float]]
-
-    def fill(self, out: FloatArray, batch: Batch, x: FloatArray, share: FloatArray, loose: bool) -> FloatArray | float:
-        """Σ_a share(a|x)·(x̃·β_a) = x̃·(β @ share): no rounds × actions array but the share is ever made.
-
-        Gives what a loose share is still to be multiplied with.
-        """
-        scale: FloatArray | float = 1.0
-        if self.columns:
-            product = self.coef @ share.T
-            scale = 1 / product[-1] if loose else 1.0
-            per_model = product[:-1].reshape(len(self.columns), len(x), len(batch))
-            for column, part in zip(self.columns, per_model, strict=True):
-                np.einsum("ji,ji->i", x, part, out=out[column])
-                out[column] *= scale
-        for column, predictor, anchor in self.other:
-            out[column] = np.einsum("ij,ij->i", share, predictor.all(batch) - anchor)
-        return scale
-
-
-@dataclass(frozen=True)
-class _Work:
-    """All baselines of one policy in one fold."""
-
-    parts: list[_Part]
-
-    @property
-    def only_linear(self) -> bool:
-        return len(self.parts) == 1 and self.parts[0].clip is None and not self.parts[0].other
-
-    def fill(
-        self,
-        out: FloatArray,
-        batch: Batch,
-        x: FloatArray,
-        pi: FloatArray,
-        pi0: FloatArray | None,
-        loose: bool,
-    ) -> FloatArray | float:
-        scales = [part.fill(out, batch, x, _share(pi, pi0, part.clip), loose) for part in self.parts]
-        return scales[0]
-
-    @classmethod
-    def of(cls, policy: int, folds: Sequence[tuple[BaselineColumn, int]], scorer: Scorer) -> _Work:
-        parts = []
-        for clip in dict.fromkeys(key.clip for key, _ in folds):
-            columns, coefs, other = [], [], []
-            for key, fold in (pair for pair in folds if pair[0].clip == clip):
-                column = 1 + scorer.plan.columns.index(key)
-                predictor = scorer.models[key.model][fold]
-                # An anchor is taken off only where the shares sum to 1, that is, where the share is π itself.
-                anchor = float(scorer.anchor[key.model.reward]) if clip is None else 0.0
-                if isinstance(predictor, Linear):
-                    coef = predictor.coef.T.copy()
-                    coef[-1] -= anchor
-                    columns.append(column)
-                    coefs.append(coef)
-                else:
-                    other.append((column, predictor, anchor))
-            tables = scorer.plan.tables
-            table = tables.index(ShareTable(policy, clip)) if ShareTable(policy, clip) in tables and columns else None
-            stacked = np.vstack([*coefs, np.ones((1, coefs[0].shape[1]))]) if coefs else np.empty((0, 0))
-            parts.append(_Part(clip, table, columns, stacked, other))
-        return cls(parts)
-
-
-def _share(pi: FloatArray, pi0: FloatArray | None, clip: float | None) -> FloatArray:
-    if clip is None:
-        return pi
-    if np.isinf(clip):
-        return np.zeros_like(pi)
-    assert pi0 is not None
-    return np.maximum(pi - clip * pi0, 0.0)  # π − min(π, Mπ0)
 
 
 @dataclass(frozen=True)
@@ -300,7 +217,7 @@ class Kept:
         sums = (omega.sum(), omega @ reward, (omega * reward) @ reward, (omega * residual) @ residual)
         self.state["misfit"][model] += sums
 
-    def add_share(self, table: int, share: FloatArray, x: FloatArray) -> None:
+    def addshare_of(self, table: int, share: FloatArray, x: FloatArray) -> None:
         self.state["tables"][table] += (x @ share).T
 
     def add_weight_tables(
@@ -363,7 +280,11 @@ class ScorePass:
         }
 
     def _zero_slice(self) -> State:
-        return {"moments": self.moments.zero(), "buckets": np.zeros((SLICE_BUCKETS, self.scorer.plan.width))}
+        return {
+            "moments": self.moments.zero(),
+            "buckets": np.zeros((SLICE_BUCKETS, self.scorer.plan.width)),
+            "nonzero": np.zeros(self.scorer.plan.rewards),
+        }
 
     def fold(self, state: State, batch: Batch) -> State:
         batch, bucket = self.scorer.ordered(batch)
@@ -379,6 +300,7 @@ class ScorePass:
                 rows = np.flatnonzero(batch.slice_code == s)
                 part = state["slices"][str(s)]
                 part["moments"] = self.moments.fold(part["moments"], values[:, rows])
+                part["nonzero"] += np.count_nonzero(batch.reward[rows], axis=0)
                 _add_by_bucket(part["buckets"], bucket[rows] * SLICE_BUCKETS // BUCKETS, values[:, rows])
         return state
 
@@ -390,7 +312,7 @@ class ScorePass:
             "slices": {
                 s: {
                     "moments": moments.merge(part["moments"], b["slices"][s]["moments"]),
-                    "buckets": part["buckets"] + b["slices"][s]["buckets"],
+                    **{name: part[name] + b["slices"][s][name] for name in ("buckets", "nonzero")},
                 }
                 for s, part in a["slices"].items()
             },
