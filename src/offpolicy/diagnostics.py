@@ -107,8 +107,8 @@ def weight_findings(o: Overlap) -> list[Finding]:
             _grade(1 / max(o.ess, 1e-9), 1 / 500, 1 / 50),
             "effective sample size",
             f"The {o.n:,} rounds count like {o.ess:,.0f} rounds of the new policy.",
-            spread,
-            "Log more rounds, or evaluate a policy closer to the logging one.",
+            spread if o.ess < o.n / 2 else "Intervals lean on many rounds, and are too narrow with few.",
+            "Log more rounds, or evaluate a policy closer to the logging one." if o.ess < o.n / 2 else "Log more rounds.",
         ),
         Finding(
             _grade(abs(o.mean_weight_z), 3.0, 6.0) if abs(o.mean_weight - 1) > 0.01 else Verdict.OK,
@@ -162,7 +162,7 @@ def support_findings(o: Overlap, modelled: bool) -> list[Finding]:
 def reward_findings(nonzero: int, n: int) -> list[Finding]:
     """Whether there are enough rewards to speak of at all."""
     verdict = _grade(1 / max(nonzero, 1e-9), 1 / 100, 1 / 10)
-    if verdict is Verdict.OK:
+    if verdict is Verdict.OK or nonzero == n:  # rewards that are all there are few only if the rounds are
         return []
     return [
         Finding(
@@ -227,6 +227,14 @@ NAIVE = Finding(
     "This is what the logging policy earned.",
     "It says nothing about the new policy, however narrow its interval.",
     "Compare the other estimates with it.",
+)
+
+FIT_NOT_COVERED = Finding(
+    Verdict.CAUTION,
+    "fit not covered",
+    "The error of its fitted reward model is not in this interval.",
+    "The interval is too narrow, by as much as the model would change with another log.",
+    "Use op.Ridge, whose error is counted for the log as a whole, or look at DR.",
 )
 
 UNDEFINED = Finding(

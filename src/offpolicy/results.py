@@ -15,6 +15,7 @@ import numpy as np
 from offpolicy import diagnostics as dx
 from offpolicy.batch import FloatArray
 from offpolicy.engines import Local
+from offpolicy.errors import InputError
 from offpolicy.estimators import Estimator, Member
 from offpolicy.evaluation import Estimate, Evaluation
 from offpolicy.inference import Functional, Range, Sums, functional, in_errors, std_error
@@ -50,6 +51,8 @@ class Assembly:
 
     def evaluation(self) -> Evaluation:
         schema, sums = self.log.schema, self._sums(self.state)
+        if not sums.moments["mean"][0] > 0:
+            raise InputError("weight: every row has weight 0, so there is nothing to average.")
         slices = {}
         for s, name in enumerate(schema.slices or ()):
             part = self._sums(self.state["slices"][str(s)])
@@ -105,6 +108,7 @@ class Assembly:
             seen[self.estimators[e].tuned or "setting"] = member.setting
         if model is not None and f.fit is None and not member.weight.exact and self._is_fitted(model):
             seen["fit_not_covered"] = True
+            found.append(dx.FIT_NOT_COVERED)
         low, high = self.log.reward_range or (
             self.state["reward_low"][reward],
             self.state["reward_high"][reward],

@@ -13,19 +13,23 @@ VERDICTS = {"OK": "ok", "CAUTION": "caution", "DO_NOT_TRUST": "do not trust"}
 def number(value: float | None, error: float | None = None) -> str:
     """A number with the digits that its error allows.
 
-    >>> number(0.123456, 0.00234), number(1234567.0, 3200.0), number(float("nan"))
-    ('0.1235', '1,234,600', 'undefined')
+    >>> number(0.123456, 0.00234), number(123456.0, 3200.0), number(2.5e10, 3e9), number(float("nan"))
+    ('0.1235', '123,500', '2.50e+10', 'undefined')
     """
     if value is None:
         return "–"
     if not math.isfinite(value):
         return "undefined"
     if not error or not math.isfinite(error) or error <= 0:
-        return f"{value:,.4g}" if abs(value) < 1e6 else f"{value:,.0f}"
-    digits = 1 - math.floor(math.log10(error))
-    if digits > 12:
-        return f"{value:.4g}"
+        return f"{value:,.4g}" if abs(value) < 1e6 else f"{value:.4e}"
+    if max(abs(value), error) >= 1e7 or error < 1e-9:
+        return f"{value:.{max(2, min(12, 1 + _magnitude(value) - _magnitude(error)))}e}"
+    digits = 1 - _magnitude(error)
     return f"{round(value, digits):,.{max(digits, 0)}f}"
+
+
+def _magnitude(value: float) -> int:
+    return math.floor(math.log10(abs(value))) if value else 0
 
 
 def rows_of(result: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
