@@ -37,7 +37,7 @@ class Small:
         return self.logging[np.arange(len(self.action)), self.action]
 
     def log(self, **more: object) -> op.Log:
-        settings = {"propensity": self.propensity, "logging": self.logging, **more}
+        settings = {"propensity": self.propensity, "logging": self.logging, "n_actions": self.logging.shape[1], **more}
         return op.Log(self.context, self.action, self.reward, **settings)
 
 

@@ -32,7 +32,7 @@ def test_same_policy_makes_the_ips_family_the_logged_mean(w: Small) -> None:
 @given(worlds)
 def test_a_perfect_model_makes_dm_and_dr_equal(w: Small) -> None:
     q = np.add.outer(np.arange(len(w.action)) % 3, np.arange(w.target.shape[1])).astype(float)
-    log = op.Log(w.context, w.action, q[np.arange(len(q)), w.action], logging=w.logging)
+    log = op.Log(w.context, w.action, q[np.arange(len(q)), w.action], logging=w.logging, n_actions=w.logging.shape[1])
     dm, dr, sndr = values(log, w.target, [op.DM(op.Given(q)), op.DR(op.Given(q)), op.SNDR(op.Given(q))])
     assert dm == pytest.approx(dr, rel=1e-12)
     assert dm == pytest.approx(sndr, rel=1e-12)
@@ -71,7 +71,14 @@ def test_limits_of_the_bent_weights(w: Small) -> None:
 @given(worlds, st.floats(-1e3, 1e3), st.floats(0.1, 100))
 def test_equivariance(w: Small, shift: float, scale: float) -> None:
     """Estimators that weigh to 1 follow any change of the reward's unit and origin."""
-    moved = op.Log(w.context, w.action, shift + scale * w.reward, propensity=w.propensity, logging=w.logging)
+    moved = op.Log(
+        w.context,
+        w.action,
+        shift + scale * w.reward,
+        propensity=w.propensity,
+        logging=w.logging,
+        n_actions=w.logging.shape[1],
+    )
     estimators = [op.SNIPS(), op.DM(), op.DR(), op.SNDR()]
     for before, after in zip(values(w.log(), w.target, estimators), values(moved, w.target, estimators), strict=True):
         assert after == pytest.approx(shift + scale * before, rel=1e-7, abs=1e-6 * (1 + scale + abs(shift)))

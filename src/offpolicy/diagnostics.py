@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-import numpy as np
-
 from offpolicy.batch import FloatArray
 from offpolicy.statistics import LogHistogram, State
+from offpolicy.units import BUCKETS
 
 
 class Verdict(Enum):
@@ -71,13 +70,12 @@ class Overlap:
         }
 
 
-def overlap(moments: State, column: int, policy: State | None, counts: FloatArray, logging_known: bool) -> Overlap:
-    """From the column of w and, for the whole log, from what was kept of the policy."""
+def overlap(
+    moments: State, column: int, error: float, policy: State | None, counts: FloatArray, logging_known: bool
+) -> Overlap:
+    """From the column of w, the standard error of its mean and, for the whole log, what was kept of the policy."""
     n, unit = float(moments["n"]), float(moments["mean"][0])
     mean = float(moments["mean"][column]) / unit if unit > 0 else 0.0
-    gradient = np.zeros(len(moments["mean"]))
-    gradient[column], gradient[0] = 1.0, -mean
-    error = float(np.sqrt(max(gradient @ moments["m2"] @ gradient, 0.0) / (n * max(n - 1, 1)))) / max(unit, 1e-300)
     second = float(moments["m2"][column, column]) / n + float(moments["mean"][column]) ** 2
     asked = 0.0 if policy is None else float(policy["rows"])
     return Overlap(
@@ -137,6 +135,22 @@ def weight_findings(o: Overlap) -> list[Finding]:
             ),
         ]
     return [finding for finding in found if finding.verdict is not Verdict.OK]
+
+
+def concentration_findings(share: float) -> list[Finding]:
+    """Whether the spread of the estimate comes from one place in the log."""
+    verdict = _grade(share, 0.25, 0.7)
+    if verdict is Verdict.OK:
+        return []
+    return [
+        Finding(
+            verdict,
+            "concentration",
+            f"One bucket in {BUCKETS:,} of the log carries {share:.0%} of the estimate's variance.",
+            "A single round, or a few, with a huge weight or reward decide the answer, and the next log may lack them.",
+            "Look at the largest rewards and weights; compare with ClippedIPS, or evaluate a bounded reward.",
+        )
+    ]
 
 
 def support_findings(o: Overlap, modelled: bool) -> list[Finding]:

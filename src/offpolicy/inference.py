@@ -17,7 +17,6 @@ from offpolicy.batch import FloatArray
 from offpolicy.errors import InputError, unknown_name
 from offpolicy.plan import Terms
 from offpolicy.statistics import State
-from offpolicy.units import group_of_bucket
 
 Method = Literal["normal", "bootstrap", "bernstein", "cressie-read"]
 DRAWS = 2_000
@@ -54,8 +53,8 @@ class Sums:
 
     def by_group(self, groups: int) -> FloatArray:
         """The sums of each of `groups` runs of neighbouring buckets."""
-        starts = np.searchsorted(group_of_bucket(groups), np.arange(groups))
-        sums: FloatArray = np.add.reduceat(self.buckets, starts, axis=0)
+        group = np.arange(len(self.buckets)) * groups // len(self.buckets)
+        sums: FloatArray = np.add.reduceat(self.buckets, np.searchsorted(group, np.arange(groups)), axis=0)
         return sums
 
 
@@ -64,12 +63,13 @@ class Functional:
     """A value with its gradient in the columns' means. Differences of functionals are functionals: paired by design.
 
     `fit` and `sampling` hold, for each group of the jackknife, how the value moves when that group is left out of the fit,
-    and of the scoring; None where no fit's error is to be counted.
+    and of the scoring; `fit` is None where no fit's error is to be counted.
     """
 
     value: float
     gradient: FloatArray
     evaluate: Callable[[FloatArray], FloatArray]
+    anchor: float = 0.0
     fit: FloatArray | None = None
     sampling: FloatArray | None = None
 
@@ -83,8 +83,8 @@ class Functional:
             self.value - other.value,
             self.gradient - other.gradient,
             lambda sums: self.evaluate(sums) - other.evaluate(sums),
-            both(self.fit, other.fit),
-            both(self.sampling, other.sampling),
+            fit=both(self.fit, other.fit),
+            sampling=both(self.sampling, other.sampling),
         )
 
     @property
@@ -126,7 +126,7 @@ def functional(terms: Terms, means: FloatArray, anchor: float) -> Functional:
                 g[u] += 1 / unit
                 g[w] += correction_anchor / unit
                 g[0] -= (means[u] + correction_anchor * means[w]) / unit**2
-    return Functional(float(evaluate(means)), g, evaluate)
+    return Functional(float(evaluate(means)), g, evaluate, anchor)
 
 
 def sampling_variance(f: Functional, sums: Sums) -> float:
@@ -159,6 +159,23 @@ def std_error(f: Functional, sums: Sums) -> float:
     return float(np.sqrt(variance(f, sums)))
 
 
+def mean_weight(column: int, sums: Sums) -> Functional:
+    """The mean of a column of weights, as a ratio to the mean row weight."""
+    means = sums.moments["mean"]
+    g = np.zeros_like(means)
+    g[column], g[0] = 1 / means[0], -means[column] / means[0] ** 2
+    return Functional(float(means[column] / means[0]), g, lambda m: m[..., column] / m[..., 0])
+
+
+def concentration(f: Functional, sums: Sums) -> float:
+    """The part of the sampling variance that one bucket of units carries; 0 where there are few of them."""
+    influence = sums.buckets @ f.gradient
+    total = float(influence @ influence)
+    if (sums.buckets[:, 0] > 0).sum() < 100 or not np.isfinite(total) or total <= 0:
+        return 0.0
+    return float((influence**2).max()) / total
+
+
 def in_errors(f: Functional, sums: Sums) -> float:
     """The value in standard errors; 0 where it is exactly 0, as for the difference of two equal estimates."""
     error = std_error(f, sums)
@@ -176,13 +193,12 @@ class Range:
     largest_weight: float
     exact_weights: bool
     """Whether the weights have mean 1 under the logging policy."""
-    weight: int | None
-    modelled: bool
+    terms: Terms
 
     def reach(self) -> tuple[float, float]:
         """The least and the most that one row's correction can be."""
         low, high = self.reward_low, self.reward_high
-        if self.modelled:
+        if self.terms.anchored_baseline:  # r − q(x, a), with q in the same range
             low, high = low - high, high - low
         return min(0.0, self.largest_weight * low), max(0.0, self.largest_weight * high)
 
@@ -223,10 +239,20 @@ def _bootstrap(f: Functional, sums: Sums, level: float) -> tuple[float, float]:
 
 
 def _bernstein(f: Functional, sums: Sums, level: float, bounds: Range) -> tuple[float, float]:
-    """Empirical Bernstein (Maurer & Pontil 2009), two-sided, with the reach of one row as the range."""
+    """Empirical Bernstein (Maurer & Pontil 2009), two-sided, with the reach of one unit as the range.
+
+    Where units are clusters, a unit is a bucket of them, and its reach is that of its rows together.
+    """
+    if sums.moments["m2"][0, 0] > 0:
+        raise InputError("a bernstein interval knows no row weights; use normal, bootstrap or cressie-read.")
     low, high = bounds.reach()
     log = float(np.log(4 / (1 - level)))
-    half = np.sqrt(2 * log * variance(f, sums)) + 7 * (high - low) * log / (3 * max(sums.n - 1, 1))
+    units, rows_of_largest = float(sums.n), 1.0
+    if sums.clustered:
+        rows = sums.buckets[:, 0] / float(sums.moments["mean"][0])
+        units = float((rows > 0).sum())
+        rows_of_largest = float(rows.max()) * units / sums.n  # against the mean unit
+    half = np.sqrt(2 * log * variance(f, sums)) + 7 * (high - low) * rows_of_largest * log / (3 * max(units - 1, 1))
     return float(f.value - half), float(f.value + half)
 
 
@@ -252,18 +278,25 @@ def _cressie_read(f: Functional, sums: Sums, level: float, bounds: Range) -> tup
 
 
 def _end(f: Functional, sums: Sums, bounds: Range, w: float, y: float, radius: float, sign: int) -> float:
-    """One end of the interval with an unseen row of weight w whose correction is y."""
+    """One end of the interval with an unseen row of weight w whose correction is y, and whose baseline is the mean one."""
     n, m2, g = sums.n, sums.moments["m2"], f.gradient
-    step = y if bounds.modelled else y - f.value  # its influence: baselines as on average, its own correction
+    terms, means = bounds.terms, sums.moments["mean"]
+    unit = float(means[0])
+    baseline = 0.0 if terms.baseline is None else float(means[terms.baseline]) / unit
+    corrected = f.value - baseline - (f.anchor if terms.anchored_baseline else 0.0)
+    k = terms.weight
+    mean_weight = 1.0 if k is None else float(means[k]) / unit
+    step = (y - w * corrected) / mean_weight if terms.normalised else y - corrected
     share = n / (n + 1)
     centre = f.value + step / (n + 1)
     yy = (float(g @ m2 @ g) + share * step**2) / (n + 1)
-    if not bounds.exact_weights or bounds.weight is None:
+    if not bounds.exact_weights or k is None:
         return centre + sign * float(np.sqrt(radius * yy))
-    k = bounds.weight
-    dw = w - float(sums.moments["mean"][k])
-    ww = (float(m2[k, k]) + share * dw**2) / (n + 1)
-    yw = (float(g @ m2[:, k]) + share * step * dw) / (n + 1)
+    h = np.zeros_like(g)  # the gradient of the mean weight
+    h[k], h[0] = 1 / unit, -mean_weight / unit
+    dw = w - mean_weight
+    ww = (float(h @ m2 @ h) + share * dw**2) / (n + 1)
+    yw = (float(g @ m2 @ h) + share * step * dw) / (n + 1)
     slope = yw / ww if ww > 0 else 0.0
-    mean_weight = float(sums.moments["mean"][k]) + dw / (n + 1)
-    return centre + slope * (1 - mean_weight) + sign * float(np.sqrt(radius * max(yy - slope * yw, 0.0)))
+    moved = 1 - (mean_weight + dw / (n + 1))
+    return centre + slope * moved + sign * float(np.sqrt(radius * max(yy - slope * yw, 0.0)))

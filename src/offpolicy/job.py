@@ -56,6 +56,8 @@ def evaluate(
         raise InputError(f"level is {level}; it must lie between 0 and 1.")
     if cross_fit is not None and cross_fit < 2:
         raise InputError(f"cross_fit is {cross_fit}; give at least 2 folds (an estimator's own cross_fit=0 turns it off).")
+    if not isinstance(seed, int) or not -(2**63) <= seed < 2**63:
+        raise InputError(f"seed is {seed!r}; give a whole number of at most 64 bits.")
     policies = _policies(target)
     for policy in policies.values():
         policy.check(log)
@@ -96,10 +98,7 @@ class _Job:
         has_ratio = log.schema.propensity or logging is not None
         plan, members = plan_estimators(chosen, len(policies), len(log.schema.rewards), cross_fit, has_ratio)
         folds = {model.folds for model in plan.models if model.folds}
-        groups = math.lcm(*folds) if folds else LEAST_GROUPS
-        if groups > MOST_GROUPS:
-            raise InputError(f"the folds {sorted(folds)} share no small multiple; use the same cross_fit throughout.")
-        groups *= -(-LEAST_GROUPS // groups)
+        groups = _groups(folds)
         return cls(log, policies, logging, tuple(chosen), skipped, plan, members, groups, seed)
 
     def fit(self, engine: Local, progress: bool | None) -> dict[FitKey, Fits]:
@@ -125,9 +124,15 @@ class _Job:
             rewards=len(schema.rewards),
             groups=self.groups,
             seed=self.seed,
+            rows=len(self.log),
             columns=() if policy is None else (*policy.columns, *(self.logging.columns if self.logging else ())),
             row_weight=None if policy is None else _SquaredRatio(policy, self.logging),
         )
+
+    def _table_groups(self) -> int:
+        """Groups that hold enough rows for the tables; all of them where units are clusters, which may be few."""
+        share = 1.0 if self.log.schema.clustered else min(1.0, TABLE_ROWS / len(self.log))
+        return math.ceil(self.groups * share)
 
     def score(self, engine: Local, fits: dict[FitKey, Fits], level: float, progress: bool | None) -> Evaluation:
         """The one pass that scores every estimator for every policy and reward."""
@@ -142,7 +147,7 @@ class _Job:
             anchor=self.log.anchor,
             centre=centre,
             groups=self.groups,
-            table_groups=math.ceil(self.groups * min(1.0, TABLE_ROWS / len(self.log))),
+            table_groups=self._table_groups(),
             seed=self.seed,
         )
         score_pass = ScorePass(scorer, self.log.n_actions, len(schema.slices or ()))
@@ -164,6 +169,16 @@ class _Job:
             skipped=self.skipped,
         )
         return assembly.evaluation()
+
+
+def _groups(folds: set[int]) -> int:
+    """How many groups of units: a multiple of every number of folds, and of a few, among which penalties are chosen."""
+    for few in (5, 4, 3, 2):
+        groups = math.lcm(few, *folds)
+        groups *= -(-LEAST_GROUPS // groups)
+        if groups <= MOST_GROUPS:
+            return groups
+    raise InputError(f"the folds {sorted(folds)} share no small multiple; use the same cross_fit throughout.")
 
 
 @dataclass(frozen=True)
@@ -237,4 +252,7 @@ def _choose(given: Any, lacking: _Lacking, cross_fit: int | None) -> tuple[list[
             skipped[estimator.name] = reason
         else:
             raise InputError(f"{estimator.name} cannot be computed: {reason}.")
+    if given is None and len(chosen) == 1:
+        reasons = "; ".join(dict.fromkeys(skipped.values()))
+        raise InputError(f"nothing can be said of the new policy: {reasons}.")
     return chosen, skipped

@@ -16,16 +16,16 @@ from offpolicy import diagnostics as dx
 from offpolicy.batch import FloatArray
 from offpolicy.engines import Local
 from offpolicy.errors import InputError
-from offpolicy.estimators import Estimator, Member
+from offpolicy.estimators import Estimator, LoggedMean, Member
 from offpolicy.evaluation import Estimate, Evaluation
-from offpolicy.inference import Functional, Range, Sums, functional, in_errors, std_error
+from offpolicy.inference import Functional, Range, Sums, concentration, functional, in_errors, mean_weight, std_error
 from offpolicy.log import Log
 from offpolicy.plan import FitKey, ModelKey, Terms, WeightColumn
 from offpolicy.rewards import Fits, Linear
 from offpolicy.scores import write_scores
 from offpolicy.scoring import Scorer
 from offpolicy.slope import slope
-from offpolicy.statistics import State
+from offpolicy.statistics import LogHistogram, State
 
 LEADS = ("DR", "SNDR", "SNIPS", "IPS", "DM")
 """Which estimator leads, the first of these that was run; else the last in the list."""
@@ -51,12 +51,16 @@ class Assembly:
 
     def evaluation(self) -> Evaluation:
         schema, sums = self.log.schema, self._sums(self.state)
+        for k, name in enumerate(schema.rewards if self.log.reward_range else ()):
+            seen, allowed = (self.state["reward_low"][k], self.state["reward_high"][k]), self.log.reward_range
+            if allowed is not None and (seen[0] < allowed[0] or seen[1] > allowed[1]):
+                raise InputError(f"{name}: rewards from {seen[0]:g} to {seen[1]:g} leave the reward_range {allowed}.")
         if not sums.moments["mean"][0] > 0:
             raise InputError("weight: every row has weight 0, so there is nothing to average.")
         slices = {}
         for s, name in enumerate(schema.slices or ()):
             part = self._sums(self.state["slices"][str(s)])
-            slices[name] = [self._reward(k, part, slice_=name) for k in range(len(schema.rewards))]
+            slices[name] = [self._reward(k, part, slice_=str(s)) for k in range(len(schema.rewards))]
         whole = [self._reward(k, sums) for k in range(len(schema.rewards))]
 
         def gathered(each: Sequence[Evaluation]) -> Evaluation:
@@ -70,7 +74,8 @@ class Assembly:
 
     def _reward(self, reward: int, sums: Sums, slice_: str | None = None) -> Evaluation:
         names = tuple(estimator.name for estimator in self.estimators)
-        lead = next((name for name in LEADS if name in names), names[-1])
+        others = [estimator.name for estimator in self.estimators if not isinstance(estimator, LoggedMean)]
+        lead = next((name for name in (*LEADS, *others) if name in names), names[0])
         estimates = {
             (policy, name): self._estimate(p, e, reward, sums, slice_)
             for p, policy in enumerate(self.policies)
@@ -86,7 +91,11 @@ class Assembly:
             actions=self.log.n_actions,
             level=self.level,
             skipped=self.skipped,
-            settings={"seed": self.scorer.seed, "clustered": sums.clustered, "slice": slice_},
+            settings={
+                "seed": self.scorer.seed,
+                "clustered": sums.clustered,
+                "slice": None if slice_ is None else (self.log.schema.slices or ())[int(slice_)],
+            },
         )
         return replace(evaluation, estimates=_compared(evaluation))
 
@@ -95,12 +104,19 @@ class Assembly:
         anchor = float(self.scorer.anchor[reward])
         functionals = [functional(terms, sums.moments["mean"], anchor) for _, terms in family]
         models = [self._model_key(member, p, reward) for member, _ in family]
-        if slice_ is None:
-            functionals = [
-                self._with_fit_error(f, terms, model, sums)
-                for f, (_, terms), model in zip(functionals, family, models, strict=True)
-            ]
-        pick = slope(len(family), lambda i, j: in_errors(functionals[i].minus(functionals[j]), sums))
+        state = self.state if slice_ is None else self.state["slices"][slice_]
+        functionals = [
+            self._with_fit_error(f, terms, model, sums, state)
+            for f, (_, terms), model in zip(functionals, family, models, strict=True)
+        ]
+        tails = [self._unseen_tail(p, member, terms, sums) for member, terms in family]
+
+        def z(i: int, j: int) -> float:
+            difference = functionals[i].minus(functionals[j])
+            error = np.hypot(std_error(difference, sums), tails[i])
+            return float(difference.value / error) if error > 0 else in_errors(difference, sums)
+
+        pick = slope(len(family), z)
         member, terms = family[pick]
         f, model = functionals[pick], models[pick]
         found, seen = self._findings(p, reward, member, model, f, sums)
@@ -127,7 +143,7 @@ class Assembly:
             reasons=tuple(found),
             _functional=f,
             _sums=sums,
-            _range=Range(float(low), float(high), float(bent[0]), member.weight.exact, terms.weight, model is not None),
+            _range=Range(float(low), float(high), float(bent[0]), member.weight.exact, terms),
             _range_given=self.log.reward_range is not None,
             _level=self.level,
             _write_scores=None if slice_ is not None else self._score_writer(terms, anchor),
@@ -138,6 +154,17 @@ class Assembly:
             write_scores(path, self.log, self.scorer, terms, anchor, self.engine.batch_rows)
 
         return write
+
+    def _unseen_tail(self, p: int, member: Member, terms: Terms, sums: Sums) -> float:
+        """CAB only: how badly the log knows what lies above the clip, where the model stands in.
+
+        Rounds with w > clip are few, and their spread does not show what was never drawn: with N of them logged, the model's
+        part is uncertain by about its own size / √(1 + N).
+        """
+        if not member.remainder or terms.baseline is None or member.setting is None or not np.isfinite(member.setting):
+            return 0.0
+        above = LogHistogram.count_above(self.state["policies"][str(p)]["weights"], member.setting)
+        return abs(float(sums.moments["mean"][terms.baseline])) / float(sums.moments["mean"][0]) / float(np.sqrt(1 + above))
 
     def _model_key(self, member: Member, p: int, reward: int) -> ModelKey | None:
         if member.rewards is None:
@@ -166,24 +193,22 @@ class Assembly:
                 self._jackknife[model] = None
         return self._jackknife[model]
 
-    def _with_fit_error(self, f: Functional, terms: Terms, model: ModelKey | None, sums: Sums) -> Functional:
-        """How the value moves when each group of rows is left out of the fit, and of the scoring.
+    def _with_fit_error(self, f: Functional, terms: Terms, model: ModelKey | None, sums: Sums, state: State) -> Functional:
+        """How the value moves when each group of rows is left out of the scoring, and of the fit.
 
-        V depends on the coefficients through ⟨Σ share·x̃, β⟩ / Σ1 − ⟨Σ weight·x̃, β⟩ / (Σ1 or Σ weight): two tables.
+        V depends on the coefficients through ⟨Σ share·x̃, β⟩ / Σ1 − ⟨Σ weight·x̃, β⟩ / Σ1: two tables.
         """
-        refits = None if model is None or terms.tables[0] is None else self._refits(model)
-        if refits is None:
-            return f
-        share, weighted = (None if key is None else self.state["tables"][self.scorer.plan.tables.index(key)]
-                           for key in terms.tables)  # fmt: skip
         by_group = sums.by_group(self.scorer.groups)
-        totals, sampled = by_group.sum(axis=0), by_group[: self.scorer.table_groups].sum(axis=0)
-        slope_ = share / sampled[0]
-        if weighted is not None and terms.weight is not None:
-            slope_ = slope_ - weighted / (sampled[terms.weight] if terms.normalised else sampled[0])
         kept = np.flatnonzero(by_group[:, 0] > 0)
+        f = replace(f, sampling=f.evaluate(by_group.sum(axis=0) - by_group[kept]))
+        refits = None if model is None or terms.tables[0] is None or len(kept) < 2 else self._refits(model)
+        rows = float(state["table_rows"]) if "table_rows" in state else by_group[: self.scorer.table_groups, 0].sum()
+        if refits is None or not len(state["tables"]) or not rows > 0:
+            return f
+        tables = [state["tables"][self.scorer.plan.tables.index(key)] for key in terms.tables if key is not None]
+        slope_ = (tables[0] - sum(tables[1:])) / rows
         fit = np.tensordot(refits, slope_, axes=2)  # the value under each refit, up to a constant
-        return replace(f, fit=fit[1 + kept] - fit[0], sampling=f.evaluate(totals - by_group[kept]))
+        return replace(f, fit=fit[1 + kept] - fit[0])
 
     def _findings(
         self, p: int, reward: int, member: Member, model: ModelKey | None, f: Functional, sums: Sums
@@ -199,11 +224,13 @@ class Assembly:
         if column is not None:
             known = self.scorer.logging is not None and self.scorer.logging.whole
             kept = self.state["policies"][str(p)] if sums.moments is self.state["moments"] else None  # not kept by slice
-            o = dx.overlap(sums.moments, column, kept, self.state["counts"], known)
+            error = std_error(mean_weight(column, sums), sums)
+            o = dx.overlap(sums.moments, column, error, kept, self.state["counts"], known)
             found += dx.support_findings(o, model is not None)
             if member.weight.ratio == "action":
                 found += dx.weight_findings(o)
                 seen |= o.to_dict()
+        found += dx.concentration_findings(concentration(f, sums))
         if model is not None:
             r2, fitted = self._model_fit(model)
             seen |= {"reward_model": fitted}

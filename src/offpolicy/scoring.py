@@ -21,6 +21,8 @@ from offpolicy.units import BUCKETS, IntArray, buckets, group_of_bucket
 from offpolicy.weights import Weight
 
 SLICE_BUCKETS = 256
+MOST_SLICE_ELEMENTS = 1 << 25
+"""Tables are kept by slice, for the fit's share of the error there, while they fit into 256 MB."""
 AGREE = 1e-6
 
 
@@ -84,8 +86,8 @@ class Scorer:
         edges = np.searchsorted(group, np.arange(groups + 1))
         return ((g, slice(int(a), int(b))) for g, (a, b) in enumerate(itertools.pairwise(edges)) if b > a)
 
-    def score(self, batch: Batch, bucket: IntArray, kept: Kept) -> FloatArray:
-        """Columns × rows, the row weight first. `kept` gathers what is summed besides the columns."""
+    def score(self, batch: Batch, bucket: IntArray, kept: Kept, weighted: bool = True) -> FloatArray:
+        """Columns × rows, the row weight first and (if `weighted`) in every column. `kept` takes the other sums."""
         out = np.zeros((self.plan.width, len(batch)))
         omega = np.ones(len(batch)) if batch.weight is None else batch.weight
         propensity = propensity_of(batch, self.logging)
@@ -108,9 +110,9 @@ class Scorer:
             )
         bent = self._fill(out, batch, ratios, controls)
         sampled = slice(0, int(np.searchsorted(group_of_bucket(self.groups)[bucket], self.table_groups)))
-        kept.add_weight_tables(self.plan.tables, bent, x, omega, batch.action, sampled)
+        kept.add_weight_tables(self.plan.tables, bent, x[:, sampled] * omega[sampled], batch.take(sampled))
         out[0] = 1.0
-        if batch.weight is not None:
+        if weighted and batch.weight is not None:
             out *= omega
         return out
 
@@ -177,7 +179,8 @@ class Scorer:
                     kept.add_mass(p, omega[rows], counted, pi, pi0)
                     for part in work.parts:
                         if part.table is not None:
-                            kept.addshare_of(part.table, share_of(pi, pi0, part.clip), x[:, rows] * counted)
+                            share = share_of(pi, pi0, part.clip)
+                            kept.add_share(part.table, share, x[:, rows] * counted, some.slice_code)
         return chance
 
     def _work(self, p: int, group: int) -> Baselines:
@@ -217,20 +220,35 @@ class Kept:
         sums = (omega.sum(), omega @ reward, (omega * reward) @ reward, (omega * residual) @ residual)
         self.state["misfit"][model] += sums
 
-    def addshare_of(self, table: int, share: FloatArray, x: FloatArray) -> None:
+    def add_share(self, table: int, share: FloatArray, x: FloatArray, slices: IntArray | None) -> None:
         self.state["tables"][table] += (x @ share).T
+        for part, rows in self._slices(slices):
+            part["tables"][table] += (x[:, rows] @ share[rows]).T
 
     def add_weight_tables(
-        self, tables: Sequence[TableKey], bent: Mapping[tuple[int, Weight], FloatArray], x: FloatArray,
-        omega: FloatArray, action: IntArray, rows: slice,
-    ) -> None:  # fmt: skip
+        self, tables: Sequence[TableKey], bent: Mapping[tuple[int, Weight], FloatArray], x: FloatArray, batch: Batch
+    ) -> None:
+        """`x` is multiplied with the row weights; it and `batch` hold the first rows of what `bent` holds."""
+        for part, rows in self._slices(batch.slice_code):
+            part["table_rows"] += x[-1, rows].sum()
         for index, key in enumerate(tables):
             if isinstance(key, WeightTable):
-                weight = bent[key.policy, key.weight][rows] * omega[rows]
-                for j, column in enumerate(x):
-                    self.state["tables"][index, :, j] += np.bincount(
-                        action[rows], weight * column[rows], self.state["tables"].shape[1]
-                    )
+                weighted = x * bent[key.policy, key.weight][: len(batch)]
+                self.state["tables"][index] += _by_action(weighted, batch.action, batch.n_actions)
+                for part, rows in self._slices(batch.slice_code):
+                    part["tables"][index] += _by_action(weighted[:, rows], batch.action[rows], batch.n_actions)
+
+    def _slices(self, slices: IntArray | None) -> Iterator[tuple[State, IntArray]]:
+        """Each slice that keeps tables, with its rows."""
+        if slices is not None and len(self.state["tables"]):
+            for s in np.unique(slices):
+                if len(self.state["slices"][str(s)]["tables"]):
+                    yield self.state["slices"][str(s)], np.flatnonzero(slices == s)
+
+
+def _by_action(columns: FloatArray, action: IntArray, n_actions: int) -> FloatArray:
+    """Sums of each column over the rows of each action: actions × columns."""
+    return np.column_stack([np.bincount(action, column, n_actions) for column in columns])
 
 
 @dataclass(frozen=True)
@@ -280,10 +298,13 @@ class ScorePass:
         }
 
     def _zero_slice(self) -> State:
+        shape = (len(self.scorer.plan.tables), self.n_actions, len(self.scorer.centre) + 1)
         return {
             "moments": self.moments.zero(),
             "buckets": np.zeros((SLICE_BUCKETS, self.scorer.plan.width)),
             "nonzero": np.zeros(self.scorer.plan.rewards),
+            "tables": np.zeros(shape if np.prod(shape) * self.n_slices <= MOST_SLICE_ELEMENTS else (0, *shape[1:])),
+            "table_rows": np.zeros(()),
         }
 
     def fold(self, state: State, batch: Batch) -> State:
@@ -312,7 +333,7 @@ class ScorePass:
             "slices": {
                 s: {
                     "moments": moments.merge(part["moments"], b["slices"][s]["moments"]),
-                    **{name: part[name] + b["slices"][s][name] for name in ("buckets", "nonzero")},
+                    **{name: part[name] + b["slices"][s][name] for name in ("buckets", "nonzero", "tables", "table_rows")},
                 }
                 for s, part in a["slices"].items()
             },

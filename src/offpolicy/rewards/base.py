@@ -26,6 +26,8 @@ class FitShape:
     groups: int
     seed: int
     columns: tuple[str, ...] = ()
+    rows: int = 0
+    """Rows of the log; 0 where weights need not be scaled."""
     row_weight: RowWeight | None = None
 
     def group(self, batch: Batch) -> IntArray:

@@ -88,9 +88,15 @@ class _GramPass:
         return self.gram.merge(a, b)
 
     def finish(self, state: State) -> list[GramState]:
-        """For each reward, the Gram matrices with leading shape (groups, actions)."""
+        """For each reward, the Gram matrices with leading shape (groups, actions), as if row weights had mean 1.
+
+        The penalty counts rounds, so the unit in which rows are weighed must not matter.
+        """
         lead = (self.shape.groups, self.shape.n_actions)
-        shaped = {name: array.reshape(*lead, *array.shape[1:]) for name, array in state.items()}
+        total = float(state["n"].sum())
+        scale = self.shape.rows / total if total > 0 and self.shape.rows else 1.0
+        scaled = {"n": state["n"] * scale, "mean": state["mean"], "m2": state["m2"] * scale} if scale != 1.0 else state
+        shaped = {name: array.reshape(*lead, *array.shape[1:]) for name, array in scaled.items()}
         return [self.gram.unpack(shaped, k) for k in range(self.shape.rewards)]
 
 
@@ -162,14 +168,22 @@ def solve(gram: GramState, penalties: Iterable[float], model: Ridge, whole: Gram
 
 
 def _least_squares(gram: GramState, whole: GramState, intercept: bool) -> Linear:
-    if not intercept:
+    """Least squares an action. Where rounds are too few for one answer, the slopes of minimum norm."""
+    if intercept:
+        xx, xr, centre = gram.xx, gram.xr, whole.x
+    else:
         xx = gram.xx + gram.n[:, None, None] * gram.x[:, :, None] * gram.x[:, None, :]
-        xr = gram.xr + (gram.n * gram.r)[:, None] * gram.x
-        slope = (np.linalg.pinv(xx, rcond=RCOND, hermitian=True) @ xr[..., None])[..., 0]
-        return Linear(np.column_stack([slope, np.zeros(len(slope))]), np.zeros_like(whole.x))
-    slope = (np.linalg.pinv(gram.xx, rcond=RCOND, hermitian=True) @ gram.xr[..., None])[..., 0]
-    level = gram.r + np.einsum("ai,ai->a", slope, whole.x - gram.x)
-    return Linear(np.column_stack([slope, level]), whole.x)
+        xr, centre = gram.xr + (gram.n * gram.r)[:, None] * gram.x, np.zeros_like(whole.x)
+    slope = (np.linalg.pinv(xx, rcond=RCOND, hermitian=True) @ xr[..., None])[..., 0]
+    # A feature in large units must not make the others look like none: where the scaled problem is of full rank it has one
+    # answer, whatever the units.
+    scale = np.sqrt(np.einsum("aii->ai", xx))
+    scale = np.where(scale > 0, scale, 1.0)
+    unit = xx / (scale[:, :, None] * scale[:, None, :])
+    full = np.linalg.eigvalsh(unit)[:, 0] > RCOND if unit.shape[1] else np.zeros(len(unit), bool)
+    slope[full] = np.linalg.solve(unit[full], (xr / scale)[full][..., None])[..., 0] / scale[full]
+    level = gram.r + np.einsum("ai,ai->a", slope, centre - gram.x) if intercept else np.zeros(len(slope))
+    return Linear(np.column_stack([slope, level]), centre)
 
 
 @dataclass(frozen=True)
@@ -188,10 +202,10 @@ class _Scaled:
     def of(cls, gram: GramState, whole: GramState, intercept: bool) -> _Scaled:
         if intercept:
             centre, level = whole.x, float(whole.r)
-            spread = np.einsum("ii->i", whole.xx) / max(float(whole.n), 1.0)
+            spread = np.einsum("ii->i", whole.xx) / (float(whole.n) or 1.0)
         else:  # no constant: scale by the second moment around 0, and leave the origin where it is
             centre, level = np.zeros_like(whole.x), 0.0
-            spread = np.einsum("ii->i", whole.xx) / max(float(whole.n), 1.0) + whole.x**2
+            spread = np.einsum("ii->i", whole.xx) / (float(whole.n) or 1.0) + whole.x**2
         scale = np.sqrt(spread)
         scale = np.where(scale > 1e-12 * np.maximum(np.abs(whole.x), 1e-300), scale, 1.0)
         zz, zr = _normal(gram, centre, scale, level, intercept)

@@ -51,6 +51,12 @@ class LogHistogram:
         return float((part * sums).sum() / total)
 
     @staticmethod
+    def count_above(state: State, value: float) -> float:
+        """How many values lie above a bound, to about 1% of the bound."""
+        edge = int(np.clip((np.float64(value).view(np.int64) >> _SHIFT) - _LOW, -1, _BINS - 2)) + 1
+        return float(state["count"][edge + 1 :].sum())
+
+    @staticmethod
     def quantile(state: State, q: float) -> float:
         """The value below which a share `q` of the values lies, to about 1%."""
         reached = np.searchsorted(np.cumsum(state["count"]), q * state["count"].sum())

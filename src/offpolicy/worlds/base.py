@@ -43,15 +43,15 @@ class World(ABC):
     def sample(self, n: int, seed: int) -> Log:
         """A log of n rounds under the logging policy."""
         rng = np.random.default_rng([seed, 1])
-        x = self.contexts(n, rng)
-        action, propensity = np.empty(n, np.int64), np.empty(n)
-        reward = np.empty(n)
+        x, uniform = self.contexts(n, rng), rng.random(n)
+        action, propensity, means = np.empty(n, np.int64), np.empty(n), np.empty(n)
         for rows in blocks(n, self.n_actions):
             p = self.logging.probabilities(self.batch(x[rows]))
-            action[rows] = _draw(p, rng)
+            action[rows] = _draw(p, uniform[rows])
             at = np.arange(len(p)), action[rows]
             propensity[rows] = p[at]
-            reward[rows] = self.rewards(self.mean_reward(x[rows])[at], rng)
+            means[rows] = self.mean_reward(x[rows])[at]
+        reward = self.rewards(means, rng)
         return Log(x, action, reward, propensity=propensity, logging=self.logging, n_actions=self.n_actions)
 
     def value(self, policy: Any) -> float:
@@ -83,8 +83,8 @@ class World(ABC):
         )
 
 
-def _draw(p: FloatArray, rng: np.random.Generator) -> IntArray:
+def _draw(p: FloatArray, uniform: FloatArray) -> IntArray:
     """One action a row, by inverting the cumulated probabilities."""
     cumulated = p.cumsum(axis=1)
-    chosen: IntArray = (cumulated > rng.random((len(p), 1)) * cumulated[:, -1:]).argmax(axis=1)
+    chosen: IntArray = (cumulated > uniform[:, None] * cumulated[:, -1:]).argmax(axis=1)
     return chosen
