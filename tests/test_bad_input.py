@@ -41,14 +41,30 @@ def with_at(values: object, rows: list[int], bad: float) -> np.ndarray:
 @pytest.mark.parametrize(
     ("column", "bad", "words"),
     [
-        ("click", np.nan, "click: 2 rows are missing, NaN or infinite (first: log.parquet row 3, log.parquet row 6)"),
-        ("click", np.inf, "click: 2 rows are missing, NaN or infinite (first: log.parquet row 3, log.parquet row 6)"),
-        ("x", -np.inf, "x: 2 rows are missing, NaN or infinite (first: log.parquet row 3, log.parquet row 6)"),
+        (
+            "click",
+            np.nan,
+            "click: 2 rows are missing, NaN or infinite (first, counted from 0: log.parquet row 3, log.parquet row 6)",
+        ),
+        (
+            "click",
+            np.inf,
+            "click: 2 rows are missing, NaN or infinite (first, counted from 0: log.parquet row 3, log.parquet row 6)",
+        ),
+        (
+            "x",
+            -np.inf,
+            "x: 2 rows are missing, NaN or infinite (first, counted from 0: log.parquet row 3, log.parquet row 6)",
+        ),
         ("p", np.nan, "p: 2 rows are missing, NaN or infinite"),
-        ("p", 0.0, "p: 2 rows have a propensity of 0 or less (first: log.parquet row 3, log.parquet row 6)"),
+        ("p", 0.0, "p: 2 rows have a propensity of 0 or less (first, counted from 0: log.parquet row 3, log.parquet row 6)"),
         ("p", -0.1, "p: 2 rows have a propensity of 0 or less"),
         ("p", 1.5, "p: 2 rows have a propensity above 1"),
-        ("p_new", -0.5, "p_new: 2 rows have a target probability that is missing or outside 0..1 (first: 3, 6)"),
+        (
+            "p_new",
+            -0.5,
+            "p_new: 2 rows have a target probability that is missing or outside 0..1 (first, counted from 0: log.parquet row 3",
+        ),
         ("p_new", np.nan, "p_new: 2 rows have a target probability that is missing or outside 0..1"),
     ],
 )
@@ -63,26 +79,27 @@ def test_bad_values_are_counted_over_all_files(tmp_path: Path) -> None:
     write(tmp_path / "a.parquet", click=with_at(GOOD["click"], [7], np.nan))
     write(tmp_path / "b.parquet", click=with_at(GOOD["click"], [0, 1, 2], np.nan))
     with pytest.raises(
-        op.InputError, match=r"click: 4 rows .* \(first: a.parquet row 7, b.parquet row 0, b.parquet row 1, …\)"
+        op.InputError,
+        match=r"click: 4 rows .* \(first, counted from 0: a.parquet row 7, b.parquet row 0, b.parquet row 1, …\)",
     ):
         evaluate(tmp_path)
 
 
 def test_nulls(tmp_path: Path) -> None:
-    with pytest.raises(op.InputError, match=r"item: 1 row are missing \(null\) \(first: log.parquet row 2\)"):
+    with pytest.raises(op.InputError, match=r"item: 1 row is missing \(null\) \(first, counted from 0: log.parquet row 2\)"):
         evaluate(write(tmp_path / "log.parquet", item=pa.array([0, 1, None, 0, 1, 2, 0, 1])))
-    with pytest.raises(op.InputError, match="user: 1 row are missing"):
+    with pytest.raises(op.InputError, match="user: 1 row is missing"):
         evaluate(write(tmp_path / "log.parquet", user=["a", None, *"cdefgh"]), cluster="user")
 
 
 @pytest.mark.parametrize(
     ("array", "bad", "words"),
     [
-        ("reward", np.nan, "reward: 2 rows are missing, NaN or infinite (first: 3, 6)"),
-        ("context", np.inf, "context: 2 rows are missing, NaN or infinite (first: 3, 6)"),
-        ("propensity", 0.0, "propensity: 2 rows have a propensity of 0 or less (first: 3, 6)"),
-        ("propensity", 1.01, "propensity: 2 rows have a propensity above 1 (first: 3, 6)"),
-        ("weight", -1.0, "weight: 2 rows have a negative weight (first: 3, 6)"),
+        ("reward", np.nan, "reward: 2 rows are missing, NaN or infinite (first, counted from 0: 3, 6)"),
+        ("context", np.inf, "context: 2 rows are missing, NaN or infinite (first, counted from 0: 3, 6)"),
+        ("propensity", 0.0, "propensity: 2 rows have a propensity of 0 or less (first, counted from 0: 3, 6)"),
+        ("propensity", 1.01, "propensity: 2 rows have a propensity above 1 (first, counted from 0: 3, 6)"),
+        ("weight", -1.0, "weight: 2 rows have a negative weight (first, counted from 0: 3, 6)"),
     ],
 )
 def test_bad_values_in_arrays(array: str, bad: float, words: str) -> None:
@@ -116,9 +133,9 @@ def target(*rows: tuple[int, list[float]]) -> np.ndarray:
 @pytest.mark.parametrize(
     ("policy", "words"),
     [
-        (target((2, [0.5, 0.5, 0.5])), "Table: 1 row do not sum to 1 (the worst sums to 1.5) (first: 2)"),
-        (target((2, [1.5, -0.5, 0.0])), "Table: 1 row have a negative or NaN probability (first: 2)"),
-        (target((2, [np.nan, 0.5, 0.5])), "Table: 1 row have a negative or NaN probability (first: 2)"),
+        (target((2, [0.5, 0.5, 0.5])), "Table: 1 row does not sum to 1 (the worst sums to 1.5) (first, counted from 0: 2)"),
+        (target((2, [1.5, -0.5, 0.0])), "Table: 1 row has a negative or NaN probability (first, counted from 0: 2)"),
+        (target((2, [np.nan, 0.5, 0.5])), "Table: 1 row has a negative or NaN probability (first, counted from 0: 2)"),
         (np.full((N, 4), 0.25), "Table: shape (8, 4), but the log has 8 rounds × 3 actions"),
         (np.full((N + 1, 3), 1 / 3), "Table: shape (9, 3), but the log has 8 rounds × 3 actions"),
         (lambda x: np.full((len(x), 2), 0.5), "2) where rounds × actions is"),
@@ -187,16 +204,19 @@ def test_sizes(tmp_path: Path) -> None:
 
 
 def test_actions_out_of_range(tmp_path: Path) -> None:
-    with pytest.raises(op.InputError, match=r"action: 2 rows have an action code outside 0..2 \(-1, 5\) \(first: 1, 2\)"):
+    with pytest.raises(
+        op.InputError, match=r"action: 2 rows have an action code outside 0..2 \(-1, 5\) \(first, counted from 0: 1, 2\)"
+    ):
         op.Log(None, [0, -1, 5], [1.0, 2, 3], n_actions=3)
     path = write(tmp_path / "log.parquet", item=[0, 1, 7, 0, 1, 7, 0, 1])
     with pytest.raises(
-        op.InputError, match=r"item: 2 rows have an action code outside 0..2 \(7, 7\) \(first: log.parquet row 2"
+        op.InputError,
+        match=r"item: 2 rows have an action code outside 0..2 \(7, 7\) \(first, counted from 0: log.parquet row 2",
     ):
         evaluate(path, n_actions=3)
-    with pytest.raises(op.InputError, match=r"action: 1 row have an action that is not among the 2 known \('c'\)"):
+    with pytest.raises(op.InputError, match=r"action: 1 row has an action that is not among the 2 known \('c'\)"):
         op.Log(None, ["a", "b", "c"], [1.0, 2, 3], actions=["a", "b"])
-    with pytest.raises(op.InputError, match="the largest here is 123,456,789"):
+    with pytest.raises(op.InputError, match="the largest here is 123,456,789 in 2 rows"):
         op.Log(None, [0, 123_456_789], [1.0, 2])
     with pytest.raises(op.InputError, match="mixed or unsupported types"):
         op.Log(None, np.array([0, "a", 2.5], dtype=object), [1.0, 2, 3])
@@ -264,6 +284,8 @@ def test_what_is_lacking_is_said(small: Small) -> None:
     bare = op.Log(small.context, small.action, small.reward)
     with pytest.raises(op.InputError, match="the log has neither propensities nor a logging policy"):
         op.evaluate(bare, small.target, [op.IPS()])
+    with pytest.raises(op.InputError, match="nothing can be said of the new policy: it weighs by"):
+        op.evaluate(bare, op.Column(np.full(400, 0.5)))
     result = op.evaluate(bare, small.target)
     assert set(result.skipped) == {"IPS", "SNIPS", "DR"}
     assert result.headline.estimator == "DM"

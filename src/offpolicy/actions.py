@@ -15,7 +15,8 @@ import pyarrow.types as pt
 from offpolicy.errors import InputError
 from offpolicy.units import IntArray
 
-LARGEST_INFERRED_CODE = 10_000_000
+FEWEST_DOUBTED = 10_000
+"""Below so many actions, codes that were never logged cost nothing to speak of."""
 
 
 @dataclass(frozen=True)
@@ -44,17 +45,19 @@ class Actions:
         return cls.listed(distinct.take(pc.sort_indices(distinct)))
 
     @classmethod
-    def codes(cls, largest: int, name: str) -> Actions:
-        """Codes up to the largest one seen."""
-        if largest >= LARGEST_INFERRED_CODE:
+    def codes(cls, largest: int, rows: int, name: str) -> Actions:
+        """Codes up to the largest one seen; ids that only look like codes are refused."""
+        if largest >= max(FEWEST_DOUBTED, rows):
             raise InputError(
-                f"{name}: integer actions are read as codes 0..n−1, and the largest here is {largest:,}. If these are "
-                'ids, pass actions="labels" to number the ones that occur, or list them with `actions=`.'
+                f"{name}: integer actions are read as codes 0..n−1, and the largest here is {largest:,} in {rows:,} rows. "
+                'If these are ids, pass actions="labels" (--actions labels) to number those that occur, or list them; '
+                "if they are codes, say how many there are with n_actions (--n-actions)."
             )
         return cls(int(largest) + 1)
 
     def encode(self, column: pa.Array) -> tuple[IntArray, npt.NDArray[np.bool_]]:
         """The code of each value, and which values are unknown."""
+        column = decoded(column)
         if self.labels is None:
             if not pt.is_integer(column.type):
                 raise InputError(f"actions are integer codes here, but a column of {column.type} names some.")
@@ -89,9 +92,14 @@ class Actions:
         )
 
 
+def decoded(column: pa.Array) -> pa.Array:
+    """Plain values of a dictionary-encoded column (a pandas categorical, for one)."""
+    return column.dictionary_decode() if pt.is_dictionary(column.type) else column
+
+
 def to_arrow(values: npt.ArrayLike | Sequence[Any], name: str) -> pa.Array:
     """Values of one plain type as an Arrow array."""
     try:
-        return pa.array(values)
+        return decoded(pa.array(values))
     except (pa.ArrowException, TypeError):
         raise InputError(f"{name}: values of mixed or unsupported types; use one plain type such as text.") from None

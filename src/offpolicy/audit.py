@@ -24,8 +24,8 @@ def audited(error: RowsError, log: Log, scorer: Scorer, columns: tuple[str, ...]
         for batch in partition.batches(BATCH_ROWS):
             for block in blocks(len(batch), batch.n_actions):
                 rows += (row for other in _complaints(batch.take(block), scorer, error.column) for row in other.rows)
-    found = np.unique(rows)
-    return RowsError(error.column, error.what, found, error.advice) if len(found) > len(error.rows) else error
+    found = np.unique(rows) if len(rows) > len(error.rows) else error.rows
+    return RowsError(error.column, error.what, found, error.advice, where=[log.where(int(row)) for row in found[:3]])
 
 
 def _complaints(batch: Batch, scorer: Scorer, column: str) -> Iterator[RowsError]:

@@ -58,12 +58,13 @@ def evaluate(
         str | None, typer.Option(help="LOW,HIGH of the reward, for the finite-sample intervals.")
     ] = None,
     level: Annotated[float | None, typer.Option(help="The level of the intervals (0.95).")] = None,
+    interval: Annotated[str | None, typer.Option(help="normal, bootstrap, bernstein or cressie-read (normal).")] = None,
     cross_fit: Annotated[int | None, typer.Option(help="Folds of the fitted reward models (5).")] = None,
     seed: Annotated[int | None, typer.Option(help="The seed of folds and resampling (0).")] = None,
     threads: Annotated[int | None, typer.Option(help="How many threads to use (all cores).")] = None,
     config: Annotated[Path | None, typer.Option(help="A TOML file with any of these settings; options here win.")] = None,
     markdown: Annotated[Path | None, typer.Option(help="Write the report as Markdown, too.")] = None,
-    plot: Annotated[Path | None, typer.Option(help="Write a picture of the estimates (.png, .svg or .pdf), too.")] = None,
+    plot: Annotated[Path | None, typer.Option(help="Write a picture of the first reward (.png, .svg or .pdf), too.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON instead of the table.")] = False,
     progress: Annotated[bool | None, typer.Option(help="Progress bars on stderr; by default on a terminal.")] = None,
 ) -> None:

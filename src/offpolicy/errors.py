@@ -28,8 +28,13 @@ class RowsError(InputError):
         first = [str(row) for row in self.rows[:3]] if where is None else list(where[:3])
         count = len(self.rows)
         rest = ", …" if count > len(first) else ""
-        noun = "row" if count == 1 else "rows"
-        super().__init__(f"{column}: {count:,} {noun} {what} (first: {', '.join(first)}{rest}). {advice}")
+        said = f"1 row {_singular(what)}" if count == 1 else f"{count:,} rows {what}"
+        super().__init__(f"{column}: {said} (first, counted from 0: {', '.join(first)}{rest}). {advice}")
+
+
+def _singular(what: str) -> str:
+    verb, _, rest = what.partition(" ")
+    return f"{ {'have': 'has', 'are': 'is', 'do': 'does', 'differ': 'differs'}.get(verb, verb) } {rest}"
 
 
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> InputError:

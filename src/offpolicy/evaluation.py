@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +32,7 @@ class Difference:
 
     def confidence_interval(self, level: float | None = None, method: str = "normal") -> Interval:
         """`normal` or `bootstrap`."""
-        return interval(self._functional, self._sums, level or self._level, method, None)
+        return interval(self._functional, self._sums, self._level if level is None else level, method, None)
 
     @property
     def z(self) -> float:
@@ -58,14 +58,16 @@ class Estimate:
     _range: Range = field(repr=False)
     _range_given: bool = field(repr=False, default=True)
     _level: float = 0.95
+    _method: str = "normal"
     _write_scores: Callable[[Path], None] | None = field(repr=False, default=None)
 
     @property
     def verdict(self) -> Verdict:
         return worst(self.reasons)
 
-    def confidence_interval(self, level: float | None = None, method: str = "normal") -> Interval:
+    def confidence_interval(self, level: float | None = None, method: str | None = None) -> Interval:
         """`normal`, `bootstrap`, `bernstein` or `cressie-read`; the last two need the log's `reward_range`."""
+        method = self._method if method is None else method
         if method in ("bernstein", "cressie-read") and not self._range_given:
             warnings.warn(
                 f"{self.reward}: the log has no reward_range; the smallest and largest reward seen "
@@ -73,7 +75,7 @@ class Estimate:
                 InputWarning,
                 stacklevel=2,
             )
-        return interval(self._functional, self._sums, level or self._level, method, self._range)
+        return interval(self._functional, self._sums, self._level if level is None else level, method, self._range)
 
     def scores(self, path: str | Path) -> None:
         """Write row, baseline, correction and weight of every round as Parquet. Reads the log once more."""
@@ -145,7 +147,17 @@ class Evaluation:
 
     @property
     def verdict(self) -> Verdict:
-        return self.headline.verdict
+        """The worst verdict of the leading estimator over the policies."""
+        return max((self.estimates[p, self.headline_estimator].verdict for p in self.policies), key=lambda v: v.severity)
+
+    def with_interval(self, method: str) -> Evaluation:
+        """The same with intervals by another method wherever none is named: in the table, JSON and pictures."""
+        return replace(
+            self,
+            estimates={key: replace(estimate, _method=method) for key, estimate in self.estimates.items()},
+            rewards={name: part.with_interval(method) for name, part in self.rewards.items()},
+            slices={name: part.with_interval(method) for name, part in self.slices.items()},
+        )
 
     def difference(self, a: str | tuple[str, str], b: str | tuple[str, str], *, estimator: str | None = None) -> Difference:
         """a − b, paired: two policies (with one `estimator`), two estimators, or two (policy, estimator) pairs."""
@@ -159,7 +171,7 @@ class Evaluation:
             return self[key]
         if key in self.policies:
             return self[key, estimator or self.headline_estimator]
-        if estimator is not None:
+        if estimator is not None or len(self.policies) > 1:
             raise unknown_name("policy", key, self.policies)
         return self[key]
 

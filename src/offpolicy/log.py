@@ -48,6 +48,10 @@ class Schema:
 class Source(Protocol):
     """Where a log comes from."""
 
+    def where(self, row: int) -> str:
+        """A row's place in words: its file and its number there, from 0."""
+        ...
+
     @property
     def schema(self) -> Schema: ...
 
@@ -125,6 +129,10 @@ class Log:
     def n_actions(self) -> int:
         return self.schema.actions.count
 
+    def where(self, row: int) -> str:
+        """A row's place in words: its file and its number there, from 0."""
+        return self._source.where(row)
+
     def partitions(self, columns: tuple[str, ...] = ()) -> Sequence[Partition]:
         """The parts of the log, with the extra named columns that a policy reads."""
         return self._source.partitions(columns)
@@ -153,7 +161,9 @@ def _encode_actions(taken: npt.NDArray[Any], actions: Any, n_actions: int | None
     if actions is not None and not isinstance(actions, str):
         book = Actions.listed(actions)
     elif actions is None and pt.is_integer(column.type):
-        book = Actions(n_actions) if n_actions is not None else Actions.codes(taken.max(initial=-1), "action")
+        book = (
+            Actions(n_actions) if n_actions is not None else Actions.codes(int(taken.max(initial=-1)), len(taken), "action")
+        )
     else:
         book = Actions.seen(column)
     codes, bad = book.encode(column)
@@ -183,6 +193,19 @@ def _column(values: npt.ArrayLike | None, name: str, rows: int) -> npt.NDArray[A
     return column
 
 
+def _units(cluster: Any, row_id: Any, rows: int) -> npt.NDArray[np.uint64]:
+    """The hash of each row's unit of randomness: its cluster, else its id, else its number."""
+    for name, given in (("cluster", cluster), ("row_id", row_id)):
+        column = _column(given, name, rows)
+        if column is not None:
+            values = to_arrow(column, name)
+            missing = np.asarray(values.is_null(nan_is_null=True))
+            if missing.any():
+                raise RowsError(name, "are missing", np.flatnonzero(missing), "Name the unit of every row.")
+            return hash_values(values)
+    return hash_rows("", 0, rows)
+
+
 def _checked(role: str, name: str, values: FloatArray) -> FloatArray:
     check = failed_check(role, values)
     if check is not None:
@@ -202,6 +225,9 @@ class _ArraySource:
     @property
     def rows(self) -> int:
         return len(self.whole)
+
+    def where(self, row: int) -> str:
+        return str(row)
 
     def partitions(self, columns: tuple[str, ...]) -> Sequence[Partition]:
         if columns:
@@ -232,10 +258,10 @@ class _ArraySource:
         features = None if action_features is None else _matrix(action_features, "action_features", n)
         slices = _column(by, "by", n)
         slice_labels, slice_codes = (None, None) if slices is None else np.unique(slices.astype(str), return_inverse=True)
-        unit = next((u for u in (_column(cluster, "cluster", n), _column(row_id, "row_id", n)) if u is not None), None)
+        unit = _units(cluster, row_id, n)
         batch = Batch(
             row=np.arange(n),
-            unit=hash_rows("", 0, n) if unit is None else hash_values(to_arrow(unit, "cluster or row_id")),
+            unit=unit,
             action=codes,
             reward=r,
             context_parts=(x,),

@@ -170,11 +170,22 @@ class Function(Policy):
     function: Score
 
     def _all(self, batch: Batch) -> FloatArray:
-        return check_probabilities(np.asarray(self.function(batch.context), dtype=np.float64), batch, "policy function")
+        return check_probabilities(_called(self.function, batch, "policy function"), batch, "policy function")
+
+
+def _called(function: Score, batch: Batch, name: str) -> FloatArray:
+    """What the user's function says of a batch; what it raises is told with the rows it was asked about."""
+    try:
+        return np.asarray(function(batch.context), dtype=np.float64)
+    except InputError:
+        raise
+    except Exception as error:
+        asked = f"rows {batch.row.min()} to {batch.row.max()}, contexts of shape {batch.context.shape}"
+        raise InputError(f"{name}: the function raised {type(error).__name__}: {error} ({asked}).") from error
 
 
 def _scores(score: Score, batch: Batch, name: str) -> FloatArray:
-    scores = np.asarray(score(batch.context), dtype=np.float64)
+    scores = _called(score, batch, name)
     if scores.shape != (len(batch), batch.n_actions):
         raise InputError(
             f"{name}: the scores have shape {scores.shape} where rounds × actions is {(len(batch), batch.n_actions)}."
@@ -274,7 +285,7 @@ class Column(Policy):
         if self._values is not None:
             p = self._values[batch.row]
         else:
-            p = batch.extra[self.columns[0]].to_numpy(zero_copy_only=False).astype(np.float64, copy=False)
+            p = _as_numbers(batch.extra[self.columns[0]], self.columns[0])
         if not (p.min(initial=0.0) >= 0 and p.max(initial=1.0) <= 1):
             rows = batch.row[~((p >= 0) & (p <= 1))]
             raise RowsError(
@@ -320,7 +331,7 @@ class Candidates(Policy):
         if unknown.any():
             what, advice = batch.actions.unknown(actions.flatten().filter(pa.array(unknown)).slice(0, 3).to_pylist())
             raise RowsError("Candidates", what, np.unique(batch.row[row[unknown]]), advice)
-        p = chances.flatten().to_numpy(zero_copy_only=False).astype(np.float64, copy=False)
+        p = _as_numbers(chances.flatten(), "Candidates")
         if not p.min(initial=0.0) >= 0:
             rows = np.unique(batch.row[row[~(p >= 0)]])
             raise RowsError(
@@ -343,6 +354,16 @@ class Candidates(Policy):
             match = codes == actions[row]
             return _sums_by(row[match], p[match], len(batch))
         return np.column_stack([self._some(batch, column) for column in actions.T])
+
+
+def _as_numbers(column: pa.Array, name: str) -> FloatArray:
+    if pa.types.is_list(column.type) or pa.types.is_large_list(column.type):
+        raise InputError(f"{name}: holds lists. Candidates need two columns: the actions, and their probabilities.")
+    try:
+        values: FloatArray = column.cast(pa.float64()).to_numpy(zero_copy_only=False)
+    except pa.ArrowException:
+        raise InputError(f"{name}: holds {column.type}, but probabilities are numbers.") from None
+    return values
 
 
 def _sums_by(key: IntArray, values: FloatArray, keys: int) -> FloatArray:
@@ -399,6 +420,8 @@ def as_policy(policy: Any) -> Policy:
         return Column(policy)
     if isinstance(policy, tuple) and len(policy) == 2 and all(isinstance(name, str) for name in policy):
         return Candidates(*policy)
+    if isinstance(policy, type):
+        raise InputError(f"{policy.__name__} is a class; write {policy.__name__}(…).")
     if callable(policy):
         return Function(policy)
     shape = np.shape(policy)

@@ -8,12 +8,13 @@ import sys
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from offpolicy.engines import Local
 from offpolicy.errors import InputError, unknown_name
 from offpolicy.estimators import REGISTRY, Estimator
 from offpolicy.evaluation import Evaluation
+from offpolicy.inference import Method
 from offpolicy.job import evaluate
 from offpolicy.log import Log
 from offpolicy.policies import Policy, as_policy
@@ -22,8 +23,11 @@ from offpolicy.sources import read_log
 LISTS = ("logs", "context", "reward", "target", "estimator")
 SINGLE = (
     "action", "propensity", "logging", "actions", "n_actions", "catalog", "cluster", "row_id", "weight", "by",
-    "reward_range", "level", "cross_fit", "seed", "threads",
+    "reward_range", "level", "interval", "cross_fit", "seed", "threads",
 )  # fmt: skip
+
+
+WHOLE = ("n_actions", "cross_fit", "seed", "threads")
 
 
 def merged(config: Path | None, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -51,9 +55,24 @@ def _from_file(path: Path) -> dict[str, Any]:
         if name not in (*LISTS, *SINGLE):
             raise InputError(f"{path}: {unknown_name('setting', key, (*LISTS, *SINGLE))}")
         settings[name] = [value] if name in LISTS and isinstance(value, str) else value
-        if name in LISTS and not all(isinstance(item, str) for item in settings[name]):
-            raise InputError(f"{path}: {key} must be text, or a list of text.")
+        wanted = _wanted(name, settings[name])
+        if wanted is not None:
+            raise InputError(f"{path}: {key} is {value!r}, but must be {wanted}.")
     return settings
+
+
+def _wanted(name: str, value: Any) -> str | None:
+    """What a setting of a TOML file should have been, where it is not."""
+    if name in LISTS:
+        good = isinstance(value, list) and all(isinstance(item, str) for item in value)
+        return None if good else "text, or a list of text"
+    if name == "reward_range":
+        return None if isinstance(value, (str, list)) else "a list of two numbers"
+    if name == "level":
+        return None if isinstance(value, (int, float)) and not isinstance(value, bool) else "a number"
+    if name in WHOLE:
+        return None if isinstance(value, int) and not isinstance(value, bool) else "a whole number"
+    return None if isinstance(value, str) else "text"
 
 
 def run(settings: Mapping[str, Any], progress: bool | None) -> Evaluation:
@@ -62,9 +81,10 @@ def run(settings: Mapping[str, Any], progress: bool | None) -> Evaluation:
     if len(targets) < len(settings["target"]):
         raise InputError("target: two policies have the same name.")
     policies = {name: policy(text) for name, text in targets.items()}
-    estimators = [estimator(text) for text in settings.get("estimator", [])] or None
+    names = (name for text in settings.get("estimator", []) for name in ([text] if ":" in text else text.split(",")))
+    estimators = [estimator(name.strip()) for name in names] or None
     engine = Local(threads=settings.get("threads"))
-    return evaluate(
+    result = evaluate(
         open_log(settings),
         policies,
         estimators,
@@ -74,6 +94,10 @@ def run(settings: Mapping[str, Any], progress: bool | None) -> Evaluation:
         engine=engine,
         progress=progress,
     )
+    interval = settings.get("interval", "normal")
+    if interval not in get_args(Method):
+        raise unknown_name("interval method", interval, get_args(Method))
+    return result.with_interval(interval)
 
 
 def open_log(settings: Mapping[str, Any]) -> Log:
@@ -103,7 +127,7 @@ def _range(given: str | Sequence[float] | None) -> tuple[float, float] | None:
     parts = given.split(",") if isinstance(given, str) else list(given)
     try:
         low, high = map(float, parts)
-    except ValueError:
+    except (TypeError, ValueError):
         raise InputError(f"reward_range: {given!r}; give two numbers, LOW,HIGH.") from None
     return low, high
 
@@ -122,7 +146,7 @@ def policy(text: str) -> Policy:
     if "," in text:
         names = tuple(part.strip() for part in text.split(","))
         if len(names) != 2:
-            raise InputError(f"target {text!r}: a pair of list columns is two names, ACTIONS,PROBABILITIES.")
+            raise InputError(f"policy {text!r}: a pair of list columns is two names, ACTIONS,PROBABILITIES.")
         return as_policy(names)
     return as_policy(text)
 
@@ -167,7 +191,8 @@ def estimator(text: str) -> Estimator:
         key = key.strip().replace("-", "_")
         if key not in allowed or not separator:
             raise InputError(f"estimator {text!r}: {unknown_name('setting', key, allowed)}")
-        arguments[key] = value if key == "name" or value == "auto" else _number(text, key, value)
+        settled = key == "name" or (value == "auto" and key != "cross_fit")
+        arguments[key] = value if settled else _number(text, key, value)
     return kind(**arguments)
 
 

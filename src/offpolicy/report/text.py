@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
+LONGEST_LABEL = 40
 VERDICTS = {"OK": "ok", "CAUTION": "caution", "DO_NOT_TRUST": "do not trust"}
 
 
@@ -32,36 +33,37 @@ def _magnitude(value: float) -> int:
     return math.floor(math.log10(abs(value))) if value else 0
 
 
+def label(text: str) -> str:
+    """A name from the data, on one line and of a bearable length."""
+    line = " ".join(str(text).split())
+    return line if len(line) <= LONGEST_LABEL else line[: LONGEST_LABEL - 1] + "…"
+
+
 def rows_of(result: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
-    """The header and the cells of the main table."""
-    several = len(result["policies"]) > 1
-    header = [
-        *(["policy"] if several else []),
-        "estimator",
-        "value",
-        f"{result['level']:.0%} interval",
-        "eff. rounds",
-        "verdict",
-    ]
-    truth = result.get("truth")
-    header += ["off by"] if truth is not None else []
+    """The header and the cells of the main table. The logged mean, the same for all policies, stands once."""
+    several, truth = len(result["policies"]) > 1, result.get("truth")
+    header = ["estimator", "value", f"{result['level']:.0%} interval", "eff. rounds", "verdict"]
+    header = [*(["policy"] if several else []), *header, *(["off by"] if truth is not None else [])]
     rows = []
     for e in result["estimates"]:
+        if _is_naive(e) and e["policy"] != result["policies"][0]:
+            continue
         ci, error = e["interval"], e["std_error"]
         ess = e["diagnostics"].get("effective_sample_size")
-        name = e["estimator"] + (" *" if e["error_covers"] == "sampling" and e["diagnostics"].get("fit_not_covered") else "")
-        rows.append(
-            [
-                *([e["policy"]] if several else []),
-                name,
-                number(e["value"], error),
-                f"{number(ci['low'], error)} to {number(ci['high'], error)}" if math.isfinite(ci["low"]) else "undefined",
-                "–" if ess is None else f"{ess:,.0f}",
-                VERDICTS[e["verdict"]],
-                *([number(e["value"] - truth[e["policy"]], error)] if truth is not None else []),
-            ]
-        )
+        cells = [
+            e["estimator"] + (" *" if e["diagnostics"].get("fit_not_covered") else ""),
+            number(e["value"], error),
+            f"{number(ci['low'], error)} to {number(ci['high'], error)}" if math.isfinite(ci["low"]) else "undefined",
+            "–" if ess is None else f"{ess:,.0f}",
+            VERDICTS[e["verdict"]],
+        ]
+        policy = ["(the log)" if _is_naive(e) else label(e["policy"])] if several else []
+        rows.append([*policy, *cells, *([number(e["value"] - truth[e["policy"]], error)] if truth is not None else [])])
     return header, rows
+
+
+def _is_naive(estimate: Mapping[str, Any]) -> bool:
+    return any(reason["code"] == "naive" for reason in estimate["reasons"])
 
 
 def _aligned(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
@@ -76,33 +78,62 @@ def _aligned(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def notes(result: Mapping[str, Any]) -> list[str]:
-    """What stands below the table: the headline in words, its reasons, what was left out."""
-    lead = result["headline"]
-    e = next(x for x in result["estimates"] if (x["policy"], x["estimator"]) == (lead["policy"], lead["estimator"]))
-    lines = [f"{lead['estimator']} says {number(e['value'], e['std_error'])}; verdict: {VERDICTS[e['verdict']]}."]
-    for reason in sorted(e["reasons"], key=lambda r: list(VERDICTS).index(r["verdict"]), reverse=True):
-        lines.append(f"- {reason['seen']} {reason['why']} {reason['do']}")
-    if any(x["diagnostics"].get("fit_not_covered") for x in result["estimates"]):
-        lines.append("* the error of its fitted reward model is not in this interval.")
+    """What stands below the table: the headline in words, every reason for a doubt, what was left out."""
+    lead, several = result["headline"]["estimator"], len(result["policies"]) > 1
+    lines = []
+    for e in (e for e in result["estimates"] if e["estimator"] == lead):
+        of = f" of {label(e['policy'])}" if several else ""
+        lines.append(f"{lead} says {number(e['value'], e['std_error'])}{of}; verdict: {VERDICTS[e['verdict']]}.")
+        worst_first = sorted(e["reasons"], key=lambda r: list(VERDICTS).index(r["verdict"]), reverse=True)
+        lines += [f"- {reason['seen']} {reason['why']} {reason['do']}" for reason in worst_first]
+    lines += _other_doubts(result, lead, several)
     for policy, truth in (result.get("truth") or {}).items():
-        lines.append(f"The true value of {policy} is {number(truth, e['std_error'])}: known, since this log was simulated.")
-    lines += [f"Not shown: {name} ({why})" for name, why in result["skipped"].items()]
+        error = next(e["std_error"] for e in result["estimates"] if e["estimator"] == lead and e["policy"] == policy)
+        lines.append(f"The true value of {policy} is {number(truth, error)}: known, since this log was simulated.")
+    skipped: dict[str, list[str]] = {}
+    for name, why in result["skipped"].items():
+        skipped.setdefault(why, []).append(name)
+    lines += [f"Not shown: {', '.join(names)} ({why})" for why, names in skipped.items()]
+    return lines
+
+
+def _other_doubts(result: Mapping[str, Any], lead: str, several: bool) -> list[str]:
+    """One line for each other estimate that is not ok: what was seen, without what was said of the lead already."""
+    said = {(e["policy"], r["seen"]) for e in result["estimates"] if e["estimator"] == lead for r in e["reasons"]}
+    lines = []
+    for e in result["estimates"]:
+        if e["estimator"] != lead and not _is_naive(e):
+            seen = [r["seen"] for r in e["reasons"] if (e["policy"], r["seen"]) not in said]
+            of = f" of {label(e['policy'])}" if several else ""
+            lines += [f"{e['estimator']}{of}: {' '.join(seen)}"] if seen else []
     return lines
 
 
 def title(result: Mapping[str, Any]) -> str:
-    return f"{result['reward']}: {result['rounds']:,} rounds, {result['actions']:,} actions"
+    rounds = "1 round" if result["rounds"] == 1 else f"{result['rounds']:,} rounds"
+    return f"{label(result['reward'])}: {rounds}, {result['actions']:,} actions"
+
+
+def sections(result: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
+    """What stands below the main table: the other rewards, then every slice with all of its rewards."""
+    found = [(title(other), other) for other in result.get("other_rewards", {}).values()]
+    for name, part in result.get("slices", {}).items():
+        found += [(f"{label(name)} · {title(p)}", p) for p in (part, *part.get("other_rewards", {}).values())]
+    return found
 
 
 def plain(result: Mapping[str, Any]) -> str:
     """The table and its notes as plain text."""
-    header, rows = rows_of(result)
-    lines = [title(result), "", *_aligned(header, rows), "", *notes(result)]
-    for other in result.get("other_rewards", {}).values():
-        lines += ["", title(other), "", *_aligned(*rows_of(other))]
-    for name, part in result.get("slices", {}).items():
-        lines += ["", f"{name} · {title(part)}", "", *_aligned(*rows_of(part))]
-    return "\n".join(lines)
+    lines = [title(result), "", *_aligned(*rows_of(result)), "", *notes(result)]
+    for heading, part in sections(result):
+        lines += ["", heading, "", *_aligned(*rows_of(part))]
+    return "\n".join([*lines, *_footnote(result)])
+
+
+def _footnote(result: Mapping[str, Any]) -> list[str]:
+    parts = [result, *(part for _, part in sections(result))]
+    starred = any(e["diagnostics"].get("fit_not_covered") for part in parts for e in part["estimates"])
+    return ["", "* the error of its fitted reward model is not in this interval."] if starred else []
 
 
 def markdown(result: Mapping[str, Any]) -> str:
@@ -113,12 +144,10 @@ def markdown(result: Mapping[str, Any]) -> str:
         cells = [[c.replace("|", "\\|") for c in row] for row in [header, ["---"] * len(header), *rows]]
         return ["| " + " | ".join(row) + " |" for row in cells]
 
-    lines = [f"# {title(result)}", "", *table(result), "", *notes(result)]
-    for part in result.get("other_rewards", {}).values():
-        lines += ["", f"## {title(part)}", "", *table(part)]
-    for name, part in result.get("slices", {}).items():
-        lines += ["", f"## {name}: {title(part)}", "", *table(part)]
-    return "\n".join(lines) + "\n"
+    lines = [f"# {title(result)}", "", *table(result), "", *(f"{line}\n" for line in notes(result))]
+    for heading, part in sections(result):
+        lines += [f"## {heading}", "", *table(part), ""]
+    return "\n".join([*lines, *_footnote(result)]) + "\n"
 
 
 def html_table(result: Mapping[str, Any]) -> str:

@@ -125,6 +125,10 @@ class _RegressorFits:
         if key not in self._made:
             s = self._sample
             keep = s["group"] * folds // self._shape.groups != fold
+            if not keep.any():
+                raise InputError(
+                    "rewards: a fold holds every row, since there are too few units (clusters) to fit without it."
+                )
             weighted = self._shape.row_weight is not None or bool((s["weight"] != 1).any())
             self._made[key] = _Fitted.train(
                 self._estimator,

@@ -15,6 +15,8 @@ from offpolicy.errors import InputError
 from offpolicy.log import CHUNK_ROWS
 
 CSV_BLOCK_BYTES = 4 << 20
+CSV_NULLS = ["", "NaN", "nan", "NULL", "null"]
+"""Empty cells are missing values, in text too. (Not NA: it is a country.)"""
 
 
 class Part(Protocol):
@@ -87,7 +89,9 @@ class CsvPart:
     first: int = 0
 
     def read(self, columns: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
-        convert = pa_csv.ConvertOptions(column_types=self.types, include_columns=list(columns))
+        convert = pa_csv.ConvertOptions(
+            column_types=self.types, include_columns=list(columns), strings_can_be_null=True, null_values=CSV_NULLS
+        )
         try:
             with pa_csv.open_csv(
                 self.path,
@@ -107,6 +111,9 @@ def csv_schema(path: Path) -> pa.Schema:
             inferred = reader.schema
     except (pa.ArrowException, OSError) as error:
         raise unreadable(path, "CSV", error) from error
+
+    if len(inferred) == 1 and (";" in inferred.names[0] or "\t" in inferred.names[0]):
+        raise InputError(f"{path}: one column called {inferred.names[0]!r}. Cells must be separated by commas.")
 
     def settle(kind: pa.DataType) -> pa.DataType:
         if pa.types.is_null(kind):

@@ -112,9 +112,13 @@ def _open(source: Any, columns: Columns) -> tuple[tuple[Part, ...], pa.Schema]:
 
 
 def find_files(source: Any) -> list[Path]:
-    """The files that a path, a folder, a glob or a list of them means, sorted."""
+    """The files that a path, a folder, a glob or a list of them means, sorted, each of them once."""
+    return sorted({file.resolve(): file for file in _found(source)}.values())
+
+
+def _found(source: Any) -> list[Path]:
     if isinstance(source, (list, tuple)):
-        return sorted({file for item in source for file in find_files(item)})
+        return [file for item in source for file in _found(item)]
     path = Path(source)
     if path.is_dir():
         found = [f for f in path.rglob("*") if f.is_file() and f.name.lower().endswith((*PARQUET, *CSV))]
@@ -128,7 +132,7 @@ def find_files(source: Any) -> list[Path]:
         found = sorted(Path(p) for p in glob.glob(str(source), recursive=True))
         if not found:
             raise InputError(f"{source}: no file matches this pattern (looked from {Path.cwd()}).")
-        return [file for match in found for file in (find_files(match) if match.is_dir() else [match])]
+        return [file for match in found for file in (_found(match) if match.is_dir() else [match])]
     raise InputError(f"{source}: no such file.")
 
 
@@ -167,10 +171,9 @@ def _open_csv(files: Sequence[Path], names: Sequence[str], columns: Columns) -> 
     for file, found in zip(files, schemas, strict=True):
         _same_columns(schemas[0], files[0], found, file, columns)
     # Whole numbers in the first block may be fractions later on: wherever only the number matters, read float64.
-    floats = {*columns.context, *columns.reward, *columns.features, columns.propensity, columns.weight}
-    types = pa.schema(
-        [pa.field(f.name, pa.float64() if f.name in floats and kind_of(f.type) == "number" else f.type) for f in schemas[0]]
-    )
+    named = {columns.action, columns.cluster, columns.row_id, columns.by}
+    whole = {f.name for f in schemas[0] if pa.types.is_integer(f.type)} - named
+    types = pa.schema([pa.field(f.name, pa.float64() if f.name in whole else f.type) for f in schemas[0]])
     drafts = [CsvPart(file, types, name, 0, 0) for file, name in zip(files, names, strict=True)]
     rows = [sum(len(batch) for batch in draft.read([columns.action], SCAN_ROWS)) for draft in drafts]
     starts = accumulate(rows, initial=0)

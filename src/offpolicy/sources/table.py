@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from offpolicy.actions import Actions
+from offpolicy.actions import Actions, decoded
 from offpolicy.batch import Batch, Check, FloatArray, failed_check
 from offpolicy.errors import InputError, RowsError, unknown_name
 from offpolicy.log import Partition, Schema
@@ -64,7 +64,7 @@ def kind_of(type_: pa.DataType) -> str:
 
 def as_floats(column: pa.Array) -> FloatArray:
     """A number column as float64, with nulls as NaN."""
-    if pt.is_decimal(column.type):
+    if pt.is_decimal(column.type) or pt.is_boolean(column.type):
         column = column.cast(pa.float64())
     values: FloatArray = column.to_numpy(zero_copy_only=False).astype(np.float64, copy=False)
     return values
@@ -132,16 +132,22 @@ class TableSource:
                 )
         return found
 
+    def where(self, row: int) -> str:
+        part = next(part for part in self.parts if part.start <= row < part.start + part.rows)
+        return f"{part.name} row {row - part.start + part.first}".strip()
+
     @cached_property
     def actions(self) -> Actions:
         """Given, or found: sorted labels, or codes up to the largest."""
         name = self.columns.action
         if self.given_actions is not None:
             return self.given_actions
-        if not pt.is_integer(self.arrow_schema.field(name).type) or self.integer_labels:
+        type_ = self.arrow_schema.field(name).type
+        if not pt.is_integer(type_.value_type if pt.is_dictionary(type_) else type_) or self.integer_labels:
             return Actions.listed(self._distinct((name,), keep_type=True)[name])
-        largest = [pc.max(batch.column(0)).as_py() for part in self.parts for batch in part.read([name], SCAN_ROWS)]
-        return Actions.codes(max((code for code in largest if code is not None), default=-1), name)
+        batches = (batch for part in self.parts for batch in part.read([name], SCAN_ROWS))
+        largest = [pc.max(decoded(batch.column(0))).as_py() for batch in batches]
+        return Actions.codes(max((code for code in largest if code is not None), default=-1), self.rows, name)
 
     def _distinct(self, names: Sequence[str], keep_type: bool = False) -> dict[str, pa.Array]:
         if not names:
@@ -152,8 +158,9 @@ class TableSource:
             for batch in part.read(names, SCAN_ROWS):
                 for slot, name in zip(found, names, strict=True):
                     column = batch.column(name)
-                    as_text = not keep_type or pt.is_dictionary(column.type) or pt.is_string_view(column.type)
-                    slot.append(pc.unique(column.cast(pa.string()) if as_text else column))
+                    column = decoded(column)
+                    as_text = not keep_type or pt.is_string_view(column.type)
+                    slot.append(pc.unique(column.cast(pa.string() if as_text else self._plain_type(name))))
             return [pc.unique(pa.chunked_array(slot)) if slot else pa.array([]) for slot in found]
 
         with ThreadPoolExecutor(os.cpu_count()) as pool:
@@ -165,6 +172,11 @@ class TableSource:
                 raise self.missing(name)
             result[name] = values.take(pc.sort_indices(values))
         return result
+
+    def _plain_type(self, name: str) -> pa.DataType:
+        """The one type that the values of all files are read as: that of the first."""
+        type_ = self.arrow_schema.field(name).type
+        return type_.value_type if pt.is_dictionary(type_) else type_
 
     @cached_property
     def schema(self) -> Schema:
@@ -230,6 +242,8 @@ class _Decoded:
         names = tuple(dict.fromkeys((*self.source.columns.names(), *self.extra)))
         seen = 0
         for raw in self.part.read(names, rows):
+            if not len(raw):
+                continue
             yield self._decode({name: raw.column(name) for name in names}, len(raw), seen)
             seen += len(raw)
         if seen != self.part.rows:
@@ -241,7 +255,7 @@ class _Decoded:
     def _decode(self, raw: Mapping[str, pa.Array], rows: int, seen: int) -> Batch:
         c, first = self.source.columns, self.part.first + seen
         unit_name = c.cluster or c.row_id
-        if unit_name and raw[unit_name].null_count:
+        if unit_name and pc.any(raw[unit_name].is_null(nan_is_null=True)).as_py():
             raise self.source.missing(unit_name)
         rewards = [self._numbers("reward", name, raw) for name in c.reward]
         by = None if c.by is None else pc.index_in(raw[c.by].cast(pa.string()), value_set=self.source.categories[c.by])
