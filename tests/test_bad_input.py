@@ -330,3 +330,61 @@ def test_a_file_that_changes_between_passes(tmp_path: Path) -> None:
     path.write_text("x,item,click,p,p_new\n" + "0.5,0,1,0.5,0.5\n0.1,1,0,0.5,0.5\n" * 30)
     with pytest.raises(op.InputError, match="60 rows now, 100 when it was opened"):
         op.evaluate(log, "p_new", [op.IPS()])
+
+
+def test_units_that_are_missing() -> None:
+    with pytest.raises(op.InputError, match=r"cluster: 1 row is missing \(first, counted from 0: 1\)"):
+        op.Log(None, [0, 1, 0], [1.0, 2, 3], cluster=["a", None, "b"])
+    with pytest.raises(op.InputError, match="row_id: 1 row is missing"):
+        op.Log(None, [0, 1, 0], [1.0, 2, 3], row_id=[0.0, np.nan, 2.0])
+
+
+def test_ids_that_look_like_codes() -> None:
+    ids = 1_000_234 + np.arange(40) % 4
+    with pytest.raises(
+        op.InputError, match='the largest here is 1,000,237 in 40 rows. If these are ids, pass actions="labels"'
+    ):
+        op.Log(None, ids, np.ones(40))
+    assert op.Log(None, ids, np.ones(40), actions="labels").n_actions == 4
+    assert op.Log(None, ids, np.ones(40), n_actions=2_000_000).n_actions == 2_000_000
+
+
+def test_policies_that_raise_or_are_not_made(small: Small) -> None:
+    def broken(x: np.ndarray) -> np.ndarray:
+        raise RuntimeError("no model today")
+
+    for policy in (broken, op.Softmax(broken), op.EpsilonGreedy(broken)):
+        with pytest.raises(op.InputError, match=r"the function raised RuntimeError: no model today \(rows \d+ to \d+"):
+            op.evaluate(small.log(), policy)
+    with pytest.raises(op.InputError, match=r"Uniform is a class; write Uniform\(…\)"):
+        op.evaluate(small.log(), op.Uniform)
+
+
+def test_columns_that_are_no_probabilities(tmp_path: Path) -> None:
+    path = write(tmp_path / "log.parquet", town=list("abcdefgh"), cands=[[0, 1]] * N)
+    with pytest.raises(op.InputError, match="town: holds string, but probabilities are numbers"):
+        evaluate(path, target="town")
+    with pytest.raises(op.InputError, match="cands: holds lists. Candidates need two columns"):
+        evaluate(path, target="cands")
+
+
+def test_rewards_outside_their_range(small: Small) -> None:
+    with pytest.raises(op.InputError, match=r"reward: rewards from .* leave the reward_range \(0, 1\)"):
+        op.evaluate(small.log(reward_range=(0, 1)), small.target)
+    with pytest.raises(op.InputError, match="the first number must be below the second"):
+        small.log(reward_range=(1, 0))
+
+
+def test_levels_seeds_and_names(small: Small, tmp_path: Path) -> None:
+    result = op.evaluate(small.log(), {"a": small.target, "b": small.logging}, [op.IPS()])
+    with pytest.raises(op.InputError, match="the level of an interval lies between 0 and 1, not 0"):
+        result["a", "IPS"].confidence_interval(level=0)
+    with pytest.raises(op.InputError, match="there is no policy 'nope'"):
+        result.difference("a", "nope")
+    with pytest.raises(op.InputError, match="must end in .parquet"):
+        result["a", "IPS"].scores(tmp_path / "scores.csv")
+    for seed in (1.5, 2**70):
+        with pytest.raises(op.InputError, match="seed is"):
+            op.evaluate(small.log(), small.target, seed=seed)
+    with pytest.raises(op.InputError, match="every row has weight 0"):
+        op.evaluate(small.log(weight=np.zeros(400)), small.target, [op.IPS()])

@@ -87,6 +87,13 @@ def test_estimators_and_policies(folder: Path) -> None:
     assert printed["estimates"][2]["diagnostics"]["clip"] == 5.0
 
 
+def test_interval_methods(folder: Path) -> None:
+    done = run("evaluate", *usual(folder), "--target", "p_new", "--estimator", "IPS,SNIPS", "--interval", "bernstein",
+               "--reward-range", "0,1", "--json")  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert [e["interval"]["method"] for e in json.loads(done.stdout)["estimates"]] == ["bernstein"] * 3
+
+
 def test_module_object(folder: Path) -> None:
     (folder / "mine.py").write_text(
         "import numpy as np\nimport offpolicy as op\n"
@@ -131,6 +138,7 @@ def bad(folder: Path) -> dict[str, tuple[list[object], str]]:
     target = ["--target", "p_new"]
     (folder / "broken.py").write_text("raise RuntimeError('no')\n")
     (folder / "bad.toml").write_text("logs = [")
+    (folder / "type.toml").write_text('logs = "a.parquet"\nlevel = "0.9"\n')
     (folder / "odd.toml").write_text('logz = "a.parquet"\n')
     (folder / "text.parquet").write_text("no parquet")
     return {
@@ -149,6 +157,11 @@ def bad(folder: Path) -> dict[str, tuple[list[object], str]]:
         "pair": ([*usual(folder), "--target", "a,b,c"], "a pair of list columns is two names"),
         "toml": (["--config", folder / "bad.toml"], "not a readable TOML file"),
         "toml key": (["--config", folder / "odd.toml"], "there is no setting 'logz'. Did you mean 'logs'?"),
+        "toml type": (["--config", folder / "type.toml"], "level is '0.9', but must be a number"),
+        "interval": ([*usual(folder), *target, "--interval", "norml"], "Did you mean 'normal'?"),
+        "seed": ([*usual(folder), *target, "--seed", 10**20], "seed is"),
+        "fold": ([*usual(folder), *target, "--estimator", "dr:cross_fit=auto"], "cross_fit must be a number"),
+        "raises": ([*usual(folder), "--target", "math:sqrt"], "the function raised TypeError"),
         "range": ([*usual(folder), *target, "--reward-range", "1"], "give two numbers"),
         "level": ([*usual(folder), *target, "--level", "2"], "level is 2.0"),
         "picture": ([*usual(folder), *target, "--plot", folder / "x.gif"], "ends in .png, .svg or .pdf"),
@@ -159,7 +172,14 @@ def bad(folder: Path) -> dict[str, tuple[list[object], str]]:
 
 def test_bad_input_is_exit_code_2_and_one_message(folder: Path) -> None:
     test_module_object(folder)
-    before = {p.name for p in folder.iterdir()} | {"broken.py", "bad.toml", "odd.toml", "text.parquet", "__pycache__"}
+    before = {p.name for p in folder.iterdir()} | {
+        "broken.py",
+        "bad.toml",
+        "odd.toml",
+        "type.toml",
+        "text.parquet",
+        "__pycache__",
+    }
     for name, (arguments, words) in bad(folder).items():
         done = run("evaluate", *arguments, cwd=folder)
         assert done.returncode == 2, (name, done.stderr)

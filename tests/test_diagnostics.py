@@ -109,3 +109,36 @@ def test_no_overlap_at_all(small: Small) -> None:
     assert result["SNIPS"].verdict is op.Verdict.DO_NOT_TRUST
     assert "undefined" in str(result)
     assert np.isnan(result["SNIPS"].confidence_interval(method="bootstrap").low)
+
+
+def test_one_huge_reward(large: Small) -> None:
+    reward = large.reward.copy()
+    reward[17] = 1e9
+    estimate = op.evaluate(op.Log(None, large.action, reward, propensity=large.propensity), op.Uniform(), [op.SNIPS()])[
+        "SNIPS"
+    ]
+    assert "concentration" in codes(estimate)
+    assert estimate.verdict is op.Verdict.DO_NOT_TRUST
+
+
+def test_the_mean_weight_of_clusters() -> None:
+    """40 clusters of one action each: a mean weight of 0.94 is no surprise, though thousands of rows say it."""
+    rng = np.random.default_rng(0)
+    cluster = np.repeat(np.arange(60), 100)
+    action = rng.integers(0, 2, 60)[cluster]
+    log = op.Log(None, action, rng.normal(size=6000), propensity=np.full(6000, 0.5), cluster=cluster)
+    estimate = op.evaluate(log, op.Fixed([0.9, 0.1]), [op.SNIPS()])["SNIPS"]
+    assert abs(estimate.diagnostics["mean_weight_z"]) < 4
+
+
+def test_words_below_the_table(large: Small) -> None:
+    """Every doubt is in words, labels stay on one line, and the logged mean stands once."""
+    by = np.where(large.context[:, 0] > 0, "a\nb" + "c" * 100, "rest")
+    log = op.Log(large.context, large.action, np.column_stack([large.reward, large.reward**2]), logging=large.logging, by=by)
+    result = op.evaluate(log, {"new": large.target, "old": large.logging}, [op.SNIPS(), op.ClippedIPS(0.2)])
+    shown = str(result)
+    assert shown.count("LoggedMean") == 6  # two rewards, overall and in two slices
+    assert "a b" + "c" * 36 + "…" in shown
+    assert "ClippedIPS of old: It differs from SNIPS" in shown
+    assert "SNIPS says" in shown
+    assert " of old; verdict" in shown

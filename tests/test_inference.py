@@ -160,3 +160,87 @@ def test_auto_settings_pick_a_member(small: Small) -> None:
         chosen = result[name].diagnostics[setting]
         alone = op.evaluate(small.log(), small.target, [REGISTRY[name](**{setting: chosen})])[name]
         assert alone.value == pytest.approx(result[name].value, rel=1e-10)
+
+
+def test_paired_differences_know_that_fit_and_sampling_move_together() -> None:
+    """DM − DR and DM − SNIPS: the reported error is the spread over logs."""
+    world = Linear(6, context=2, overlap=0.7)
+    pairs = [("DM", "DR"), ("DM", "SNIPS"), ("DRos", "DR")]
+    seen: dict[tuple[str, str], list[tuple[float, float]]] = {pair: [] for pair in pairs}
+    every = [op.SNIPS(), op.DM(), op.DR(), op.DRos(shrinkage=1)]
+    for seed in range(200):
+        result = op.evaluate(world.sample(800, seed), world.target, every, engine=op.Local(threads=1))
+        for pair in pairs:
+            difference = result.difference(*pair)
+            seen[pair].append((difference.value, difference.std_error))
+    for pair, rows in seen.items():
+        value, error = np.array(rows).T
+        ratio = np.sqrt((error**2).mean()) / value.std()
+        # DM and DR nearly cancel here (each has five times this spread), and 20 groups know the rest only roughly.
+        assert 0.8 < ratio < (2.0 if pair == ("DM", "DR") else 1.3), (pair, ratio)
+
+
+def test_errors_of_slices_cover_the_fit() -> None:
+    """Half of the log as a slice: the direct method's error there is about that of the slice's share of the fit."""
+    w = make_small(n=2000)
+    by = np.where(w.context[:, 0] > 0, "right", "left")
+    result = op.evaluate(w.log(by=by), w.target, [op.DM(), op.SwitchDR(threshold=1)])
+    for name in ("DM", "SwitchDR"):
+        for part in result.slices.values():
+            assert part[name].error_covers == "sampling+fit"
+            assert part[name].std_error > 0.5 * result[name].std_error
+
+
+@pytest.mark.parametrize("method", ["normal", "bootstrap", "cressie-read"])
+@pytest.mark.parametrize("name", ["IPS", "SNIPS", "DR"])
+def test_the_unit_of_row_weights_does_not_matter(small: Small, method: str, name: str) -> None:
+    ends = []
+    for scale in (1.0, 1e-3, 250.0):
+        log = small.log(weight=np.full(len(small.action), scale), reward_range=(-20, 20))
+        ci = op.evaluate(log, small.target, [REGISTRY[name]()])[name].confidence_interval(method=method)
+        ends.append((ci.low, ci.high))
+    assert ends[1] == pytest.approx(ends[0], rel=1e-6)
+    assert ends[2] == pytest.approx(ends[0], rel=1e-6)
+
+
+def test_bernstein_counts_units_not_rows() -> None:
+    w = make_small(n=200)
+    each = np.repeat(np.arange(200), 50)
+    halves = []
+    for rows in (np.arange(200), each):
+        log = op.Log(
+            None,
+            w.action[rows],
+            w.reward[rows],
+            propensity=w.propensity[rows],
+            cluster=rows,
+            reward_range=(-20, 20),
+            n_actions=4,
+        )
+        estimate = op.evaluate(log, op.Column(w.target[np.arange(200), w.action][rows]), [op.IPS()])["IPS"]
+        ci = estimate.confidence_interval(method="bernstein")
+        halves.append(ci.high - ci.low)
+    assert halves[1] == pytest.approx(halves[0], rel=0.1)
+    with pytest.raises(op.InputError, match="knows no row weights"):
+        op.evaluate(w.log(weight=np.arange(1.0, 201), reward_range=(-20, 20)), w.target, [op.IPS()])[
+            "IPS"
+        ].confidence_interval(method="bernstein")
+
+
+def test_cab_leaves_ips_where_the_tail_was_never_logged() -> None:
+    """An action that the log all but never takes, and the target often: only the model can speak of it."""
+    rng = np.random.default_rng(0)
+    logging = np.array([0.9999, 0.0001])
+    action = np.zeros(2000, int)
+    log = op.Log(None, action, 1 + rng.normal(size=2000) * 0.1, logging=op.Fixed(logging), n_actions=2)
+    result = op.evaluate(log, op.Fixed([0.95, 0.05]), [op.CAB()])
+    assert result["CAB"].diagnostics["clip"] < 1000
+    assert result["CAB"].value == pytest.approx(1.0, abs=0.02)
+
+
+def test_tables_with_few_clusters_and_many_rows() -> None:
+    rng = np.random.default_rng(0)
+    n = 120_000
+    log = op.Log(None, rng.integers(0, 3, n), rng.normal(size=n), propensity=np.full(n, 1 / 3), cluster=np.arange(n) % 12)
+    for seed in range(6):
+        assert op.evaluate(log, op.Fixed([0.5, 0.3, 0.2]), [op.DM()], seed=seed)["DM"].std_error > 0

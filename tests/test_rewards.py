@@ -149,3 +149,33 @@ def test_given_as_a_function_is_given_as_a_matrix(small: Small) -> None:
 
     result = op.evaluate(small.log(), small.target, [op.DR(op.Given(q)), op.DR(op.Given(q(small.context)), name="matrix")])
     assert result["DR"].value == pytest.approx(result["matrix"].value, rel=1e-12)
+
+
+def test_the_unit_of_row_weights_does_not_matter(small: Small) -> None:
+    values = [
+        op.evaluate(small.log(weight=np.full(400, scale)), small.target, [op.DM(), op.DR()])["DM"].value
+        for scale in (1.0, 1e-6, 1e3)
+    ]
+    assert values == pytest.approx([values[0]] * 3, rel=1e-9)
+
+
+@pytest.mark.parametrize("folds", [2, 3, 7, 23, 49])
+def test_any_number_of_folds_leaves_rows_out(folds: int) -> None:
+    """On pure noise no number of folds may make the model look good, or choose a small penalty."""
+    rng = np.random.default_rng(0)
+    log = op.Log(rng.normal(size=(800, 5)), rng.integers(0, 20, 800), rng.normal(size=800), propensity=np.full(800, 0.05))
+    seen = op.evaluate(log, op.Uniform(), [op.DR(cross_fit=folds)])["DR"].diagnostics["reward_model"]
+    assert seen["r2"] < 0.05
+    assert seen["penalty"] > 10
+
+
+def test_least_squares_in_any_unit(small: Small) -> None:
+    values = [
+        op.evaluate(small.log(), small.target, [op.DM(op.Ridge(0))])["DM"].value,
+        op.evaluate(
+            op.Log(small.context * [1.0, 1e7], small.action, small.reward, logging=small.logging),
+            small.target,
+            [op.DM(op.Ridge(0))],
+        )["DM"].value,
+    ]
+    assert values[1] == pytest.approx(values[0], rel=1e-6)

@@ -188,3 +188,70 @@ def test_a_single_row_group_is_still_streamed(tmp_path: Path) -> None:
     pq.write_table(table, tmp_path / "log.parquet", row_group_size=200_000)
     log = op.read_log(tmp_path / "log.parquet", context="x", action="a", reward="r", propensity="p")
     assert max(len(batch) for part in log.partitions() for batch in part.batches(10_000)) <= 10_000
+
+
+def test_dictionary_encoded_integers_are_codes(small: Small) -> None:
+    """A pandas categorical of integers keeps their order: 10 does not stand before 2."""
+    many = make_small(n=500, actions=12)
+    plain = {"x": many.context[:, 0], "p": many.propensity, "r": many.reward, "a": many.action}
+    always = np.zeros(12)
+    always[2] = 1
+    values = []
+    for action in (pa.array(many.action), pa.array(many.action).dictionary_encode()):
+        table = pa.table({**plain, "a": action})
+        log = op.read_log(table, context="x", action="a", reward="r", propensity="p", n_actions=12)
+        values.append(op.evaluate(log, op.Fixed(always), [op.SNIPS()])["SNIPS"].value)
+        labelled = op.read_log(table, context="x", action="a", reward="r", propensity="p", actions="labels")
+        assert labelled.actions.tolist() == list(range(12))
+    assert values[0] == pytest.approx(values[1], rel=1e-12)
+
+
+def test_each_file_counts_once(table: pd.DataFrame, tmp_path: Path) -> None:
+    (tmp_path / "deep" / "er").mkdir(parents=True)
+    for folder in (tmp_path, tmp_path / "deep", tmp_path / "deep" / "er"):
+        table.to_parquet(folder / "log.parquet")
+    for source in (tmp_path, str(tmp_path / "**"), [tmp_path, tmp_path / "deep" / ".." / "log.parquet"]):
+        assert len(op.read_log(source, **COLUMNS)) == 3 * len(table)
+
+
+def test_empty_pieces(table: pd.DataFrame) -> None:
+    arrow = pa.Table.from_pandas(table)
+    same(answer(table), answer(pa.concat_tables([arrow[:100], arrow[:0], arrow[100:]])))
+    log = op.read_log(pa.concat_tables([arrow[:0], arrow]), **COLUMNS)
+    assert np.isfinite(op.evaluate(log, op.Uniform(), [op.DR()])["DR"].value)
+
+
+def test_csv_cells(tmp_path: Path) -> None:
+    head = "town,item,click,p,p_new\n"
+    rows = ["Lima,pear,True,0.5,1", "Oslo,fig,False,0.5,0"] * 4
+
+    def read(lines: list[str]) -> op.Evaluation:
+        (tmp_path / "log.csv").write_text(head + "\n".join(lines) + "\n")
+        log = op.read_log(tmp_path / "log.csv", context="town", action="item", reward="click", propensity="p")
+        return op.evaluate(log, "p_new", [op.IPS()])
+
+    assert read(rows)["IPS"].value == pytest.approx(1.0)
+    with pytest.raises(op.InputError, match=r"item: 1 row is missing \(null\) \(first, counted from 0: log.csv row 8\)"):
+        read([*rows, "Lima,,True,0.5,1"])
+    with pytest.raises(op.InputError, match="town: 1 row is missing"):
+        read([*rows, ",pear,True,0.5,1"])
+    (tmp_path / "semi.csv").write_text("a;b\n1;2\n")
+    with pytest.raises(op.InputError, match="separated by commas"):
+        op.read_log(tmp_path / "semi.csv", context=[], action="a", reward="b")
+
+
+def test_a_target_column_that_is_whole_in_one_file_only(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("item,r,p,new\n" + "0,1,0.5,1\n1,0,0.5,0\n")
+    (tmp_path / "b.csv").write_text("item,r,p,new\n" + "0,1,0.5,0.2\n1,0,0.5,0.8\n")
+    log = op.read_log(tmp_path, context=[], action="item", reward="r", propensity="p")
+    assert op.evaluate(log, "new", [op.IPS()])["IPS"].value == pytest.approx((2 + 0.4) / 4)
+
+
+def test_integer_types_that_differ_between_files(tmp_path: Path) -> None:
+    for name, kind in (("a", np.int32), ("b", np.int64)):
+        pq.write_table(
+            pa.table({"a": np.array([5, 9], kind), "r": [1.0, 0.0], "p": [0.5, 0.5]}), tmp_path / f"{name}.parquet"
+        )
+    log = op.read_log(tmp_path, context=[], action="a", reward="r", propensity="p", actions="labels")
+    assert log.actions.tolist() == [5, 9]
+    assert op.evaluate(log, op.Uniform(), [op.IPS()])["IPS"].value == pytest.approx(0.5)

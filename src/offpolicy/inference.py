@@ -142,17 +142,16 @@ def sampling_variance(f: Functional, sums: Sums) -> float:
 
 
 def variance(f: Functional, sums: Sums) -> float:
-    """Sampling variance, plus what the jackknife adds for the fit: its own variance and its covariance with the sampling."""
+    """Sampling variance and, where a fit counts, its own variance and its covariance with the sampling, by the jackknife."""
     sampled = sampling_variance(f, sums)
     if f.fit is None or f.sampling is None:
         return sampled
-    groups = len(f.fit)
     fit, sampling = f.fit - f.fit.mean(), f.sampling - f.sampling.mean()
-    scale = (groups - 1) / groups
-    extra = scale * float(fit @ (fit + 2 * sampling))
-    if sampled + extra > 0:
-        return sampled + extra
-    return scale * float((fit + sampling) @ (fit + sampling))  # the plain jackknife, which cannot be negative
+    scale = (len(fit) - 1) / len(fit)
+    both, alone = scale * float((fit + sampling) @ (fit + sampling)), scale * float(sampling @ sampling)
+    # A few groups know the sampling variance badly and the rows know it well: replace the one by the other, but never by
+    # more than the share of it that is left when fit and sampling cancel, as in the difference of DM and DR.
+    return both + (sampled - alone) * (min(1.0, both / alone) if alone > 0 else 1.0)
 
 
 def std_error(f: Functional, sums: Sums) -> float:
