@@ -1,0 +1,32 @@
+"""The README shows what its commands print."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+README = (Path(__file__).parent.parent / "README.md").read_text()
+
+
+def blocks(language: str) -> list[str]:
+    fenced = re.findall(r"^```(\w*)\n(.*?)^```$", README, flags=re.MULTILINE | re.DOTALL)
+    return [body for kind, body in fenced if kind == language]
+
+
+def test_the_demo_and_the_python_example(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    command = [sys.executable, "-m", "offpolicy.cli", "demo", "--out", "build/demo"]
+    printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    table, lift = blocks("")
+    assert printed.strip() == table.strip()
+    assert {p.name for p in Path("build/demo").iterdir()} == {"log.parquet", "log.truth.json", "report.md", "estimates.png"}
+    shown = io.StringIO()
+    with contextlib.redirect_stdout(shown):
+        exec(compile(blocks("python")[0], "README.md", "exec"), {})
+    assert shown.getvalue().splitlines()[0] == lift.strip()
