@@ -12,6 +12,7 @@ import numpy as np
 
 from offpolicy.baselines import Baselines, share_of
 from offpolicy.batch import Batch, FloatArray
+from offpolicy.engines.local import BATCH_ROWS
 from offpolicy.errors import InputError, RowsError
 from offpolicy.plan import BaselineColumn, ModelKey, Plan, TableKey, WeightColumn, WeightTable
 from offpolicy.policies import Policy, blocks
@@ -266,7 +267,7 @@ class ScorePass:
 
     @property
     def batch_rows(self) -> int | None:
-        return None
+        return BATCH_ROWS // 2 if self.scorer.plan.models else None  # the columns of models take more room
 
     @cached_property
     def moments(self) -> Moments:

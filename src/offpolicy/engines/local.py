@@ -15,7 +15,7 @@ from offpolicy.errors import InputError
 from offpolicy.log import Log, Partition
 from offpolicy.statistics import State, Statistic
 
-BATCH_ROWS = 32_768
+BATCH_ROWS = 65_536
 
 Progress = Callable[[int], None]
 """Told how many rows were read since it was last told."""
