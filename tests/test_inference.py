@@ -167,7 +167,8 @@ def test_paired_differences_know_that_fit_and_sampling_move_together() -> None:
     world = Linear(6, context=2, overlap=0.7)
     pairs = [("DM", "DR"), ("DM", "SNIPS"), ("DRos", "DR")]
     seen: dict[tuple[str, str], list[tuple[float, float]]] = {pair: [] for pair in pairs}
-    every = [op.SNIPS(), op.DM(), op.DR(), op.DRos(shrinkage=1)]
+    model = op.Ridge(1.0)  # the choice of a penalty, counted for DM and not for DR, would hide what is tested
+    every = [op.SNIPS(), op.DM(model), op.DR(model), op.DRos(model, shrinkage=1)]
     for seed in range(200):
         result = op.evaluate(world.sample(800, seed), world.target, every, engine=op.Local(threads=1))
         for pair in pairs:
@@ -176,8 +177,8 @@ def test_paired_differences_know_that_fit_and_sampling_move_together() -> None:
     for pair, rows in seen.items():
         value, error = np.array(rows).T
         ratio = np.sqrt((error**2).mean()) / value.std()
-        # DM and DR nearly cancel here (each has five times this spread), and 20 groups know the rest only roughly.
-        assert 0.8 < ratio < (2.0 if pair == ("DM", "DR") else 1.3), (pair, ratio)
+        # Where two nearly cancel (each has five times the spread of DM − DR), 20 groups see more than there is, never less.
+        assert 0.85 < ratio < 1.6, (pair, ratio)
 
 
 def test_errors_of_slices_cover_the_fit() -> None:
