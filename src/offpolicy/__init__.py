@@ -12,8 +12,9 @@ _HOMES = {
     "log": ("Log",),
     "sources": ("from_obp", "read_log"),
     "policies": (
-        "Candidates", "Column", "EpsilonGreedy", "Fixed", "Function", "Mixture", "Policy", "Softmax", "Table", "Uniform",
+        "Candidates", "Column", "EpsilonGreedy", "Fixed", "Function", "Mixture", "Softmax", "Table", "Uniform",
     ),
+    "policy": ("Policy",),
     "engines": ("Local",),
     "rewards": ("Given", "Regressor", "RewardModel", "Ridge"),
     "estimators": (
@@ -58,10 +59,10 @@ if TYPE_CHECKING:  # the same names for type checkers and editors
     from offpolicy.policies import Fixed as Fixed
     from offpolicy.policies import Function as Function
     from offpolicy.policies import Mixture as Mixture
-    from offpolicy.policies import Policy as Policy
     from offpolicy.policies import Softmax as Softmax
     from offpolicy.policies import Table as Table
     from offpolicy.policies import Uniform as Uniform
+    from offpolicy.policy import Policy as Policy
     from offpolicy.rewards import Given as Given
     from offpolicy.rewards import Regressor as Regressor
     from offpolicy.rewards import RewardModel as RewardModel

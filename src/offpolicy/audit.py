@@ -12,7 +12,7 @@ from offpolicy.batch import Batch
 from offpolicy.engines.local import BATCH_ROWS
 from offpolicy.errors import RowsError
 from offpolicy.log import Log
-from offpolicy.policies import blocks
+from offpolicy.policy import blocks
 from offpolicy.rewards import Linear
 from offpolicy.scoring import Scorer
 

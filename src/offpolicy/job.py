@@ -17,7 +17,8 @@ from offpolicy.estimators import DM, DR, IPS, SNIPS, Estimator, LoggedMean, Memb
 from offpolicy.evaluation import Evaluation
 from offpolicy.log import Log
 from offpolicy.plan import FitKey, ModelKey, Plan, plan_estimators
-from offpolicy.policies import Policy, as_policy
+from offpolicy.policies import as_policy
+from offpolicy.policy import Policy
 from offpolicy.report.progress import PassProgress
 from offpolicy.results import Assembly
 from offpolicy.rewards import Fits, FitShape, Linear, Predictor

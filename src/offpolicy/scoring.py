@@ -15,7 +15,7 @@ from offpolicy.batch import Batch, FloatArray
 from offpolicy.engines.local import BATCH_ROWS
 from offpolicy.errors import InputError, RowsError
 from offpolicy.plan import BaselineColumn, ModelKey, Plan, TableKey, WeightColumn, WeightTable
-from offpolicy.policies import Policy, blocks
+from offpolicy.policy import Policy, blocks
 from offpolicy.rewards import Linear, Predictor, design
 from offpolicy.statistics import LogHistogram, Moments, State
 from offpolicy.units import BUCKETS, IntArray, buckets, group_of_bucket

@@ -17,7 +17,8 @@ from offpolicy.evaluation import Evaluation
 from offpolicy.inference import Method
 from offpolicy.job import evaluate
 from offpolicy.log import Log
-from offpolicy.policies import Policy, as_policy
+from offpolicy.policies import as_policy
+from offpolicy.policy import Policy
 from offpolicy.sources import read_log
 
 LISTS = ("logs", "context", "reward", "target", "estimator")

@@ -10,7 +10,8 @@ import numpy as np
 from offpolicy.actions import Actions
 from offpolicy.batch import Batch, FloatArray
 from offpolicy.log import Log
-from offpolicy.policies import Policy, as_policy, blocks
+from offpolicy.policies import as_policy
+from offpolicy.policy import Policy, blocks
 from offpolicy.units import IntArray, hash_rows
 
 VALUE_ROUNDS = 400_000

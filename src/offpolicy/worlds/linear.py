@@ -8,7 +8,8 @@ from functools import cached_property
 import numpy as np
 
 from offpolicy.batch import FloatArray
-from offpolicy.policies import Policy, Softmax
+from offpolicy.policies import Softmax
+from offpolicy.policy import Policy
 from offpolicy.worlds.base import World
 
 

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from offpolicy.batch import Batch
 from offpolicy.files import whole_file
-from offpolicy.policies import Policy
+from offpolicy.policy import Policy
 from offpolicy.worlds.base import World
 
 CHUNK = 100_000
