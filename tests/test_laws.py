@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 import offpolicy as op
 from conftest import Small, make_small
+from offpolicy.weights import Bend, Clip, Harmonic, Shrink, Straight, Switch
 
 worlds = st.builds(
     make_small, n=st.integers(20, 120), actions=st.integers(2, 5), features=st.integers(0, 3), seed=st.integers(0, 999)
@@ -147,3 +148,9 @@ def test_several_rewards_are_one_by_one(small: Small) -> None:
         for a, b in zip(part, alone, strict=True):
             assert a.value == pytest.approx(b.value, rel=1e-9)
             assert a.std_error == pytest.approx(b.std_error, rel=1e-9)
+
+
+@pytest.mark.parametrize("bend", [Straight(), Clip(3), Switch(2), Switch(50), Shrink(4), Shrink(1e4), Harmonic(0.1)])
+@pytest.mark.parametrize("top", [0.5, 2.0, 30.0])
+def test_the_largest_bent_weight(bend: Bend, top: float) -> None:
+    assert bend.largest(top) == pytest.approx(bend(np.linspace(0, top, 20_001)).max(), rel=1e-3)

@@ -154,12 +154,6 @@ class Plan:
         """Whether the policy must be asked for all actions."""
         return any(isinstance(key, BaselineColumn) and key.policy == policy for key in self.columns)
 
-    def needs_ratio(self) -> bool:
-        return any(isinstance(key, WeightColumn) and key.weight.ratio == "action" for key in self.columns)
-
-    def needs_whole_logging(self) -> bool:
-        return any(isinstance(key, BaselineColumn) and key.clip is not None for key in self.columns)
-
 
 def plan_estimators(
     estimators: Sequence[Estimator], n_policies: int, rewards: int, cross_fit: int | None, ratio: bool

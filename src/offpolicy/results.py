@@ -109,14 +109,7 @@ class Assembly:
             self._with_fit_error(f, terms, model, sums, state)
             for f, (_, terms), model in zip(functionals, family, models, strict=True)
         ]
-        tails = [self._unseen_tail(p, member, terms, sums) for member, terms in family]
-
-        def z(i: int, j: int) -> float:
-            difference = functionals[i].minus(functionals[j])
-            error = np.hypot(std_error(difference, sums), tails[i])
-            return float(difference.value / error) if error > 0 else in_errors(difference, sums)
-
-        pick = slope(len(family), z)
+        pick = self._select(p, family, functionals, sums)
         member, terms = family[pick]
         f, model = functionals[pick], models[pick]
         found, seen = self._findings(p, reward, member, model, f, sums)
@@ -130,7 +123,7 @@ class Assembly:
             self.state["reward_high"][reward],
         )
         largest = float(self.state["policies"][str(p)]["weights"]["max"])
-        bent = member.weight.bend(np.array([largest])) if member.weight.ratio == "action" else np.ones(1)
+        bent = member.weight.bend.largest(largest) if member.weight.ratio == "action" else 1.0
         return Estimate(
             policy=self.policies[p],
             estimator=self.estimators[e].name,
@@ -143,11 +136,22 @@ class Assembly:
             reasons=tuple(found),
             _functional=f,
             _sums=sums,
-            _range=Range(float(low), float(high), float(bent[0]), member.weight.exact, terms),
+            _range=Range(float(low), float(high), bent, member.weight.exact, terms),
             _range_given=self.log.reward_range is not None,
             _level=self.level,
             _write_scores=None if slice_ is not None else self._score_writer(terms, anchor),
         )
+
+    def _select(self, p: int, family: Sequence[tuple[Member, Terms]], functionals: Sequence[Functional], sums: Sums) -> int:
+        """The member of a family that SLOPE picks; families stand from the least biased member to the most."""
+        tails = [self._unseen_tail(p, member, terms, sums) for member, terms in family]
+
+        def z(i: int, j: int) -> float:
+            difference = functionals[i].minus(functionals[j])
+            error = np.hypot(std_error(difference, sums), tails[i])
+            return float(difference.value / error) if error > 0 else in_errors(difference, sums)
+
+        return slope(len(family), z)
 
     def _score_writer(self, terms: Terms, anchor: float) -> Any:
         def write(path: Path) -> None:

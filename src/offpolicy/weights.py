@@ -18,6 +18,10 @@ class Bend(ABC):
     @abstractmethod
     def __call__(self, w: FloatArray) -> FloatArray: ...
 
+    def largest(self, w: float) -> float:
+        """The largest weight that ratios up to w can give."""
+        return float(self(np.array([w]))[0])
+
     @property
     def exact(self) -> bool:
         """Whether the weight is still the ratio itself, so that its mean under the logging policy is 1."""
@@ -55,6 +59,9 @@ class Switch(Bend):
     def __call__(self, w: FloatArray) -> FloatArray:
         return np.where(w <= self.threshold, w, 0.0)
 
+    def largest(self, w: float) -> float:
+        return min(w, self.threshold)
+
 
 @dataclass(frozen=True)
 class Shrink(Bend):
@@ -66,6 +73,9 @@ class Shrink(Bend):
         if np.isinf(self.amount):
             return w
         return self.amount * w / np.where(w > 0, w * w + self.amount, 1.0)
+
+    def largest(self, w: float) -> float:
+        return float(self(np.array([min(w, np.sqrt(self.amount))]))[0])  # it rises up to w = √λ, and falls from there
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 from offpolicy.batch import Batch
 from offpolicy.files import whole_file
 from offpolicy.policy import Policy
+from offpolicy.report.progress import PassProgress
 from offpolicy.worlds.base import World
 
 CHUNK = 100_000
@@ -37,13 +38,14 @@ def simulate(world: World, path: Path, rounds: int, seed: int, reward: str = "re
         "seed": seed,
         "world": repr(world),
     }
-    with whole_file(path) as draft:
+    with whole_file(path) as draft, PassProgress("simulating", rounds, None) as told:
         writer: pq.ParquetWriter | None = None
         try:
             for k, start in enumerate(range(0, rounds, CHUNK)):
                 table = _chunk(world, min(CHUNK, rounds - start), seed + 1_000_003 * k, reward)
                 writer = writer or pq.ParquetWriter(draft, table.schema)
                 writer.write_table(table)
+                told(len(table))
         finally:
             if writer is not None:
                 writer.close()
