@@ -89,8 +89,7 @@ def test_histogram_tells_the_tail() -> None:
     state = h.merge(h.fold(h.zero(), weights[:400]), h.fold(h.zero(), weights[400:]))
     assert h.top_share(state, 0.01) == pytest.approx(990 / 1980, rel=1e-12)
     assert float(state["max"]) == 99.0
-    assert h.quantile(state, 0.5) == pytest.approx(1.0)
-    assert h.quantile(state, 0.999) == pytest.approx(99.0)
+    assert h.count_above(state, 50.0) == 10
     assert h.top_share(h.fold(h.zero(), np.zeros(5)), 0.01) == 0.0
 
 

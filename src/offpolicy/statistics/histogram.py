@@ -1,4 +1,4 @@
-"""A histogram of non-negative numbers on a logarithmic scale, for tails and quantiles in flat memory."""
+"""A histogram of non-negative numbers on a logarithmic scale, for tails in flat memory."""
 
 from __future__ import annotations
 
@@ -55,10 +55,3 @@ class LogHistogram:
         """How many values lie above a bound, to about 1% of the bound."""
         edge = int(np.clip((np.float64(value).view(np.int64) >> _SHIFT) - _LOW, -1, _BINS - 2)) + 1
         return float(state["count"][edge + 1 :].sum())
-
-    @staticmethod
-    def quantile(state: State, q: float) -> float:
-        """The value below which a share `q` of the values lies, to about 1%."""
-        reached = np.searchsorted(np.cumsum(state["count"]), q * state["count"].sum())
-        index = int(min(reached, _BINS - 1))
-        return float(state["sum"][index] / max(state["count"][index], 1))
