@@ -29,6 +29,33 @@ class Partition(Protocol):
 
 
 @dataclass(frozen=True)
+class Dimension:
+    """One pre-defined feature: columns start..stop, several where its categories are one-hot encoded."""
+
+    name: str
+    start: int
+    stop: int
+    categorical: bool
+
+    @property
+    def width(self) -> int:
+        return self.stop - self.start
+
+    def moved(self, by: int) -> Dimension:
+        return Dimension(self.name, self.start + by, self.stop + by, self.categorical)
+
+
+def dimensions(named: Sequence[tuple[str, int | None]]) -> tuple[Dimension, ...]:
+    """Dimensions side by side, from names and numbers of categories (None: a number, used as it is)."""
+    found, start = [], 0
+    for name, categories in named:
+        stop = start + (1 if categories is None else categories)
+        found.append(Dimension(name, start, stop, categories is not None))
+        start = stop
+    return tuple(found)
+
+
+@dataclass(frozen=True)
 class Schema:
     """What a log holds: the meaning of every code and column."""
 
@@ -41,8 +68,10 @@ class Schema:
     weighted: bool = False
     clustered: bool = False
     features: tuple[str, ...] = ()
+    feature_dimensions: tuple[Dimension, ...] = ()
     catalog: FloatArray | None = None
     catalog_names: tuple[str, ...] = ()
+    catalog_dimensions: tuple[Dimension, ...] = ()
 
 
 class Source(Protocol):
@@ -184,6 +213,33 @@ def _matrix(values: npt.ArrayLike, name: str, rows: int | None) -> FloatArray:
     return matrix
 
 
+MOST_CATEGORIES = 1_000
+
+
+def _feature_matrix(values: npt.ArrayLike, name: str, rows: int | None) -> tuple[FloatArray, tuple[Dimension, ...]]:
+    """Floats as they are; integers are categories, and are one-hot encoded."""
+    given = np.asarray(values)
+    matrix = _matrix(given, name, rows)
+    if given.dtype.kind not in "iub":
+        return _checked("features", name, matrix), dimensions([(f"e{j}", None) for j in range(matrix.shape[1])])
+    parts, named = [], []
+    for j, column in enumerate(matrix.T):
+        categories, code = np.unique(column, return_inverse=True)
+        too_many_categories(f"{name} {j}", len(categories))
+        parts.append(np.equal.outer(code, np.arange(len(categories))).astype(np.float64))
+        named.append((f"e{j}", len(categories)))
+    return np.hstack(parts), dimensions(named)
+
+
+def too_many_categories(name: str, count: int) -> None:
+    """Raise where a column of categories is hardly one."""
+    if count > MOST_CATEGORIES:
+        raise InputError(
+            f"{name}: {count:,} different values are too many for one-hot encoding (at most {MOST_CATEGORIES:,}). Whole "
+            "numbers and text are categories among features: make a quantity a float, or group the rare values."
+        )
+
+
 def _column(values: npt.ArrayLike | None, name: str, rows: int) -> npt.NDArray[Any] | None:
     if values is None:
         return None
@@ -246,8 +302,9 @@ class _ArraySource:
         if taken.ndim != 1:
             raise InputError(f"action: shape {taken.shape}; one action a round is expected.")
         n = len(taken)
+        catalog_dimensions: tuple[Dimension, ...] = ()
         if catalog is not None:
-            catalog = _checked("features", "catalog", _matrix(catalog, "catalog", None))
+            catalog, catalog_dimensions = _feature_matrix(catalog, "catalog", None)
             n_actions = len(catalog) if n_actions is None else n_actions
         codes, book = _encode_actions(taken, actions, n_actions)
         if catalog is not None and len(catalog) != book.count:
@@ -255,7 +312,9 @@ class _ArraySource:
         x = _checked("context", "context", _matrix(np.empty((n, 0)) if context is None else context, "context", n))
         r = _checked("reward", "reward", _matrix(reward, "reward", n))
         p, omega = _column(propensity, "propensity", n), _column(weight, "weight", n)
-        features = None if action_features is None else _matrix(action_features, "action_features", n)
+        features, feature_dimensions = (
+            (None, ()) if action_features is None else _feature_matrix(action_features, "action_features", n)
+        )
         slices = _column(by, "by", n)
         slice_labels, slice_codes = (None, None) if slices is None else np.unique(slices.astype(str), return_inverse=True)
         unit = _units(cluster, row_id, n)
@@ -269,7 +328,7 @@ class _ArraySource:
             propensity=None if p is None else _checked("propensity", "propensity", p.astype(np.float64)),
             weight=None if omega is None else _checked("weight", "weight", omega.astype(np.float64)),
             slice_code=slice_codes,
-            feature_parts=() if features is None else (_checked("features", "action_features", features),),
+            feature_parts=() if features is None else (features,),
         )
         schema = Schema(
             actions=book,
@@ -281,8 +340,10 @@ class _ArraySource:
             weighted=omega is not None,
             clustered=cluster is not None,
             features=() if features is None else tuple(f"e{j}" for j in range(features.shape[1])),
+            feature_dimensions=feature_dimensions,
             catalog=catalog,
             catalog_names=() if catalog is None else tuple(f"e{j}" for j in range(catalog.shape[1])),
+            catalog_dimensions=catalog_dimensions,
         )
         return cls(batch, schema)
 

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from offpolicy.actions import Actions
 from offpolicy.batch import FloatArray
 from offpolicy.errors import InputError, unknown_name
-from offpolicy.log import CHUNK_ROWS, Log
+from offpolicy.log import CHUNK_ROWS, Dimension, Log, dimensions, too_many_categories
 from offpolicy.sources.parts import (
     CsvPart,
     ParquetPart,
@@ -27,7 +27,7 @@ from offpolicy.sources.parts import (
     csv_schema,
     parquet_parts,
 )
-from offpolicy.sources.table import SCAN_ROWS, Columns, TableSource, as_floats, kind_of, one_hot, plain_text
+from offpolicy.sources.table import SCAN_ROWS, Columns, TableSource, as_floats, is_whole, kind_of, one_hot, plain_text
 
 PARQUET = (".parquet", ".pq")
 CSV = (".csv", ".csv.gz")
@@ -90,11 +90,11 @@ def _names(names: str | Sequence[str]) -> tuple[str, ...]:
     return (names,) if isinstance(names, str) else tuple(names)
 
 
-def _open(source: Any, columns: Columns) -> tuple[tuple[Part, ...], pa.Schema]:
+def _open(source: Any, columns: Columns, keep_whole: bool = False) -> tuple[tuple[Part, ...], pa.Schema]:
     if isinstance(source, (str, os.PathLike)) or (
         isinstance(source, (list, tuple)) and all(isinstance(s, (str, os.PathLike)) for s in source)
     ):
-        return open_files(find_files(source), columns)
+        return open_files(find_files(source), columns, keep_whole)
     if isinstance(source, pa.RecordBatchReader):
         raise InputError(
             "a RecordBatchReader can be read only once, and an evaluation reads the log more than once. "
@@ -136,7 +136,7 @@ def _found(source: Any) -> list[Path]:
     raise InputError(f"{source}: no such file.")
 
 
-def open_files(files: Sequence[Path], columns: Columns) -> tuple[tuple[Part, ...], pa.Schema]:
+def open_files(files: Sequence[Path], columns: Columns, keep_whole: bool = False) -> tuple[tuple[Part, ...], pa.Schema]:
     """The parts and the one schema of files that must agree on every column in use."""
     root = Path(os.path.commonpath([file.resolve().parent for file in files]))
     names = [str(file.resolve().relative_to(root)) for file in files]
@@ -144,7 +144,7 @@ def open_files(files: Sequence[Path], columns: Columns) -> tuple[tuple[Part, ...
     if len(kinds) > 1:
         raise InputError("Parquet and CSV files are mixed here; give one kind at a time.")
     if kinds == {"csv"}:
-        return _open_csv(files, names, columns)
+        return _open_csv(files, names, columns, keep_whole)
     parts: list[ParquetPart] = []
     schema: pa.Schema | None = None
     start = 0
@@ -166,13 +166,16 @@ def _kind(file: Path) -> str:
     raise InputError(f"{file}: expected a name that ends in {', '.join((*PARQUET, *CSV))}.")
 
 
-def _open_csv(files: Sequence[Path], names: Sequence[str], columns: Columns) -> tuple[tuple[Part, ...], pa.Schema]:
+def _open_csv(
+    files: Sequence[Path], names: Sequence[str], columns: Columns, keep_whole: bool
+) -> tuple[tuple[Part, ...], pa.Schema]:
     schemas = [csv_schema(file) for file in files]
     for file, found in zip(files, schemas, strict=True):
         _same_columns(schemas[0], files[0], found, file, columns)
     # Whole numbers in the first block may be fractions later on: wherever only the number matters, read float64.
-    named = {columns.action, columns.cluster, columns.row_id, columns.by}
-    whole = {f.name for f in schemas[0] if pa.types.is_integer(f.type)} - named
+    # (A catalog is small, and its whole numbers are categories.)
+    named = {columns.action, columns.cluster, columns.row_id, columns.by, *columns.features}
+    whole = set() if keep_whole else {f.name for f in schemas[0] if pa.types.is_integer(f.type)} - named
     types = pa.schema([pa.field(f.name, pa.float64() if f.name in whole else f.type) for f in schemas[0]])
     drafts = [CsvPart(file, types, name, 0, 0) for file, name in zip(files, names, strict=True)]
     rows = [sum(len(batch) for batch in draft.read([columns.action], SCAN_ROWS)) for draft in drafts]
@@ -192,9 +195,9 @@ def _same_columns(first: pa.Schema, first_file: Path, found: pa.Schema, file: Pa
             )
 
 
-def _read_catalog(catalog: Any, action: str) -> tuple[tuple[FloatArray, tuple[str, ...]], Actions]:
-    """Features of each action (text one-hot encoded), and the labels, in the catalog's order."""
-    parts, schema = _open(catalog, Columns((), action, ()))
+def _read_catalog(catalog: Any, action: str) -> tuple[tuple[FloatArray, tuple[str, ...], tuple[Dimension, ...]], Actions]:
+    """Features of each action (text and whole numbers one-hot encoded), and the labels, in the catalog's order."""
+    parts, schema = _open(catalog, Columns((), action, ()), keep_whole=True)
     if action not in schema.names:
         raise unknown_name("catalog column", action, schema.names)
     names = [name for name in schema.names if name != action]
@@ -202,16 +205,22 @@ def _read_catalog(catalog: Any, action: str) -> tuple[tuple[FloatArray, tuple[st
     table = pa.Table.from_batches([batch for part in parts for batch in part.read(read, SCAN_ROWS)])
     features: list[FloatArray] = []
     encoded: list[str] = []
+    sizes: list[tuple[str, int | None]] = []
     for name in names:
         column = table.column(name).combine_chunks()
-        if kind_of(column.type) == "text":
+        if kind_of(column.type) == "text" or is_whole(column.type):
+            if column.null_count:
+                raise InputError(f"catalog column {name}: {column.null_count} rows are missing (null); fill them in first.")
             values = pc.unique(plain_text(column))
+            too_many_categories(f"catalog column {name}", len(values))
             values = values.take(pc.sort_indices(values))
             features.append(one_hot(column, values))
             encoded += [f"{name}={value}" for value in values.to_pylist()]
+            sizes.append((name, len(values)))
         elif kind_of(column.type) == "number":
             features.append(as_floats(column)[:, None])
             encoded.append(name)
+            sizes.append((name, None))
         else:
             raise InputError(f"catalog column {name}: has type {column.type}; numbers and text can be used.")
     matrix = np.hstack(features) if features else np.empty((len(table), 0))
@@ -219,4 +228,4 @@ def _read_catalog(catalog: Any, action: str) -> tuple[tuple[FloatArray, tuple[st
         raise InputError(
             f"catalog: {int((~np.isfinite(matrix)).any(axis=1).sum())} rows have a missing or infinite feature."
         )
-    return (matrix, tuple(encoded)), Actions.listed(table.column(action).combine_chunks())
+    return (matrix, tuple(encoded), dimensions(sizes)), Actions.listed(table.column(action).combine_chunks())

@@ -17,12 +17,11 @@ import pyarrow.types as pt
 from offpolicy.actions import Actions, decoded
 from offpolicy.batch import Batch, Check, FloatArray, failed_check
 from offpolicy.errors import InputError, RowsError, unknown_name
-from offpolicy.log import Partition, Schema
+from offpolicy.log import MOST_CATEGORIES, Dimension, Partition, Schema, dimensions, too_many_categories
 from offpolicy.sources.parts import Part
 from offpolicy.units import IntArray, hash_rows, hash_values
 
 SCAN_ROWS = 65_536
-MOST_CATEGORIES = 1_000
 
 
 @dataclass(frozen=True)
@@ -62,6 +61,11 @@ def kind_of(type_: pa.DataType) -> str:
     return "list" if pt.is_list(type_) or pt.is_large_list(type_) else "other"
 
 
+def is_whole(type_: pa.DataType) -> bool:
+    """Whole numbers and truth values, which are categories among features."""
+    return bool(pt.is_integer(type_) or pt.is_boolean(type_))
+
+
 def as_floats(column: pa.Array) -> FloatArray:
     """A number column as float64, with nulls as NaN."""
     if pt.is_decimal(column.type) or pt.is_boolean(column.type):
@@ -91,7 +95,7 @@ class TableSource:
     columns: Columns
     given_actions: Actions | None = None
     integer_labels: bool = False
-    catalog: tuple[FloatArray, tuple[str, ...]] | None = None
+    catalog: tuple[FloatArray, tuple[str, ...], tuple[Dimension, ...]] | None = None
 
     def __post_init__(self) -> None:
         for name in self.columns.names():
@@ -114,16 +118,22 @@ class TableSource:
     def rows(self) -> int:
         return sum(part.rows for part in self.parts)
 
-    def is_text(self, name: str) -> bool:
-        return kind_of(self.arrow_schema.field(name).type) == "text"
+    def is_category(self, role: str, name: str) -> bool:
+        """Text is one-hot encoded; whole numbers are a quantity in a context, and categories among features."""
+        return kind_of(self.arrow_schema.field(name).type) == "text" or (
+            role == "features" and is_whole(self.arrow_schema.field(name).type)
+        )
 
     @cached_property
     def categories(self) -> dict[str, pa.Array]:
-        """The sorted values of each text column of context and features, and of the slices."""
-        names = [n for n in (*self.columns.context, *self.columns.features) if self.is_text(n)]
+        """The sorted values of each column of categories in context and features, and of the slices."""
+        roles = [("context", n) for n in self.columns.context] + [("features", n) for n in self.columns.features]
+        names = [n for role, n in roles if self.is_category(role, n)]
         by = [self.columns.by] if self.columns.by else []
         found = self._distinct(tuple(dict.fromkeys((*names, *by))))
         for name, values in found.items():
+            if name in self.columns.features:
+                too_many_categories(name, len(values))
             if len(values) > MOST_CATEGORIES:
                 use = "a slice" if name in by else "one-hot encoding"
                 raise InputError(
@@ -183,20 +193,24 @@ class TableSource:
         columns = self.columns
         return Schema(
             actions=self.actions,
-            context=self._encoded_names(columns.context),
+            context=self._encoded_names("context", columns.context),
             rewards=columns.reward,
             slices=tuple(self.categories[columns.by].to_pylist()) if columns.by else None,
             slice_name=columns.by,
             propensity=columns.propensity is not None,
             weighted=columns.weight is not None,
             clustered=columns.cluster is not None,
-            features=self._encoded_names(columns.features),
+            features=self._encoded_names("features", columns.features),
+            feature_dimensions=dimensions(
+                [(n, len(self.categories[n]) if self.is_category("features", n) else None) for n in columns.features]
+            ),
             catalog=None if self.catalog is None else self.catalog[0],
             catalog_names=() if self.catalog is None else self.catalog[1],
+            catalog_dimensions=() if self.catalog is None else self.catalog[2],
         )
 
-    def _encoded_names(self, names: Sequence[str]) -> tuple[str, ...]:
-        listed = ([f"{n}={v}" for v in self.categories[n].to_pylist()] if self.is_text(n) else [n] for n in names)
+    def _encoded_names(self, role: str, names: Sequence[str]) -> tuple[str, ...]:
+        listed = ([f"{n}={v}" for v in self.categories[n].to_pylist()] if self.is_category(role, n) else [n] for n in names)
         return tuple(name for group in listed for name in group)
 
     def partitions(self, columns: tuple[str, ...]) -> Sequence[Partition]:
@@ -281,7 +295,7 @@ class _Decoded:
         return values
 
     def _encoded(self, role: str, name: str, raw: Mapping[str, pa.Array]) -> FloatArray:
-        if self.source.is_text(name):
+        if self.source.is_category(role, name):
             return one_hot(raw[name], self.source.categories[name])
         return self._numbers(role, name, raw)
 
