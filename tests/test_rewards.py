@@ -18,8 +18,7 @@ from offpolicy.rewards.base import Fits
 def fit(model: op.RewardModel, context: np.ndarray, action: np.ndarray, reward: np.ndarray, n_actions: int) -> Fits:
     log = op.Log(context, action, reward, n_actions=n_actions, propensity=np.full(len(action), 0.5))
     shape = FitShape(n_actions, context.shape[1], 1, 20, 0)
-    statistic = model.statistic(shape)
-    return model.fits(shape, op.Local().reduce(log, statistic))
+    return model.fits(shape, [op.Local().reduce(log, statistic) for statistic in model.statistics(shape)])
 
 
 def dense(context: np.ndarray, action: np.ndarray, reward: np.ndarray, n_actions: int, penalty: float) -> np.ndarray:

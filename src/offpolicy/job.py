@@ -105,15 +105,15 @@ class _Job:
     def fit(self, engine: Local, progress: bool | None) -> dict[FitKey, Fits]:
         """The one pass that fits every reward model. Models with the same statistic share it."""
         shapes = {key: self._shape(key) for key in self.plan.fits}
-        statistics = {key: key.rewards.statistic(shape) for key, shape in shapes.items()}
-        distinct: dict[Statistic, Statistic] = {s: s for s in statistics.values() if s is not None}
+        statistics = {key: key.rewards.statistics(shape) for key, shape in shapes.items()}
+        distinct: dict[Statistic, Statistic] = {s: s for several in statistics.values() for s in several}
         results = {}
         if distinct:
             with PassProgress("fitting", len(self.log), progress) as told:
                 results = engine.reduce(self.log, Joint(distinct), told)
         return {
-            key: key.rewards.fits(shapes[key], None if statistic is None else results[statistic])
-            for key, statistic in statistics.items()
+            key: key.rewards.fits(shapes[key], [results[statistic] for statistic in several])
+            for key, several in statistics.items()
         }
 
     def _shape(self, key: FitKey) -> FitShape:

@@ -146,7 +146,7 @@ class Scorer:
         for fold, rows in self.runs(bucket, len(predictors)):
             predictor = predictors[fold]
             if isinstance(predictor, Linear):
-                out[rows] = predictor.taken_of(x[:, rows], batch.action[rows])
+                out[rows] = predictor.taken_of(x[:, rows], batch.take(rows))
             else:
                 out[rows] = predictor.taken(batch.take(rows))
         return out

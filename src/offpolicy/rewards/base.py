@@ -1,19 +1,23 @@
-"""What a reward model must do: name the statistic it is fitted from, and turn it into predictors."""
+"""What a reward model must do: name the statistics it is fitted from, and turn them into predictors."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import numpy as np
 
 from offpolicy.batch import Batch, FloatArray
+from offpolicy.embedding import Embedding, FeatureMap
+from offpolicy.errors import InputError
+from offpolicy.features import Features, Inputs
 from offpolicy.statistics import Statistic
 from offpolicy.units import IntArray, buckets, group_of_bucket
 
 RowWeight = Callable[[Batch], FloatArray]
+NO_FEATURES = Features()
 
 
 @dataclass(frozen=True)
@@ -29,6 +33,16 @@ class FitShape:
     rows: int = 0
     """Rows of the log; 0 where weights need not be scaled."""
     row_weight: RowWeight | None = None
+    inputs: Inputs = "identity"
+    features: Features = NO_FEATURES
+    folds: int = 1
+    """The fit must be able to do without each of so many folds."""
+    origin: FloatArray = field(default_factory=lambda: np.empty(0), compare=False)
+    """A typical (context, features) of the log, from which products are taken, so that large offsets lose no digits."""
+
+    def without_inputs(self) -> FitShape:
+        """The same for a statistic that the inputs do not matter to, so that fits with other inputs share it."""
+        return replace(self, inputs="identity", features=NO_FEATURES, folds=1)
 
     def group(self, batch: Batch) -> IntArray:
         """The group of each row's unit. A fold of K is a run of groups / K neighbouring groups."""
@@ -65,28 +79,76 @@ def design(batch: Batch, centre: FloatArray) -> FloatArray:
 
 @dataclass(frozen=True)
 class Linear:
-    """q(x, a) = (x − centre)·slope_a + intercept_a. `coef` is actions × (features + 1), the intercept last."""
+    """q(x, a) = (x − centre)·slope_a + intercept_a. `coef` is actions × (features + 1), the intercept last.
+
+    With features φ that vary within an action, the control of a round is x̃·(own_a + φ·shared), and `coef` is that at each
+    action's mean features: all that a baseline needs, since q is linear in φ.
+    """
 
     coef: FloatArray
     centre: FloatArray
+    scale: FloatArray | None = None
+    """The spread of the context, in which slopes are comparable with each other and with the intercept."""
+    counts: FloatArray | None = None
+    """The rounds of each action behind the fit."""
+    varying: FeatureMap | None = None
+    down: FloatArray | None = None
+    """(features + 1) × rank: takes scaled coefficients of low rank to an embedding of that size."""
+    covariance: FloatArray | None = None
+    """With which the scaled coefficients are estimated, averaged over the rounds."""
 
     def all(self, batch: Batch) -> FloatArray:
         product: FloatArray = design(batch, self.centre).T @ self.coef.T
         return product
 
     def taken(self, batch: Batch) -> FloatArray:
-        return self.taken_of(design(batch, self.centre), batch.action)
+        return self.taken_of(design(batch, self.centre), batch)
 
-    def taken_of(self, x: FloatArray, action: IntArray) -> FloatArray:
+    def taken_of(self, x: FloatArray, batch: Batch) -> FloatArray:
         """The same for a design that was made before."""
-        values: FloatArray = np.einsum("ji,ij->i", x, self.coef[action])
+        coef = self.coef[batch.action] if self.varying is None else self.varying.rows(batch)
+        values: FloatArray = np.einsum("ji,ij->i", x, coef)
         return values
 
     def moved(self, centre: FloatArray) -> Linear:
         """The same function written around another centre."""
-        coef = self.coef.copy()
-        coef[:, -1] += self.coef[:, :-1] @ (centre - self.centre)
-        return Linear(coef, centre)
+        step = np.eye(len(centre) + 1)
+        step[:-1, -1] = centre - self.centre
+        varying = None if self.varying is None else self.varying.mapped(step)
+        return replace(self, coef=self.coef @ step, centre=centre, varying=varying)
+
+    @property
+    def embedding(self) -> Embedding:
+        """e = (slopes on the scale of the context, intercept at its centre): all in the unit of the reward."""
+        scale = np.append(np.ones(len(self.centre)) if self.scale is None else self.scale, 1.0)
+        own = np.diag(1 / scale)  # back to slopes in the context's units, and the intercept at the origin
+        own[:-1, -1] = -self.centre / scale[:-1]
+        to_e = np.diag(scale) if self.down is None else np.diag(scale) @ self.down
+        return Embedding(
+            table=self.coef @ to_e,
+            counts=np.ones(len(self.coef)) if self.counts is None else self.counts,
+            common=True,
+            own_units=own if self.down is None else None,
+            varying=None if self.varying is None else self.varying.mapped(to_e),
+            covariance=_between(self.covariance, self.down),
+            reward=self.coef[:, -1],
+        )
+
+
+def _between(covariance: FloatArray | None, matrix: FloatArray | None) -> FloatArray | None:
+    return covariance if covariance is None or matrix is None else matrix.T @ covariance @ matrix
+
+
+def embedding_of(predictor: Predictor, name: str) -> Embedding:
+    """The embedding that a fitted reward model gives."""
+    embedding = getattr(predictor, "embedding", None)
+    if embedding is None:
+        raise InputError(
+            f"{name}: this reward model gives no embedding. Use op.Ridge(), op.AdamW(), op.Torch(…), or op.Regressor(…, "
+            "embedding=…) with a function that gives one."
+        )
+    found: Embedding = embedding
+    return found
 
 
 class Fits(Protocol):
@@ -106,11 +168,16 @@ class Fits(Protocol):
 
 
 class RewardModel(ABC):
-    """Settings of a reward model. `statistic` is folded over the log; `fits` turns its result into predictors."""
+    """Settings of a reward model. `statistics` are folded over the log; `fits` turns their results into predictors."""
 
     @abstractmethod
-    def statistic(self, shape: FitShape) -> Statistic | None:
+    def statistics(self, shape: FitShape) -> tuple[Statistic, ...]:
         """None where nothing needs to be fitted."""
 
     @abstractmethod
-    def fits(self, shape: FitShape, result: Any) -> Fits: ...
+    def fits(self, shape: FitShape, results: Sequence[Any]) -> Fits: ...
+
+    @property
+    def linear(self) -> bool:
+        """Whether q is linear in the features, so that an action's mean features are all that a baseline needs."""
+        return False

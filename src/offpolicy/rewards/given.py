@@ -12,6 +12,7 @@ import numpy.typing as npt
 from offpolicy.batch import Batch, FloatArray
 from offpolicy.errors import InputError, RowsError
 from offpolicy.rewards.base import Fits, FitShape, Linear, Predictor, RewardModel
+from offpolicy.statistics import Statistic
 
 
 @dataclass(frozen=True, eq=False)
@@ -20,10 +21,10 @@ class Given(RewardModel):
 
     q: npt.ArrayLike | Callable[[FloatArray], npt.ArrayLike]
 
-    def statistic(self, shape: FitShape) -> None:  # noqa: ARG002
-        return None
+    def statistics(self, shape: FitShape) -> tuple[Statistic, ...]:  # noqa: ARG002
+        return ()
 
-    def fits(self, shape: FitShape, result: Any) -> Fits:  # noqa: ARG002
+    def fits(self, shape: FitShape, results: Any) -> Fits:  # noqa: ARG002
         return _GivenFits(self.q if callable(self.q) else np.asarray(self.q, dtype=np.float64))
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from offpolicy.batch import Batch, FloatArray
 from offpolicy.errors import InputError
 from offpolicy.rewards.base import Fits, FitShape, Linear, Predictor, RewardModel
-from offpolicy.statistics import State
+from offpolicy.statistics import State, Statistic
 from offpolicy.units import IntArray
 
 MOST_ONE_HOT = 50
@@ -25,11 +25,11 @@ class Regressor(RewardModel):
     estimator: Any
     rows: int = 1_000_000
 
-    def statistic(self, shape: FitShape) -> SampleRows:
-        return SampleRows(shape, self.rows)
+    def statistics(self, shape: FitShape) -> tuple[Statistic, ...]:
+        return (SampleRows(shape, self.rows),)
 
-    def fits(self, shape: FitShape, result: Any) -> Fits:
-        return _RegressorFits(self.estimator, shape, result)
+    def fits(self, shape: FitShape, results: Any) -> Fits:
+        return _RegressorFits(self.estimator, shape, *results)
 
 
 def as_reward_model(model: Any) -> RewardModel:

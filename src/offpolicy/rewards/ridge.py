@@ -1,12 +1,9 @@
-"""`Ridge`: a linear model an action, in closed form from one pass of grouped Gram matrices.
+"""`Ridge`: linear reward models in closed form, from one pass of grouped Gram matrices.
 
-With z = (x − μ)/s the context on the log's own scale and z̃ = (z, 1), each action's coefficients minimise
-
-    Σ_t (r_t − z̃_t·β_a)² + penalty · ‖β_a − β‖²        β: the pooled least-squares fit of all actions
-
-so `penalty` counts rounds: an action logged that often lies about half way between its own data and the pool, whatever
-the units of the context. An action never logged is the pool's. `penalty=0` is ordinary least squares an action with a
-free intercept, of minimum norm where rounds are few.
+`penalty` counts rounds: an action logged that often lies about half way between its own data and the pooled model (or what
+its features predict), whatever the units of the context. An action never logged is what its features say, or the pool's.
+`penalty=0` is least squares: with inputs="identity" an action at a time with a free intercept and, where rounds are few, the
+slopes of minimum norm; else the solution of minimum norm around the pooled model. The equations stand in solve.py.
 """
 
 from __future__ import annotations
@@ -14,48 +11,71 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
 
 from offpolicy.batch import Batch, FloatArray
+from offpolicy.embedding import FeatureMap
 from offpolicy.errors import InputError
+from offpolicy.features import Features
 from offpolicy.log import CHUNK_ROWS
+from offpolicy.rewards import solve
 from offpolicy.rewards.base import Fits, FitShape, Linear, RewardModel
+from offpolicy.rewards.varying import Cross, CrossPass, by_both_varying, by_varying_features
 from offpolicy.statistics import Gram, GramState, State, Statistic
 
 PENALTIES = np.logspace(-1, 5, 8)
 FOLDS_TO_CHOOSE = 5
 ROWS_TO_CHOOSE = 100_000
-RCOND = 1e-10
 
 
 @dataclass(frozen=True)
 class Ridge(RewardModel):
-    """Linear reward models, one an action, shrunk towards the pooled one.
+    """Linear reward models, one an action, shrunk towards the pooled one; or linear in features of the action, or both.
 
     `penalty` is a number of rounds, or "auto": the one of least squared error out of fold, from the same statistics.
-    `unseen="zero"` scores actions never logged as 0 instead of by the pooled model, as some published code does.
+    `rank` gives coefficients, and so embeddings, of that many dimensions around the pooled ones. `unseen="zero"` scores
+    actions never logged as 0 instead of by the model, as some published code does.
     """
 
     penalty: float | Literal["auto"] = "auto"
     _: KW_ONLY
+    rank: int | None = None
     intercept: bool = True
     unseen: Literal["prior", "zero"] = "prior"
 
     def __post_init__(self) -> None:
         if self.penalty != "auto" and not self.penalty >= 0:
             raise InputError(f'Ridge: penalty is {self.penalty!r}; give a number of rounds (0 or more) or "auto".')
+        if self.rank is not None and not self.rank >= 1:
+            raise InputError(f"Ridge: rank is {self.rank!r}; give the size of the embedding, 1 or more.")
         if self.unseen not in ("prior", "zero"):
             raise InputError(f'Ridge: unseen is {self.unseen!r}; it must be "prior" or "zero".')
 
-    def statistic(self, shape: FitShape) -> Statistic:
-        return _GramPass(shape)
+    @property
+    def linear(self) -> bool:
+        return True
 
-    def fits(self, shape: FitShape, result: Any) -> Fits:
-        return RidgeFits(self, shape, result)
+    def statistics(self, shape: FitShape) -> tuple[Statistic, ...]:
+        self._check_rank(shape)
+        grams = _GramPass(shape.without_inputs())
+        return (grams, CrossPass(shape)) if shape.inputs != "identity" and shape.features.varies else (grams,)
+
+    def fits(self, shape: FitShape, results: Any) -> Fits:
+        return RidgeFits(self, shape, *results)
+
+    def _check_rank(self, shape: FitShape) -> None:
+        size = shape.context + self.intercept
+        most = min(size, shape.features.size) if shape.inputs == "features" else size
+        if self.rank is not None and self.rank > most:
+            raise InputError(
+                f"Ridge: rank is {self.rank}, but inputs={shape.inputs!r} allow an embedding of at most {most} dimensions "
+                f"(context {shape.context}, {'with' if self.intercept else 'without'} an intercept, "
+                f"features {shape.features.size})."
+            )
 
 
 @dataclass(frozen=True)
@@ -100,139 +120,180 @@ class _GramPass:
         return [self.gram.unpack(shaped, k) for k in range(self.shape.rewards)]
 
 
-class RidgeFits:
-    """Fits on all rows, without each fold, and without each group, all from the same Gram matrices."""
+@dataclass(frozen=True)
+class _Rows:
+    """What a fit knows of some rows: Gram matrices by action and, where features vary within actions, `Cross`."""
 
-    def __init__(self, model: Ridge, shape: FitShape, grams: list[GramState]) -> None:
-        self._model, self._shape, self._grams = model, shape, grams
-        self._whole = [gram.pooled() for gram in grams]
+    gram: GramState
+    cross: Cross | None = None
+
+
+class RidgeFits:
+    """Fits on all rows, without each fold, and without each group, all from the same sums."""
+
+    def __init__(self, model: Ridge, shape: FitShape, grams: list[GramState], crosses: list[Cross] | None = None) -> None:
+        self._model, self._shape, self._grams, self._crosses = model, shape, grams, crosses
         self._chosen: dict[int, _Choice] = {}
-        self._left_out: dict[tuple[int, int], list[GramState]] = {}
+        self._left_out: dict[tuple[int, int], list[_Rows]] = {}
 
     def on_all(self, reward: int) -> Linear:
-        return self._solve(self._whole[reward], self._choice(reward).penalty)
+        cross = None if self._crosses is None else self._crosses[reward].summed(slice(None))
+        rows = _Rows(self._grams[reward].pooled(), cross)
+        linear = self._solve(rows, self._choice(reward).penalty)
+        return replace(linear, covariance=_estimation_covariance(linear, rows.gram, self._choice(reward), self._model))
 
     def without_fold(self, reward: int, fold: int, folds: int) -> Linear:
-        return self._solve(self._without(reward, folds)[fold], self._choice(reward).penalty)
+        return self._solve(self.without(reward, folds)[fold], self._choice(reward).penalty)
 
-    def without_group(self, reward: int, group: int) -> Linear:
-        return self._solve(self._without(reward, self._shape.groups)[group], self._choice(reward).without(group))
+    def without_group(self, reward: int, group: int) -> Linear | None:
+        if self._kept < self._shape.groups:
+            return None
+        choice = self._choice(reward)
+        penalty = choice.without(group) if len(choice.errors) == self._shape.groups else choice.penalty
+        return self._solve(self.without(reward, self._shape.groups)[group], penalty)
 
     def diagnostics(self, reward: int) -> dict[str, Any]:
         choice = self._choice(reward)
         return {"r2": choice.r2, "penalty": choice.penalty}
 
-    def _folds(self, reward: int, folds: int) -> list[GramState]:
-        """The Gram matrices of each fold, with leading shape (groups of the fold, actions)."""
-        each = self._shape.groups // folds
-        return [self._grams[reward].at(slice(k * each, (k + 1) * each)) for k in range(folds)]
+    @property
+    def _kept(self) -> int:
+        """In how many runs of groups the sums are kept."""
+        return self._shape.groups if self._crosses is None else len(self._crosses[0].zz)
 
-    def _without(self, reward: int, folds: int) -> list[GramState]:
+    def _folds(self, reward: int, folds: int) -> list[_Rows]:
+        """The rows of each fold; the Gram matrices with leading shape (groups of the fold, actions)."""
+        each, kept = self._shape.groups // folds, self._kept // folds
+        return [
+            _Rows(
+                self._grams[reward].at(slice(k * each, (k + 1) * each)),
+                None if self._crosses is None else self._crosses[reward].summed(slice(k * kept, (k + 1) * kept)),
+            )
+            for k in range(folds)
+        ]
+
+    def without(self, reward: int, folds: int) -> list[_Rows]:
         """All rows but those of each fold, from sums of the others: nothing is subtracted, so nothing cancels."""
         if (reward, folds) not in self._left_out:
-            parts = [fold.pooled() for fold in self._folds(reward, folds)]
-            before, after = [parts[0]], [parts[-1]]
-            for k in range(1, folds - 1):
-                before.append(before[-1].plus(parts[k]))
-                after.append(after[-1].plus(parts[-1 - k]))
-            inner = [before[k - 1].plus(after[folds - 2 - k]) for k in range(1, folds - 1)]
-            self._left_out[reward, folds] = [after[-1], *inner, before[-1]]
+            grams = _left_out([fold.gram.pooled() for fold in self._folds(reward, folds)])
+            crosses = [None] * folds if self._crosses is None else [
+                self._crosses[reward].summed(np.flatnonzero(np.arange(self._kept) * folds // self._kept != k))
+                for k in range(folds)
+            ]  # fmt: skip
+            self._left_out[reward, folds] = [_Rows(*pair) for pair in zip(grams, crosses, strict=True)]
         return self._left_out[reward, folds]
 
     def _choice(self, reward: int) -> _Choice:
         if reward not in self._chosen:
-            folds = next(k for k in range(FOLDS_TO_CHOOSE, 0, -1) if self._shape.groups % k == 0)
-            self._chosen[reward] = _choose(self._without(reward, folds), self._folds(reward, folds), self._model)
+            folds = next(k for k in range(FOLDS_TO_CHOOSE, 0, -1) if self._kept % k == 0)
+            self._chosen[reward] = _choose(self.without(reward, folds), self._folds(reward, folds), self._model, self._shape)
         return self._chosen[reward]
 
-    def _solve(self, gram: GramState, penalty: float) -> Linear:
-        return next(solve(gram, [penalty], self._model, gram.pooled()))
+    def _solve(self, rows: _Rows, penalty: float) -> Linear:
+        return next(solutions(rows, [penalty], self._model, self._shape, rows.gram.pooled()))
 
 
-def solve(gram: GramState, penalties: Iterable[float], model: Ridge, whole: GramState) -> Iterator[Linear]:
-    """The minimiser at the head of this file for each penalty, from Gram matrices with leading shape (actions,)."""
-    scaled = _Scaled.of(gram, whole, model.intercept)
-    never = gram.n == 0
+def _left_out(parts: list[GramState]) -> list[GramState]:
+    """The union of all parts but one, for each of them."""
+    if len(parts) == 1:
+        return parts
+    before, after, last = [parts[0]], [parts[-1]], len(parts) - 1
+    for k in range(1, last):
+        before.append(before[-1].plus(parts[k]))
+        after.append(after[-1].plus(parts[-1 - k]))
+    inner = [before[k - 1].plus(after[last - 1 - k]) for k in range(1, last)]
+    return [after[-1], *inner, before[-1]]
+
+
+def solutions(rows: _Rows, penalties: Iterable[float], model: Ridge, shape: FitShape, whole: GramState) -> Iterator[Linear]:
+    """The exact minimiser for each penalty."""
+    gram = rows.gram
+    scaled = solve.Scaled.of(gram, whole, model.intercept)
     for penalty in penalties:
-        if penalty > 0:
-            eye = np.eye(len(scaled.pool))
-            linear = scaled.linear(
-                scaled.pool + np.linalg.solve(scaled.zz + penalty * eye, scaled.residual[..., None])[..., 0]
-            )
-        else:
-            linear = _least_squares(gram, whole, model.intercept)
-            linear.coef[never] = scaled.linear(scaled.pool[None]).coef
+        own, shared, features = _coefficients(rows, scaled, penalty, shape)
+        if shape.inputs == "identity" and penalty == 0:
+            own = _unpenalised(gram, whole, scaled)
+        down = up = None
+        if model.rank is not None:
+            metric = scaled.zz.sum(axis=0) / max(float(gram.n.sum()), 1.0)
+            mean = own if shared is None else own + features @ shared
+            middle = gram.n @ mean / max(float(gram.n.sum()), 1.0)
+            down, up = solve.low_rank(mean - middle, gram.n, metric, model.rank)
+            own, shared = middle + (own - middle) @ down @ up, None if shared is None else shared @ down @ up
+        linear = _linear(scaled, own, shared, features, rows, shape)
+        if down is not None:
+            padded = down if model.intercept else np.vstack([down, np.zeros((1, down.shape[1]))])
+            linear = replace(linear, down=padded)
         if model.unseen == "zero":
-            linear.coef[never] = 0.0
+            linear.coef[gram.n == 0] = 0.0
         yield linear
 
 
-def _least_squares(gram: GramState, whole: GramState, intercept: bool) -> Linear:
-    """Least squares an action. Where rounds are too few for one answer, the slopes of minimum norm."""
-    if intercept:
-        xx, xr, centre = gram.xx, gram.xr, whole.x
-    else:
-        xx = gram.xx + gram.n[:, None, None] * gram.x[:, :, None] * gram.x[:, None, :]
-        xr, centre = gram.xr + (gram.n * gram.r)[:, None] * gram.x, np.zeros_like(whole.x)
-    slope = (np.linalg.pinv(xx, rcond=RCOND, hermitian=True) @ xr[..., None])[..., 0]
-    # A feature in large units must not make the others look like none: where the scaled problem is of full rank it has one
-    # answer, whatever the units.
-    scale = np.sqrt(np.einsum("aii->ai", xx))
-    scale = np.where(scale > 0, scale, 1.0)
-    unit = xx / (scale[:, :, None] * scale[:, None, :])
-    full = np.linalg.eigvalsh(unit)[:, 0] > RCOND if unit.shape[1] else np.zeros(len(unit), bool)
-    slope[full] = np.linalg.solve(unit[full], (xr / scale)[full][..., None])[..., 0] / scale[full]
-    level = gram.r + np.einsum("ai,ai->a", slope, centre - gram.x) if intercept else np.zeros(len(slope))
-    return Linear(np.column_stack([slope, level]), centre)
+def _unpenalised(gram: GramState, whole: GramState, scaled: solve.Scaled) -> FloatArray:
+    """Least squares an action, as a deviation from the pool; actions never logged deviate by nothing."""
+    pooled = scaled.own_units(scaled.pool[None])
+    own = (solve.least_squares(gram, whole, scaled.intercept) - pooled) * np.append(scaled.scale, 1.0)
+    own[gram.n == 0] = 0.0
+    deviation: FloatArray = own[:, : len(scaled.pool)]
+    return deviation
 
 
-@dataclass(frozen=True)
-class _Scaled:
-    """Normal equations of each action in z̃, and the pooled fit β in the same coordinates."""
-
-    zz: FloatArray
-    residual: FloatArray  # Σ z̃·(r − z̃·β)
-    pool: FloatArray
-    centre: FloatArray
-    scale: FloatArray
-    level: float
-    intercept: bool
-
-    @classmethod
-    def of(cls, gram: GramState, whole: GramState, intercept: bool) -> _Scaled:
-        if intercept:
-            centre, level = whole.x, float(whole.r)
-            spread = np.einsum("ii->i", whole.xx) / (float(whole.n) or 1.0)
-        else:  # no constant: scale by the second moment around 0, and leave the origin where it is
-            centre, level = np.zeros_like(whole.x), 0.0
-            spread = np.einsum("ii->i", whole.xx) / (float(whole.n) or 1.0) + whole.x**2
-        scale = np.sqrt(spread)
-        scale = np.where(scale > 1e-12 * np.maximum(np.abs(whole.x), 1e-300), scale, 1.0)
-        zz, zr = _normal(gram, centre, scale, level, intercept)
-        pool_zz, pool_zr = _normal(whole.at_all(), centre, scale, level, intercept)
-        pool = np.linalg.pinv(pool_zz[0], rcond=RCOND, hermitian=True) @ pool_zr[0]
-        return cls(zz, zr - zz @ pool, pool, centre, scale, level, intercept)
-
-    def linear(self, beta: FloatArray) -> Linear:
-        """Back to the context's own units."""
-        slopes = beta[:, : len(self.scale)] / self.scale
-        level = self.level + beta[:, -1] if self.intercept else np.zeros(len(beta))
-        return Linear(np.column_stack([slopes, level]), self.centre)
+def _coefficients(
+    rows: _Rows, scaled: solve.Scaled, penalty: float, shape: FitShape
+) -> tuple[FloatArray, FloatArray | None, FloatArray]:
+    """B, W and the standard features of each action (its mean ones, where they vary)."""
+    nothing = np.zeros((len(scaled.zz), len(scaled.pool)))
+    if shape.inputs == "identity":
+        return (solve.per_action(scaled, penalty) if penalty > 0 else nothing), None, np.empty((0, 0))
+    both = shape.inputs == "both"
+    if rows.cross is not None:
+        standard = rows.cross.standard()
+        features = standard(rows.cross.mean_features())
+        if both:
+            return *by_both_varying(rows.cross, scaled, standard, penalty), features
+        return nothing, by_varying_features(rows.cross, scaled, standard, penalty), features
+    features = _catalog_standard(rows, shape.features)(_catalog(shape.features))
+    if both:
+        return *solve.by_both(scaled, features, penalty), features
+    return nothing, solve.by_features(scaled, features, penalty), features
 
 
-def _normal(
-    gram: GramState, centre: FloatArray, scale: FloatArray, level: float, intercept: bool
-) -> tuple[FloatArray, FloatArray]:
-    """Σ z̃z̃ᵀ and Σ z̃(r − level) of each action."""
-    z, r = (gram.x - centre) / scale, gram.r - level
-    xx = gram.xx / (scale[:, None] * scale) + gram.n[:, None, None] * z[:, :, None] * z[:, None, :]
-    xr = gram.xr / scale + (gram.n * r)[:, None] * z
-    if not intercept:
-        return xx, xr
-    nz = gram.n[:, None] * z
-    zz = np.empty((len(z), z.shape[1] + 1, z.shape[1] + 1))
-    zz[:, :-1, :-1], zz[:, -1, :-1], zz[:, :-1, -1], zz[:, -1, -1] = xx, nz, nz, gram.n
-    return zz, np.column_stack([xr, gram.n * r])
+def _catalog(features: Features) -> FloatArray:
+    assert features.catalog is not None
+    return features.catalog
+
+
+def _catalog_standard(rows: _Rows, features: Features) -> solve.Standard:
+    share = rows.gram.n / max(float(rows.gram.n.sum()), 1e-300)
+    catalog = _catalog(features)
+    mean = share @ catalog
+    return solve.Standard.of(mean, share @ (catalog - mean) ** 2)
+
+
+def _linear(
+    scaled: solve.Scaled, own: FloatArray, shared: FloatArray | None, features: FloatArray, rows: _Rows, shape: FitShape
+) -> Linear:
+    """Back to the units of the context and of the features."""
+    mean = scaled.pool + (own if shared is None else own + features @ shared)
+    varying = None
+    if shared is not None and rows.cross is not None:
+        standard = rows.cross.standard()
+        per_unit = shared / standard.scale[:, None]
+        base = scaled.pool + own - standard.centre @ per_unit
+        varying = FeatureMap(scaled.own_units(base), scaled.own_units(per_unit, constant=False), shape.features)
+    return Linear(scaled.own_units(mean), scaled.centre, scaled.scale, rows.gram.n, varying)
+
+
+def _estimation_covariance(linear: Linear, gram: GramState, choice: _Choice, model: Ridge) -> FloatArray:
+    """σ²·(Z_a + penalty)⁻¹ averaged over the rounds, in the coordinates of the embedding before `rank`."""
+    scaled = solve.Scaled.of(gram, gram.pooled(), model.intercept)
+    inverse = solve.damped_inverse(scaled.zz, choice.penalty)
+    used = float(np.einsum("aij,aji->", inverse, scaled.zz))
+    noise = float(squared_error(linear, gram)) / max(float(gram.n.sum()) - used, 1.0)
+    mean = noise * np.einsum("a,aij->ij", gram.n / max(float(gram.n.sum()), 1e-300), inverse)
+    out = np.zeros((len(scaled.scale) + 1,) * 2)
+    out[: len(mean), : len(mean)] = mean
+    return out
 
 
 @dataclass(frozen=True)
@@ -259,17 +320,21 @@ class _Choice:
         return float(1 - self.errors.sum(axis=0).min() / self.total) if self.total > 0 else None
 
 
-def _choose(train: list[GramState], held_out: list[GramState], model: Ridge) -> _Choice:
-    """Score every penalty on held-out folds, each of them given as its groups. Reads Gram matrices, not rows."""
-    grid = PENALTIES if model.penalty == "auto" else np.array([float(model.penalty)])
-    rows = sum(float(fold.n.sum()) for fold in held_out)
-    step = max(1, min(int(rows / ROWS_TO_CHOOSE), len(train[0].n) // 100))  # a regular sample of actions is enough
-    some = slice(0, None, step)
+def _choose(train: list[_Rows], held_out: list[_Rows], model: Ridge, shape: FitShape) -> _Choice:
+    """Score every penalty on held-out folds, each of them given as its groups. Reads sums, not rows."""
+    varies = train[0].cross is not None
+    grid = np.array([float(model.penalty)]) if model.penalty != "auto" else PENALTIES[1::2] if varies else PENALTIES
+    rows = sum(float(fold.gram.n.sum()) for fold in held_out)
+    step = max(1, min(int(rows / ROWS_TO_CHOOSE), len(train[0].gram.n) // 100))  # a regular sample of actions is enough
+    some = slice(0, None, step if shape.inputs == "identity" else 1)
 
-    def on_fold(fitted: GramState, test: GramState) -> tuple[FloatArray, float]:
-        whole, unseen = fitted.pooled(), test.each(some)
-        errors = [squared_error(linear, unseen) for linear in solve(fitted.at(some), grid, model, whole)]
-        return np.array(errors).T, float((unseen.rr + unseen.n * (unseen.r - whole.r) ** 2).sum())
+    def on_fold(fitted: _Rows, test: _Rows) -> tuple[FloatArray, float]:
+        whole, unseen = fitted.gram.pooled(), test.gram.each(some)
+        total = float((unseen.rr + unseen.n * (unseen.r - whole.r) ** 2).sum())
+        found = solutions(_Rows(fitted.gram.at(some), fitted.cross), grid, model, shape, whole)
+        if test.cross is not None:
+            return np.array([[_varying_error(linear, test) for linear in found]]), total
+        return np.array([squared_error(linear, unseen) for linear in found]).T, total
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         errors, totals = zip(*pool.map(on_fold, train, held_out), strict=True)
@@ -292,3 +357,25 @@ def squared_error(linear: Linear, gram: GramState) -> FloatArray:
     spread = gram.rr + np.einsum("...ai,ai->...a", (gram.xx @ slope[..., None])[..., 0] - 2 * gram.xr, slope)
     errors: FloatArray = (spread + gram.n * level**2).sum(axis=-1)
     return errors
+
+
+def _varying_error(linear: Linear, rows: _Rows) -> float:
+    """Σ (r − q(x, a, φ))² where features vary within actions."""
+    assert linear.varying is not None
+    assert rows.cross is not None
+    cross = rows.cross
+    around = linear.moved(cross.x0).varying  # coefficients of x̃ around the typical row
+    assert around is not None
+    own = around.own + cross.y0 @ around.shared
+    alone = float(squared_error(Linear(own, cross.x0), rows.gram.pooled()))
+    shared = np.vstack([around.shared, np.zeros((1, cross.k))]).ravel()
+    own_at_r0 = own - np.append(np.zeros(cross.k - 1), cross.r0)
+    if len(cross.arms):
+        i, j = np.triu_indices(cross.k)
+        left, right = own_at_r0[:, None, :], around.shared[None]
+        weight = left[..., i] * right[..., j] + np.where(i == j, 0.0, 1.0) * left[..., j] * right[..., i]
+        crossed = float((cross.arms[:, :-1] * weight).sum())
+    else:  # without the identity all actions have the same own part
+        pooled = np.vstack([np.zeros((len(around.shared), cross.k)), own_at_r0[:1]]).ravel()
+        crossed = float(pooled @ cross.zz @ shared)
+    return alone + float(shared @ cross.zz @ shared) - 2 * (float(cross.zr @ shared) - crossed)

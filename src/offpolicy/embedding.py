@@ -1,0 +1,144 @@
+"""`Embedding`: what is known of each action, or of each round, in a few numbers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from offpolicy.batch import Batch, FloatArray
+from offpolicy.errors import InputError
+from offpolicy.features import Features
+
+SAME = 1e-11
+"""Embeddings whose spread is below this part of their size are the same but for rounding."""
+
+
+class Rows(Protocol):
+    """Embeddings that vary within an action: one a round."""
+
+    def rows(self, batch: Batch) -> FloatArray: ...
+
+
+@dataclass(frozen=True)
+class FeatureMap:
+    """own_a + φ·shared: linear in the action's identity and in the features φ of the round."""
+
+    own: FloatArray
+    shared: FloatArray
+    features: Features
+
+    def rows(self, batch: Batch) -> FloatArray:
+        rows: FloatArray = self.own[batch.action] + self.features.rows(batch) @ self.shared
+        return rows
+
+    def mapped(self, matrix: FloatArray) -> FeatureMap:
+        return FeatureMap(self.own @ matrix, self.shared @ matrix, self.features)
+
+
+@dataclass(frozen=True)
+class Embedding:
+    """The embedding of each action and, where features vary within an action, of each round."""
+
+    table: FloatArray
+    """Actions × k; at each action's mean features where `varying` gives one a round."""
+    counts: FloatArray
+    """The rounds of each action behind it; 0 where the action was never logged."""
+    common: bool = False
+    """Whether all dimensions have one unit, that of the reward; else each has its own."""
+    own_units: FloatArray | None = None
+    """k × k: e·own_units is the embedding in the units of the log's columns, as it is published. None: it is already."""
+    varying: Rows | None = None
+    covariance: FloatArray | None = None
+    """k × k: with which e is estimated, averaged over the rounds."""
+    reward: FloatArray | None = None
+    """The reward that the model expects of each action at the mean context."""
+    within: FloatArray | None = field(default=None, repr=False)
+    """k × k: the covariance of the rounds' embeddings around that of their action, where they vary."""
+
+    def check(self, name: str) -> None:
+        """Raise where no weights can come of it."""
+        if not np.isfinite(self.table).all():
+            bad = np.flatnonzero(~np.isfinite(self.table).all(axis=1))
+            raise InputError(
+                f"{name}: the embedding of {len(bad):,} actions is NaN or infinite, the first with code {bad[0]}. "
+                "Check the reward model: a learning rate that is too high is the usual cause."
+            )
+        logged = self.table[self.counts > 0]
+        if self.varying is None and (np.ptp(logged, axis=0) <= SAME * np.abs(logged).max(axis=0)).all():
+            raise InputError(
+                f"{name}: the embedding is the same for every action, so weights by it would give the mean of the log. "
+                "The reward does not tell the actions apart: check that it varies, and that the penalty is not too large."
+            )
+
+
+@dataclass(frozen=True)
+class Affine:
+    """z = (e − shift)·matrix: embeddings on a common scale."""
+
+    shift: FloatArray
+    matrix: FloatArray
+
+    def __call__(self, e: FloatArray) -> FloatArray:
+        z: FloatArray = (e - self.shift) @ self.matrix
+        return z
+
+    @classmethod
+    def of(cls, embedding: Embedding, scaled: bool) -> Affine:
+        """One number brings all dimensions to a mean variance of 1 where they share a unit; else each has variance 1.
+
+        The spread is that of the logged rounds. Not `scaled`: the embedding as it is published.
+        """
+        size = embedding.table.shape[1]
+        if not scaled:
+            return cls(np.zeros(size), np.eye(size) if embedding.own_units is None else embedding.own_units)
+        share = embedding.counts / embedding.counts.sum()
+        shift = share @ embedding.table
+        variance = share @ (embedding.table - shift) ** 2
+        if embedding.within is not None:
+            variance = variance + np.diag(embedding.within)
+        if embedding.common:
+            variance = np.full(size, variance.mean())
+        return cls(shift, np.diag(1 / np.sqrt(np.where(variance > 0, variance, 1.0))))
+
+
+@dataclass(frozen=True)
+class EmbeddingTable:
+    """The embedding of every action, to look at: `result["LearnedMIPS"].embedding`."""
+
+    actions: npt.NDArray[Any]
+    counts: FloatArray
+    reward: FloatArray | None
+    """The mean reward that the model expects of each action; None where the embedding was not learned."""
+    values: FloatArray
+    """Actions × k."""
+    scaled: FloatArray = field(repr=False)
+    """Actions × m: on the common scale in which distances are taken."""
+
+    def __len__(self) -> int:
+        return len(self.actions)
+
+    def nearest(self, action: Any, count: int = 10) -> list[tuple[Any, float]]:
+        """The actions closest to one, each with its distance on the common scale."""
+        at = np.flatnonzero(self.actions == action)
+        if not len(at):
+            raise InputError(f"{action!r} is not an action of this log.")
+        distance = np.sqrt(((self.scaled - self.scaled[at[0]]) ** 2).sum(axis=1))
+        order = [k for k in np.argsort(distance, kind="stable") if k != at[0]][:count]
+        return [(self.actions[k : k + 1].tolist()[0], float(distance[k])) for k in order]
+
+    def to_arrow(self) -> Any:
+        """One row an action: label, count, estimated reward, e0, e1, …"""
+        import pyarrow as pa
+
+        columns: dict[str, Any] = {"action": self.actions, "count": self.counts}
+        if self.reward is not None:
+            columns["reward"] = self.reward
+        columns |= {f"e{j}": self.values[:, j] for j in range(self.values.shape[1])}
+        return pa.table(columns)
+
+    def to_frame(self) -> Any:
+        """The same as a pandas data frame."""
+        return self.to_arrow().to_pandas()

@@ -1,0 +1,251 @@
+"""`Ridge` with features that vary within an action: one more statistic, and the Schur complement from it.
+
+With x̃ = (x, 1) and ỹ = (φ, 1), both around a typical row, the statistic keeps Σ (ỹ⊗x̃)(ỹ⊗x̃)ᵀ and Σ (ỹ⊗x̃)r of each group of
+units and, for inputs="both", Σ ỹ⊗x̃x̃ᵀ of each action in it: the arrow's shared block and its arms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from offpolicy.batch import Batch, FloatArray
+from offpolicy.rewards.base import FitShape
+from offpolicy.rewards.solve import ACTIONS_AT_ONCE, RCOND, Scaled, Standard, damped_inverse, solve_system
+from offpolicy.statistics import State
+from offpolicy.units import IntArray
+
+ROWS_AT_ONCE = 1_024
+ARM_BYTES = 48 << 20
+"""Arms are kept for as many groups of units as fit into this, and always for the folds that were asked for."""
+FEWEST_GROUPS = 2
+
+
+@dataclass(frozen=True)
+class CrossPass:
+    """The statistic at the head of this file, for `kept` runs of neighbouring groups."""
+
+    shape: FitShape
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return self.shape.columns
+
+    @property
+    def batch_rows(self) -> int | None:
+        return None
+
+    @property
+    def arms(self) -> bool:
+        return self.shape.inputs == "both"
+
+    @cached_property
+    def sizes(self) -> tuple[int, int, int]:
+        """k = context + 1, features + 1, and distinct products of two of k."""
+        k = self.shape.context + 1
+        return k, self.shape.features.size + 1, k * (k + 1) // 2
+
+    @cached_property
+    def kept(self) -> int:
+        """How many runs of groups: all of them where that is small, else as many as fit."""
+        _, f, pairs = self.sizes
+        arms = self.shape.n_actions * f * pairs * 8 if self.arms else 0
+        least = max(FEWEST_GROUPS, self.shape.folds)
+        fitting = [
+            g
+            for g in range(least, self.shape.groups + 1)
+            if self.shape.groups % g == 0 and g % self.shape.folds == 0 and g * arms <= ARM_BYTES
+        ]
+        return max(fitting, default=min(g for g in range(least, self.shape.groups + 1) if self.shape.groups % g == 0))
+
+    def zero(self) -> State:
+        k, f, pairs = self.sizes
+        return {
+            "zz": np.zeros((self.kept, f * k, f * k)),
+            "zr": np.zeros((self.kept, f * k, self.shape.rewards)),
+            "arms": np.zeros((self.kept, self.shape.n_actions if self.arms else 0, f, pairs)),
+            "features": np.zeros((self.kept, self.shape.n_actions, f)),
+        }
+
+    def fold(self, state: State, batch: Batch) -> State:
+        s = self.shape
+        group = s.group(batch) * self.kept // s.groups
+        order = np.lexsort((batch.action, group))
+        batch, group = batch.take(order), group[order]
+        weight = s.weights(batch)
+        edges = np.searchsorted(group, np.arange(self.kept + 1))
+        for g in range(self.kept):
+            for start in range(edges[g], edges[g + 1], ROWS_AT_ONCE):
+                rows = slice(start, min(start + ROWS_AT_ONCE, edges[g + 1]))
+                self._add(state, g, batch.take(rows), None if weight is None else weight[rows])
+        return state
+
+    def _add(self, state: State, g: int, batch: Batch, weight: FloatArray | None) -> None:
+        d, s = self.shape.context, self.shape
+        x = np.column_stack([batch.context - s.origin[:d], np.ones(len(batch))])
+        y = np.column_stack([s.features.rows(batch) - s.origin[d : d + s.features.size], np.ones(len(batch))])
+        r = batch.reward - s.origin[d + s.features.size :]
+        z = (y[:, :, None] * x[:, None, :]).reshape(len(batch), -1)
+        weighted = z if weight is None else z * weight[:, None]
+        state["zz"][g] += weighted.T @ z
+        state["zr"][g] += weighted.T @ r
+        at = np.flatnonzero(np.diff(batch.action, prepend=-1))  # rows are sorted by action
+        yw = y if weight is None else y * weight[:, None]
+        state["features"][g, batch.action[at]] += np.add.reduceat(yw, at, axis=0)
+        if self.arms:
+            i, j = np.triu_indices(x.shape[1])
+            products = x[:, i] * x[:, j]
+            for f in range(y.shape[1]):
+                state["arms"][g, batch.action[at], f] += np.add.reduceat(products * yw[:, f : f + 1], at, axis=0)
+
+    def merge(self, a: State, b: State) -> State:
+        for name in a:
+            a[name] += b[name]
+        return a
+
+    def finish(self, state: State) -> list[Cross]:
+        """For each reward, the sums with a leading axis of kept groups, as if row weights had mean 1."""
+        k, f, _ = self.sizes
+        total = float(state["features"][..., -1].sum())
+        if total > 0 and self.shape.rows and total != self.shape.rows:
+            state = {name: part * (self.shape.rows / total) for name, part in state.items()}
+        origin, d = self.shape.origin, self.shape.context
+        return [
+            Cross(
+                state["zz"], state["zr"][..., reward], state["arms"], state["features"], origin[:d],
+                origin[d : d + f - 1], float(origin[d + f - 1 + reward]), k,
+            )
+            for reward in range(self.shape.rewards)
+        ]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Cross:
+    """Sums over some rows, for one reward, with any leading axis of groups."""
+
+    zz: FloatArray
+    zr: FloatArray
+    arms: FloatArray
+    features: FloatArray
+    """Σ ỹ of each action: the last column counts its rows."""
+    x0: FloatArray
+    y0: FloatArray
+    r0: float
+    k: int
+
+    def summed(self, groups: IntArray | slice) -> Cross:
+        """All rows of some groups."""
+        sums = {name: getattr(self, name)[groups].sum(axis=0) for name in ("zz", "zr", "arms", "features")}
+        return replace(self, **sums)
+
+    @property
+    def counts(self) -> FloatArray:
+        return self.features[:, -1]
+
+    def mean_features(self) -> FloatArray:
+        """φ̄_a; of actions never logged, the mean of the log."""
+        n = self.counts[:, None]
+        overall = self.features[:, :-1].sum(axis=0) / max(float(n.sum()), 1e-300)
+        means: FloatArray = self.y0 + np.where(n > 0, self.features[:, :-1] / np.where(n > 0, n, 1.0), overall)
+        return means
+
+    def standard(self) -> Standard:
+        n, f, k = float(self.counts.sum()), len(self.y0) + 1, self.k
+        yy = self.zz.reshape(f, k, f, k)[:, k - 1, :, k - 1]
+        mean = yy[:-1, -1] / n
+        return Standard.of(self.y0 + mean, np.diag(yy)[:-1] / n - mean**2)
+
+    def maps(self, scaled: Scaled, standard: Standard) -> tuple[FloatArray, FloatArray]:
+        """T_x and T_y: z̃ = T_x·x̃ and φ̃ = T_y·ỹ."""
+        d = len(self.x0)
+        to_z = np.zeros((len(scaled.pool), d + 1))
+        to_z[:d, :d], to_z[:d, d] = np.diag(1 / scaled.scale), (self.x0 - scaled.centre) / scaled.scale
+        if scaled.intercept:
+            to_z[d, d] = 1.0
+        to_phi = np.column_stack([np.diag(1 / standard.scale), (self.y0 - standard.centre) / standard.scale])
+        return to_z, to_phi
+
+    def shared_block(self, scaled: Scaled, to_z: FloatArray, to_phi: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Σ (φ̃⊗z̃)(φ̃⊗z̃)ᵀ and Σ (φ̃⊗z̃)(r − z̃·β)."""
+        both = np.kron(to_phi, to_z)
+        one = np.zeros((1, to_phi.shape[1]))
+        one[0, -1] = 1.0
+        plain = np.kron(one, to_z)  # z̃ itself
+        ones = self.zz[:, -1]  # Σ ỹ⊗x̃
+        target = both @ (self.zr - (scaled.level - self.r0) * ones) - both @ self.zz @ plain.T @ scaled.pool
+        return both @ self.zz @ both.T, target.reshape(len(to_phi), len(to_z))
+
+    def arms_of(self, actions: slice, to_z: FloatArray, to_phi: FloatArray) -> FloatArray:
+        """Σ z̃(φ̃⊗z̃)ᵀ of some actions: actions × context × (features·context)."""
+        i, j = np.triu_indices(self.k)
+        packed = self.arms[actions]
+        full = np.empty((*packed.shape[:2], self.k, self.k))
+        full[..., i, j] = full[..., j, i] = packed
+        mapped = to_z @ np.tensordot(to_phi, full, axes=(1, 1)).transpose(1, 0, 2, 3) @ to_z.T
+        arms: FloatArray = mapped.transpose(0, 2, 1, 3).reshape(len(mapped), len(to_z), -1)
+        return arms
+
+
+def by_varying_features(cross: Cross, scaled: Scaled, standard: Standard, penalty: float) -> FloatArray:
+    """W: the shared block alone."""
+    system, target = cross.shared_block(scaled, *cross.maps(scaled, standard))
+    return solve_system(system, target, penalty)
+
+
+def by_both_varying(cross: Cross, scaled: Scaled, standard: Standard, penalty: float) -> tuple[FloatArray, FloatArray]:
+    """B and W of the arrow: W from the Schur complement of the actions' blocks, then B action by action."""
+    maps = cross.maps(scaled, standard)
+    system, target = cross.shared_block(scaled, *maps)
+    flat, reach_of_rounds = target.ravel().copy(), float(np.trace(system))
+    norm = np.zeros_like(system)  # of B, for the solution of minimum norm
+    norm_target = np.zeros_like(flat)
+    for some, arms in _arms(cross, scaled, maps):
+        if penalty > 0:
+            lower = np.linalg.cholesky(scaled.zz[some] + penalty * np.eye(scaled.zz.shape[-1]))
+            stacked = np.linalg.solve(lower, arms).reshape(-1, arms.shape[-1])
+            own = np.linalg.solve(lower, scaled.residual[some][..., None])
+            system -= stacked.T @ stacked
+            flat -= stacked.T @ own.ravel()
+        else:
+            inverse = damped_inverse(scaled.zz[some], 0.0)
+            reach, own = inverse @ arms, (inverse @ scaled.residual[some][..., None])[..., 0]
+            system -= np.einsum("aij,aik->jk", arms, reach)
+            flat -= np.einsum("aij,ai->j", arms, own)
+            norm += np.einsum("aij,aik->jk", reach, reach)
+            norm_target += np.einsum("aij,ai->j", reach, own)
+    if penalty > 0:
+        shared = solve_system(system, flat.reshape(target.shape), penalty)
+    else:
+        shared = _minimum_norm(system, flat, norm, norm_target, reach_of_rounds).reshape(target.shape)
+    own_parts = [
+        (damped_inverse(scaled.zz[some], penalty) @ (scaled.residual[some] - arms @ shared.ravel())[..., None])[..., 0]
+        for some, arms in _arms(cross, scaled, maps)
+    ]
+    return np.concatenate(own_parts), shared
+
+
+def _arms(cross: Cross, scaled: Scaled, maps: tuple[FloatArray, FloatArray]) -> Iterator[tuple[slice, FloatArray]]:
+    for start in range(0, len(scaled.zz), ACTIONS_AT_ONCE):
+        some = slice(start, start + ACTIONS_AT_ONCE)
+        yield some, cross.arms_of(some, *maps)
+
+
+def _minimum_norm(
+    system: FloatArray, target: FloatArray, norm: FloatArray, norm_target: FloatArray, size: float
+) -> FloatArray:
+    """Among the W that fit best, the one of least ‖B‖² + ‖W‖²: what the rounds leave open is settled by the norm.
+
+    `size` is that of the block before the actions' own were taken off: what is left below rounding is nothing.
+    """
+    values, vectors = np.linalg.eigh(system)
+    certain = values > RCOND * size
+    fitted: FloatArray = vectors[:, certain] @ ((vectors[:, certain].T @ target) / values[certain])
+    free = vectors[:, ~certain]
+    if not free.shape[1]:
+        return fitted
+    left = free.T @ norm @ free + np.eye(free.shape[1])
+    settled: FloatArray = np.linalg.solve(left, free.T @ (norm_target - norm @ fitted))
+    return fitted + free @ settled
