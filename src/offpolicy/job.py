@@ -19,7 +19,7 @@ from offpolicy.log import Log
 from offpolicy.plan import FitKey, ModelKey, Plan, plan_estimators
 from offpolicy.policies import as_policy
 from offpolicy.policy import Policy
-from offpolicy.report.progress import PassProgress
+from offpolicy.progress import PassProgress
 from offpolicy.results import Assembly
 from offpolicy.rewards import Fits, FitShape, Linear, Predictor
 from offpolicy.scoring import ScorePass, Scorer, ratio_of

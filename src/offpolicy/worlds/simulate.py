@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from offpolicy.batch import Batch
 from offpolicy.files import whole_file
 from offpolicy.policy import Policy
-from offpolicy.report.progress import PassProgress
+from offpolicy.progress import PassProgress
 from offpolicy.worlds.base import World
 
 CHUNK = 100_000
