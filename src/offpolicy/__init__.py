@@ -16,10 +16,12 @@ _HOMES = {
     ),
     "policy": ("Policy",),
     "engines": ("Local",),
-    "rewards": ("Given", "Regressor", "RewardModel", "Ridge"),
+    "rewards": ("AdamW", "Given", "Regressor", "RewardModel", "Ridge", "Torch", "two_layer"),
+    "posteriors": ("Categorical", "Exact", "Gaussian", "Logistic", "Posterior"),
+    "embedding": ("EmbeddingTable",),
     "estimators": (
-        "CAB", "DM", "DR", "IPS", "MRDR", "SNDR", "SNIPS", "ClippedIPS", "DRos", "Estimator", "LoggedMean",
-        "SubGaussianIPS", "SwitchDR",
+        "CAB", "DM", "DR", "IPS", "MDR", "MIPS", "MR", "MRDR", "SNDR", "SNIPS", "ClippedIPS", "DRos", "Estimator",
+        "GroupIPS", "LearnedMDR", "LearnedMIPS", "LoggedMean", "OffCEM", "SubGaussianIPS", "SwitchDR",
     ),
     "diagnostics": ("Finding", "Verdict"),
     "evaluation": ("Difference", "Estimate", "Evaluation"),
@@ -32,6 +34,7 @@ __all__ = ["__version__", *sorted(_HOME_OF)]
 if TYPE_CHECKING:  # the same names for type checkers and editors
     from offpolicy.diagnostics import Finding as Finding
     from offpolicy.diagnostics import Verdict as Verdict
+    from offpolicy.embedding import EmbeddingTable as EmbeddingTable
     from offpolicy.engines import Local as Local
     from offpolicy.errors import InputError as InputError
     from offpolicy.errors import InputWarning as InputWarning
@@ -39,13 +42,20 @@ if TYPE_CHECKING:  # the same names for type checkers and editors
     from offpolicy.estimators import DM as DM
     from offpolicy.estimators import DR as DR
     from offpolicy.estimators import IPS as IPS
+    from offpolicy.estimators import MDR as MDR
+    from offpolicy.estimators import MIPS as MIPS
+    from offpolicy.estimators import MR as MR
     from offpolicy.estimators import MRDR as MRDR
     from offpolicy.estimators import SNDR as SNDR
     from offpolicy.estimators import SNIPS as SNIPS
     from offpolicy.estimators import ClippedIPS as ClippedIPS
     from offpolicy.estimators import DRos as DRos
     from offpolicy.estimators import Estimator as Estimator
+    from offpolicy.estimators import GroupIPS as GroupIPS
+    from offpolicy.estimators import LearnedMDR as LearnedMDR
+    from offpolicy.estimators import LearnedMIPS as LearnedMIPS
     from offpolicy.estimators import LoggedMean as LoggedMean
+    from offpolicy.estimators import OffCEM as OffCEM
     from offpolicy.estimators import SubGaussianIPS as SubGaussianIPS
     from offpolicy.estimators import SwitchDR as SwitchDR
     from offpolicy.evaluation import Difference as Difference
@@ -63,10 +73,18 @@ if TYPE_CHECKING:  # the same names for type checkers and editors
     from offpolicy.policies import Table as Table
     from offpolicy.policies import Uniform as Uniform
     from offpolicy.policy import Policy as Policy
+    from offpolicy.posteriors import Categorical as Categorical
+    from offpolicy.posteriors import Exact as Exact
+    from offpolicy.posteriors import Gaussian as Gaussian
+    from offpolicy.posteriors import Logistic as Logistic
+    from offpolicy.posteriors import Posterior as Posterior
+    from offpolicy.rewards import AdamW as AdamW
     from offpolicy.rewards import Given as Given
     from offpolicy.rewards import Regressor as Regressor
     from offpolicy.rewards import RewardModel as RewardModel
     from offpolicy.rewards import Ridge as Ridge
+    from offpolicy.rewards import Torch as Torch
+    from offpolicy.rewards import two_layer as two_layer
     from offpolicy.sources import from_obp as from_obp
     from offpolicy.sources import read_log as read_log
 

@@ -49,6 +49,7 @@ class Baselines:
 
     @property
     def only_linear(self) -> bool:
+        """Whether the product gives the row sums, so that a loose policy need not be normalised first."""
         return len(self.parts) == 1 and self.parts[0].clip is None and not self.parts[0].other
 
     def fill(
@@ -61,7 +62,7 @@ class Baselines:
         loose: bool,
     ) -> FloatArray | float:
         scales = [part.fill(out, batch, x, share_of(pi, pi0, part.clip), loose) for part in self.parts]
-        return scales[0]
+        return scales[0] if scales else 1.0
 
     @classmethod
     def of(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
@@ -88,6 +88,62 @@ def overlap(
         never_logged=float(policy["mass"][counts == 0].sum()) / asked if policy is not None and asked > 0 else None,
         no_support=float(policy["unsupported"]) / asked if policy is not None and asked > 0 and logging_known else None,
     )
+
+
+@dataclass(frozen=True)
+class PooledOverlap:
+    """The weights of embeddings, clusters or outcomes."""
+
+    overlap: Overlap
+    mean_one: bool
+    """Whether their mean under the logging policy is 1."""
+    pooling: float | None = None
+    """The mean part of a round's weight that comes from other actions than its own."""
+    new_actions: int = 0
+    """Rounds whose action is new to the fit, and which keep their action weight."""
+    details: dict[str, Any] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        o = self.overlap
+        seen: dict[str, Any] = {"effective_sample_size": o.ess, "mean_weight": o.mean_weight}
+        if self.pooling is not None:
+            seen |= {"pooling": self.pooling, "rounds_with_an_action_new_to_the_fit": self.new_actions}
+        return {**seen, **self.details}
+
+
+def pooled_findings(pooled: PooledOverlap, actions: Overlap) -> list[Finding]:
+    """What weights that pool say, beside the plain ratio of actions."""
+    o, found = pooled.overlap, []
+    keys = ("effective sample size", "mean weight") if pooled.mean_one else ("effective sample size",)
+    found += [finding for finding in weight_findings(o) if finding.code in keys]
+    spread, plain = _variance(o), _variance(actions)
+    if plain > 0 and spread < 0.01 * plain and abs(o.mean_weight) > 0:
+        found.append(
+            Finding(
+                Verdict.DO_NOT_TRUST,
+                "complete pooling",
+                f"The weights hardly differ from each other: their variance is {spread / plain:.1%} of that of π/π0.",
+                "All actions are pooled, so this is in effect the mean of the log, whatever the new policy does.",
+                "Put embeddings on a common scale (scale=True), take a smaller bandwidth, or use op.LearnedMDR or op.DR.",
+            )
+        )
+    if pooled.new_actions:
+        share = pooled.new_actions / max(o.n, 1)
+        found.append(
+            Finding(
+                _grade(share, 0.05, 2.0),
+                "actions new to the fit",
+                f"{pooled.new_actions:,} of {o.n:,} rounds have an action that the other folds do not hold.",
+                "They keep their plain weight π/π0, since nothing was learned of their action.",
+                "Use fewer folds, or none (cross_fit=0), or log those actions more often.",
+            )
+        )
+    return [finding for finding in found if finding.verdict is not Verdict.OK]
+
+
+def _variance(o: Overlap) -> float:
+    """Of the weights, in units of their squared mean."""
+    return o.n / o.ess - 1 if o.ess > 0 else 0.0
 
 
 def _grade(value: float, caution: float, stop: float) -> Verdict:
@@ -246,8 +302,8 @@ NAIVE = Finding(
 FIT_NOT_COVERED = Finding(
     Verdict.CAUTION,
     "fit not covered",
-    "The error of its fitted reward model is not in this interval.",
-    "The interval is too narrow, by as much as the model would change with another log.",
+    "The error of what was fitted (its reward model or its weights) is not in this interval.",
+    "The interval is too narrow, by as much as the fit would change with another log.",
     "Use op.Ridge, whose error is counted for the log as a whole, or look at DR.",
 )
 

@@ -10,9 +10,12 @@ from typing import Any
 
 import numpy as np
 
+from offpolicy.actions import Actions
 from offpolicy.diagnostics import Finding, Verdict, worst
+from offpolicy.embedding import EmbeddingTable
 from offpolicy.errors import InputError, InputWarning, unknown_name
 from offpolicy.inference import Functional, Interval, Range, Sums, in_errors, interval, std_error
+from offpolicy.pooled import PooledFits
 from offpolicy.report import text
 
 SCHEMA_VERSION = 1
@@ -60,6 +63,15 @@ class Estimate:
     _level: float = 0.95
     _method: str = "normal"
     _write_scores: Callable[[Path], None] | None = field(repr=False, default=None)
+    _embedding: PooledFits | None = field(repr=False, default=None)
+    _labels: Actions | None = field(repr=False, default=None)
+
+    @property
+    def embedding(self) -> EmbeddingTable:
+        """The embedding that its weights come from: one row an action. `.nearest(action)` gives the closest others."""
+        if self._embedding is None or self._labels is None:
+            raise InputError(f"{self.estimator} weighs by actions, not by embeddings; ask op.LearnedMIPS for one.")
+        return self._embedding.table(self._labels.to_numpy())
 
     @property
     def verdict(self) -> Verdict:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -13,17 +14,22 @@ from offpolicy.audit import audited
 from offpolicy.batch import Batch, FloatArray
 from offpolicy.engines import Local
 from offpolicy.errors import InputError, RowsError
-from offpolicy.estimators import DM, DR, IPS, SNIPS, Estimator, LoggedMean, Member
+from offpolicy.estimators import DM, DR, IPS, SNIPS, Estimator, LoggedMean, Member, Run
 from offpolicy.evaluation import Evaluation
+from offpolicy.features import Features
 from offpolicy.log import Log
-from offpolicy.plan import FitKey, ModelKey, Plan, plan_estimators
+from offpolicy.outcome import OutcomeFits, OutcomeRows
+from offpolicy.plan import FitKey, ModelKey, Plan, fit_of, plan_estimators
 from offpolicy.policies import as_policy
 from offpolicy.policy import Policy
+from offpolicy.pooled import PooledFits
 from offpolicy.progress import PassProgress
-from offpolicy.results import Assembly
+from offpolicy.results import Assembly, Fitted
 from offpolicy.rewards import Fits, FitShape, Linear, Predictor
+from offpolicy.rewards.base import NO_FEATURES
 from offpolicy.scoring import ScorePass, Scorer, ratio_of
 from offpolicy.statistics import Joint, Statistic
+from offpolicy.weights import Outcome, Pooled
 
 LEAST_GROUPS = 20
 MOST_GROUPS = 200
@@ -62,10 +68,13 @@ def evaluate(
     policies = _policies(target)
     for policy in policies.values():
         policy.check(log)
-    job = _Job.of(log, policies, estimators, cross_fit, seed)
     engine = engine or Local()
-    fits = job.fit(engine, progress)
-    return job.score(engine, fits, level, progress)
+
+    def run(some: Sequence[Estimator]) -> Evaluation:
+        return evaluate(log, policies, some, level=level, cross_fit=cross_fit, engine=engine, seed=seed, progress=progress)
+
+    job = _Job.of(log, policies, estimators, cross_fit, seed, run)
+    return job.score(engine, job.fit(engine, progress), level, progress)
 
 
 def _policies(target: Any) -> dict[str, Policy]:
@@ -87,38 +96,62 @@ class _Job:
     skipped: dict[str, str]
     plan: Plan
     members: dict[tuple[int, int, int], list[tuple[Member, Any]]]
+    features: Features
     groups: int
     seed: int
 
     @classmethod
-    def of(cls, log: Log, policies: dict[str, Policy], estimators: Any, cross_fit: int | None, seed: int) -> _Job:
+    def of(cls, log: Log, policies: dict[str, Policy], estimators: Any, cross_fit: int | None, seed: int, run: Run) -> _Job:
         logging = None if log.logging is None else as_policy(log.logging)
         if logging is not None:
             logging.check(log)
         chosen, skipped = _choose(estimators, _Lacking(log, tuple(policies.values()), logging), cross_fit)
+        features = Features.of(log.schema)
+        chosen = [estimator.settled(features, run) for estimator in chosen]
         has_ratio = log.schema.propensity or logging is not None
         plan, members = plan_estimators(chosen, len(policies), len(log.schema.rewards), cross_fit, has_ratio)
-        folds = {model.folds for model in plan.models if model.folds}
-        groups = _groups(folds)
-        return cls(log, policies, logging, tuple(chosen), skipped, plan, members, groups, seed)
+        groups = _groups(plan.folds)
+        return cls(log, policies, logging, tuple(chosen), skipped, plan, members, features, groups, seed)
 
-    def fit(self, engine: Local, progress: bool | None) -> dict[FitKey, Fits]:
-        """The one pass that fits every reward model. Models with the same statistic share it."""
-        shapes = {key: self._shape(key) for key in self.plan.fits}
-        statistics = {key: key.rewards.statistics(shape) for key, shape in shapes.items()}
-        distinct: dict[Statistic, Statistic] = {s: s for several in statistics.values() for s in several}
+    def fit(self, engine: Local, progress: bool | None) -> Fitted:
+        """The one pass that fits everything. What needs the same statistic shares it."""
+        shapes = {key: self._shape(key, progress) for key in self.plan.fits}
+        needed: dict[Any, tuple[Statistic, ...]] = {key: key.rewards.statistics(s) for key, s in shapes.items()}
+        pooled = {ratio: self._pooled_shape(ratio) for ratio in self.plan.ratios}
+        needed |= {ratio: ratio.posterior.statistics(shape) for ratio, shape in pooled.items()}
+        weights = ((p, weight.ratio) for p, weight in self.plan.weights(Outcome))
+        outcomes = {(p, ratio): self._outcome_rows(p) for p, ratio in weights if isinstance(ratio, Outcome)}
+        needed |= {key: (rows,) for key, rows in outcomes.items()}
+        distinct: dict[Statistic, Statistic] = {s: s for several in needed.values() for s in several}
         results = {}
         if distinct:
             with PassProgress("fitting", len(self.log), progress) as told:
                 results = engine.reduce(self.log, Joint(distinct), told)
-        return {
-            key: key.rewards.fits(shapes[key], [results[statistic] for statistic in several])
-            for key, several in statistics.items()
-        }
+        found = {key: [results[statistic] for statistic in several] for key, several in needed.items()}
+        fits = {key: key.rewards.fits(shape, found[key]) for key, shape in shapes.items()}
+        return Fitted(
+            models=fits,
+            pooled={
+                ratio: PooledFits.of(
+                    self._names[ratio], ratio, shape, found[ratio], None if (key := fit_of(ratio)) is None else fits[key]
+                )
+                for ratio, shape in pooled.items()
+            },
+            outcomes={key: OutcomeFits(found[key][0], key[1].reward, self.groups) for key in outcomes},
+        )
 
-    def _shape(self, key: FitKey) -> FitShape:
+    @cached_property
+    def _names(self) -> dict[Any, str]:
+        """The estimator that first uses each ratio, for messages."""
+        names: dict[Any, str] = {}
+        for (_, e, _), family in self.members.items():
+            for member, _ in family:
+                names.setdefault(member.weight.ratio, self.estimators[e].name)
+        return names
+
+    @cached_property
+    def _base_shape(self) -> FitShape:
         schema = self.log.schema
-        policy = None if key.policy is None else list(self.policies.values())[key.policy]
         return FitShape(
             n_actions=self.log.n_actions,
             context=len(schema.context),
@@ -126,24 +159,55 @@ class _Job:
             groups=self.groups,
             seed=self.seed,
             rows=len(self.log),
-            columns=() if policy is None else (*policy.columns, *(self.logging.columns if self.logging else ())),
-            row_weight=None if policy is None else _SquaredRatio(policy, self.logging),
+            origin=self._origin(),
         )
+
+    def _origin(self) -> FloatArray:
+        """A typical row of context, features and rewards: the median of the first rows."""
+        first = next(iter(self.log.partitions()[0].batches(1024)))
+        phi = self.features.rows(first) if self.features.size else np.empty((len(first), 0))
+        return np.concatenate([np.median(part, axis=0) for part in (first.context, phi, first.reward)])
+
+    def _shape(self, key: FitKey, progress: bool | None) -> FitShape:
+        policy = None if key.policy is None else list(self.policies.values())[key.policy]
+        assert key.inputs is not None
+        return replace(
+            self._base_shape,
+            columns=() if policy is None else self._columns(policy),
+            row_weight=None if policy is None else _Ratio(policy, self.logging, power=2),
+            inputs=key.inputs,
+            features=NO_FEATURES if key.inputs == "identity" else self.features,
+            folds=math.lcm(1, *self.plan.folds_of(key)),
+            progress=progress,
+        )
+
+    def _columns(self, policy: Policy) -> tuple[str, ...]:
+        return (*policy.columns, *(self.logging.columns if self.logging else ()))
+
+    def _pooled_shape(self, ratio: Pooled) -> FitShape:
+        return replace(self._base_shape, features=NO_FEATURES if ratio.inputs == "identity" else self.features)
+
+    def _outcome_rows(self, policy: int) -> OutcomeRows:
+        asked = list(self.policies.values())[policy]
+        return OutcomeRows(replace(self._base_shape, columns=self._columns(asked)), _Ratio(asked, self.logging))
 
     def _table_groups(self) -> int:
         """Groups that hold enough rows for the tables; all of them where units are clusters, which may be few."""
         share = 1.0 if self.log.schema.clustered else min(1.0, TABLE_ROWS / len(self.log))
         return math.ceil(self.groups * share)
 
-    def score(self, engine: Local, fits: dict[FitKey, Fits], level: float, progress: bool | None) -> Evaluation:
+    def score(self, engine: Local, fitted: Fitted, level: float, progress: bool | None) -> Evaluation:
         """The one pass that scores every estimator for every policy and reward."""
         schema = self.log.schema
-        models = {key: _predictors(fits[key.fit], key) for key in self.plan.models}
+        models = {key: _predictors(fitted.models[key.fit], key) for key in self.plan.models}
         centre = _centre(models, len(schema.context))
         scorer = Scorer(
             plan=self.plan,
             policies=tuple(self.policies.values()),
             logging=self.logging,
+            poolings={ratio: fits.poolings(len(fitted.pooled)) for ratio, fits in fitted.pooled.items()},
+            outcomes={key: (fits, fits.by_fold(key[1].cross_fit)) for key, fits in fitted.outcomes.items()},
+            sloped=frozenset(ratio for ratio, fits in fitted.pooled.items() if fits.covered),
             models={key: [_moved(p, centre) for p in predictors] for key, predictors in models.items()},
             anchor=self.log.anchor,
             centre=centre,
@@ -164,7 +228,7 @@ class _Job:
             estimators=self.estimators,
             members=self.members,
             scorer=scorer,
-            fits=fits,
+            fitted=fitted,
             state=state,
             level=level,
             skipped=self.skipped,
@@ -183,14 +247,16 @@ def _groups(folds: set[int]) -> int:
 
 
 @dataclass(frozen=True)
-class _SquaredRatio:
-    """The row weights w² of MRDR's fit."""
+class _Ratio:
+    """w of each round, or a power of it: MRDR fits with row weights w²."""
 
     policy: Policy
     logging: Policy | None
+    power: int = 1
 
     def __call__(self, batch: Batch) -> FloatArray:
-        return ratio_of(batch, self.policy, self.logging) ** 2
+        ratio: FloatArray = ratio_of(batch, self.policy, self.logging) ** self.power
+        return ratio
 
 
 def _predictors(fits: Fits, key: ModelKey) -> list[Predictor]:
@@ -219,15 +285,22 @@ class _Lacking:
     logging: Policy | None
 
     def __call__(self, members: Sequence[Member]) -> str | None:
-        if any(m.weight.ratio == "action" for m in members) and not (self.log.schema.propensity or self.logging):
+        if any(m.weight.weighs for m in members) and not (self.log.schema.propensity or self.logging):
             return "it weighs by π/π0, and the log has neither propensities nor a logging policy"
-        if any(m.rewards is not None for m in members) and not all(policy.whole for policy in self.policies):
+        pooled = any(isinstance(m.weight.ratio, Pooled) for m in members)
+        if (pooled or any(m.rewards is not None for m in members)) and not all(policy.whole for policy in self.policies):
             return (
                 "it needs the new policy's chance of every action, and only that of the logged action is known; "
                 "give list columns of candidates, a matrix or a function"
             )
         if any(m.remainder for m in members) and not (self.logging is not None and self.logging.whole):
             return "it needs the logging policy's chance of every action; give it as `logging=`"
+        if pooled and not (self.logging is not None and self.logging.whole):
+            return (
+                "it weighs by embeddings, for which it needs the logging policy's chance of every action, not only of the "
+                "logged one. Give it as `logging=` (a policy, a matrix, a function, or list columns of candidates), "
+                "estimate it from the log and give that, or use IPS, SNIPS or DR, which need only the propensity"
+            )
         return None
 
 

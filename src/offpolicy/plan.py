@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from offpolicy.estimators import Estimator, Member
+from offpolicy.features import Inputs
 from offpolicy.rewards import RewardModel
-from offpolicy.weights import Weight
+from offpolicy.weights import Outcome, Pooled, Weight
 
 
 @dataclass(frozen=True)
@@ -17,6 +18,7 @@ class FitKey:
 
     rewards: RewardModel
     policy: int | None
+    inputs: Inputs | None = "identity"
 
 
 @dataclass(frozen=True)
@@ -105,7 +107,39 @@ class Plan:
 
     @property
     def fits(self) -> list[FitKey]:
-        return list(dict.fromkeys(model.fit for model in self.models))
+        learned = [fit_of(ratio) for ratio in self.ratios]
+        return list(dict.fromkeys([*(model.fit for model in self.models), *(fit for fit in learned if fit is not None)]))
+
+    @property
+    def folds(self) -> set[int]:
+        """Every number of folds in use."""
+        ratios = (weight.ratio for _, weight in (*self.weights(Pooled), *self.weights(Outcome)))
+        learned = (ratio.cross_fit for ratio in ratios if not isinstance(ratio, str))
+        return {folds for folds in (*(model.folds for model in self.models), *learned) if folds}
+
+    def folds_of(self, fit: FitKey) -> set[int]:
+        """The numbers of folds that one fit must do without."""
+        models = {model.folds for model in self.models if model.fit == fit}
+        return {folds for folds in models | {r.cross_fit for r in self.ratios if fit_of(r) == fit} if folds}
+
+    @property
+    def ratios(self) -> list[Pooled]:
+        """Every embedding with its posterior, once."""
+        ratios = (weight.ratio for _, weight in self.weights(Pooled))
+        return list(dict.fromkeys(ratio for ratio in ratios if isinstance(ratio, Pooled)))
+
+    def weights(self, kind: type[Pooled] | type[Outcome], policy: int | None = None) -> list[tuple[int, Weight]]:
+        """The distinct (policy, weight) whose ratio is of a kind."""
+        keys = (key for key in self.columns if isinstance(key, WeightColumn) and isinstance(key.weight.ratio, kind))
+        return list(dict.fromkeys((key.policy, key.weight) for key in keys if policy in (None, key.policy)))
+
+    def corrections(self, policy: int, weight: Weight) -> list[int]:
+        """The columns of the corrections that use a weight."""
+        return [
+            1 + k
+            for k, key in enumerate(self.columns)
+            if isinstance(key, CorrectionColumn) and (key.policy, key.weight) == (policy, weight)
+        ]
 
     def _column(self, key: ColumnKey) -> int:
         if key not in self._index:
@@ -145,14 +179,30 @@ class Plan:
     def _model(self, member: Member, policy: int, reward: int) -> ModelKey | None:
         if member.rewards is None:
             return None
-        key = ModelKey(FitKey(member.rewards, policy if member.fit_by_weight else None), member.cross_fit, reward)
+        key = model_key(member, policy, reward)
+        assert key is not None
         if key not in self.models:
             self.models.append(key)
         return key
 
     def whole(self, policy: int) -> bool:
         """Whether the policy must be asked for all actions."""
-        return any(isinstance(key, BaselineColumn) and key.policy == policy for key in self.columns)
+        return bool(self.weights(Pooled, policy)) or any(
+            isinstance(key, BaselineColumn) and key.policy == policy for key in self.columns
+        )
+
+
+def fit_of(ratio: Pooled) -> FitKey | None:
+    """The fit that an embedding comes from; None where it is the features themselves."""
+    return None if ratio.rewards is None else FitKey(ratio.rewards, None, ratio.inputs)
+
+
+def model_key(member: Member, policy: int, reward: int) -> ModelKey | None:
+    """The predictors that a member's baseline and control come from."""
+    if member.rewards is None:
+        return None
+    fit = FitKey(member.rewards, policy if member.fit_by_weight else None, member.inputs)
+    return ModelKey(fit, member.cross_fit, reward)
 
 
 def plan_estimators(
@@ -166,7 +216,6 @@ def plan_estimators(
             plan.raw_weight(policy)
         for e, estimator in enumerate(estimators):
             for reward in range(rewards):
-                members[policy, e, reward] = [
-                    (member, plan.add(member, policy, reward)) for member in estimator.members(cross_fit)
-                ]
+                settled = (replace(m, weight=m.weight.for_reward(reward)) for m in estimator.members(cross_fit))
+                members[policy, e, reward] = [(member, plan.add(member, policy, reward)) for member in settled]
     return plan, members

@@ -20,18 +20,32 @@ from offpolicy.estimators import Estimator, LoggedMean, Member
 from offpolicy.evaluation import Estimate, Evaluation
 from offpolicy.inference import Functional, Range, Sums, concentration, functional, in_errors, mean_weight, std_error
 from offpolicy.log import Log
-from offpolicy.plan import FitKey, ModelKey, Terms, WeightColumn
+from offpolicy.outcome import OutcomeFits
+from offpolicy.plan import BaselineColumn, FitKey, ModelKey, Terms, WeightColumn, model_key
+from offpolicy.pool import slopes_of
+from offpolicy.pooled import PooledFits
+from offpolicy.posteriors import Exact
 from offpolicy.rewards import Fits, Linear
 from offpolicy.scores import write_scores
-from offpolicy.scoring import Scorer
+from offpolicy.scoring import Scorer, pool_name
 from offpolicy.slope import slope
 from offpolicy.statistics import LogHistogram, State
+from offpolicy.weights import Outcome, Pooled, Weight
 
 LEADS = ("DR", "SNDR", "SNIPS", "IPS", "DM")
 """Which estimator leads, the first of these that was run; else the last in the list."""
 REFERENCES = ("SNIPS", "IPS", "DR")
 """Nearly unbiased estimators that the others are held against."""
 DISAGREE = 3.0
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """What the fit pass gave: reward models, embeddings with their posteriors, and outcome weights."""
+
+    models: Mapping[FitKey, Fits]
+    pooled: Mapping[Pooled, PooledFits]
+    outcomes: Mapping[tuple[int, Any], OutcomeFits]
 
 
 @dataclass(frozen=True)
@@ -44,7 +58,7 @@ class Assembly:
     estimators: tuple[Estimator, ...]
     members: Mapping[tuple[int, int, int], Sequence[tuple[Member, Terms]]]
     scorer: Scorer
-    fits: Mapping[FitKey, Fits]
+    fitted: Fitted
     state: State
     level: float
     skipped: Mapping[str, str]
@@ -103,27 +117,26 @@ class Assembly:
         family = self.members[p, e, reward]
         anchor = float(self.scorer.anchor[reward])
         functionals = [functional(terms, sums.moments["mean"], anchor) for _, terms in family]
-        models = [self._model_key(member, p, reward) for member, _ in family]
-        state = self.state if slice_ is None else self.state["slices"][slice_]
+        models = [model_key(member, p, reward) for member, _ in family]
         functionals = [
-            self._with_fit_error(f, terms, model, sums, state)
-            for f, (_, terms), model in zip(functionals, family, models, strict=True)
+            self._with_fit_error(p, f, member, terms, sums, slice_)
+            for f, (member, terms) in zip(functionals, family, strict=True)
         ]
-        pick = self._select(p, family, functionals, sums)
+        pick = self._select(p, e, family, functionals, sums)
         member, terms = family[pick]
         f, model = functionals[pick], models[pick]
         found, seen = self._findings(p, reward, member, model, f, sums)
         if member.setting is not None:
             seen[self.estimators[e].tuned or "setting"] = member.setting
-        if model is not None and f.fit is None and not member.weight.exact and self._is_fitted(model):
+        if f.fit is None and self._fit_matters(member, model):
             seen["fit_not_covered"] = True
             found.append(dx.FIT_NOT_COVERED)
         low, high = self.log.reward_range or (
             self.state["reward_low"][reward],
             self.state["reward_high"][reward],
         )
-        largest = float(self.state["policies"][str(p)]["weights"]["max"])
-        bent = member.weight.bend.largest(largest) if member.weight.ratio == "action" else 1.0
+        ratio = member.weight.ratio
+        bent = member.weight.bend.largest(self._largest(p, member.weight)) if member.weight.weighs else 1.0
         return Estimate(
             policy=self.policies[p],
             estimator=self.estimators[e].name,
@@ -136,22 +149,37 @@ class Assembly:
             reasons=tuple(found),
             _functional=f,
             _sums=sums,
-            _range=Range(float(low), float(high), bent, member.weight.exact, terms),
+            _range=Range(float(low), float(high), bent, member.weight.mean_one, terms),
             _range_given=self.log.reward_range is not None,
             _level=self.level,
             _write_scores=None if slice_ is not None else self._score_writer(terms, anchor),
+            _embedding=self.fitted.pooled[ratio] if isinstance(ratio, Pooled) else None,
+            _labels=self.log.schema.actions,
         )
 
-    def _select(self, p: int, family: Sequence[tuple[Member, Terms]], functionals: Sequence[Functional], sums: Sums) -> int:
+    def _largest(self, p: int, weight: Weight) -> float:
+        """The largest ratio of any row."""
+        if isinstance(weight.ratio, Pooled):
+            return float(self.state["pools"][pool_name(self.scorer.plan, p, weight)]["largest"])
+        if isinstance(weight.ratio, Outcome):
+            return float(max(values.max() for values in self.scorer.outcomes[p, weight.ratio][1]))
+        return float(self.state["policies"][str(p)]["weights"]["max"])
+
+    def _select(
+        self, p: int, e: int, family: Sequence[tuple[Member, Terms]], functionals: Sequence[Functional], sums: Sums
+    ) -> int:
         """The member of a family that SLOPE picks; families stand from the least biased member to the most."""
+        order = list(range(len(family)))
+        if self.estimators[e].by_error:
+            order.sort(key=lambda k: std_error(functionals[k], sums), reverse=True)
         tails = [self._unseen_tail(p, member, terms, sums) for member, terms in family]
 
         def z(i: int, j: int) -> float:
-            difference = functionals[i].minus(functionals[j])
-            error = np.hypot(std_error(difference, sums), tails[i])
+            difference = functionals[order[i]].minus(functionals[order[j]])
+            error = np.hypot(std_error(difference, sums), tails[order[i]])
             return float(difference.value / error) if error > 0 else in_errors(difference, sums)
 
-        return slope(len(family), z)
+        return order[slope(len(family), z)]
 
     def _score_writer(self, terms: Terms, anchor: float) -> Any:
         def write(path: Path) -> None:
@@ -170,13 +198,16 @@ class Assembly:
         above = LogHistogram.count_above(self.state["policies"][str(p)]["weights"], member.setting)
         return abs(float(sums.moments["mean"][terms.baseline])) / float(sums.moments["mean"][0]) / float(np.sqrt(1 + above))
 
-    def _model_key(self, member: Member, p: int, reward: int) -> ModelKey | None:
-        if member.rewards is None:
-            return None
-        return ModelKey(FitKey(member.rewards, p if member.fit_by_weight else None), member.cross_fit, reward)
-
     def _is_fitted(self, model: ModelKey) -> bool:
-        return bool(self.fits[model.fit].diagnostics(model.reward))
+        return bool(self.fitted.models[model.fit].diagnostics(model.reward))
+
+    def _fit_matters(self, member: Member, model: ModelKey | None) -> bool:
+        """Whether the value moves, to first order, with what was fitted. With the exact ratio of actions a reward model's
+        error cancels: baseline and control move alike on average; so it does for the exact ratio of embeddings."""
+        ratio = member.weight.ratio
+        if isinstance(ratio, Outcome) or (isinstance(ratio, Pooled) and not isinstance(ratio.posterior, Exact)):
+            return True
+        return model is not None and not member.weight.mean_one and self._is_fitted(model)
 
     @cached_property
     def _jackknife(self) -> dict[ModelKey, FloatArray | None]:
@@ -185,10 +216,9 @@ class Assembly:
     def _refits(self, model: ModelKey) -> FloatArray | None:
         """Coefficients of the fit on all rows, then without each group, around the scorer's centre."""
         if model not in self._jackknife:
-            fits = self.fits[model.fit]
+            fits = self.fitted.models[model.fit]
             on_all = fits.on_all(model.reward)
-            if isinstance(on_all, Linear):
-                fits.without_group(model.reward, 0)  # makes what the others share
+            if isinstance(on_all, Linear) and on_all.varying is None and fits.without_group(model.reward, 0) is not None:
                 with ThreadPoolExecutor(os.cpu_count()) as pool:
                     left = list(pool.map(lambda g: fits.without_group(model.reward, g), range(self.scorer.groups)))
                 moved = [linear.moved(self.scorer.centre).coef for linear in (on_all, *left) if linear is not None]
@@ -197,22 +227,66 @@ class Assembly:
                 self._jackknife[model] = None
         return self._jackknife[model]
 
-    def _with_fit_error(self, f: Functional, terms: Terms, model: ModelKey | None, sums: Sums, state: State) -> Functional:
-        """How the value moves when each group of rows is left out of the scoring, and of the fit.
-
-        V depends on the coefficients through ⟨Σ share·x̃, β⟩ / Σ1 − ⟨Σ weight·x̃, β⟩ / Σ1: two tables.
-        """
+    def _with_fit_error(
+        self, p: int, f: Functional, member: Member, terms: Terms, sums: Sums, slice_: str | None
+    ) -> Functional:
+        """How the value moves when each group of rows is left out of the scoring, and of all that was fitted."""
         by_group = sums.by_group(self.scorer.groups)
         kept = np.flatnonzero(by_group[:, 0] > 0)
         f = replace(f, sampling=f.evaluate(by_group.sum(axis=0) - by_group[kept]))
-        refits = None if model is None or terms.tables[0] is None or len(kept) < 2 else self._refits(model)
+        model = None if member.rewards is None else self._model_of(terms)
+        if not self._fit_matters(member, model) or len(kept) < 2:
+            return f
+        moves: list[FloatArray | None] = []
+        if model is not None and self._is_fitted(model):
+            moves.append(self._moves_of_model(terms, model, sums, slice_))
+        if isinstance(member.weight.ratio, (Pooled, Outcome)):
+            moves.append(None if slice_ is not None else self._moves_of_weights(p, f, member.weight, terms, sums))
+        known = [move for move in moves if move is not None]
+        if not moves or len(known) < len(moves):
+            return f
+        return replace(f, fit=np.sum(known, axis=0)[kept])
+
+    def _model_of(self, terms: Terms) -> ModelKey | None:
+        if terms.baseline is None:
+            return None
+        key = self.scorer.plan.columns[terms.baseline - 1]
+        assert isinstance(key, BaselineColumn)
+        return key.model
+
+    def _moves_of_model(self, terms: Terms, model: ModelKey, sums: Sums, slice_: str | None) -> FloatArray | None:
+        """V depends on the coefficients through ⟨Σ share·x̃, β⟩ / Σ1 − ⟨Σ weight·x̃, β⟩ / Σ1: two tables."""
+        state = self.state if slice_ is None else self.state["slices"][slice_]
+        refits = None if terms.tables[0] is None else self._refits(model)
+        by_group = sums.by_group(self.scorer.groups)
         rows = float(state["table_rows"]) if "table_rows" in state else by_group[: self.scorer.table_groups, 0].sum()
         if refits is None or not len(state["tables"]) or not rows > 0:
-            return f
+            return None
         tables = [state["tables"][self.scorer.plan.tables.index(key)] for key in terms.tables if key is not None]
-        slope_ = (tables[0] - sum(tables[1:])) / rows
-        fit = np.tensordot(refits, slope_, axes=2)  # the value under each refit, up to a constant
-        return replace(f, fit=fit[1 + kept] - fit[0])
+        share, weight = tables[0], sum(tables[1:])
+        if terms.normalised and terms.weight is not None:
+            weight = weight / (sums.moments["mean"][terms.weight] / sums.moments["mean"][0])
+        fit = np.tensordot(refits, (share - weight) / rows, axes=2)  # the value under each refit, up to a constant
+        moves: FloatArray = fit[1:] - fit[0]
+        return moves
+
+    def _moves_of_weights(self, p: int, f: Functional, weight: Weight, terms: Terms, sums: Sums) -> FloatArray | None:
+        """V depends on the fitted weights through the means of two columns."""
+        assert terms.weight is not None
+        assert terms.correction is not None
+        plan, ratio = self.scorer.plan, weight.ratio
+        if isinstance(ratio, Outcome):
+            table = self.state["outcomes"][f"{p}:{ratio.cross_fit}:{ratio.reward}"]
+            moved, rows, at = self.fitted.outcomes[p, ratio].moves(table), table[0].sum(), 1
+        elif ratio in self.scorer.sloped and isinstance(ratio, Pooled):
+            pool = self.state["pools"][pool_name(plan, p, weight)]
+            moved, rows = self.fitted.pooled[ratio].moves(slopes_of(pool)), float(pool["sloped_rows"])
+            at = 1 + plan.corrections(p, weight).index(terms.correction)
+        else:
+            return None
+        means = moved / rows * float(sums.moments["mean"][0])
+        moves: FloatArray = means[:, 0] * f.gradient[terms.weight] + means[:, at] * f.gradient[terms.correction]
+        return moves
 
     def _findings(
         self, p: int, reward: int, member: Member, model: ModelKey | None, f: Functional, sums: Sums
@@ -224,7 +298,7 @@ class Assembly:
         if not np.isfinite(f.value):
             found.append(dx.UNDEFINED)
         column = next((1 + k for k, key in enumerate(self.scorer.plan.columns)
-                       if isinstance(key, WeightColumn) and key.policy == p and key.weight.exact), None)  # fmt: skip
+                       if isinstance(key, WeightColumn) and key.policy == p and key.weight == Weight()), None)  # fmt: skip
         if column is not None:
             known = self.scorer.logging is not None and self.scorer.logging.whole
             kept = self.state["policies"][str(p)] if sums.moments is self.state["moments"] else None  # not kept by slice
@@ -234,19 +308,34 @@ class Assembly:
             if member.weight.ratio == "action":
                 found += dx.weight_findings(o)
                 seen |= o.to_dict()
+            elif member.weight.weighs:
+                pooled = self._pooled_overlap(p, member.weight, sums, kept)
+                found += dx.pooled_findings(pooled, o)
+                seen |= pooled.to_dict()
         found += dx.concentration_findings(concentration(f, sums))
         if model is not None:
             r2, fitted = self._model_fit(model)
             seen |= {"reward_model": fitted}
-            found += dx.model_findings(r2, member.weight.ratio == "action")
+            found += dx.model_findings(r2, member.weight.weighs)
         found += dx.reward_findings(int(sums.nonzero[reward]), sums.n)
         if sums.clustered:
             found += dx.few_units(int((sums.buckets[:, 0] > 0).sum()))
         return found, seen
 
+    def _pooled_overlap(self, p: int, weight: Weight, sums: Sums, whole: State | None) -> dx.PooledOverlap:
+        """What the weights of embeddings or outcomes look like."""
+        column = 1 + self.scorer.plan.columns.index(WeightColumn(p, weight))
+        error = std_error(mean_weight(column, sums), sums)
+        o = dx.overlap(sums.moments, column, error, None, self.state["counts"], False)
+        if whole is None or not isinstance(weight.ratio, Pooled):
+            return dx.PooledOverlap(o, weight.mean_one)
+        pool, fits = self.state["pools"][pool_name(self.scorer.plan, p, weight)], self.fitted.pooled[weight.ratio]
+        own = float(pool["own"] / pool["rows"]) if pool["rows"] > 0 else 1.0
+        return dx.PooledOverlap(o, weight.mean_one, 1 - own, int(pool["new"]), dict(fits.on_all.details))
+
     def _model_fit(self, model: ModelKey) -> tuple[float | None, dict[str, Any]]:
         """R² out of fold: from the scored residuals where the model was cross-fitted, else from the fit's own folds."""
-        fitted = self.fits[model.fit].diagnostics(model.reward)
+        fitted = self.fitted.models[model.fit].diagnostics(model.reward)
         r2 = fitted.get("r2")
         if model.folds or not fitted:
             n, r, rr, misfit = map(float, self.state["misfit"][self.scorer.plan.models.index(model)])

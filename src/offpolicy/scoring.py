@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -14,12 +14,15 @@ from offpolicy.baselines import Baselines, share_of
 from offpolicy.batch import Batch, FloatArray
 from offpolicy.engines.local import BATCH_ROWS
 from offpolicy.errors import InputError, RowsError
-from offpolicy.plan import BaselineColumn, ModelKey, Plan, TableKey, WeightColumn, WeightTable
+from offpolicy.outcome import OutcomeFits
+from offpolicy.plan import BaselineColumn, CorrectionColumn, ModelKey, Plan, TableKey, WeightColumn, WeightTable
 from offpolicy.policy import Policy, blocks
+from offpolicy.pool import Pool, Sides, merged_pools, zero_pool
+from offpolicy.posteriors import Pooling
 from offpolicy.rewards import Linear, Predictor, design
 from offpolicy.statistics import LogHistogram, Moments, State
 from offpolicy.units import BUCKETS, IntArray, buckets, group_of_bucket
-from offpolicy.weights import Weight
+from offpolicy.weights import Outcome, Pooled, Weight
 
 SLICE_BUCKETS = 256
 MOST_SLICE_ELEMENTS = 1 << 25
@@ -51,6 +54,24 @@ def ratio_of(batch: Batch, policy: Policy, logging: Policy | None) -> FloatArray
     return policy.probabilities(batch, batch.action) / propensity
 
 
+def pool_name(plan: Plan, policy: int, weight: Weight) -> str:
+    """Under which name the sums of a pooled weight are kept."""
+    return str(plan.weights(Pooled).index((policy, weight)))
+
+
+@dataclass
+class Weights:
+    """The ratios of a batch, before they are bent."""
+
+    rows: int
+    action: list[FloatArray | None] = field(default_factory=list)
+    pooled: dict[tuple[int, Any], FloatArray] = field(default_factory=dict)
+
+    def bent(self, policy: int, weight: Weight) -> FloatArray:
+        ratio = self.action[policy] if isinstance(weight.ratio, str) else self.pooled[policy, weight.ratio]
+        return np.ones(self.rows) if weight.ratio == "one" or ratio is None else weight.bend(ratio)
+
+
 @dataclass(frozen=True)
 class Scorer:
     """Computes the planned columns of a batch. Rows come out sorted by group, so that each fold is one run of rows."""
@@ -58,6 +79,12 @@ class Scorer:
     plan: Plan
     policies: tuple[Policy, ...]
     logging: Policy | None
+    poolings: Mapping[Pooled, Sequence[Pooling]]
+    """One a fold, or one."""
+    outcomes: Mapping[tuple[int, Outcome], tuple[OutcomeFits, Sequence[FloatArray]]]
+    """By policy: the bins, and the weight of each, for each fold or once."""
+    sloped: frozenset[Pooled]
+    """The ratios whose fit's error is to be counted, so that slopes are kept."""
     models: Mapping[ModelKey, Sequence[Predictor]]
     """Linear ones are all written around `centre`, so that one design serves them."""
     anchor: FloatArray
@@ -76,7 +103,7 @@ class Scorer:
     def ordered(self, batch: Batch) -> tuple[Batch, IntArray]:
         """The batch in the order it is scored in, and the bucket of each row."""
         bucket = buckets(batch.unit, self.seed)
-        if not self.plan.models:
+        if not (self.plan.models or self.poolings or self.outcomes):
             return batch, bucket
         order = np.argsort(bucket.astype(np.uint16), kind="stable")  # 16 bits: a radix sort
         return batch.take(order), bucket[order]
@@ -93,23 +120,25 @@ class Scorer:
         omega = np.ones(len(batch)) if batch.weight is None else batch.weight
         propensity = propensity_of(batch, self.logging)
         x = design(batch, self.centre) if self.plan.models else np.empty((0, len(batch)))
-        ratios: list[FloatArray | None] = []
-        for p, policy in enumerate(self.policies):
-            if self.plan.whole(p):
-                chance = self._whole(p, batch, bucket, x, omega, out, kept)
-            else:
-                chance = policy.probabilities(batch, batch.action)
-            ratios.append(None if propensity is None else chance / propensity)
-            kept.add_weights(p, ratios[-1])
         controls = {key: self._control(key, batch, bucket, x) for key in self.plan.models}
         for k, (key, control) in enumerate(controls.items()):
-            kept.add_misfit(
-                k,
-                batch.reward[:, key.reward] - self.anchor[key.reward],
-                control - self.anchor[key.reward],
-                omega,
-            )
-        bent = self._fill(out, batch, ratios, controls)
+            anchor = self.anchor[key.reward]
+            kept.add_misfit(k, batch.reward[:, key.reward] - anchor, control - anchor, omega)
+        weights = Weights(len(batch))
+        for p, policy in enumerate(self.policies):
+            if self.plan.whole(p):
+                pools = [self._pool(p, weight, batch, omega, controls, kept) for weight in self._pooled[p]]
+                chance = self._whole(p, batch, bucket, x, omega, out, kept, pools, propensity)
+                for pool in pools:
+                    pool.finish(batch)
+                    weights.pooled[p, pool.weight.ratio] = pool.ratio
+            else:
+                chance = policy.probabilities(batch, batch.action)
+            weights.action.append(None if propensity is None else chance / propensity)
+            kept.add_weights(p, weights.action[-1])
+        for (p, outcome), (bins, values) in self.outcomes.items():
+            weights.pooled[p, outcome] = self._outcome(outcome, bins, values, batch, bucket, omega, kept, p)
+        bent = self._fill(out, batch, weights, controls)
         sampled = slice(0, int(np.searchsorted(group_of_bucket(self.groups)[bucket], self.table_groups)))
         kept.add_weight_tables(self.plan.tables, bent, x[:, sampled] * omega[sampled], batch.take(sampled))
         out[0] = 1.0
@@ -117,11 +146,46 @@ class Scorer:
             out *= omega
         return out
 
+    @cached_property
+    def _pooled(self) -> list[list[Weight]]:
+        """The pooled weights of each policy."""
+        return [[weight for _, weight in self.plan.weights(Pooled, p)] for p in range(len(self.policies))]
+
+    def _pool(
+        self, p: int, weight: Weight, batch: Batch, omega: FloatArray, controls: Mapping[ModelKey, FloatArray], kept: Kept
+    ) -> Pool:
+        """The work on one pooled weight."""
+        keys = [self.plan.columns[column - 1] for column in self.plan.corrections(p, weight)]
+        residuals = [self.residual(key, batch, controls) for key in keys if isinstance(key, CorrectionColumn)]
+        assert isinstance(weight.ratio, Pooled)
+        return Pool(
+            weight, self.poolings[weight.ratio], kept.state["pools"][pool_name(self.plan, p, weight)], omega, residuals,
+            np.empty(len(batch)), weight.ratio in self.sloped,
+        )  # fmt: skip
+
+    def residual(self, key: CorrectionColumn, batch: Batch, controls: Mapping[ModelKey, FloatArray]) -> FloatArray:
+        """r less the control of a correction."""
+        control = self.anchor[key.reward] if key.model is None else controls[key.model]
+        left: FloatArray = batch.reward[:, key.reward] - control
+        return left
+
+    def _outcome(
+        self, outcome: Outcome, bins: OutcomeFits, values: Sequence[FloatArray], batch: Batch, bucket: IntArray,
+        omega: FloatArray, kept: Kept, p: int,
+    ) -> FloatArray:  # fmt: skip
+        """E[w | r] of each round, from the other folds."""
+        at = bins.bin_of(batch.reward[:, outcome.reward])
+        out = np.empty(len(batch))
+        for fold, rows in self.runs(bucket, len(values)):
+            out[rows] = values[fold][at[rows]]
+        kept.add_outcome(p, outcome, at, omega, batch.reward[:, outcome.reward] - self.anchor[outcome.reward])
+        return out
+
     def _fill(
         self,
         out: FloatArray,
         batch: Batch,
-        ratios: list[FloatArray | None],
+        weights: Weights,
         controls: Mapping[ModelKey, FloatArray],
     ) -> dict[tuple[int, Weight], FloatArray]:
         bent: dict[tuple[int, Weight], FloatArray] = {}
@@ -130,14 +194,11 @@ class Scorer:
                 continue
             at = (key.policy, key.weight)
             if at not in bent:
-                ratio = ratios[key.policy]
-                one = key.weight.ratio == "one" or ratio is None
-                bent[at] = np.ones(len(batch)) if one else key.weight.bend(ratio)  # type: ignore[arg-type]
+                bent[at] = weights.bent(*at)
             if isinstance(key, WeightColumn):
                 out[column] = bent[at]
             else:
-                control = self.anchor[key.reward] if key.model is None else controls[key.model]
-                out[column] = bent[at] * (batch.reward[:, key.reward] - control)
+                out[column] = bent[at] * self.residual(key, batch, controls)
         return bent
 
     def _control(self, key: ModelKey, batch: Batch, bucket: IntArray, x: FloatArray) -> FloatArray:
@@ -152,16 +213,10 @@ class Scorer:
         return out
 
     def _whole(
-        self,
-        p: int,
-        batch: Batch,
-        bucket: IntArray,
-        x: FloatArray,
-        omega: FloatArray,
-        out: FloatArray,
-        kept: Kept,
-    ) -> FloatArray:
-        """Ask a policy for all actions, block by block; fill its baselines; give π of the logged actions."""
+        self, p: int, batch: Batch, bucket: IntArray, x: FloatArray, omega: FloatArray, out: FloatArray, kept: Kept,
+        pools: Sequence[Pool], propensity: FloatArray | None,
+    ) -> FloatArray:  # fmt: skip
+        """Ask a policy for all actions, block by block; fill its baselines and pools; give π of the logged actions."""
         chance = np.empty(len(batch))
         logging = self.logging if self.logging is not None and self.logging.whole else None
         for group, run in self.runs(bucket, self.groups):
@@ -175,6 +230,13 @@ class Scorer:
                     pi, loose = pi / pi.sum(axis=1, keepdims=True), False
                 scale = work.fill(out[:, rows], some, x[:, rows], pi, pi0, loose)
                 chance[rows] = pi[np.arange(len(some)), some.action] * scale
+                if pools:
+                    assert pi0 is not None
+                    assert propensity is not None
+                    sides = Sides(pi, pi0)
+                    for pool in pools:
+                        fold = group * (pool.ratio_of.cross_fit or 1) // self.groups
+                        pool.fill(rows, some, fold, sides, chance[rows] / propensity[rows], group < self.table_groups)
                 if group < self.table_groups:
                     counted = omega[rows] * scale
                     kept.add_mass(p, omega[rows], counted, pi, pi0)
@@ -226,6 +288,12 @@ class Kept:
         for part, rows in self._slices(slices):
             part["tables"][table] += (x[:, rows] @ share[rows]).T
 
+    def add_outcome(self, policy: int, outcome: Outcome, at: IntArray, omega: FloatArray, reward: FloatArray) -> None:
+        """Σω and Σω(r − anchor) of each bin."""
+        sums = self.state["outcomes"][f"{policy}:{outcome.cross_fit}:{outcome.reward}"]
+        sums[0] += np.bincount(at, omega, sums.shape[1])
+        sums[1] += np.bincount(at, omega * reward, sums.shape[1])
+
     def add_weight_tables(
         self, tables: Sequence[TableKey], bent: Mapping[tuple[int, Weight], FloatArray], x: FloatArray, batch: Batch
     ) -> None:
@@ -267,7 +335,9 @@ class ScorePass:
 
     @property
     def batch_rows(self) -> int | None:
-        return BATCH_ROWS // 2 if self.scorer.plan.models else None  # the columns of models take more room
+        return (
+            BATCH_ROWS // 2 if self.scorer.plan.models or self.scorer.poolings else None
+        )  # the columns of models take more room
 
     @cached_property
     def moments(self) -> Moments:
@@ -291,12 +361,22 @@ class ScorePass:
             "slices": {str(s): self._zero_slice() for s in range(self.n_slices)},
             "policies": policies,
             "tables": np.zeros((len(plan.tables), self.n_actions, size)),
+            "pools": {pool_name(plan, p, weight): self._zero_pool(p, weight) for p, weight in plan.weights(Pooled)},
+            "outcomes": {
+                f"{p}:{outcome.cross_fit}:{outcome.reward}": np.zeros((2, len(bins.edges) + 1))
+                for (p, outcome), (bins, _) in self.scorer.outcomes.items()
+            },
             "counts": np.zeros(self.n_actions),
             "misfit": np.zeros((len(plan.models), 4)),
             "nonzero": np.zeros(plan.rewards),
             "reward_low": np.full(plan.rewards, np.inf),
             "reward_high": np.full(plan.rewards, -np.inf),
         }
+
+    def _zero_pool(self, p: int, weight: Weight) -> State:
+        scorer, ratio = self.scorer, weight.ratio
+        assert isinstance(ratio, Pooled)
+        return zero_pool(scorer.poolings[ratio][0], 1 + len(scorer.plan.corrections(p, weight)), ratio in scorer.sloped)
 
     def _zero_slice(self) -> State:
         shape = (len(self.scorer.plan.tables), self.n_actions, len(self.scorer.centre) + 1)
@@ -346,6 +426,8 @@ class ScorePass:
                 for p, part in a["policies"].items()
             },
             **{name: a[name] + b[name] for name in ("tables", "counts", "misfit", "nonzero")},
+            "pools": {name: merged_pools(pool, b["pools"][name]) for name, pool in a["pools"].items()},
+            "outcomes": {name: sums + b["outcomes"][name] for name, sums in a["outcomes"].items()},
             "reward_low": np.minimum(a["reward_low"], b["reward_low"]),
             "reward_high": np.maximum(a["reward_high"], b["reward_high"]),
         }

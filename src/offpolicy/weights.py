@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 
 from offpolicy.batch import FloatArray
 from offpolicy.errors import InputError
+from offpolicy.features import Inputs
+from offpolicy.posteriors import Posterior
+from offpolicy.rewards import RewardModel
 
 
 class Bend(ABC):
@@ -89,15 +92,55 @@ class Harmonic(Bend):
 
 
 @dataclass(frozen=True)
+class Pooled:
+    """p(e|π, x)/p(e|π0, x): actions are pooled by their embeddings."""
+
+    posterior: Posterior
+    rewards: RewardModel | None
+    """The model whose embedding it is; None: the pre-defined features themselves."""
+    inputs: Inputs | None = "identity"
+    cross_fit: int = 0
+    dimensions: tuple[str, ...] | None = None
+    """Of the pre-defined features, where not all are used."""
+    reward: int = 0
+    """Which reward the embedding is learned from."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """E[w | r]: rounds are pooled by their reward."""
+
+    cross_fit: int = 0
+    reward: int = 0
+
+
+@dataclass(frozen=True)
 class Weight:
     """A ratio and its bend. "none" is no weight at all (0: the direct method); "one" takes the log as it is."""
 
-    ratio: Literal["action", "one", "none"] = "action"
+    ratio: Literal["action", "one", "none"] | Pooled | Outcome = "action"
     bend: Bend = Straight()
 
     @property
     def exact(self) -> bool:
+        """Whether its mean under the logging policy is 1, and pooled rounds have the same reward in the mean."""
         return self.ratio == "action" and self.bend.exact
+
+    @property
+    def mean_one(self) -> bool:
+        """Whether its mean under the logging policy is 1."""
+        return self.exact or (isinstance(self.ratio, Pooled) and self.ratio.posterior.exact and self.bend.exact)
+
+    @property
+    def weighs(self) -> bool:
+        """Whether it compares the two policies at all."""
+        return self.ratio not in ("one", "none")
+
+    def for_reward(self, reward: int) -> Weight:
+        """Learned weights belong to the reward they are learned from."""
+        if isinstance(self.ratio, Outcome) or (isinstance(self.ratio, Pooled) and self.ratio.rewards is not None):
+            return replace(self, ratio=replace(self.ratio, reward=reward))
+        return self
 
 
 def check_setting(estimator: str, name: str, value: float | str, low: float, high: float = np.inf) -> None:

@@ -133,7 +133,7 @@ def plain(result: Mapping[str, Any]) -> str:
 def _footnote(result: Mapping[str, Any]) -> list[str]:
     parts = [result, *(part for _, part in sections(result))]
     starred = any(e["diagnostics"].get("fit_not_covered") for part in parts for e in part["estimates"])
-    return ["", "* the error of its fitted reward model is not in this interval."] if starred else []
+    return ["", "* the error of what it fitted is not in this interval."] if starred else []
 
 
 def markdown(result: Mapping[str, Any]) -> str:

@@ -2,10 +2,13 @@
 
 from offpolicy.rewards.base import Fits, FitShape, Linear, Predictor, RewardModel, design
 from offpolicy.rewards.given import Given
+from offpolicy.rewards.network import AdamW, Torch, two_layer
 from offpolicy.rewards.regressor import Regressor, as_reward_model
 from offpolicy.rewards.ridge import Ridge
+from offpolicy.rewards.two_step import TwoStep
 
 __all__ = [
+    "AdamW",
     "FitShape",
     "Fits",
     "Given",
@@ -14,6 +17,9 @@ __all__ = [
     "Regressor",
     "RewardModel",
     "Ridge",
+    "Torch",
+    "TwoStep",
     "as_reward_model",
     "design",
+    "two_layer",
 ]

@@ -17,20 +17,30 @@ from offpolicy.statistics import Statistic
 
 @dataclass(frozen=True, eq=False)
 class Given(RewardModel):
-    """q(x, a) from elsewhere: nothing is fitted, and its own error is not in any interval."""
+    """q(x, a) from elsewhere: nothing is fitted, and its own error is not in any interval.
+
+    `control` is q(x, e) of each logged round, where it depends on what the round showed of the action: an array, or a
+    function of contexts and features. `q` is then its mean over the embeddings of each action.
+    """
 
     q: npt.ArrayLike | Callable[[FloatArray], npt.ArrayLike]
+    control: npt.ArrayLike | Callable[[FloatArray, FloatArray], npt.ArrayLike] | None = None
 
     def statistics(self, shape: FitShape) -> tuple[Statistic, ...]:  # noqa: ARG002
         return ()
 
     def fits(self, shape: FitShape, results: Any) -> Fits:  # noqa: ARG002
-        return _GivenFits(self.q if callable(self.q) else np.asarray(self.q, dtype=np.float64))
+        control = None if self.control is None or callable(self.control) else np.asarray(self.control, dtype=np.float64)
+        return _GivenFits(
+            self.q if callable(self.q) else np.asarray(self.q, dtype=np.float64),
+            self.control if callable(self.control) else control,
+        )
 
 
 @dataclass(frozen=True)
 class _GivenFits:
     q: Any
+    control: Any = None
 
     def all(self, batch: Batch) -> FloatArray:
         q = self.q(batch.context) if callable(self.q) else self.q[batch.row]
@@ -46,6 +56,12 @@ class _GivenFits:
         return values
 
     def taken(self, batch: Batch) -> FloatArray:
+        if self.control is not None:
+            given = self.control(batch.context, batch.features) if callable(self.control) else self.control[batch.row]
+            values = np.asarray(given, dtype=np.float64)
+            if values.shape != (len(batch),) or not np.isfinite(values.sum()):
+                raise InputError(f"Given: control has shape {values.shape} (or a NaN in it) for {len(batch)} rounds.")
+            return values
         return self.all(batch)[np.arange(len(batch)), batch.action]
 
     def on_all(self, reward: int) -> Predictor:

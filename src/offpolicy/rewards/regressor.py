@@ -2,34 +2,58 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from offpolicy.batch import Batch, FloatArray
+from offpolicy.embedding import Embedding
 from offpolicy.errors import InputError
 from offpolicy.rewards.base import Fits, FitShape, Linear, Predictor, RewardModel
+from offpolicy.rewards.sample import FitRows, SampleRows, features_of, pairs
 from offpolicy.statistics import State, Statistic
-from offpolicy.units import IntArray
 
 MOST_ONE_HOT = 50
+
+EmbeddingOf = Callable[[Any, FloatArray], npt.ArrayLike]
+"""From the fitted regressor and some of its input rows to one embedding a row."""
 
 
 @dataclass(frozen=True, eq=False)
 class Regressor(RewardModel):
-    """Clones of a scikit-learn regressor, one a fold. The action is one-hot encoded, or by its mean reward when there are
-    more than 50 (scikit-learn's cross-fitted `TargetEncoder`). Beyond `rows` rows it is fitted on that many, chosen by hash.
+    """Clones of a scikit-learn regressor, one a fold. Beyond `rows` rows it is fitted on that many, chosen by hash.
+
+    Its inputs are the context, then the action (for inputs="identity" and "both"), then the action's features (for
+    "features" and "both"). The action is one-hot encoded, or by its mean reward when there are more than 50 (scikit-learn's
+    cross-fitted `TargetEncoder`). Where features vary per round, the reward of an action that was not taken is predicted at
+    the mean of its features over its rounds in the sample, since nobody knows what that round would have shown.
+
+    `embedding` makes the regressor a source of embeddings: a function of the fitted regressor and of input rows that gives
+    rows × k numbers, such as a hidden layer or the leaves of trees. It is called with one input row an action (one a round
+    where features vary per round), with the context at its mean in the sample, so that only the action matters.
     """
 
     estimator: Any
     rows: int = 1_000_000
+    _: KW_ONLY
+    embedding: EmbeddingOf | None = None
+
+    def __post_init__(self) -> None:
+        if self.embedding is not None and not callable(self.embedding):
+            raise InputError(
+                f"Regressor: embedding is a {type(self.embedding).__name__}; give a function of (fitted regressor, input "
+                "rows) that returns one embedding a row."
+            )
 
     def statistics(self, shape: FitShape) -> tuple[Statistic, ...]:
-        return (SampleRows(shape, self.rows),)
+        return (SampleRows.of(shape, self.rows),)
 
     def fits(self, shape: FitShape, results: Any) -> Fits:
-        return _RegressorFits(self.estimator, shape, *results)
+        return _RegressorFits(self, shape, *results)
 
 
 def as_reward_model(model: Any) -> RewardModel:
@@ -43,69 +67,9 @@ def as_reward_model(model: Any) -> RewardModel:
     )
 
 
-@dataclass(frozen=True)
-class SampleRows:
-    """The rows of smallest hash, at most `limit`: a sample that does not depend on order or partitioning."""
-
-    shape: FitShape
-    limit: int
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        return self.shape.columns
-
-    @property
-    def batch_rows(self) -> int | None:
-        return None
-
-    def zero(self) -> State:
-        s = self.shape
-        return {
-            "order": np.empty(0, np.uint64),
-            "group": np.empty(0, np.int64),
-            "action": np.empty(0, np.int64),
-            "context": np.empty((0, s.context)),
-            "reward": np.empty((0, s.rewards)),
-            "weight": np.empty(0),
-            "rows": np.zeros(()),
-        }
-
-    def fold(self, state: State, batch: Batch) -> State:
-        weight = self.shape.weights(batch)
-        return self.merge(
-            state,
-            {
-                "order": batch.unit,
-                "group": self.shape.group(batch),
-                "action": batch.action,
-                "context": batch.context,
-                "reward": batch.reward,
-                "weight": np.ones(len(batch)) if weight is None else weight,
-                "rows": np.asarray(float(len(batch))),
-            },
-        )
-
-    def merge(self, a: State, b: State) -> State:
-        rows = a["rows"] + b["rows"]
-        merged = {name: np.concatenate([a[name], b[name]]) for name in a if name != "rows"}
-        if len(merged["order"]) > self.limit:
-            keep = np.sort(np.argpartition(merged["order"], self.limit)[: self.limit])
-            merged = {name: array[keep] for name, array in merged.items()}
-        return {**merged, "rows": rows}
-
-    def finish(self, state: State) -> State:
-        order = np.lexsort(
-            (state["reward"][:, 0], state["action"], state["order"])
-        )  # the same rows in the same order, however they came
-        return {
-            **{name: array[order] for name, array in state.items() if name != "rows"},
-            "rows": state["rows"],
-        }
-
-
 class _RegressorFits:
-    def __init__(self, estimator: Any, shape: FitShape, sample: State) -> None:
-        self._estimator, self._shape, self._sample = estimator, shape, sample
+    def __init__(self, model: Regressor, shape: FitShape, sample: State) -> None:
+        self._model, self._shape, self._sample = model, shape, sample
         self._made: dict[tuple[int, int, int], _Fitted] = {}
 
     def on_all(self, reward: int) -> Predictor:
@@ -123,64 +87,113 @@ class _RegressorFits:
     def _fit(self, reward: int, fold: int, folds: int) -> _Fitted:
         key = (reward, fold, folds)
         if key not in self._made:
-            s = self._sample
-            keep = s["group"] * folds // self._shape.groups != fold
-            if not keep.any():
-                raise InputError(
-                    "rewards: a fold holds every row, since there are too few units (clusters) to fit without it."
-                )
-            weighted = self._shape.row_weight is not None or bool((s["weight"] != 1).any())
-            self._made[key] = _Fitted.train(
-                self._estimator,
-                self._shape.n_actions,
-                s["context"][keep],
-                s["action"][keep],
-                s["reward"][keep, reward],
-                s["weight"][keep] if weighted else None,
-            )
+            self._made[key] = _Fitted.train(self._model, FitRows.of(self._sample, self._shape, *key))
         return self._made[key]
 
 
 @dataclass(frozen=True)
 class _Fitted:
+    model: Regressor
     regressor: Any
-    codes: FloatArray  # actions × features: how each action looks to the regressor
+    looks: FloatArray
+    """Actions × inputs without the context: how each action looks to the regressor, at its mean features where they vary."""
+    codes: FloatArray
+    """The part of it that encodes the identity."""
+    shape: FitShape
+    counts: FloatArray
+    mean_context: FloatArray
 
     @classmethod
-    def train(
-        cls, estimator: Any, n_actions: int, context: FloatArray, action: IntArray, reward: FloatArray,
-        weight: FloatArray | None,
-    ) -> _Fitted:  # fmt: skip
+    def train(cls, model: Regressor, rows: FitRows) -> _Fitted:
         from sklearn.base import clone
-        from sklearn.model_selection import KFold
-        from sklearn.preprocessing import TargetEncoder
 
-        if n_actions <= MOST_ONE_HOT:
-            codes = np.eye(n_actions)
-            seen = codes[action]
-        else:
-            encoder = TargetEncoder(target_type="continuous", cv=KFold(5, shuffle=True, random_state=0))
-            seen = encoder.fit_transform(action[:, None], reward)
-            codes = encoder.transform(np.arange(n_actions)[:, None])
-        inputs = np.hstack([context, seen])
-        fitted = clone(estimator)
-        if weight is None:
-            fitted.fit(inputs, reward)
-        else:
-            try:
-                fitted.fit(inputs, reward, sample_weight=weight)
-            except TypeError:
-                raise InputError(
-                    f"rewards: {type(estimator).__name__} takes no sample_weight, but this fit needs row weights "
-                    "(MRDR, or a log with a weight column). Use another regressor or op.Ridge()."
-                ) from None
-        return cls(fitted, codes)
+        seen, codes = _encoded(rows)
+        fitted = clone(model.estimator)
+        _fit_regressor(fitted, np.hstack([rows.context, seen, rows.features]), rows)
+        looks = np.hstack([codes, rows.action_features])
+        return cls(model, fitted, looks, codes, rows.shape, rows.counts, rows.mean_context)
 
     def all(self, batch: Batch) -> FloatArray:
-        n, m = len(batch), batch.n_actions
-        inputs = np.hstack([np.repeat(batch.context, m, axis=0), np.tile(self.codes, (n, 1))])
-        return np.asarray(self.regressor.predict(inputs), dtype=np.float64).reshape(n, m)
+        n, m = len(batch), len(self.looks)
+        out = np.empty(n * m)
+        for block, rounds, actions in pairs(n, m):
+            out[block] = self._predict(np.hstack([batch.context[rounds], self.looks[actions]]))
+        return out.reshape(n, m)
 
     def taken(self, batch: Batch) -> FloatArray:
-        inputs = np.hstack([batch.context, self.codes[batch.action]])
+        return self._predict(np.hstack([batch.context, self._looks_of(batch)]))
+
+    @cached_property
+    def embedding(self) -> Embedding | None:
+        if self.model.embedding is None:
+            return None
+        inputs = self._at_mean_context(self.looks)
+        return Embedding(
+            table=self._embed(inputs),
+            counts=self.counts,
+            common=False,
+            varying=None if features_of(self.shape) is None else self,
+            reward=self._predict(inputs),
+        )
+
+    def rows(self, batch: Batch) -> FloatArray:
+        """The embedding of each round, from what it showed of its action."""
+        return self._embed(self._at_mean_context(self._looks_of(batch)))
+
+    def _looks_of(self, batch: Batch) -> FloatArray:
+        features = features_of(self.shape)
+        if features is None:
+            return self.looks[batch.action]
+        return np.hstack([self.codes[batch.action], features.rows(batch)])
+
+    def _at_mean_context(self, looks: FloatArray) -> FloatArray:
+        return np.hstack([np.broadcast_to(self.mean_context, (len(looks), len(self.mean_context))), looks])
+
+    def _predict(self, inputs: FloatArray) -> FloatArray:
         return np.asarray(self.regressor.predict(inputs), dtype=np.float64)
+
+    def _embed(self, inputs: FloatArray) -> FloatArray:
+        assert self.model.embedding is not None
+        given = self.model.embedding(self.regressor, inputs)
+        try:
+            values = np.asarray(given, dtype=np.float64)
+        except (TypeError, ValueError):
+            raise InputError(
+                f"Regressor: embedding returned a {type(given).__name__} that is no array of numbers; return a plain array, "
+                "rows × k (of a sparse matrix, its .toarray())."
+            ) from None
+        if values.ndim != 2 or len(values) != len(inputs) or not values.shape[1]:
+            raise InputError(
+                f"Regressor: embedding returned an array of shape {values.shape} for {len(inputs)} input rows; it must be "
+                f"({len(inputs)}, k): one embedding a row."
+            )
+        return values
+
+
+def _encoded(rows: FitRows) -> tuple[FloatArray, FloatArray]:
+    """The identity of each row's action, and of every action, as the regressor sees it; no columns where it does not."""
+    n_actions = rows.shape.n_actions
+    if rows.shape.inputs == "features":
+        return np.empty((len(rows), 0)), np.empty((n_actions, 0))
+    if n_actions <= MOST_ONE_HOT:
+        codes = np.eye(n_actions)
+        return codes[rows.action], codes
+    from sklearn.model_selection import KFold
+    from sklearn.preprocessing import TargetEncoder
+
+    encoder = TargetEncoder(target_type="continuous", cv=KFold(5, shuffle=True, random_state=0))
+    seen = encoder.fit_transform(rows.action[:, None], rows.reward)
+    return seen, encoder.transform(np.arange(n_actions)[:, None])
+
+
+def _fit_regressor(regressor: Any, inputs: FloatArray, rows: FitRows) -> None:
+    if rows.weight is None:
+        regressor.fit(inputs, rows.reward)
+        return
+    try:
+        regressor.fit(inputs, rows.reward, sample_weight=rows.weight)
+    except TypeError:
+        raise InputError(
+            f"rewards: {type(regressor).__name__} takes no sample_weight, but this fit needs row weights "
+            "(MRDR, or a log with a weight column). Use another regressor or op.Ridge()."
+        ) from None

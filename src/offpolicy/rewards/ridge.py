@@ -136,9 +136,13 @@ class RidgeFits:
         self._chosen: dict[int, _Choice] = {}
         self._left_out: dict[tuple[int, int], list[_Rows]] = {}
 
-    def on_all(self, reward: int) -> Linear:
+    def rows(self, reward: int) -> _Rows:
+        """All rows."""
         cross = None if self._crosses is None else self._crosses[reward].summed(slice(None))
-        rows = _Rows(self._grams[reward].pooled(), cross)
+        return _Rows(self._grams[reward].pooled(), cross)
+
+    def on_all(self, reward: int) -> Linear:
+        rows = self.rows(reward)
         linear = self._solve(rows, self._choice(reward).penalty)
         return replace(linear, covariance=_estimation_covariance(linear, rows.gram, self._choice(reward), self._model))
 

@@ -1,0 +1,166 @@
+"""Fitted embeddings with their posteriors: on all rows, without each fold, and without each group of units."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from offpolicy.batch import FloatArray
+from offpolicy.embedding import Affine, Embedding, EmbeddingTable, FeatureMap
+from offpolicy.posteriors import Known, Pooling
+from offpolicy.posteriors.base import MOST_ELEMENTS
+from offpolicy.posteriors.sums import GroupedSums, Sums
+from offpolicy.rewards import Fits, FitShape
+from offpolicy.rewards.base import embedding_of
+from offpolicy.units import IntArray
+from offpolicy.weights import Pooled
+
+
+@dataclass(frozen=True)
+class PooledFits:
+    """All that is fitted for one `Pooled` ratio. The common scale is that of the fit on all rows, in every fold."""
+
+    name: str
+    ratio: Pooled
+    shape: FitShape
+    sums: GroupedSums
+    rows: Any
+    """The second statistic of the posterior, where it has one."""
+    fits: Fits | None
+    """Of the reward model; None where the embedding is the features themselves."""
+
+    @classmethod
+    def of(cls, name: str, ratio: Pooled, shape: FitShape, results: Sequence[Any], fits: Fits | None) -> PooledFits:
+        return cls(name, ratio, shape, results[0], results[1] if len(results) > 1 else None, fits)
+
+    @cached_property
+    def affine(self) -> Affine:
+        return Affine.of(self.embedding, self.ratio.posterior.scale)
+
+    @cached_property
+    def embedding(self) -> Embedding:
+        """On all rows; checked."""
+        everything = np.ones(self.shape.groups, bool)
+        predictor = None if self.fits is None else self.fits.on_all(self.ratio.reward)
+        embedding = self._embedding(predictor, self.known(everything))
+        embedding.check(self.name)
+        return embedding
+
+    def known(self, keep: npt.NDArray[np.bool_]) -> Known:
+        """What the posterior may know: the rows of some groups."""
+        rows = None if self.rows is None else self.ratio.posterior.rows_without(self.rows, keep)
+        return Known(self.sums.of(keep), rows, self.shape.features, self.columns)
+
+    @cached_property
+    def columns(self) -> IntArray:
+        """The columns of pre-defined features that are the embedding; none where it is learned."""
+        if self.ratio.rewards is not None:
+            return np.empty(0, np.int64)
+        names = self.ratio.dimensions
+        return np.arange(self.shape.features.size) if names is None else self.shape.features.only(names)
+
+    def _embedding(self, predictor: Any, known: Known) -> Embedding:
+        if self.ratio.rewards is None:
+            return self._predefined(known.sums)
+        embedding = replace(embedding_of(predictor, self.name), counts=known.sums.n)
+        if isinstance(embedding.varying, FeatureMap):
+            shared = embedding.varying.shared
+            embedding = replace(embedding, within=shared.T @ known.sums.within() @ shared)
+        return embedding
+
+    def _predefined(self, sums: Sums) -> Embedding:
+        features = self.shape.features
+        if not features.varies:
+            assert features.catalog is not None
+            return Embedding(features.catalog[:, self.columns], sums.n)
+        shared = np.eye(features.size)[:, self.columns]
+        varying = FeatureMap(np.zeros((len(sums.n), len(self.columns))), shared, features)
+        within = sums.within()[np.ix_(self.columns, self.columns)]
+        return Embedding(sums.means()[:, self.columns], sums.n, varying=varying, within=within)
+
+    @cached_property
+    def on_all(self) -> Pooling:
+        return self._fit(self.embedding, self.known(np.ones(self.shape.groups, bool)))
+
+    def _fit(self, embedding: Embedding, known: Known) -> Pooling:
+        return self.ratio.posterior.fit(self.name, embedding, self.affine, known)
+
+    def poolings(self, count: int) -> list[Pooling]:
+        """One, or one without each fold. `count` of such families share the room for tables."""
+        folds = self.ratio.cross_fit
+        if not folds:
+            return [self.on_all.tabled(MOST_ELEMENTS // count)]
+        fold = np.arange(self.shape.groups) * folds // self.shape.groups
+        fitted = [self._left_out(fold != k, k, folds) for k in range(folds)]
+        return [pooling.tabled(MOST_ELEMENTS // (count * folds)) for pooling in fitted]
+
+    def _left_out(self, keep: npt.NDArray[np.bool_], fold: int, folds: int) -> Pooling:
+        predictor = None if self.fits is None else self.fits.without_fold(self.ratio.reward, fold, folds)
+        known = self.known(keep)
+        return self._fit(self._refitted(predictor, known), known)
+
+    def _refitted(self, predictor: Any, known: Known) -> Embedding:
+        """On fewer rows; how well coefficients are known is taken from all of them."""
+        return replace(self._embedding(predictor, known), covariance=self.embedding.covariance)
+
+    @cached_property
+    def covered(self) -> bool:
+        """Whether the fit's error can be counted: the weights are smooth and refits come from sums."""
+        if not self.ratio.posterior.smooth or self.on_all.likelihood is not None or self.on_all.context is not None:
+            return False
+        return self.fits is None or self.fits.without_group(self.ratio.reward, 0) is not None
+
+    def refits(self) -> Iterator[tuple[Embedding, Known]]:
+        """The embedding without each group of units."""
+        for g in range(self.shape.groups):
+            known = self.known(np.arange(self.shape.groups) != g)
+            predictor = None if self.fits is None else self.fits.without_group(self.ratio.reward, g)
+            yield self._refitted(predictor, known), known
+
+    def moves(self, slopes: Slopes) -> FloatArray:
+        """How sums with these slopes move when each group is left out of the fit: groups × slopes, to first order."""
+        pooling, out = self.on_all, []
+        count = len(slopes.bias)
+        influence = pooling.influence
+        implicit = None if influence is None else [influence(slopes.weight[q], slopes.bias[q]) for q in range(count)]
+        for embedding, known in self.refits():
+            moved = slopes.of_points(pooling.embedding, embedding, self.affine)
+            if implicit is not None:
+                moved = moved + [each.of_refit(embedding, known) for each in implicit]
+            else:
+                refit = self._fit(embedding, known)
+                moved = moved + np.tensordot(slopes.weight, refit.weight - pooling.weight, axes=2)
+                moved = moved + slopes.bias @ (refit.bias - pooling.bias)
+            out.append(moved)
+        return np.array(out)
+
+    def table(self, labels: npt.NDArray[Any]) -> EmbeddingTable:
+        """The embedding to look at."""
+        e = self.embedding
+        values = e.table if e.own_units is None else e.table @ e.own_units
+        scaled = Affine.of(e, scaled=True)(e.table)
+        return EmbeddingTable(labels, e.counts, None if self.ratio.rewards is None else e.reward, values, scaled)
+
+
+@dataclass(frozen=True)
+class Slopes:
+    """How sums over the rounds move with what was fitted; each array has a leading axis of sums."""
+
+    weight: FloatArray  # actions × m: with the scores' weights
+    bias: FloatArray  # actions
+    points: FloatArray  # actions × m: with the embedding of the rounds of each action
+    features: FloatArray  # features × m: with that of rounds, through their features
+
+    def of_points(self, before: Embedding, after: Embedding, affine: Affine) -> FloatArray:
+        if isinstance(before.varying, FeatureMap) and isinstance(after.varying, FeatureMap):
+            own = (after.varying.own - before.varying.own) @ affine.matrix
+            shared = (after.varying.shared - before.varying.shared) @ affine.matrix
+            moved: FloatArray = np.tensordot(self.points, own, 2) + np.tensordot(self.features, shared, 2)
+            return moved
+        alone: FloatArray = np.tensordot(self.points, (after.table - before.table) @ affine.matrix, 2)
+        return alone

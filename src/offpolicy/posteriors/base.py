@@ -1,0 +1,166 @@
+"""What a posterior must do: from embeddings, say how much each action speaks for a round.
+
+Every posterior here gives a round with embedding z the scores s_a(z) = z·weight_a + bias_a, and exp(s_a) is, up to a factor
+of the round, either p(e|a) or p(a|e). With Q = exp(s) the weight of a round is one of
+
+    ratio form      Σ_a π(a|x) Q_a / Σ_a π0(a|x) Q_a           Q ∝ p(e|a): Gaussian, Categorical, Exact, clusters
+    posterior form  Σ_a Q_a π(a|x)/π0(a|x) / Σ_a Q_a           Q ∝ p(a|e): Logistic
+
+The ratio form knows the context: π0(a|x) is the prior. The posterior form takes p(a|e) for p(a|x, e), as published, and
+agrees with it where π0 does not depend on the context.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from offpolicy.batch import Batch, FloatArray
+from offpolicy.embedding import Affine, Embedding
+from offpolicy.errors import RowsError
+from offpolicy.features import Features
+from offpolicy.posteriors.sums import FeatureSums, Sums
+from offpolicy.rewards.base import NO_FEATURES, FitShape
+from offpolicy.statistics import Statistic
+from offpolicy.units import IntArray
+
+Form = Literal["ratio", "posterior"]
+MOST_ELEMENTS = 1 << 22
+"""Shares are kept as a table of (embeddings × actions) up to 32 MB of them; else they are made anew for each block."""
+
+
+@dataclass(frozen=True)
+class Pooling:
+    """A fitted posterior: how much each action speaks for each round."""
+
+    form: Form
+    embedding: Embedding
+    affine: Affine
+    weight: FloatArray
+    """Actions × m."""
+    bias: FloatArray
+    """−∞ where an action takes no part."""
+    context: Affine | None = None
+    """The context on its own scale, where the scores depend on it as well."""
+    likelihood: Callable[[Batch], FloatArray] | None = None
+    """Gives Q itself, where there are no scores."""
+    groups: tuple[IntArray, FloatArray] | None = None
+    """The cluster of each action, and clusters × actions of 0 and 1, where Q is whether two actions share a cluster."""
+    table: FloatArray | None = field(default=None, repr=False)
+    details: dict[str, Any] = field(default_factory=dict)
+    influence: Callable[[FloatArray, FloatArray], Influence] | None = field(default=None, repr=False)
+    """Where weight and bias are the result of an iteration: how they move with the embeddings (see `Influence`)."""
+
+    @property
+    def seen(self) -> npt.NDArray[np.bool_]:
+        """Actions that the embedding was fitted on."""
+        seen: npt.NDArray[np.bool_] = self.embedding.counts > 0
+        return seen
+
+    @property
+    def varies(self) -> bool:
+        """Whether rounds of one action may differ."""
+        return self.embedding.varying is not None or self.context is not None or self.likelihood is not None
+
+    def points(self, batch: Batch) -> FloatArray:
+        """z of each round."""
+        varying = self.embedding.varying
+        e = self.embedding.table[batch.action] if varying is None else varying.rows(batch)
+        z = self.affine(e)
+        return z if self.context is None else np.hstack([z, self.context(batch.context)])
+
+    def shares(self, batch: Batch) -> FloatArray:
+        """Q of each round: rounds × actions, up to a factor of the round."""
+        if self.groups is not None:
+            return self.groups[1][self.groups[0][batch.action]]
+        if self.table is not None:
+            return self.table[batch.action]
+        if self.likelihood is not None:
+            return self._checked(self.likelihood(batch), batch)
+        return self._exp(self.points(batch))
+
+    def _exp(self, z: FloatArray) -> FloatArray:
+        scores = z @ self.weight.T
+        scores += self.bias
+        scores -= scores.max(axis=1, keepdims=True)
+        np.exp(scores, out=scores)
+        if self.form == "posterior":
+            scores /= scores.sum(axis=1, keepdims=True)
+        return scores
+
+    @staticmethod
+    def _checked(shares: FloatArray, batch: Batch) -> FloatArray:
+        bad = ~(shares.min(axis=1) >= 0) | ~np.isfinite(shares.sum(axis=1)) | ~(shares.max(axis=1) > 0)
+        if bad.any():
+            raise RowsError(
+                "Exact", "have an embedding to which no action gives a chance (or a negative or NaN one)", batch.row[bad],
+                "Check that p(e|a) covers every embedding in the log.",
+            )  # fmt: skip
+        return shares
+
+    def tabled(self, room: int) -> Pooling:
+        """The same with Q as a table, where there is room for one and rounds of one action are alike."""
+        n = len(self.bias)
+        if self.varies or self.groups is not None or n * n > room:
+            return self
+        return replace(self, table=self._exp(self.affine(self.embedding.table)))
+
+
+@dataclass(frozen=True)
+class Influence:
+    """⟨slope, dθ⟩ for a refit, to first order: θ is (weight, bias), `slope` how a value moves with it.
+
+    A refit's θ is the minimum of another loss, so dθ ≈ −H⁻¹∇loss(θ): one solve with H serves all refits.
+    """
+
+    of_refit: Callable[[Embedding, Known], float]
+
+
+@dataclass(frozen=True)
+class Known:
+    """What the fit pass kept for a posterior, for the rows of some groups."""
+
+    sums: Sums
+    rows: Any = None
+    """Pairs or a sample of rows, already without those of other groups."""
+    features: Features = NO_FEATURES
+    columns: IntArray = field(default_factory=lambda: np.empty(0, np.int64))
+    """Which columns of the features the embedding is, where it is pre-defined."""
+
+
+class Posterior(ABC):
+    """Settings of a posterior. Frozen; `fit` gives a `Pooling`."""
+
+    form: ClassVar[Form] = "ratio"
+    scale: bool
+
+    def statistics(self, shape: FitShape) -> tuple[Statistic, ...]:
+        """What it needs of the fit pass; the first is always `FeatureSums`."""
+        return (FeatureSums(shape),)
+
+    def rows_without(self, rows: Any, keep: npt.NDArray[np.bool_]) -> Any:  # noqa: ARG002
+        """The second statistic's result for the groups that are kept."""
+        return rows
+
+    @abstractmethod
+    def fit(self, name: str, embedding: Embedding, affine: Affine, known: Known) -> Pooling: ...
+
+    @property
+    def exact(self) -> bool:
+        """Whether the weights have mean 1 under the logging policy."""
+        return False
+
+    @property
+    def self_normalised(self) -> bool:
+        """Whether estimators with these weights divide by the mean weight unless told otherwise."""
+        return False
+
+    @property
+    def smooth(self) -> bool:
+        """Whether the weights move smoothly with the embedding, so that its error can be counted."""
+        return True

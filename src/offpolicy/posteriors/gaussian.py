@@ -1,0 +1,79 @@
+"""`Gaussian`: p(e|a) is normal around the action's embedding."""
+
+from __future__ import annotations
+
+from dataclasses import KW_ONLY, dataclass
+from typing import Literal
+
+import numpy as np
+
+from offpolicy.batch import FloatArray
+from offpolicy.embedding import Affine, Embedding, FeatureMap
+from offpolicy.errors import InputError
+from offpolicy.posteriors.base import Known, Pooling, Posterior
+
+BANDWIDTHS = (0.01, 0.03, 0.1, 0.18, 0.32, 0.56, 1.0, 3.0)
+"""The family of "slope", from the least biased (no pooling) to the most."""
+RCOND = 1e-8
+
+
+@dataclass(frozen=True)
+class Gaussian(Posterior):
+    """p(e|a) = N(f(a), Σ), in the ratio form, self-normalised by default.
+
+    Where embeddings vary within an action (features seen in each round) Σ is their shared covariance: LDA. Where the
+    embedding is a function of the action that is 0, and `bandwidth` says how far actions are pooled: a number, in units of
+    the embeddings' root mean square distance from their mean; "slope", which scores a family of them and picks the widest
+    that agrees with all narrower ones; or "estimation": the covariance with which a ridge model knows its coefficients.
+    "auto" is LDA where embeddings vary, else "estimation".
+    """
+
+    bandwidth: float | Literal["auto", "slope", "estimation"] = "auto"
+    _: KW_ONLY
+    scale: bool = True
+
+    def __post_init__(self) -> None:
+        named = self.bandwidth in ("auto", "slope", "estimation")
+        if not named and not (isinstance(self.bandwidth, (int, float)) and self.bandwidth > 0):
+            raise InputError(
+                f'Gaussian: bandwidth is {self.bandwidth!r}; give a number above 0, "auto", "slope" or "estimation".'
+            )
+
+    @property
+    def self_normalised(self) -> bool:
+        return True
+
+    def fit(self, name: str, embedding: Embedding, affine: Affine, known: Known) -> Pooling:
+        precision, details = self._precision(name, embedding, affine, known)
+        means = affine(embedding.table)
+        weight = means @ precision
+        bias = -0.5 * np.einsum("ai,ai->a", weight, means)
+        return Pooling("ratio", embedding, affine, weight, bias, details=details)
+
+    def _precision(
+        self, name: str, embedding: Embedding, affine: Affine, known: Known
+    ) -> tuple[FloatArray, dict[str, float]]:
+        """Σ⁻¹ in the coordinates of z."""
+        size = affine.matrix.shape[1]
+        if isinstance(self.bandwidth, (int, float)):
+            width = float(self.bandwidth) * (np.sqrt(size) if self.scale else 1.0)
+            return np.eye(size) / width**2, {"bandwidth": float(self.bandwidth)}
+        if embedding.varying is not None and self.bandwidth == "auto":
+            if not isinstance(embedding.varying, FeatureMap):
+                raise InputError(
+                    f"{name}: the covariance of embeddings that are not linear in the features is not known from sums; "
+                    "give Gaussian a `bandwidth`, or use Logistic()."
+                )
+            to_z = embedding.varying.shared @ affine.matrix
+            return _inverse(to_z.T @ known.sums.within() @ to_z), {}
+        if embedding.covariance is None:
+            raise InputError(
+                f"{name}: this embedding comes without an estimation covariance (op.Ridge has one), and it is a function of "
+                'the action, so Gaussian needs a width: give `bandwidth=` a number, or "slope".'
+            )
+        return _inverse(affine.matrix.T @ embedding.covariance @ affine.matrix), {}
+
+
+def _inverse(covariance: FloatArray) -> FloatArray:
+    """Directions in which nothing varies tell nothing apart, and get no weight."""
+    return np.asarray(np.linalg.pinv(covariance, rcond=RCOND, hermitian=True), dtype=np.float64)

@@ -1,0 +1,114 @@
+"""`Logistic`: p(a|e) by multinomial logistic regression, as published, on the distinct embeddings with their counts."""
+
+from __future__ import annotations
+
+from dataclasses import KW_ONLY, dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from offpolicy.batch import FloatArray
+from offpolicy.embedding import Affine, Embedding
+from offpolicy.errors import InputError
+from offpolicy.posteriors.base import Form, Influence, Known, Pooling, Posterior
+from offpolicy.posteriors.pairs import Pairs, PairSample, pair_batch
+from offpolicy.posteriors.softmax import Counts, Problem
+from offpolicy.posteriors.sums import FeatureSums
+from offpolicy.rewards.base import FitShape
+from offpolicy.statistics import Statistic
+from offpolicy.units import IntArray
+
+
+@dataclass(frozen=True)
+class Logistic(Posterior):
+    """p(a|e) ∝ exp(e·W_a + b_a), in the posterior form; `C` is the inverse strength of the penalty on W, as usual.
+
+    `context=True` fits p(a|x, e), as MIPS was published. Where embeddings repeat (one an action, or one a combination of
+    categories) the cost does not grow with the log; where they do not, it is fitted on at most `rows` distinct ones.
+    """
+
+    C: float = 1.0
+    _: KW_ONLY
+    context: bool = False
+    scale: bool = True
+    rows: int = 50_000
+    form: ClassVar[Form] = "posterior"
+
+    def __post_init__(self) -> None:
+        if not self.C > 0:
+            raise InputError(f"Logistic: C is {self.C}; it must be above 0 (a larger one penalises less).")
+
+    def statistics(self, shape: FitShape) -> tuple[Statistic, ...]:
+        sums = FeatureSums(shape)
+        return (sums, Pairs(shape, self.rows, self.context)) if self.context or shape.features.varies else (sums,)
+
+    def rows_without(self, rows: Any, keep: npt.NDArray[np.bool_]) -> Any:
+        return None if rows is None else rows.of(keep)
+
+    def fit(self, name: str, embedding: Embedding, affine: Affine, known: Known) -> Pooling:  # noqa: ARG002
+        context = None
+        if self.context:
+            sample: PairSample = known.rows
+            mean, spread = sample.context.mean(axis=0), sample.context.std(axis=0)
+            context = Affine(mean, np.diag(1 / np.where(spread > 0, spread, 1.0)) if self.scale else np.eye(len(mean)))
+            context = context if self.scale else replace(context, shift=np.zeros_like(mean))
+        rounds = known.sums.n
+        if known.rows is not None:  # a sample may lack some
+            rounds = _sums(known.rows.action, known.rows.count, len(rounds))
+        classes = np.flatnonzero(rounds > 0)
+        counts = self._counts(embedding, affine, context, known, classes)
+        problem = Problem(counts, 1 / self.C)
+        theta = problem.minimum()
+        weight, bias = problem.to_plain(theta)
+        n_actions = len(embedding.table)
+        all_weight, all_bias = np.zeros((n_actions, weight.shape[1])), np.full(n_actions, -np.inf)
+        all_weight[classes], all_bias[classes] = weight, bias
+        details = {"distinct_embeddings": len(counts.points)}
+        if known.rows is not None and known.rows.sampled:
+            details["fitted_on_a_sample_of_rows"] = len(known.rows.action)
+
+        def influence(weight_slope: FloatArray, bias_slope: FloatArray) -> Influence:
+            adjoint = problem.solve(theta, problem.from_plain(weight_slope[classes], bias_slope[classes]))
+
+            def of_refit(other: Embedding, rest: Known) -> float:
+                gradient = problem.gradient_on(theta, self._counts(other, affine, context, rest, classes))
+                return -float((adjoint * gradient).sum())
+
+            return Influence(of_refit)
+
+        return Pooling(
+            "posterior", embedding, affine, all_weight, all_bias, context=context, details=details, influence=influence
+        )
+
+    def _counts(
+        self, embedding: Embedding, affine: Affine, context: Affine | None, known: Known, classes: IntArray
+    ) -> Counts:
+        """The distinct points, and their rounds by action; `classes` are the actions that take part."""
+        if embedding.varying is None and context is None:
+            z, n = affine(embedding.table[classes]), known.sums.n[classes]
+            return Counts(z, n, n, z * n[:, None])
+        pairs: PairSample = known.rows
+        batch = pair_batch(pairs, len(embedding.table))
+        e = embedding.table[pairs.action] if embedding.varying is None else embedding.varying.rows(batch)
+        z = affine(e)
+        if context is not None:
+            z = np.hstack([z, context(pairs.context)])
+        position = np.full(len(embedding.table), -1)
+        position[classes] = np.arange(len(classes))
+        action, count = position[pairs.action], pairs.count
+        sums = np.column_stack([_sums(action, count * column, len(classes)) for column in z.T])
+        rounds, points = _distinct(z, count)
+        return Counts(points, rounds, _sums(action, count, len(classes)), sums)
+
+
+def _sums(key: IntArray, values: FloatArray, keys: int) -> FloatArray:
+    sums: FloatArray = np.bincount(key, values, keys).astype(np.float64, copy=False)
+    return sums
+
+
+def _distinct(points: FloatArray, count: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """The rounds of each distinct point, and the points."""
+    rows = np.ascontiguousarray(points).view(np.dtype((np.void, points.shape[1] * 8))).ravel()
+    _, first, which = np.unique(rows, return_index=True, return_inverse=True)
+    return _sums(which, count, len(first)), points[first]

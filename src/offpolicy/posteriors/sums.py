@@ -1,0 +1,104 @@
+"""Counts and sums of features by action: what most posteriors are fitted from, in one pass."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from offpolicy.batch import Batch, FloatArray
+from offpolicy.rewards.base import FitShape
+from offpolicy.statistics import State
+
+
+@dataclass(frozen=True)
+class FeatureSums:
+    """By group and action: rows and Σφ; by group: Σφφᵀ around a typical φ. Without features, only the rows."""
+
+    shape: FitShape
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return self.shape.columns
+
+    @property
+    def batch_rows(self) -> int | None:
+        return None
+
+    @property
+    def size(self) -> int:
+        return self.shape.features.size
+
+    def zero(self) -> State:
+        g, n, f = self.shape.groups, self.shape.n_actions, self.size
+        return {"n": np.zeros(g * n), "sum": np.zeros((g * n, f)), "square": np.zeros((g, f, f))}
+
+    def fold(self, state: State, batch: Batch) -> State:
+        s = self.shape
+        group = s.group(batch)
+        key = group * s.n_actions + batch.action
+        weight = s.weights(batch)
+        state["n"] += np.bincount(key, weight, len(state["n"]))
+        if self.size:
+            y = s.features.rows(batch) - self._origin
+            yw = y if weight is None else y * weight[:, None]
+            for j in range(self.size):
+                state["sum"][:, j] += np.bincount(key, yw[:, j], len(state["n"]))
+            order = np.argsort(group, kind="stable")
+            edges = np.searchsorted(group[order], np.arange(s.groups + 1))
+            for g in range(s.groups):
+                rows = order[edges[g] : edges[g + 1]]
+                state["square"][g] += yw[rows].T @ y[rows]
+        return state
+
+    @property
+    def _origin(self) -> FloatArray:
+        d = self.shape.context
+        return self.shape.origin[d : d + self.size]
+
+    def merge(self, a: State, b: State) -> State:
+        for name in a:
+            a[name] += b[name]
+        return a
+
+    def finish(self, state: State) -> GroupedSums:
+        g, n = self.shape.groups, self.shape.n_actions
+        return GroupedSums(state["n"].reshape(g, n), state["sum"].reshape(g, n, -1), state["square"], self._origin)
+
+
+@dataclass(frozen=True)
+class GroupedSums:
+    """The sums with a leading axis of groups."""
+
+    n: FloatArray
+    total: FloatArray
+    square: FloatArray
+    origin: FloatArray
+
+    def of(self, keep: npt.NDArray[np.bool_]) -> Sums:
+        """The sums of some groups. (Groups are added, never subtracted.)"""
+        return Sums(self.n[keep].sum(axis=0), self.total[keep].sum(axis=0), self.square[keep].sum(axis=0), self.origin)
+
+
+@dataclass(frozen=True)
+class Sums:
+    """Rows and Σφ of each action, and Σφφᵀ, both around `origin`."""
+
+    n: FloatArray
+    total: FloatArray
+    square: FloatArray
+    origin: FloatArray
+
+    def means(self) -> FloatArray:
+        """φ̄ of each action; of actions never logged, that of the log."""
+        n = self.n[:, None]
+        overall = self.total.sum(axis=0) / max(float(n.sum()), 1e-300)
+        means: FloatArray = self.origin + np.where(n > 0, self.total / np.where(n > 0, n, 1.0), overall)
+        return means
+
+    def within(self) -> FloatArray:
+        """The covariance of φ around the mean of its action."""
+        around = self.means() - self.origin
+        scatter: FloatArray = self.square - around.T @ (around * self.n[:, None])
+        return scatter / max(float(self.n.sum()), 1e-300)

@@ -1,0 +1,581 @@
+"""Reward models trained with PyTorch, which is an optional extra: it is imported only where a model is trained or used."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import KW_ONLY, dataclass
+from functools import cached_property
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+
+from offpolicy.batch import Batch, FloatArray
+from offpolicy.embedding import Embedding, FeatureMap
+from offpolicy.errors import InputError
+from offpolicy.progress import PassProgress
+from offpolicy.rewards.base import Fits, FitShape, Linear, Predictor, RewardModel
+from offpolicy.rewards.sample import PAIRS, FitRows, SampleRows, features_of, pairs
+from offpolicy.rewards.solve import Standard
+from offpolicy.statistics import State, Statistic
+from offpolicy.units import IntArray
+
+ModuleFactory = Callable[[int, int, int], Any]
+"""(actions, columns of the context, columns of features) → torch.nn.Module."""
+
+_one_at_a_time = threading.RLock()
+"""Training seeds the random numbers that all threads share, so one model is trained at a time."""
+
+
+def require_torch() -> Any:
+    try:
+        return import_module("torch")
+    except ImportError:
+        raise InputError('this reward model needs PyTorch: pip install "offpolicy[torch]"') from None
+
+
+@dataclass(frozen=True, eq=False)
+class Torch(RewardModel):
+    """A PyTorch network as a reward model, and as a source of embeddings. `two_layer` is an example to start from.
+
+    `module(n_actions, context, features)` makes a `torch.nn.Module` for these numbers of columns, with two methods:
+
+    - `embed(action, features)` gives rows × k: the embedding. `action` holds codes (int64; all 0 for inputs="features",
+      where the identity must not matter), `features` is rows × F floats (F = 0 for inputs="identity").
+    - `forward(context, embedding)` gives one expected reward a row, of shape (rows,).
+
+    It sees contexts, features and rewards with mean 0 and variance 1; predictions are mapped back. AdamW minimises the
+    squared error on all rows but a `holdout` share, and training stops when the error on those has not fallen for `patience`
+    epochs; the weights of the best epoch are kept. `patience=None` trains on all rows for all epochs. Beyond `rows` rows it
+    is trained on that many, chosen by hash. `device=None` is a GPU where there is one. On a CPU a seed gives one fit.
+
+    Where features vary per round, an action that was not taken is predicted at its mean features in the sample.
+    """
+
+    module: ModuleFactory
+    _: KW_ONLY
+    learning_rate: float = 1e-3
+    epochs: int = 100
+    batch: int = 256
+    patience: int | None = 5
+    holdout: float = 0.1
+    weight_decay: float = 0.01
+    device: str | None = None
+    seed: int = 0
+    rows: int = 1_000_000
+
+    def __post_init__(self) -> None:
+        if not callable(self.module):
+            raise InputError(
+                f"Torch: module is a {type(self.module).__name__}; give a function (n_actions, context, features) that "
+                "makes a torch.nn.Module, such as op.two_layer()."
+            )
+        _check_rows("Torch", self.rows)
+        self._training.check()
+
+    def statistics(self, shape: FitShape) -> tuple[Statistic, ...]:
+        require_torch()
+        return (SampleRows.of(shape, self.rows),)
+
+    def fits(self, shape: FitShape, results: Sequence[Any]) -> Fits:
+        return _NetworkFits(shape, results[0], lambda rows: _train_network(self.module, rows, self._training))
+
+    @property
+    def _training(self) -> _Training:
+        return _Training(
+            "Torch", self.learning_rate, self.weight_decay, self.epochs, self.batch, self.patience, self.holdout,
+            self.device, self.seed,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class AdamW(RewardModel):
+    """The training of learned embeddings as published (Cief et al. 2023): one linear layer by stochastic gradients.
+
+    The layer takes the action (one-hot, and/or its features) to one number for each column of the context, with a bias that
+    all actions share; the dot product with the context, plus a constant that stays at its random start, is the reward. No
+    data are scaled and no rows held out, so the learning rate must suit the units of the log. `op.Ridge()` solves a problem
+    of this kind exactly; this one is for comparison with the publication.
+    """
+
+    learning_rate: float = 1e-4
+    _: KW_ONLY
+    epochs: int = 100
+    batch: int = 64
+    weight_decay: float = 0.01
+    device: str | None = None
+    seed: int = 0
+    rows: int = 1_000_000
+
+    def __post_init__(self) -> None:
+        _check_rows("AdamW", self.rows)
+        self._training.check()
+
+    @property
+    def linear(self) -> bool:
+        return True
+
+    def statistics(self, shape: FitShape) -> tuple[Statistic, ...]:
+        require_torch()
+        if not shape.context:
+            raise InputError(
+                "AdamW: the log has no context, and this embedding has one number for each column of the context. "
+                "Use op.Ridge() or op.Torch(op.two_layer())."
+            )
+        return (SampleRows.of(shape, self.rows),)
+
+    def fits(self, shape: FitShape, results: Sequence[Any]) -> Fits:
+        return _NetworkFits(shape, results[0], lambda rows: _train_dotted(rows, self._training))
+
+    @property
+    def _training(self) -> _Training:
+        return _Training(
+            "AdamW", self.learning_rate, self.weight_decay, self.epochs, self.batch, None, 0.1, self.device, self.seed
+        )
+
+
+def two_layer(size: int = 8, hidden: int = 32) -> ModuleFactory:
+    """Small networks for `Torch`: two layers from the action to an embedding of `size` numbers, two more to the reward."""
+
+    def make(n_actions: int, context: int, features: int) -> Any:
+        torch = require_torch()
+        nn = torch.nn
+
+        class TwoLayer(nn.Module):  # type: ignore[name-defined,misc]
+            def __init__(self) -> None:
+                super().__init__()
+                self.identity = nn.Embedding(n_actions, hidden)  # the same as a linear layer on one-hot actions
+                nn.init.normal_(self.identity.weight, std=0.1)  # actions start nearly alike; data set them apart
+                self.features = nn.Linear(features, hidden) if features else None
+                self.down = nn.Linear(hidden, size)
+                self.reward = nn.Sequential(nn.Linear(context + size, hidden), nn.ReLU(), nn.Linear(hidden, 1))
+
+            def embed(self, action: Any, features: Any) -> Any:
+                first = self.identity(action)
+                if self.features is not None:
+                    first = first + self.features(features)
+                return self.down(torch.relu(first))
+
+            def forward(self, context: Any, embedding: Any) -> Any:
+                return self.reward(torch.cat([context, embedding], dim=1)).squeeze(1)
+
+        return TwoLayer()
+
+    return make
+
+
+class _NetworkFits:
+    """Networks on all rows and without each fold, each trained when it is first asked for."""
+
+    def __init__(self, shape: FitShape, sample: State, train: Callable[[FitRows], tuple[Predictor, int]]) -> None:
+        self._shape, self._sample, self._train = shape, sample, train
+        self._made: dict[tuple[int, int, int], tuple[Predictor, int]] = {}
+
+    def on_all(self, reward: int) -> Predictor:
+        return self._fit(reward, -1, 1)
+
+    def without_fold(self, reward: int, fold: int, folds: int) -> Predictor:
+        return self._fit(reward, fold, folds)
+
+    def without_group(self, reward: int, group: int) -> Linear | None:  # noqa: ARG002
+        return None
+
+    def diagnostics(self, reward: int) -> dict[str, Any]:
+        """`epochs`: the most that any fit of this reward took so far."""
+        epochs = max((epochs for key, (_, epochs) in self._made.items() if key[0] == reward), default=None)
+        return {"fitted_rows": len(self._sample["order"]), "log_rows": int(self._sample["rows"]), "epochs": epochs}
+
+    def _fit(self, reward: int, fold: int, folds: int) -> Predictor:
+        key = (reward, fold, folds)
+        with _one_at_a_time:
+            if key not in self._made:
+                self._made[key] = self._train(FitRows.of(self._sample, self._shape, *key))
+        return self._made[key][0]
+
+
+@dataclass(frozen=True)
+class _Training:
+    """How a network is trained, and the name under which errors speak of it."""
+
+    name: str
+    learning_rate: float
+    weight_decay: float
+    epochs: int
+    batch: int
+    patience: int | None
+    holdout: float
+    device: str | None
+    seed: int
+
+    def check(self) -> None:
+        wanted = {
+            "learning_rate": (self.learning_rate > 0, "a number above 0"),
+            "weight_decay": (self.weight_decay >= 0, "a number that is 0 or more"),
+            "epochs": (self.epochs >= 1, "1 or more"),
+            "batch": (self.batch >= 1, "a number of rows, 1 or more"),
+            "patience": (self.patience is None or self.patience >= 1, "a number of epochs, 1 or more, or None"),
+            "holdout": (0 < self.holdout < 1, "a share of the rows between 0 and 1"),
+        }
+        for setting, (right, what) in wanted.items():
+            if not right:
+                raise InputError(f"{self.name}: {setting} is {getattr(self, setting)!r}; give {what}.")
+
+    def held_out(self, rows: int) -> int:
+        """How many rows decide when to stop."""
+        return 0 if self.patience is None or rows < 2 else min(max(round(self.holdout * rows), 1), rows - 1)
+
+    def run(self, make: Callable[[], Any], data: _Tensors, progress: bool | None) -> tuple[Any, int]:
+        """A trained module on the CPU, and the epochs it took. The random numbers of others are left as they were."""
+        torch = require_torch()
+        device = self._device()
+        on_gpu = device.type == "cuda"
+        gpus = [torch.cuda.current_device() if device.index is None else device.index] if on_gpu else []
+        with _one_at_a_time, torch.random.fork_rng(devices=gpus), torch.enable_grad():
+            torch.default_generator.manual_seed(self.seed)
+            for gpu in gpus:
+                torch.cuda.default_generators[gpu].manual_seed(self.seed)
+            net = _checked(make(), self.name).to(device)
+            with PassProgress("training", self.epochs * (len(data) - self.held_out(len(data))), progress) as told:
+                epochs = self._fit(net, data.to(device), told)
+        if not all(bool(torch.isfinite(value).all()) for value in net.state_dict().values()):
+            raise self._diverged(epochs)
+        return net.cpu().eval().requires_grad_(False), epochs
+
+    def _fit(self, net: Any, data: _Tensors, told: PassProgress) -> int:
+        torch = require_torch()
+        order = torch.Generator().manual_seed(self.seed)
+        shuffled = torch.randperm(len(data), generator=order).to(data.reward.device)
+        count = self.held_out(len(data))
+        held, train = data.at(shuffled[:count]), data.at(shuffled[count:])
+        fused = data.reward.device.type in ("cpu", "cuda")
+        moving = [p for p in net.parameters() if p.requires_grad]
+        optimiser = torch.optim.AdamW(moving, lr=self.learning_rate, weight_decay=self.weight_decay, fused=fused)
+        best = _Best(self.patience or 0)
+        for epoch in range(1, self.epochs + 1):
+            self._require_finite(self._epoch(net.train(), train, optimiser, order, told), epoch)
+            if count and best.stops(self._require_finite(_mean_loss(net.eval(), held), epoch), net):
+                break
+        best.restore(net)
+        return epoch
+
+    def _epoch(self, net: Any, train: _Tensors, optimiser: Any, order: Any, told: PassProgress) -> float:
+        torch = require_torch()
+        total = torch.zeros((), device=train.reward.device)
+        for rows in torch.randperm(len(train), generator=order).to(train.reward.device).split(self.batch):
+            optimiser.zero_grad()
+            loss = _loss(net, train.at(rows))
+            loss.backward()
+            optimiser.step()
+            total += loss.detach()
+            told(len(rows))
+        return float(total)
+
+    def _require_finite(self, loss: float, epoch: int) -> float:
+        if not math.isfinite(loss):
+            raise self._diverged(epoch)
+        return loss
+
+    def _diverged(self, epoch: int) -> InputError:
+        return InputError(
+            f"{self.name}: the loss became NaN or infinite in epoch {epoch}. A learning rate that is too high is the usual "
+            f"cause: learning_rate is {self.learning_rate:g}, try {self.learning_rate / 10:g}. Contexts, features or "
+            "rewards on very large scales are another."
+        )
+
+    def _device(self) -> Any:
+        torch = require_torch()
+        try:
+            device = torch.device(self.device or ("cuda" if torch.cuda.is_available() else "cpu"))
+            torch.empty(0, device=device)
+        except (RuntimeError, AssertionError) as error:
+            reason = str(error).splitlines()[0]
+            raise InputError(f"{self.name}: device is {self.device!r}, which cannot be used here: {reason}") from None
+        return device
+
+
+class _Best:
+    """The weights of the best epoch, and when it is time to stop looking for a better one."""
+
+    def __init__(self, patience: int) -> None:
+        self._patience, self._since = patience, 0
+        self._loss = math.inf
+        self._weights: dict[str, Any] | None = None
+
+    def stops(self, loss: float, net: Any) -> bool:
+        self._since += 1
+        if loss < self._loss:
+            self._loss, self._since = loss, 0
+            self._weights = {name: value.detach().clone() for name, value in net.state_dict().items()}
+        return self._since >= self._patience
+
+    def restore(self, net: Any) -> None:
+        if self._weights is not None:
+            net.load_state_dict(self._weights)
+
+
+@dataclass(frozen=True)
+class _Tensors:
+    """Rows as a network sees them."""
+
+    context: Any
+    action: Any
+    features: Any
+    reward: Any
+    weight: Any
+    """None where all rows count the same; else with mean 1."""
+
+    @classmethod
+    def of(cls, rows: FitRows, context: FloatArray, features: FloatArray, reward: FloatArray) -> _Tensors:
+        weight = None if rows.weight is None else _floats(rows.weight / rows.weight.mean())
+        return cls(_floats(context), _codes(rows.shape, rows.action), _floats(features), _floats(reward), weight)
+
+    def __len__(self) -> int:
+        return len(self.reward)
+
+    def _each(self, change: Callable[[Any], Any]) -> _Tensors:
+        weight = None if self.weight is None else change(self.weight)
+        return _Tensors(change(self.context), change(self.action), change(self.features), change(self.reward), weight)
+
+    def at(self, rows: Any) -> _Tensors:
+        return self._each(lambda values: values[rows])
+
+    def to(self, device: Any) -> _Tensors:
+        return self._each(lambda values: values.to(device))
+
+
+def _floats(values: FloatArray) -> Any:
+    return require_torch().from_numpy(np.array(values, dtype=np.float32, order="C"))
+
+
+def _codes(shape: FitShape, action: IntArray) -> Any:
+    """Where the identity must not matter, all actions have the same code."""
+    return _indices(np.zeros(len(action), np.int64) if shape.inputs == "features" else action)
+
+
+def _indices(values: IntArray) -> Any:
+    """A copy: arrays of a log may be read-only, which PyTorch warns about."""
+    return require_torch().from_numpy(np.array(values, dtype=np.int64))
+
+
+def _loss(net: Any, rows: _Tensors) -> Any:
+    errors = (_forward(net, rows.context, _embed(net, rows.action, rows.features)) - rows.reward) ** 2
+    return errors.mean() if rows.weight is None else (errors * rows.weight).mean()
+
+
+def _mean_loss(net: Any, rows: _Tensors) -> float:
+    with require_torch().no_grad():
+        blocks = map(rows.at, _blocks(len(rows)))
+        mean: float = sum(float(_loss(net, block)) * len(block) for block in blocks) / len(rows)
+    return mean
+
+
+def _blocks(rows: int) -> Iterator[slice]:
+    for start in range(0, rows, PAIRS):
+        yield slice(start, min(start + PAIRS, rows))
+
+
+def _checked(net: Any, name: str) -> Any:
+    if not isinstance(net, require_torch().nn.Module) or not callable(getattr(net, "embed", None)):
+        raise InputError(
+            f"{name}: module made a {type(net).__name__}; it must make a torch.nn.Module with the methods "
+            "embed(action, features) and forward(context, embedding)."
+        )
+    if not any(p.requires_grad for p in net.parameters()):
+        raise InputError(f"{name}: the module has no parameters to train.")
+    return net
+
+
+def _embed(net: Any, action: Any, features: Any) -> Any:
+    e = net.embed(action, features)
+    shape = tuple(getattr(e, "shape", ()))
+    if len(shape) != 2 or shape[0] != len(action) or not shape[1]:
+        raise InputError(
+            f"Torch: embed returned {_said(e)} for {len(action)} rows; it must return shape ({len(action)}, k): one "
+            "embedding a row."
+        )
+    return e
+
+
+def _forward(net: Any, context: Any, e: Any) -> Any:
+    q = net(context, e)
+    if tuple(getattr(q, "shape", ())) != (len(e),):
+        raise InputError(
+            f"Torch: forward returned {_said(q)} for {len(e)} rows; it must return shape ({len(e)},): one expected reward a "
+            "row (a last layer of one unit needs .squeeze(1))."
+        )
+    return q
+
+
+def _said(value: Any) -> str:
+    return f"shape {tuple(value.shape)}" if hasattr(value, "shape") else f"a {type(value).__name__}"
+
+
+def _check_rows(name: str, rows: int) -> None:
+    if not rows >= 1:
+        raise InputError(f"{name}: rows is {rows!r}; give the most rows to train on, 1 or more.")
+
+
+@dataclass(frozen=True)
+class _Scales:
+    """Brings contexts, features and rewards to mean 0 and variance 1."""
+
+    context: Standard
+    features: Standard
+    reward: Standard
+
+    @classmethod
+    def of(cls, rows: FitRows) -> _Scales:
+        def standard(values: FloatArray) -> Standard:
+            mean = rows.counted @ values / len(rows)
+            return Standard.of(mean, rows.counted @ (values - mean) ** 2 / len(rows))
+
+        return cls(standard(rows.context), standard(rows.features), standard(rows.reward))
+
+
+@dataclass(frozen=True)
+class _Network:
+    """A trained network on the CPU. Nothing in it changes, so any number of threads may use it."""
+
+    net: Any
+    shape: FitShape
+    scales: _Scales
+    table: Any
+    """Actions × k: the embedding of each action, at its mean features where they vary."""
+    counts: FloatArray
+
+    def all(self, batch: Batch) -> FloatArray:
+        return self._all(batch.context)
+
+    def taken(self, batch: Batch) -> FloatArray:
+        x = self._seen(batch.context)
+        blocks = [self._predict(x[block], self._embedded(batch.take(block))) for block in _blocks(len(batch))]
+        return np.concatenate([np.empty(0), *blocks])
+
+    def rows(self, batch: Batch) -> FloatArray:
+        """The embedding of each round."""
+        blocks = [_numbers(self._embedded(batch.take(block))) for block in _blocks(len(batch))]
+        return np.vstack([np.empty((0, self.table.shape[1])), *blocks])
+
+    @cached_property
+    def embedding(self) -> Embedding:
+        return Embedding(
+            table=_numbers(self.table),
+            counts=self.counts,
+            common=False,
+            varying=None if features_of(self.shape) is None else self,
+            reward=self._all(self.scales.context.centre[None])[0],
+        )
+
+    def _all(self, context: FloatArray) -> FloatArray:
+        x, n, m = self._seen(context), len(context), len(self.table)
+        out = np.empty(n * m)
+        for block, rounds, actions in pairs(n, m):
+            out[block] = self._predict(x[_indices(rounds)], self.table[_indices(actions)])
+        return out.reshape(n, m)
+
+    def _seen(self, context: FloatArray) -> Any:
+        return _floats(self.scales.context(context))
+
+    def _predict(self, x: Any, e: Any) -> FloatArray:
+        with require_torch().no_grad():
+            q = _numbers(_forward(self.net, x, e))
+        return q * self.scales.reward.scale + self.scales.reward.centre
+
+    def _embedded(self, batch: Batch) -> Any:
+        features = features_of(self.shape)
+        if features is None:
+            return self.table[_indices(batch.action)]
+        with require_torch().no_grad():
+            seen = _floats(self.scales.features(features.rows(batch)))
+            return _embed(self.net, _codes(self.shape, batch.action), seen)
+
+
+def _numbers(values: Any) -> FloatArray:
+    return np.asarray(values.numpy(), dtype=np.float64)
+
+
+def _train_network(module: ModuleFactory, rows: FitRows, how: _Training) -> tuple[Predictor, int]:
+    shape, scales = rows.shape, _Scales.of(rows)
+    data = _Tensors.of(rows, scales.context(rows.context), scales.features(rows.features), scales.reward(rows.reward))
+    width = rows.features.shape[1]
+    net, epochs = how.run(lambda: module(shape.n_actions, shape.context, width), data, shape.progress)
+    torch = require_torch()
+    codes, features = _codes(shape, np.arange(shape.n_actions)), _floats(scales.features(rows.action_features))
+    with torch.no_grad():
+        table = torch.cat([_embed(net, codes[block], features[block]) for block in _blocks(shape.n_actions)])
+    return _Network(net, shape, scales, table, rows.counts), epochs
+
+
+@dataclass(frozen=True)
+class _Dotted(Linear):
+    """q(x, a) = x·e_a + constant, written around the mean context."""
+
+    @property
+    def embedding(self) -> Embedding:
+        """e_a: the slopes, each in the reward's unit per unit of its column of the context."""
+        slopes = np.eye(self.coef.shape[1])[:, :-1]
+        return Embedding(
+            table=self.coef[:, :-1],
+            counts=np.ones(len(self.coef)) if self.counts is None else self.counts,
+            common=False,
+            varying=None if self.varying is None else self.varying.mapped(slopes),
+            reward=self.coef[:, -1],
+        )
+
+
+def _published(shape: FitShape, features: int) -> Any:
+    """As published: a linear layer to as many numbers as the context has, summed up with the context as weights.
+
+    The layer's weights are kept as one dense matrix whose rows are looked up: weight decay acts on all of them in each step,
+    as it does in a linear layer on one-hot actions.
+    """
+    torch = require_torch()
+    nn = torch.nn
+    identity = shape.n_actions if shape.inputs != "features" else 0
+
+    def start(*size: int, inputs: int) -> Any:
+        bound = 1 / math.sqrt(inputs)  # as nn.Linear starts
+        return nn.Parameter(torch.empty(*size).uniform_(-bound, bound))
+
+    class Published(nn.Module):  # type: ignore[name-defined,misc]
+        def __init__(self) -> None:
+            super().__init__()
+            inputs = identity + features
+            self.identity = start(identity, shape.context, inputs=inputs) if identity else None
+            self.features = start(features, shape.context, inputs=inputs) if features else None
+            self.bias = start(shape.context, inputs=inputs)
+            self.constant = start(1, inputs=shape.context).requires_grad_(False)
+
+        def embed(self, action: Any, features: Any) -> Any:
+            e = self.bias.expand(len(action), -1)
+            if self.identity is not None:
+                e = e + nn.functional.embedding(action, self.identity)
+            return e if self.features is None else e + features @ self.features
+
+        def forward(self, context: Any, embedding: Any) -> Any:
+            return (context * embedding).sum(dim=1) + self.constant
+
+    return Published()
+
+
+def _train_dotted(rows: FitRows, how: _Training) -> tuple[Predictor, int]:
+    shape, width = rows.shape, rows.features.shape[1]
+    data = _Tensors.of(rows, rows.context, rows.features, rows.reward)
+    net, epochs = how.run(lambda: _published(shape, width), data, shape.progress)
+    own = np.zeros((shape.n_actions, shape.context)) if net.identity is None else _numbers(net.identity)
+    own = own + _numbers(net.bias)
+    shared = np.zeros((0, shape.context)) if net.features is None else _numbers(net.features)
+
+    def with_level(slopes: FloatArray, constant: float) -> FloatArray:
+        return np.column_stack([slopes, slopes @ rows.mean_context + constant])
+
+    constant = float(net.constant[0])
+    features = features_of(shape)
+    return _Dotted(
+        coef=with_level(own + rows.action_features @ shared, constant),
+        centre=rows.mean_context,
+        counts=rows.counts,
+        varying=None if features is None else FeatureMap(with_level(own, constant), with_level(shared, 0.0), features),
+    ), epochs
