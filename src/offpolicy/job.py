@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from offpolicy.audit import audited
 from offpolicy.batch import Batch, FloatArray
@@ -74,7 +75,8 @@ def evaluate(
         return evaluate(log, policies, some, level=level, cross_fit=cross_fit, engine=engine, seed=seed, progress=progress)
 
     job = _Job.of(log, policies, estimators, cross_fit, seed, run)
-    return job.score(engine, job.fit(engine, progress), level, progress)
+    with threadpool_limits(1, "blas"):  # many small products: threads over partitions and refits keep the cores busy
+        return job.score(engine, job.fit(engine, progress), level, progress)
 
 
 def _policies(target: Any) -> dict[str, Policy]:

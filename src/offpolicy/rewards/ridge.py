@@ -30,6 +30,8 @@ from offpolicy.statistics import Gram, GramState, State, Statistic
 PENALTIES = np.logspace(-1, 5, 8)
 FOLDS_TO_CHOOSE = 5
 ROWS_TO_CHOOSE = 100_000
+MOST_KEPT = 1 << 22
+"""Coefficients of refits that are kept: 32 MB of them."""
 
 
 @dataclass(frozen=True)
@@ -135,6 +137,7 @@ class RidgeFits:
         self._model, self._shape, self._grams, self._crosses = model, shape, grams, crosses
         self._chosen: dict[int, _Choice] = {}
         self._left_out: dict[tuple[int, int], list[_Rows]] = {}
+        self._refits: dict[tuple[int, int], Linear] = {}
 
     def rows(self, reward: int) -> _Rows:
         """All rows."""
@@ -152,9 +155,14 @@ class RidgeFits:
     def without_group(self, reward: int, group: int) -> Linear | None:
         if self._kept < self._shape.groups:
             return None
+        if (reward, group) in self._refits:
+            return self._refits[reward, group]
         choice = self._choice(reward)
         penalty = choice.without(group) if len(choice.errors) == self._shape.groups else choice.penalty
-        return self._solve(self.without(reward, self._shape.groups)[group], penalty)
+        refit = self._solve(self.without(reward, self._shape.groups)[group], penalty)
+        if self._shape.groups * refit.coef.size <= MOST_KEPT:  # a reward model and its embedding are often both asked for
+            self._refits[reward, group] = refit
+        return refit
 
     def diagnostics(self, reward: int) -> dict[str, Any]:
         choice = self._choice(reward)

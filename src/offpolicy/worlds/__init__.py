@@ -2,5 +2,6 @@
 
 from offpolicy.worlds.base import World
 from offpolicy.worlds.linear import Linear
+from offpolicy.worlds.toy import Toy
 
-__all__ = ["Linear", "World"]
+__all__ = ["Linear", "Toy", "World"]

@@ -1,0 +1,63 @@
+"""`Toy`: the world of the paper's table: context-free policies, and a sigmoid of a linear score an action."""
+
+from __future__ import annotations
+
+from dataclasses import KW_ONLY, dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from offpolicy.batch import FloatArray
+from offpolicy.policies import Fixed, Uniform, as_policy
+from offpolicy.policy import Policy
+from offpolicy.worlds.base import World
+
+NODES = 64
+
+
+@dataclass(frozen=True)
+class Toy(World):
+    """r = sigmoid(x·θ_a + μ_a) + noise, all of x, θ and μ standard normal; π0 ∝ Exp(1) draws, the target uniform."""
+
+    n_actions: int = 50
+    _: KW_ONLY
+    context: int = 5
+    noise: float = 0.1
+    seed: int = 0
+
+    @cached_property
+    def _parameters(self) -> tuple[FloatArray, FloatArray, FloatArray]:
+        rng = np.random.default_rng([self.seed, self.n_actions, 2])
+        chances = rng.exponential(size=self.n_actions)
+        return rng.normal(size=(self.context, self.n_actions)), rng.normal(size=self.n_actions), chances / chances.sum()
+
+    @property
+    def logging(self) -> Policy:
+        return Fixed(self._parameters[2])
+
+    @property
+    def target(self) -> Policy:
+        return Uniform()
+
+    def contexts(self, n: int, rng: np.random.Generator) -> FloatArray:
+        return rng.normal(size=(n, self.context))
+
+    def mean_reward(self, contexts: FloatArray) -> FloatArray:
+        theta, mu, _ = self._parameters
+        return 1 / (1 + np.exp(-(contexts @ theta + mu)))
+
+    def rewards(self, means: FloatArray, rng: np.random.Generator) -> FloatArray:
+        return means + rng.normal(size=means.shape) * self.noise
+
+    def value_with_error(self, policy: Any) -> tuple[float, float]:
+        """Context-free policies by Gauss–Hermite quadrature: x·θ_a + μ_a is normal. Others by Monte Carlo."""
+        asked = as_policy(policy)
+        if not isinstance(asked, (Fixed, Uniform)):
+            return super().value_with_error(policy)
+        theta, mu, _ = self._parameters
+        nodes, weights = np.polynomial.hermite_e.hermegauss(NODES)
+        score = mu[:, None] + np.linalg.norm(theta, axis=0)[:, None] * nodes
+        means = (1 / (1 + np.exp(-score))) @ (weights / weights.sum())
+        chances = asked.probabilities(self.batch(np.zeros((1, self.context))))[0]
+        return float(chances @ means), 0.0
