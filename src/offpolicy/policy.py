@@ -75,7 +75,7 @@ def check_probabilities(p: FloatArray, batch: Batch, name: str) -> FloatArray:
     if not p.min(initial=0.0) >= 0:  # also true where some value is NaN
         rows = batch.row[~(p >= 0).all(axis=1)]
         raise RowsError(name, "have a negative or NaN probability", rows, "Probabilities must be 0 or more.")
-    return check_sums(p.sum(axis=1), p, batch, name)
+    return check_sums(p @ np.ones(p.shape[1]), p, batch, name)  # a product is faster than a sum along rows
 
 
 def check_sums(sums: FloatArray, p: FloatArray, batch: Batch, name: str) -> FloatArray:

@@ -7,11 +7,13 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
+import numpy.typing as npt
 
 from offpolicy.batch import Batch, FloatArray
 from offpolicy.pooled import Slopes
 from offpolicy.posteriors import Pooling
 from offpolicy.statistics import State
+from offpolicy.units import IntArray
 from offpolicy.weights import Pooled, Weight
 
 
@@ -50,8 +52,8 @@ class Pool:
     """Of the corrections that use this weight."""
     ratio: FloatArray
     sloped: bool
-    _points: FloatArray = field(init=False)
     _slopes: FloatArray = field(init=False)
+    _fold: IntArray = field(init=False)
 
     @property
     def ratio_of(self) -> Pooled:
@@ -60,23 +62,24 @@ class Pool:
 
     def __post_init__(self) -> None:
         if self.sloped:
-            shape = (len(self.ratio), self.poolings[0].weight.shape[1])
-            self._points, self._slopes = np.zeros(shape), np.zeros(shape)
+            self._slopes = np.zeros((len(self.ratio), self.poolings[0].weight.shape[1]))
+            self._fold = np.zeros(len(self.ratio), np.int64)
 
     @cached_property
     def multipliers(self) -> FloatArray:
         """What a round's weight is multiplied with in each sum: 1, and the residual of each correction."""
         return np.column_stack([self.omega, *(self.omega * residual for residual in self.residuals)])
 
-    def fill(self, rows: slice, batch: Batch, fold: int, sides: Sides, action: FloatArray, sampled: bool) -> None:
-        """The ratios of a block. `action` is w, which stands in where the action is new to the fit."""
-        pooling = self.poolings[fold if len(self.poolings) > 1 else 0]
+    def fill(self, rows: slice, batch: Batch, fold: int, sides: Sides, sampled: bool) -> None:
+        """The ratios of a block. The ratio of actions stands in where the action is new to the fit."""
+        pooling = self.poolings[fold]
         shares = pooling.shares(batch)
         u, v = (sides.pi, sides.pi0) if pooling.form == "ratio" else (sides.quotient, sides.supported)
         above = np.einsum("ij,ij->i", shares, u)
         below = np.ones(len(batch)) if v is None else np.einsum("ij,ij->i", shares, v)
         at = np.arange(len(batch)), batch.action
         with np.errstate(divide="ignore", invalid="ignore"):
+            action = sides.pi[at] / sides.pi0[at]
             ratio = np.where(below > 0, above / below, action)
             own = np.where(above > 0, shares[at] * u[at] / above, 1.0)
         new = ~pooling.seen[batch.action]
@@ -88,19 +91,19 @@ class Pool:
         self.state["new"] += new.sum()
         np.maximum(self.state["largest"], ratio.max(initial=0.0), out=self.state["largest"])
         if self.sloped and sampled:
-            slope = (u - ratio[:, None]) if v is None else u - ratio[:, None] * v
-            slope *= shares
-            slope *= (np.where(new, 0.0, 1.0) / np.where(below > 0, below, np.inf))[:, None]
-            self._add_slopes(rows, pooling, batch, slope)
+            slope = np.empty(shares.shape, np.float32)  # enough for the size of an error
+            np.multiply(u - ratio[:, None] if v is None else u - ratio[:, None] * v, shares, out=slope, casting="same_kind")
+            self._fold[rows] = fold
+            self._add_slopes(rows, fold, batch, slope, np.where(new | ~(below > 0), 0.0, 1 / np.maximum(below, 1e-300)))
 
-    def _add_slopes(self, rows: slice, pooling: Pooling, batch: Batch, slope: FloatArray) -> None:
-        """`slope` is ∂w/∂s."""
-        z, m = pooling.points(batch), self.multipliers[rows]
+    def _add_slopes(self, rows: slice, fold: int, batch: Batch, slope: npt.NDArray[np.float32], scale: FloatArray) -> None:
+        """`slope` times `scale` is ∂w/∂s."""
+        pooling = self.poolings[fold]
+        z, m = pooling.points(batch), self.multipliers[rows] * scale[:, None]
         padded = np.column_stack([z, np.ones(len(z))])
-        scores = slope.T @ (m[:, :, None] * padded[:, None, :]).reshape(len(z), -1)
-        self.state["scores"] += scores.reshape(len(scores), m.shape[1], -1)
-        self._slopes[rows] = slope @ pooling.weight
-        self._points[rows] = z
+        scores = slope.T @ (m[:, :, None] * padded[:, None, :]).reshape(len(z), -1).astype(np.float32)
+        self.state["scores"][fold] += scores.reshape(len(scores), m.shape[1], -1)
+        self._slopes[rows] = (slope @ pooling.weight.astype(np.float32)) * scale[:, None]
         self.state["sloped_rows"] += self.omega[rows].sum()
 
     def finish(self, batch: Batch) -> None:
@@ -109,16 +112,22 @@ class Pool:
             return
         features = getattr(self.poolings[0].embedding.varying, "features", None)
         phi = None if features is None else features.rows(batch)
+        n_folds, _, n_actions, _ = self.state["points"].shape
+        key = self._fold * n_actions + batch.action
         for q, multiplier in enumerate(self.multipliers.T):
             weighted = self._slopes * multiplier[:, None]
             for j, column in enumerate(weighted.T):
-                self.state["points"][q, :, j] += np.bincount(batch.action, column, self.state["points"].shape[1])
+                added = np.bincount(key, column, n_folds * n_actions)
+                self.state["points"][:, q, :, j] += added.reshape(n_folds, n_actions)
             if phi is not None:
-                self.state["features"][q] += phi.T @ weighted
+                for fold in range(n_folds):
+                    rows = self._fold == fold
+                    self.state["features"][fold, q] += phi[rows].T @ weighted[rows]
 
 
-def zero_pool(pooling: Pooling, sums: int, sloped: bool) -> State:
-    """Empty sums for one weight with so many multipliers."""
+def zero_pool(poolings: Sequence[Pooling], sums: int, sloped: bool) -> State:
+    """Empty sums for one weight with so many multipliers. Slopes are kept by fold."""
+    pooling, folds = poolings[0], len(poolings)
     n, m = pooling.weight.shape if sloped else (0, 0)
     features = getattr(pooling.embedding.varying, "features", None)
     columns = features.size if sloped and features is not None else 0
@@ -128,9 +137,9 @@ def zero_pool(pooling: Pooling, sums: int, sloped: bool) -> State:
         "new": np.zeros(()),
         "largest": np.zeros(()),
         "sloped_rows": np.zeros(()),
-        "scores": np.zeros((n, sums, m + 1)),
-        "points": np.zeros((sums, n, m)),
-        "features": np.zeros((sums, columns, m)),
+        "scores": np.zeros((folds, n, sums, m + 1)),
+        "points": np.zeros((folds, sums, n, m)),
+        "features": np.zeros((folds, sums, columns, m)),
     }
 
 
@@ -139,7 +148,11 @@ def merged_pools(a: State, b: State) -> State:
     return {name: np.maximum(part, b[name]) if name == "largest" else part + b[name] for name, part in a.items()}
 
 
-def slopes_of(pool: State) -> Slopes:
-    """The slopes that were summed, with a leading axis of sums."""
-    scores = pool["scores"].transpose(1, 0, 2)
-    return Slopes(scores[..., :-1], scores[..., -1], pool["points"], pool["features"])
+def slopes_of(pool: State) -> list[Slopes]:
+    """The slopes that were summed, of each fold, with a leading axis of sums."""
+    return [
+        Slopes(scores[..., :-1], scores[..., -1], points, features)
+        for scores, points, features in zip(
+            pool["scores"].transpose(0, 2, 1, 3), pool["points"], pool["features"], strict=True
+        )
+    ]

@@ -122,20 +122,29 @@ class PooledFits:
             predictor = None if self.fits is None else self.fits.without_group(self.ratio.reward, g)
             yield self._refitted(predictor, known), known
 
-    def moves(self, slopes: Slopes) -> FloatArray:
-        """How sums with these slopes move when each group is left out of the fit: groups × slopes, to first order."""
-        pooling, out = self.on_all, []
-        count = len(slopes.bias)
-        influence = pooling.influence
-        implicit = None if influence is None else [influence(slopes.weight[q], slopes.bias[q]) for q in range(count)]
-        for embedding, known in self.refits():
+    def moves(self, by_fold: Sequence[Slopes]) -> FloatArray:
+        """How sums with these slopes move when each group is left out of the fit: groups × sums, to first order.
+
+        A round whose fold holds the group was weighed without it already. The others were weighed by fits on fewer rows,
+        to which a group matters that much more.
+        """
+        folds = len(by_fold)
+        felt = [by_fold[0]] if folds == 1 else [_sum([s for k, s in enumerate(by_fold) if k != left], folds / (folds - 1))
+                                                for left in range(folds)]  # fmt: skip
+        pooling = self.on_all
+        implicit = [None if pooling.influence is None else pooling.influence(s.weight, s.bias) for s in felt]
+        out = []
+        for g, (refit, known) in enumerate(self.refits()):
+            fold = g * folds // self.shape.groups
+            slopes, refitted = felt[fold], implicit[fold]
+            embedding = within_reach(pooling, refit)
             moved = slopes.of_points(pooling.embedding, embedding, self.affine)
-            if implicit is not None:
-                moved = moved + [each.of_refit(embedding, known) for each in implicit]
+            if refitted is not None:
+                moved = moved + refitted(embedding, known)
             else:
-                refit = self._fit(embedding, known)
-                moved = moved + np.tensordot(slopes.weight, refit.weight - pooling.weight, axes=2)
-                moved = moved + slopes.bias @ (refit.bias - pooling.bias)
+                other = self._fit(embedding, known)
+                moved = moved + np.tensordot(slopes.weight, other.weight - pooling.weight, axes=2)
+                moved = moved + slopes.bias @ (other.bias - pooling.bias)
             out.append(moved)
         return np.array(out)
 
@@ -145,6 +154,28 @@ class PooledFits:
         values = e.table if e.own_units is None else e.table @ e.own_units
         scaled = Affine.of(e, scaled=True)(e.table)
         return EmbeddingTable(labels, e.counts, None if self.ratio.rewards is None else e.reward, values, scaled)
+
+
+def within_reach(pooling: Pooling, refit: Embedding) -> Embedding:
+    """The refit, with no action moved farther than the posterior sees.
+
+    Weights change no more once an embedding has left its neighbourhood, but slopes would go on without end: least squares on
+    two rounds can throw an embedding anywhere.
+    """
+    before = pooling.embedding
+    precision = pooling.reach
+
+    def capped(old: FloatArray, new: FloatArray) -> FloatArray:
+        step = new - old
+        z = step @ pooling.affine.matrix
+        far = np.sqrt(np.einsum("ai,ij,aj->a", z, precision, z) / z.shape[1])
+        moved: FloatArray = old + step / np.maximum(far, 1.0)[:, None]
+        return moved
+
+    if isinstance(before.varying, FeatureMap) and isinstance(refit.varying, FeatureMap):
+        own = capped(before.varying.own, refit.varying.own)
+        return replace(refit, varying=replace(refit.varying, own=own), table=refit.table + own - refit.varying.own)
+    return replace(refit, table=capped(before.table, refit.table))
 
 
 @dataclass(frozen=True)
@@ -164,3 +195,9 @@ class Slopes:
             return moved
         alone: FloatArray = np.tensordot(self.points, (after.table - before.table) @ affine.matrix, 2)
         return alone
+
+
+def _sum(parts: Sequence[Slopes], factor: float) -> Slopes:
+    """All of them, times a factor."""
+    names = ("weight", "bias", "points", "features")
+    return Slopes(*(factor * np.sum([getattr(part, name) for part in parts], axis=0) for name in names))

@@ -217,8 +217,8 @@ class Assembly:
         """Coefficients of the fit on all rows, then without each group, around the scorer's centre."""
         if model not in self._jackknife:
             fits = self.fitted.models[model.fit]
-            on_all = fits.on_all(model.reward)
-            if isinstance(on_all, Linear) and on_all.varying is None and fits.without_group(model.reward, 0) is not None:
+            on_all = None if fits.without_group(model.reward, 0) is None else fits.on_all(model.reward)
+            if isinstance(on_all, Linear) and on_all.varying is None:
                 with ThreadPoolExecutor(os.cpu_count()) as pool:
                     left = list(pool.map(lambda g: fits.without_group(model.reward, g), range(self.scorer.groups)))
                 moved = [linear.moved(self.scorer.centre).coef for linear in (on_all, *left) if linear is not None]

@@ -32,9 +32,11 @@ AGREE = 1e-6
 
 def propensity_of(batch: Batch, logging: Policy | None) -> FloatArray | None:
     """π0 of each logged action: the column, or the logging policy's own; where both are given they must agree."""
-    if logging is None:
-        return batch.propensity
-    own = logging.probabilities(batch, batch.action)
+    return batch.propensity if logging is None else checked_propensity(batch, logging.probabilities(batch, batch.action))
+
+
+def checked_propensity(batch: Batch, own: FloatArray) -> FloatArray:
+    """The logging policy's own chances of the logged actions, if they can be those of this log."""
     if not (own > 0).all():
         raise RowsError(
             "logging", "took an action to which the logging policy gives no chance", batch.row[~(own > 0)],
@@ -118,22 +120,16 @@ class Scorer:
         """Columns × rows, the row weight first and (if `weighted`) in every column. `kept` takes the other sums."""
         out = np.zeros((self.plan.width, len(batch)))
         omega = np.ones(len(batch)) if batch.weight is None else batch.weight
-        propensity = propensity_of(batch, self.logging)
         x = design(batch, self.centre) if self.plan.models else np.empty((0, len(batch)))
         controls = {key: self._control(key, batch, bucket, x) for key in self.plan.models}
         for k, (key, control) in enumerate(controls.items()):
             anchor = self.anchor[key.reward]
             kept.add_misfit(k, batch.reward[:, key.reward] - anchor, control - anchor, omega)
         weights = Weights(len(batch))
-        for p, policy in enumerate(self.policies):
-            if self.plan.whole(p):
-                pools = [self._pool(p, weight, batch, omega, controls, kept) for weight in self._pooled[p]]
-                chance = self._whole(p, batch, bucket, x, omega, out, kept, pools, propensity)
-                for pool in pools:
-                    pool.finish(batch)
-                    weights.pooled[p, pool.weight.ratio] = pool.ratio
-            else:
-                chance = policy.probabilities(batch, batch.action)
+        asked = [self._asked(p, batch, bucket, x, omega, out, kept, controls, weights) for p in range(len(self.policies))]
+        own = next((logged for _, logged in asked if logged is not None), None)
+        propensity = propensity_of(batch, self.logging) if own is None else checked_propensity(batch, own)
+        for p, (chance, _) in enumerate(asked):
             weights.action.append(None if propensity is None else chance / propensity)
             kept.add_weights(p, weights.action[-1])
         for (p, outcome), (bins, values) in self.outcomes.items():
@@ -145,6 +141,20 @@ class Scorer:
         if weighted and batch.weight is not None:
             out *= omega
         return out
+
+    def _asked(
+        self, p: int, batch: Batch, bucket: IntArray, x: FloatArray, omega: FloatArray, out: FloatArray, kept: Kept,
+        controls: Mapping[ModelKey, FloatArray], weights: Weights,
+    ) -> tuple[FloatArray, FloatArray | None]:  # fmt: skip
+        """π of the logged actions and, where the whole logging policy was asked on the way, π0 of them."""
+        if not self.plan.whole(p):
+            return self.policies[p].probabilities(batch, batch.action), None
+        pools = [self._pool(p, weight, batch, omega, controls, kept) for weight in self._pooled[p]]
+        chance, logged = self._whole(p, batch, bucket, x, omega, out, kept, pools)
+        for pool in pools:
+            pool.finish(batch)
+            weights.pooled[p, pool.weight.ratio] = pool.ratio
+        return chance, logged
 
     @cached_property
     def _pooled(self) -> list[list[Weight]]:
@@ -214,11 +224,12 @@ class Scorer:
 
     def _whole(
         self, p: int, batch: Batch, bucket: IntArray, x: FloatArray, omega: FloatArray, out: FloatArray, kept: Kept,
-        pools: Sequence[Pool], propensity: FloatArray | None,
-    ) -> FloatArray:  # fmt: skip
-        """Ask a policy for all actions, block by block; fill its baselines and pools; give π of the logged actions."""
+        pools: Sequence[Pool],
+    ) -> tuple[FloatArray, FloatArray | None]:  # fmt: skip
+        """Ask a policy for all actions, block by block; fill its baselines and pools; give π and π0 of logged actions."""
         chance = np.empty(len(batch))
         logging = self.logging if self.logging is not None and self.logging.whole else None
+        logged = None if logging is None else np.empty(len(batch))
         for group, run in self.runs(bucket, self.groups):
             work = self._work(p, group)
             for block in blocks(run.stop - run.start, batch.n_actions):
@@ -229,22 +240,22 @@ class Scorer:
                 if loose and not (work.only_linear and pi0 is None):
                     pi, loose = pi / pi.sum(axis=1, keepdims=True), False
                 scale = work.fill(out[:, rows], some, x[:, rows], pi, pi0, loose)
-                chance[rows] = pi[np.arange(len(some)), some.action] * scale
-                if pools:
-                    assert pi0 is not None
-                    assert propensity is not None
-                    sides = Sides(pi, pi0)
+                at = np.arange(len(some)), some.action
+                chance[rows] = pi[at] * scale
+                sides = None if pi0 is None else Sides(pi, pi0)
+                if sides is not None and logged is not None:
+                    logged[rows] = sides.pi0[at]
                     for pool in pools:
                         fold = group * (pool.ratio_of.cross_fit or 1) // self.groups
-                        pool.fill(rows, some, fold, sides, chance[rows] / propensity[rows], group < self.table_groups)
+                        pool.fill(rows, some, fold, sides, group < self.table_groups)
                 if group < self.table_groups:
                     counted = omega[rows] * scale
-                    kept.add_mass(p, omega[rows], counted, pi, pi0)
+                    kept.add_mass(p, omega[rows], counted, pi, sides)
                     for part in work.parts:
                         if part.table is not None:
                             share = share_of(pi, pi0, part.clip)
                             kept.add_share(part.table, share, x[:, rows] * counted, some.slice_code)
-        return chance
+        return chance, logged
 
     def _work(self, p: int, group: int) -> Baselines:
         folds = tuple((key, group * (key.model.folds or 1) // self.groups) for key in self.baselines[p])
@@ -269,13 +280,13 @@ class Kept:
             part = self.state["policies"][str(policy)]
             part["weights"] = LogHistogram().fold(part["weights"], ratio)
 
-    def add_mass(self, policy: int, omega: FloatArray, counted: FloatArray, pi: FloatArray, pi0: FloatArray | None) -> None:
+    def add_mass(self, policy: int, omega: FloatArray, counted: FloatArray, pi: FloatArray, sides: Sides | None) -> None:
         """`counted` is the row weight times what a loose π is still to be multiplied with."""
         part = self.state["policies"][str(policy)]
         part["rows"] += omega.sum()
         part["mass"] += counted @ pi
-        if pi0 is not None:
-            part["unsupported"] += counted @ np.where(pi0 > 0, 0.0, pi).sum(axis=1)
+        if sides is not None and sides.supported is not None:
+            part["unsupported"] += counted @ (pi * (1 - sides.supported)).sum(axis=1)
 
     def add_misfit(self, model: int, reward: FloatArray, predicted: FloatArray, omega: FloatArray) -> None:
         """Σω, Σωr, Σωr² and Σω(r − q)², which give R²."""
@@ -376,7 +387,7 @@ class ScorePass:
     def _zero_pool(self, p: int, weight: Weight) -> State:
         scorer, ratio = self.scorer, weight.ratio
         assert isinstance(ratio, Pooled)
-        return zero_pool(scorer.poolings[ratio][0], 1 + len(scorer.plan.corrections(p, weight)), ratio in scorer.sloped)
+        return zero_pool(scorer.poolings[ratio], 1 + len(scorer.plan.corrections(p, weight)), ratio in scorer.sloped)
 
     def _zero_slice(self) -> State:
         shape = (len(self.scorer.plan.tables), self.n_actions, len(self.scorer.centre) + 1)

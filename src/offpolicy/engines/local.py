@@ -53,6 +53,10 @@ class Local:
             return state
 
         threads = self.threads or os.cpu_count() or 1
+        if threads == 1:
+            with threadpool_limits(1, "blas"):
+                yield from map(run, partitions)
+            return
         # One BLAS thread each: the partitions already keep every core busy.
         with threadpool_limits(1, "blas"), ThreadPoolExecutor(threads) as pool:
             waiting: deque[Future[State]] = deque()

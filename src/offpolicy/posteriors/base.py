@@ -34,6 +34,13 @@ MOST_ELEMENTS = 1 << 22
 """Shares are kept as a table of (embeddings × actions) up to 32 MB of them; else they are made anew for each block."""
 
 
+Influence = Callable[[FloatArray, FloatArray], "Callable[[Embedding, Known], FloatArray]"]
+"""From the slopes of sums in weight and bias, a function that tells how the sums move with a refit, to first order.
+
+A refit's θ = (weight, bias) is the minimum of another loss, so dθ ≈ −H⁻¹∇loss(θ): one solve with H serves all refits.
+"""
+
+
 @dataclass(frozen=True)
 class Pooling:
     """A fitted posterior: how much each action speaks for each round."""
@@ -51,10 +58,12 @@ class Pooling:
     """Gives Q itself, where there are no scores."""
     groups: tuple[IntArray, FloatArray] | None = None
     """The cluster of each action, and clusters × actions of 0 and 1, where Q is whether two actions share a cluster."""
+    precision: FloatArray | None = None
+    """Of the normal around each action, where there is one."""
     table: FloatArray | None = field(default=None, repr=False)
     details: dict[str, Any] = field(default_factory=dict)
-    influence: Callable[[FloatArray, FloatArray], Influence] | None = field(default=None, repr=False)
-    """Where weight and bias are the result of an iteration: how they move with the embeddings (see `Influence`)."""
+    influence: Influence | None = field(default=None, repr=False)
+    """Where weight and bias are the result of an iteration: how sums that depend on them move with the embeddings."""
 
     @property
     def seen(self) -> npt.NDArray[np.bool_]:
@@ -66,6 +75,16 @@ class Pooling:
     def varies(self) -> bool:
         """Whether rounds of one action may differ."""
         return self.embedding.varying is not None or self.context is not None or self.likelihood is not None
+
+    @property
+    def reach(self) -> FloatArray:
+        """m × m: how far it sees, as a precision matrix; without one, as far as the embeddings are spread."""
+        if self.precision is not None:
+            return self.precision
+        share = self.embedding.counts / self.embedding.counts.sum()
+        z = self.affine(self.embedding.table)
+        variance = share @ (z - share @ z) ** 2
+        return np.eye(len(variance)) / max(float(variance.mean()), 1e-300)
 
     def points(self, batch: Batch) -> FloatArray:
         """z of each round."""
@@ -109,16 +128,6 @@ class Pooling:
         if self.varies or self.groups is not None or n * n > room:
             return self
         return replace(self, table=self._exp(self.affine(self.embedding.table)))
-
-
-@dataclass(frozen=True)
-class Influence:
-    """⟨slope, dθ⟩ for a refit, to first order: θ is (weight, bias), `slope` how a value moves with it.
-
-    A refit's θ is the minimum of another loss, so dθ ≈ −H⁻¹∇loss(θ): one solve with H serves all refits.
-    """
-
-    of_refit: Callable[[Embedding, Known], float]
 
 
 @dataclass(frozen=True)

@@ -48,7 +48,7 @@ class Gaussian(Posterior):
         means = affine(embedding.table)
         weight = means @ precision
         bias = -0.5 * np.einsum("ai,ai->a", weight, means)
-        return Pooling("ratio", embedding, affine, weight, bias, details=details)
+        return Pooling("ratio", embedding, affine, weight, bias, precision=precision, details=details)
 
     def _precision(
         self, name: str, embedding: Embedding, affine: Affine, known: Known

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, ClassVar
 
@@ -11,7 +12,7 @@ import numpy.typing as npt
 from offpolicy.batch import FloatArray
 from offpolicy.embedding import Affine, Embedding
 from offpolicy.errors import InputError
-from offpolicy.posteriors.base import Form, Influence, Known, Pooling, Posterior
+from offpolicy.posteriors.base import Form, Known, Pooling, Posterior
 from offpolicy.posteriors.pairs import Pairs, PairSample, pair_batch
 from offpolicy.posteriors.softmax import Counts, Problem
 from offpolicy.posteriors.sums import FeatureSums
@@ -68,14 +69,15 @@ class Logistic(Posterior):
         if known.rows is not None and known.rows.sampled:
             details["fitted_on_a_sample_of_rows"] = len(known.rows.action)
 
-        def influence(weight_slope: FloatArray, bias_slope: FloatArray) -> Influence:
-            adjoint = problem.solve(theta, problem.from_plain(weight_slope[classes], bias_slope[classes]))
+        def influence(weight_slopes: FloatArray, bias_slopes: FloatArray) -> Callable[[Embedding, Known], FloatArray]:
+            slopes = (problem.from_plain(w[classes], b[classes]) for w, b in zip(weight_slopes, bias_slopes, strict=True))
+            adjoints = np.stack([problem.solve(theta, slope) for slope in slopes])
 
-            def of_refit(other: Embedding, rest: Known) -> float:
+            def of_refit(other: Embedding, rest: Known) -> FloatArray:
                 gradient = problem.gradient_on(theta, self._counts(other, affine, context, rest, classes))
-                return -float((adjoint * gradient).sum())
+                return -np.tensordot(adjoints, gradient, axes=2)
 
-            return Influence(of_refit)
+            return of_refit
 
         return Pooling(
             "posterior", embedding, affine, all_weight, all_bias, context=context, details=details, influence=influence
