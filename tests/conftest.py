@@ -36,6 +36,12 @@ class Small:
     def propensity(self) -> np.ndarray:
         return self.logging[np.arange(len(self.action)), self.action]
 
+    @property
+    def features(self) -> np.ndarray:
+        """Two categories seen in each round, which say something of the action."""
+        noise = np.random.default_rng(7).integers(0, 2, (len(self.action), 2))
+        return np.column_stack([(self.action + noise[:, 0]) % 3, (self.action // 2 + noise[:, 1]) % 3])
+
     def log(self, **more: object) -> op.Log:
         settings = {"propensity": self.propensity, "logging": self.logging, "n_actions": self.logging.shape[1], **more}
         return op.Log(self.context, self.action, self.reward, **settings)

@@ -67,7 +67,10 @@ class Embedding:
                 "Check the reward model: a learning rate that is too high is the usual cause."
             )
         logged = self.table[self.counts > 0]
-        if self.varying is None and (np.ptp(logged, axis=0) <= SAME * np.abs(logged).max(axis=0)).all():
+        size, spread = np.abs(logged).max(axis=0), np.ptp(logged, axis=0)
+        if isinstance(self.varying, FeatureMap):
+            spread = spread + np.abs(self.varying.shared).max(axis=0)
+        if (spread <= SAME * (size.max() if self.common else size)).all():
             raise InputError(
                 f"{name}: the embedding is the same for every action, so weights by it would give the mean of the log. "
                 "The reward does not tell the actions apart: check that it varies, and that the penalty is not too large."

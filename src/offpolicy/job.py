@@ -34,6 +34,8 @@ from offpolicy.weights import Outcome, Pooled
 
 LEAST_GROUPS = 20
 MOST_GROUPS = 200
+MASS_ROWS = 10_000
+"""Rows that are enough to know on which actions the target's mass lies."""
 TABLE_ROWS = 100_000
 """Rows that are enough to know how an estimate moves with its reward model, for the fit's share of the error."""
 
@@ -193,9 +195,9 @@ class _Job:
         asked = list(self.policies.values())[policy]
         return OutcomeRows(replace(self._base_shape, columns=self._columns(asked)), _Ratio(asked, self.logging))
 
-    def _table_groups(self) -> int:
-        """Groups that hold enough rows for the tables; all of them where units are clusters, which may be few."""
-        share = 1.0 if self.log.schema.clustered else min(1.0, TABLE_ROWS / len(self.log))
+    def _groups_of(self, rows: int) -> int:
+        """Groups that hold at least so many rows; all of them where units are clusters, which may be few."""
+        share = 1.0 if self.log.schema.clustered else min(1.0, rows / len(self.log))
         return math.ceil(self.groups * share)
 
     def score(self, engine: Local, fitted: Fitted, level: float, progress: bool | None) -> Evaluation:
@@ -214,7 +216,8 @@ class _Job:
             anchor=self.log.anchor,
             centre=centre,
             groups=self.groups,
-            table_groups=self._table_groups(),
+            table_groups=self._groups_of(TABLE_ROWS),
+            mass_groups=self._groups_of(MASS_ROWS),
             seed=self.seed,
         )
         score_pass = ScorePass(scorer, self.log.n_actions, len(schema.slices or ()))

@@ -80,13 +80,33 @@ class Table(Policy):
             raise InputError(f"Table: shape {self._matrix.shape}; rounds × actions is expected.")
 
     def check(self, log: Log) -> None:
+        """Look at every row once, in the order of memory, so that the passes over the log need not."""
         if self._matrix.shape != (len(log), log.n_actions):
             raise InputError(
                 f"Table: shape {self._matrix.shape}, but the log has {len(log)} rounds × {log.n_actions} actions."
             )
+        ones = np.ones(log.n_actions)
+        sums = np.empty(len(log))
+        negative: list[int] = []
+        for rows in blocks(len(log), log.n_actions):
+            p = self._matrix[rows]
+            sums[rows] = p @ ones
+            if not p.min(initial=0.0) >= 0:  # also true where some value is NaN
+                negative += (rows.start + np.flatnonzero(~(p >= 0).all(axis=1))).tolist()
+        if negative:
+            where = [log.where(row) for row in negative[:3]]
+            raise RowsError(
+                "Table", "have a negative or NaN probability", negative, "Probabilities must be 0 or more.", where=where
+            )
+        check_sums(sums, np.arange(len(log)), "Table", log.where)
 
     def _all(self, batch: Batch) -> FloatArray:
-        return check_probabilities(self._matrix[batch.row], batch, "Table")
+        return self._matrix[batch.row]
+
+    def _some(self, batch: Batch, actions: IntArray) -> FloatArray:
+        rows = batch.row if actions.ndim == 1 else batch.row[:, None]
+        chances: FloatArray = self._matrix[rows, actions]
+        return chances
 
 
 @final
@@ -267,7 +287,7 @@ class Candidates(Policy):
                 rows,
                 "Probabilities must be 0 or more.",
             )
-        check_sums(_sums_by(row, p, len(batch)), p, batch, "Candidates")
+        check_sums(_sums_by(row, p, len(batch)), batch.row, "Candidates")
         return row, codes, p
 
     def _all(self, batch: Batch) -> FloatArray:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from typing import final
 
@@ -75,13 +75,15 @@ def check_probabilities(p: FloatArray, batch: Batch, name: str) -> FloatArray:
     if not p.min(initial=0.0) >= 0:  # also true where some value is NaN
         rows = batch.row[~(p >= 0).all(axis=1)]
         raise RowsError(name, "have a negative or NaN probability", rows, "Probabilities must be 0 or more.")
-    return check_sums(p @ np.ones(p.shape[1]), p, batch, name)  # a product is faster than a sum along rows
+    check_sums(p @ np.ones(p.shape[1]), batch.row, name)  # a product is faster than a sum along rows
+    return p
 
 
-def check_sums(sums: FloatArray, p: FloatArray, batch: Batch, name: str) -> FloatArray:
+def check_sums(sums: FloatArray, rows: IntArray, name: str, where: Callable[[int], str] | None = None) -> None:
     off = np.abs(sums - 1)
     if not (off <= SUM_TOLERANCE).all():
         worst = sums[np.argmax(np.where(np.isnan(off), np.inf, off))]
-        rows = batch.row[~(off <= SUM_TOLERANCE)]
-        raise RowsError(name, f"do not sum to 1 (the worst sums to {worst:.6g})", rows, "Normalise each row first.")
-    return p
+        bad = rows[~(off <= SUM_TOLERANCE)]
+        places = None if where is None else [where(int(row)) for row in bad[:3]]
+        what = f"do not sum to 1 (the worst sums to {worst:.6g})"
+        raise RowsError(name, what, bad, "Normalise each row first.", where=places)

@@ -101,8 +101,8 @@ class Pool:
         pooling = self.poolings[fold]
         z, m = pooling.points(batch), self.multipliers[rows] * scale[:, None]
         padded = np.column_stack([z, np.ones(len(z))])
-        scores = slope.T @ (m[:, :, None] * padded[:, None, :]).reshape(len(z), -1).astype(np.float32)
-        self.state["scores"][fold] += scores.reshape(len(scores), m.shape[1], -1)
+        scores = (m[:, :, None] * padded[:, None, :]).reshape(len(z), -1).T.astype(np.float32) @ slope
+        self.state["scores"][fold] += scores.T.reshape(scores.shape[1], m.shape[1], -1)
         self._slopes[rows] = (slope @ pooling.weight.astype(np.float32)) * scale[:, None]
         self.state["sloped_rows"] += self.omega[rows].sum()
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -30,6 +28,7 @@ from offpolicy.scores import write_scores
 from offpolicy.scoring import Scorer, pool_name
 from offpolicy.slope import slope
 from offpolicy.statistics import LogHistogram, State
+from offpolicy.threads import parallel
 from offpolicy.weights import Outcome, Pooled, Weight
 
 LEADS = ("DR", "SNDR", "SNIPS", "IPS", "DM")
@@ -219,8 +218,7 @@ class Assembly:
             fits = self.fitted.models[model.fit]
             on_all = None if fits.without_group(model.reward, 0) is None else fits.on_all(model.reward)
             if isinstance(on_all, Linear) and on_all.varying is None:
-                with ThreadPoolExecutor(os.cpu_count()) as pool:
-                    left = list(pool.map(lambda g: fits.without_group(model.reward, g), range(self.scorer.groups)))
+                left = parallel(lambda g: fits.without_group(model.reward, g), range(self.scorer.groups))
                 moved = [linear.moved(self.scorer.centre).coef for linear in (on_all, *left) if linear is not None]
                 self._jackknife[model] = np.stack(moved) if len(moved) == 1 + self.scorer.groups else None
             else:

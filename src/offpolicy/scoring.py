@@ -93,7 +93,9 @@ class Scorer:
     centre: FloatArray
     groups: int
     table_groups: int
-    """Tables and masses, which only say how large the fit's error is, are summed over the rows of these first groups."""
+    """Tables, which only say how large the fit's error is, are summed over the rows of these first groups."""
+    mass_groups: int
+    """And where the target's mass lies over the rows of these."""
     seed: int
 
     @cached_property
@@ -229,14 +231,16 @@ class Scorer:
         """Ask a policy for all actions, block by block; fill its baselines and pools; give π and π0 of logged actions."""
         chance = np.empty(len(batch))
         logging = self.logging if self.logging is not None and self.logging.whole else None
-        logged = None if logging is None else np.empty(len(batch))
+        needs_logging = bool(pools) or any(key.clip is not None for key in self.baselines[p])
+        logged = np.empty(len(batch)) if logging is not None and needs_logging else None
         for group, run in self.runs(bucket, self.groups):
             work = self._work(p, group)
             for block in blocks(run.stop - run.start, batch.n_actions):
                 rows = slice(run.start + block.start, run.start + block.stop)
                 some = batch.take(rows)
                 pi, loose = self.policies[p].proportional(some)
-                pi0 = None if logging is None else logging.probabilities(some)
+                asked = logging is not None and (needs_logging or group < self.mass_groups)
+                pi0 = logging.probabilities(some) if asked and logging is not None else None
                 if loose and not (work.only_linear and pi0 is None):
                     pi, loose = pi / pi.sum(axis=1, keepdims=True), False
                 scale = work.fill(out[:, rows], some, x[:, rows], pi, pi0, loose)
@@ -248,9 +252,10 @@ class Scorer:
                     for pool in pools:
                         fold = group * (pool.ratio_of.cross_fit or 1) // self.groups
                         pool.fill(rows, some, fold, sides, group < self.table_groups)
-                if group < self.table_groups:
-                    counted = omega[rows] * scale
+                counted = omega[rows] * scale
+                if group < self.mass_groups:
                     kept.add_mass(p, omega[rows], counted, pi, sides)
+                if group < self.table_groups:
                     for part in work.parts:
                         if part.table is not None:
                             share = share_of(pi, pi0, part.clip)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -14,6 +13,7 @@ from threadpoolctl import threadpool_limits
 from offpolicy.errors import InputError
 from offpolicy.log import Log, Partition
 from offpolicy.statistics import State, Statistic
+from offpolicy.threads import cores
 
 BATCH_ROWS = 65_536
 
@@ -52,7 +52,7 @@ class Local:
                     progress(len(batch))
             return state
 
-        threads = self.threads or os.cpu_count() or 1
+        threads = self.threads or cores()
         if threads == 1:
             with threadpool_limits(1, "blas"):
                 yield from map(run, partitions)

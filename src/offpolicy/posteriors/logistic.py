@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from offpolicy.batch import FloatArray
-from offpolicy.embedding import Affine, Embedding
+from offpolicy.embedding import Affine, Embedding, FeatureMap
 from offpolicy.errors import InputError
 from offpolicy.posteriors.base import Form, Known, Pooling, Posterior
 from offpolicy.posteriors.pairs import Pairs, PairSample, pair_batch
@@ -70,8 +70,8 @@ class Logistic(Posterior):
             details["fitted_on_a_sample_of_rows"] = len(known.rows.action)
 
         def influence(weight_slopes: FloatArray, bias_slopes: FloatArray) -> Callable[[Embedding, Known], FloatArray]:
-            slopes = (problem.from_plain(w[classes], b[classes]) for w, b in zip(weight_slopes, bias_slopes, strict=True))
-            adjoints = np.stack([problem.solve(theta, slope) for slope in slopes])
+            slopes = [problem.from_plain(w[classes], b[classes]) for w, b in zip(weight_slopes, bias_slopes, strict=True)]
+            adjoints = problem.solve(theta, slopes)
 
             def of_refit(other: Embedding, rest: Known) -> FloatArray:
                 gradient = problem.gradient_on(theta, self._counts(other, affine, context, rest, classes))
@@ -100,7 +100,7 @@ class Logistic(Posterior):
         position[classes] = np.arange(len(classes))
         action, count = position[pairs.action], pairs.count
         sums = np.column_stack([_sums(action, count * column, len(classes)) for column in z.T])
-        rounds, points = _distinct(z, count)
+        rounds, points = (count, z) if _by_action(embedding) else _distinct(z, count, pairs.combination)
         return Counts(points, rounds, _sums(action, count, len(classes)), sums)
 
 
@@ -109,8 +109,14 @@ def _sums(key: IntArray, values: FloatArray, keys: int) -> FloatArray:
     return sums
 
 
-def _distinct(points: FloatArray, count: FloatArray) -> tuple[FloatArray, FloatArray]:
+def _by_action(embedding: Embedding) -> bool:
+    """Whether two actions with the same features differ, so that hardly any two points are the same."""
+    varying = embedding.varying
+    plain = isinstance(varying, FeatureMap) and varying.features.catalog is None
+    return not (plain and bool((varying.own == varying.own[0]).all()))  # type: ignore[union-attr]
+
+
+def _distinct(points: FloatArray, count: FloatArray, combination: IntArray) -> tuple[FloatArray, FloatArray]:
     """The rounds of each distinct point, and the points."""
-    rows = np.ascontiguousarray(points).view(np.dtype((np.void, points.shape[1] * 8))).ravel()
-    _, first, which = np.unique(rows, return_index=True, return_inverse=True)
+    _, first, which = np.unique(combination, return_index=True, return_inverse=True)
     return _sums(which, count, len(first)), points[first]

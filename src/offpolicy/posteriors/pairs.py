@@ -81,7 +81,10 @@ class Pairs:
     def finish(self, state: State) -> PairSample:
         order = np.lexsort((state["group"], state["hash"]))
         kept = {name: state[name][order] for name in ("group", "action", "features", "context", "count")}
-        return PairSample(**kept, sampled=bool(state["sampled"]))
+        key = _hash(np.zeros_like(kept["action"]), kept["features"], kept["context"])
+        return PairSample(
+            **kept, sampled=bool(state["sampled"]), combination=np.unique(key, return_inverse=True)[1].astype(np.int64)
+        )
 
 
 @dataclass(frozen=True)
@@ -94,13 +97,16 @@ class PairSample:
     context: FloatArray
     count: FloatArray
     sampled: bool
+    combination: IntArray
+    """Which distinct combination of features it is."""
 
     def of(self, keep: npt.NDArray[np.bool_]) -> PairSample:
         """The rows of some groups."""
         rows = keep[self.group]
         return PairSample(
-            self.group[rows], self.action[rows], self.features[rows], self.context[rows], self.count[rows], self.sampled
-        )
+            self.group[rows], self.action[rows], self.features[rows], self.context[rows], self.count[rows], self.sampled,
+            self.combination[rows],
+        )  # fmt: skip
 
 
 def pair_batch(pairs: PairSample, n_actions: int) -> Batch:

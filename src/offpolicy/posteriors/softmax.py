@@ -9,13 +9,12 @@ products are in single precision, sums over points in double: the noise is far b
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
-from scipy.optimize import minimize
 
 from offpolicy.batch import FloatArray
 from offpolicy.policy import blocks
@@ -28,6 +27,12 @@ STEPS_AT_ONCE = 10
 MOST_ROUNDS_OF_STEPS = 30
 MOST_SOLVER_STEPS = 50
 RESIDUAL = 1e-2
+
+
+def _products(left: Single, right: FloatArray) -> FloatArray:
+    """leftᵀ·right. (The transpose of the product is faster where `right` is narrow.)"""
+    product: FloatArray = (right.T.astype(np.float32) @ left).T.astype(np.float64)
+    return product
 
 
 @dataclass(frozen=True)
@@ -96,8 +101,11 @@ class Problem:
     def chances(self, theta: FloatArray, z: FloatArray) -> Iterator[tuple[slice, Single, FloatArray, FloatArray]]:
         """Of some points at a time: exp of their scores, its sum over actions, and log Σ exp."""
         columns, ones = theta.T.astype(np.float32), np.ones(len(theta), np.float32)
+        room = np.empty(0, np.float32)
         for rows in blocks(len(z), len(theta)):
-            scores = z[rows].astype(np.float32) @ columns
+            size = (rows.stop - rows.start) * len(theta)
+            room = room if len(room) >= size else np.empty(size, np.float32)
+            scores = np.matmul(z[rows].astype(np.float32), columns, out=room[:size].reshape(-1, len(theta)))
             top = scores.max(axis=1)
             scores -= top[:, None]
             np.exp(scores, out=scores)
@@ -110,7 +118,7 @@ class Problem:
         for rows, scores, total, log_sum in self.chances(theta, self.z):
             n = self.counts.rounds[rows]
             value += float(n @ log_sum)
-            gradient += scores.T @ (self.z[rows] * (n / total)[:, None]).astype(np.float32)
+            gradient += _products(scores, self.z[rows] * (n / total)[:, None])
         value += 0.5 * float((self.ridge * theta**2).sum()) - float((theta * self.sums).sum())
         return value, gradient
 
@@ -119,7 +127,7 @@ class Problem:
         z = self.turned(counts.points)
         gradient = self.ridge * theta - self.sums_of(counts)
         for rows, scores, total, _ in self.chances(theta, z):
-            gradient += scores.T @ (z[rows] * (counts.rounds[rows] / total)[:, None]).astype(np.float32)
+            gradient += _products(scores, z[rows] * (counts.rounds[rows] / total)[:, None])
         return gradient
 
     def factors(self, theta: FloatArray) -> FloatArray:
@@ -129,7 +137,7 @@ class Problem:
         for rows, scores, total, _ in self.chances(theta, self.z):
             p = scores / total.astype(np.float32)[:, None]
             p -= p * p
-            packed += p.T @ (self.z[rows][:, i] * self.z[rows][:, j] * self.counts.rounds[rows, None]).astype(np.float32)
+            packed += _products(p, self.z[rows][:, i] * self.z[rows][:, j] * self.counts.rounds[rows, None])
         full = np.empty((len(theta), self.z.shape[1], self.z.shape[1]))
         full[:, i, j] = full[:, j, i] = packed
         diagonal = np.einsum("aii->ai", full)
@@ -148,6 +156,7 @@ class Problem:
 
     def _steps(self, theta: FloatArray, factors: FloatArray) -> tuple[FloatArray, bool]:
         """A few steps of L-BFGS in u, θ = θ0 + L⁻ᵀu."""
+        from scipy.optimize import minimize  # here, so that importing stays light
 
         def moved(flat: FloatArray) -> FloatArray:
             step: FloatArray = (flat.reshape(len(theta), 1, -1) @ factors)[:, 0]
@@ -161,9 +170,13 @@ class Problem:
         found = minimize(scaled, np.zeros(theta.size), jac=True, method="L-BFGS-B", options=options)
         return moved(found.x), found.status == 0
 
-    def solve(self, theta: FloatArray, right: FloatArray) -> FloatArray:
-        """H⁻¹·right at θ, by conjugate gradients. H does not feel a constant added to all biases, and nor may `right`."""
+    def solve(self, theta: FloatArray, rights: Sequence[FloatArray]) -> FloatArray:
+        """H⁻¹·right at θ, for each of some."""
         factors = self.factors(theta)
+        return np.stack([self._solve(theta, right, factors) for right in rights])
+
+    def _solve(self, theta: FloatArray, right: FloatArray, factors: FloatArray) -> FloatArray:
+        """By conjugate gradients. H does not feel a constant added to all biases, and nor may `right`."""
 
         def scaled(r: FloatArray) -> FloatArray:
             y: FloatArray = (factors.transpose(0, 2, 1) @ (factors @ r[..., None]))[..., 0]
@@ -191,7 +204,7 @@ class Problem:
             change = self.z[rows].astype(np.float32) @ columns
             change -= (np.einsum("da,da->d", scores, change) / total.astype(np.float32))[:, None]
             change *= scores
-            out += change.T @ (self.z[rows] * (self.counts.rounds[rows] / total)[:, None]).astype(np.float32)
+            out += _products(change, self.z[rows] * (self.counts.rounds[rows] / total)[:, None])
         return out
 
     def to_plain(self, theta: FloatArray) -> tuple[FloatArray, FloatArray]:

@@ -8,9 +8,7 @@ slopes of minimum norm; else the solution of minimum norm around the pooled mode
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
@@ -24,12 +22,13 @@ from offpolicy.features import Features
 from offpolicy.log import CHUNK_ROWS
 from offpolicy.rewards import solve
 from offpolicy.rewards.base import Fits, FitShape, Linear, RewardModel
-from offpolicy.rewards.varying import Cross, CrossPass, by_both_varying, by_varying_features
+from offpolicy.rewards.varying import Arrow, Cross, CrossPass, Shared
 from offpolicy.statistics import Gram, GramState, State, Statistic
+from offpolicy.threads import parallel
 
 PENALTIES = np.logspace(-1, 5, 8)
 FOLDS_TO_CHOOSE = 5
-ROWS_TO_CHOOSE = 100_000
+ROWS_TO_CHOOSE = 10_000
 MOST_KEPT = 1 << 22
 """Coefficients of refits that are kept: 32 MB of them."""
 
@@ -138,6 +137,7 @@ class RidgeFits:
         self._chosen: dict[int, _Choice] = {}
         self._left_out: dict[tuple[int, int], list[_Rows]] = {}
         self._refits: dict[tuple[int, int], Linear] = {}
+        self._by_group: dict[int, _ByGroup] = {}
 
     def rows(self, reward: int) -> _Rows:
         """All rows."""
@@ -159,10 +159,18 @@ class RidgeFits:
             return self._refits[reward, group]
         choice = self._choice(reward)
         penalty = choice.without(group) if len(choice.errors) == self._shape.groups else choice.penalty
-        refit = self._solve(self.without(reward, self._shape.groups)[group], penalty)
+        if self._shape.inputs == "identity" and penalty > 0 and self._model.rank is None and self._model.unseen == "prior":
+            refit = self._groups(reward).without(group, penalty)
+        else:
+            refit = self._solve(self.without(reward, self._shape.groups)[group], penalty)
         if self._shape.groups * refit.coef.size <= MOST_KEPT:  # a reward model and its embedding are often both asked for
             self._refits[reward, group] = refit
         return refit
+
+    def _groups(self, reward: int) -> _ByGroup:
+        if reward not in self._by_group:
+            self._by_group[reward] = _ByGroup.of(self._grams[reward], self._model.intercept)
+        return self._by_group[reward]
 
     def diagnostics(self, reward: int) -> dict[str, Any]:
         choice = self._choice(reward)
@@ -205,6 +213,37 @@ class RidgeFits:
         return next(solutions(rows, [penalty], self._model, self._shape, rows.gram.pooled()))
 
 
+@dataclass(frozen=True)
+class _ByGroup:
+    """Normal equations of each group and action on the scale of all rows: a quick way to leave one group out.
+
+    Taking a group off its own sum is safe here: with a penalty, what rounding leaves behind is nothing.
+    """
+
+    all: solve.Scaled
+    zz: FloatArray  # groups × actions × k × k
+    zr: FloatArray
+    n: FloatArray
+
+    @classmethod
+    def of(cls, gram: GramState, intercept: bool) -> _ByGroup:
+        together = gram.pooled()
+        whole = solve.Scaled.of(together, together.pooled(), intercept)
+        parts = [solve.normal(gram.at(g), whole.centre, whole.scale, whole.level, intercept) for g in range(len(gram.n))]
+        return cls(whole, np.stack([zz for zz, _ in parts]), np.stack([zr for _, zr in parts]), gram.n)
+
+    @cached_property
+    def _sums(self) -> tuple[FloatArray, FloatArray]:
+        return self.zz.sum(axis=0), self.zr.sum(axis=0)
+
+    def without(self, group: int, penalty: float) -> Linear:
+        zz, zr = self._sums[0] - self.zz[group], self._sums[1] - self.zr[group]
+        pool = solve.damped_inverse(zz.sum(axis=0), 0.0) @ zr.sum(axis=0)
+        scaled = replace(self.all, zz=zz, residual=zr - zz @ pool, pool=pool)
+        coef = scaled.own_units(pool + solve.per_action(scaled, penalty))
+        return Linear(coef, scaled.centre, scaled.scale, self.n.sum(axis=0) - self.n[group])
+
+
 def _left_out(parts: list[GramState]) -> list[GramState]:
     """The union of all parts but one, for each of them."""
     if len(parts) == 1:
@@ -221,8 +260,9 @@ def solutions(rows: _Rows, penalties: Iterable[float], model: Ridge, shape: FitS
     """The exact minimiser for each penalty."""
     gram = rows.gram
     scaled = solve.Scaled.of(gram, whole, model.intercept)
+    solver, features = _solver(rows, scaled, shape)
     for penalty in penalties:
-        own, shared, features = _coefficients(rows, scaled, penalty, shape)
+        own, shared = solver(penalty)
         if shape.inputs == "identity" and penalty == 0:
             own = _unpenalised(gram, whole, scaled)
         down = up = None
@@ -250,24 +290,24 @@ def _unpenalised(gram: GramState, whole: GramState, scaled: solve.Scaled) -> Flo
     return deviation
 
 
-def _coefficients(
-    rows: _Rows, scaled: solve.Scaled, penalty: float, shape: FitShape
-) -> tuple[FloatArray, FloatArray | None, FloatArray]:
-    """B, W and the standard features of each action (its mean ones, where they vary)."""
+def _solver(
+    rows: _Rows, scaled: solve.Scaled, shape: FitShape
+) -> tuple[Callable[[float], tuple[FloatArray, FloatArray | None]], FloatArray]:
+    """From a penalty to B and W; and the standard features of each action (its mean ones, where they vary)."""
     nothing = np.zeros((len(scaled.zz), len(scaled.pool)))
     if shape.inputs == "identity":
-        return (solve.per_action(scaled, penalty) if penalty > 0 else nothing), None, np.empty((0, 0))
-    both = shape.inputs == "both"
+        return lambda penalty: (solve.per_action(scaled, penalty) if penalty > 0 else nothing, None), np.empty((0, 0))
     if rows.cross is not None:
         standard = rows.cross.standard()
         features = standard(rows.cross.mean_features())
-        if both:
-            return *by_both_varying(rows.cross, scaled, standard, penalty), features
-        return nothing, by_varying_features(rows.cross, scaled, standard, penalty), features
+        if shape.inputs == "both":
+            return Arrow(rows.cross, scaled, standard).solve, features
+        shared = Shared(rows.cross, scaled, standard)
+        return lambda penalty: (nothing, shared.solve(penalty)), features
     features = _catalog_standard(rows, shape.features)(_catalog(shape.features))
-    if both:
-        return *solve.by_both(scaled, features, penalty), features
-    return nothing, solve.by_features(scaled, features, penalty), features
+    if shape.inputs == "both":
+        return lambda penalty: solve.by_both(scaled, features, penalty), features
+    return lambda penalty: (nothing, solve.by_features(scaled, features, penalty)), features
 
 
 def _catalog(features: Features) -> FloatArray:
@@ -348,8 +388,7 @@ def _choose(train: list[_Rows], held_out: list[_Rows], model: Ridge, shape: FitS
             return np.array([[_varying_error(linear, test) for linear in found]]), total
         return np.array([squared_error(linear, unseen) for linear in found]).T, total
 
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        errors, totals = zip(*pool.map(on_fold, train, held_out), strict=True)
+    errors, totals = zip(*parallel(on_fold, train, held_out), strict=True)
     return _Choice(grid, np.vstack(errors), sum(totals))
 
 

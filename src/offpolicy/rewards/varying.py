@@ -14,7 +14,7 @@ import numpy as np
 
 from offpolicy.batch import Batch, FloatArray
 from offpolicy.rewards.base import FitShape
-from offpolicy.rewards.solve import ACTIONS_AT_ONCE, RCOND, Scaled, Standard, damped_inverse, solve_system
+from offpolicy.rewards.solve import ACTIONS_AT_ONCE, RCOND, Scaled, Standard, solve_system
 from offpolicy.statistics import State
 from offpolicy.units import IntArray
 
@@ -22,6 +22,8 @@ ROWS_AT_ONCE = 1_024
 ARM_BYTES = 48 << 20
 """Arms are kept for as many groups of units as fit into this, and always for the folds that were asked for."""
 FEWEST_GROUPS = 2
+MOST_ARMS = 1 << 23
+"""Turned arms are kept between penalties up to 64 MB of them."""
 
 
 @dataclass(frozen=True)
@@ -102,6 +104,8 @@ class CrossPass:
                 state["arms"][g, batch.action[at], f] += np.add.reduceat(products * yw[:, f : f + 1], at, axis=0)
 
     def merge(self, a: State, b: State) -> State:
+        if not a["features"].any():
+            return b
         for name in a:
             a[name] += b[name]
         return a
@@ -138,8 +142,14 @@ class Cross:
 
     def summed(self, groups: IntArray | slice) -> Cross:
         """All rows of some groups."""
-        sums = {name: getattr(self, name)[groups].sum(axis=0) for name in ("zz", "zr", "arms", "features")}
-        return replace(self, **sums)
+        chosen = np.arange(len(self.zz))[groups]
+
+        def total(part: FloatArray) -> FloatArray:
+            """The sum over the groups; one group is not copied."""
+            out: FloatArray = part[chosen[0]] if len(chosen) == 1 else part[chosen].sum(axis=0)
+            return out
+
+        return replace(self, zz=total(self.zz), zr=total(self.zr), arms=total(self.arms), features=total(self.features))
 
     @property
     def counts(self) -> FloatArray:
@@ -170,13 +180,19 @@ class Cross:
 
     def shared_block(self, scaled: Scaled, to_z: FloatArray, to_phi: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Σ (φ̃⊗z̃)(φ̃⊗z̃)ᵀ and Σ (φ̃⊗z̃)(r − z̃·β)."""
-        both = np.kron(to_phi, to_z)
-        one = np.zeros((1, to_phi.shape[1]))
-        one[0, -1] = 1.0
-        plain = np.kron(one, to_z)  # z̃ itself
-        ones = self.zz[:, -1]  # Σ ỹ⊗x̃
-        target = both @ (self.zr - (scaled.level - self.r0) * ones) - both @ self.zz @ plain.T @ scaled.pool
-        return both @ self.zz @ both.T, target.reshape(len(to_phi), len(to_z))
+        f, k = to_phi.shape[1], self.k
+
+        def turned(columns: FloatArray) -> FloatArray:
+            """T_y ⊗ T_x times the columns, one factor at a time."""
+            half = np.tensordot(to_phi, columns.reshape(f, k, -1), axes=1)
+            both: FloatArray = (to_z @ half).reshape(len(to_phi) * len(to_z), -1)
+            return both
+
+        half = turned(self.zz)
+        system = turned(half.T)
+        plain = half.reshape(-1, f, k)[:, -1] @ to_z.T @ scaled.pool  # Σ (φ̃⊗z̃)·(z̃·β)
+        target = turned(self.zr - (scaled.level - self.r0) * self.zz[:, -1])[:, 0] - plain
+        return system, target.reshape(len(to_phi), len(to_z))
 
     def arms_of(self, actions: slice, to_z: FloatArray, to_phi: FloatArray) -> FloatArray:
         """Σ z̃(φ̃⊗z̃)ᵀ of some actions: actions × context × (features·context)."""
@@ -189,63 +205,78 @@ class Cross:
         return arms
 
 
-def by_varying_features(cross: Cross, scaled: Scaled, standard: Standard, penalty: float) -> FloatArray:
-    """W: the shared block alone."""
-    system, target = cross.shared_block(scaled, *cross.maps(scaled, standard))
-    return solve_system(system, target, penalty)
+class Shared:
+    """Features alone: one system for all penalties."""
+
+    def __init__(self, cross: Cross, scaled: Scaled, standard: Standard) -> None:
+        self._system, self._target = cross.shared_block(scaled, *cross.maps(scaled, standard))
+
+    def solve(self, penalty: float) -> FloatArray:
+        """W."""
+        return solve_system(self._system, self._target, penalty)
 
 
-def by_both_varying(cross: Cross, scaled: Scaled, standard: Standard, penalty: float) -> tuple[FloatArray, FloatArray]:
-    """B and W of the arrow: W from the Schur complement of the actions' blocks, then B action by action."""
-    maps = cross.maps(scaled, standard)
-    system, target = cross.shared_block(scaled, *maps)
-    flat, reach_of_rounds = target.ravel().copy(), float(np.trace(system))
-    norm = np.zeros_like(system)  # of B, for the solution of minimum norm
-    norm_target = np.zeros_like(flat)
-    for some, arms in _arms(cross, scaled, maps):
-        if penalty > 0:
-            lower = np.linalg.cholesky(scaled.zz[some] + penalty * np.eye(scaled.zz.shape[-1]))
-            stacked = np.linalg.solve(lower, arms).reshape(-1, arms.shape[-1])
-            own = np.linalg.solve(lower, scaled.residual[some][..., None])
-            system -= stacked.T @ stacked
-            flat -= stacked.T @ own.ravel()
-        else:
-            inverse = damped_inverse(scaled.zz[some], 0.0)
-            reach, own = inverse @ arms, (inverse @ scaled.residual[some][..., None])[..., 0]
-            system -= np.einsum("aij,aik->jk", arms, reach)
-            flat -= np.einsum("aij,ai->j", arms, own)
-            norm += np.einsum("aij,aik->jk", reach, reach)
-            norm_target += np.einsum("aij,ai->j", reach, own)
-    if penalty > 0:
-        shared = solve_system(system, flat.reshape(target.shape), penalty)
-    else:
-        shared = _minimum_norm(system, flat, norm, norm_target, reach_of_rounds).reshape(target.shape)
-    own_parts = [
-        (damped_inverse(scaled.zz[some], penalty) @ (scaled.residual[some] - arms @ shared.ravel())[..., None])[..., 0]
-        for some, arms in _arms(cross, scaled, maps)
-    ]
-    return np.concatenate(own_parts), shared
+class Arrow:
+    """Identity and features: per-action blocks beside one shared block. W from the Schur complement, then B by action.
 
-
-def _arms(cross: Cross, scaled: Scaled, maps: tuple[FloatArray, FloatArray]) -> Iterator[tuple[slice, FloatArray]]:
-    for start in range(0, len(scaled.zz), ACTIONS_AT_ONCE):
-        some = slice(start, start + ACTIONS_AT_ONCE)
-        yield some, cross.arms_of(some, *maps)
-
-
-def _minimum_norm(
-    system: FloatArray, target: FloatArray, norm: FloatArray, norm_target: FloatArray, size: float
-) -> FloatArray:
-    """Among the W that fit best, the one of least ‖B‖² + ‖W‖²: what the rounds leave open is settled by the norm.
-
-    `size` is that of the block before the actions' own were taken off: what is left below rounding is nothing.
+    Each action's coordinates are turned to the axes of its own block, which is then diagonal whatever the penalty is.
     """
-    values, vectors = np.linalg.eigh(system)
-    certain = values > RCOND * size
-    fitted: FloatArray = vectors[:, certain] @ ((vectors[:, certain].T @ target) / values[certain])
-    free = vectors[:, ~certain]
-    if not free.shape[1]:
-        return fitted
-    left = free.T @ norm @ free + np.eye(free.shape[1])
-    settled: FloatArray = np.linalg.solve(left, free.T @ (norm_target - norm @ fitted))
-    return fitted + free @ settled
+
+    def __init__(self, cross: Cross, scaled: Scaled, standard: Standard) -> None:
+        self._cross, self._maps = cross, cross.maps(scaled, standard)
+        self._system, self._target = cross.shared_block(scaled, *self._maps)
+        self._values, self._axes = np.linalg.eigh(scaled.zz)
+        self._values = np.maximum(self._values, 0.0)
+        self._own = np.einsum("aij,ai->aj", self._axes, scaled.residual)
+        elements = len(scaled.zz) * scaled.zz.shape[-1] * len(self._system)
+        self._kept = list(self._make()) if elements <= MOST_ARMS else None
+
+    def _make(self) -> Iterator[tuple[slice, FloatArray]]:
+        """Some actions at a time, their turned arms."""
+        for start in range(0, len(self._values), ACTIONS_AT_ONCE):
+            some = slice(start, start + ACTIONS_AT_ONCE)
+            yield some, self._axes[some].transpose(0, 2, 1) @ self._cross.arms_of(some, *self._maps)
+
+    def _arms(self) -> Iterator[tuple[slice, FloatArray]]:
+        return iter(self._kept) if self._kept is not None else self._make()
+
+    def solve(self, penalty: float) -> tuple[FloatArray, FloatArray]:
+        """B and W."""
+        damped = self._values + penalty
+        top = self._values.max(axis=1, keepdims=True)
+        sees = (damped > 0) if penalty > 0 else self._values > RCOND * np.maximum(top, 1e-300)
+        inverse = np.where(sees, 1 / np.where(sees, damped, 1.0), 0.0)
+        system, target = self._system.copy(), self._target.ravel().copy()
+        for some, arms in self._arms():
+            rows = arms.reshape(-1, arms.shape[-1])
+            system -= _gram(rows * np.sqrt(inverse[some]).reshape(-1, 1))
+            target -= rows.T @ (inverse[some] * self._own[some]).ravel()
+        shared = solve_system(system, target, penalty) if penalty > 0 else self._least_norm(system, target, inverse)
+        own = np.concatenate([inverse[some] * (self._own[some] - arms @ shared) for some, arms in self._arms()])
+        return np.einsum("aij,aj->ai", self._axes, own), shared.reshape(self._target.shape)
+
+    def _least_norm(self, system: FloatArray, target: FloatArray, inverse: FloatArray) -> FloatArray:
+        """Among the W that fit best, the one of least ‖B‖² + ‖W‖²: what the rounds leave open is settled by the norm.
+
+        What is left of the block below the rounding of what it was is nothing.
+        """
+        values, vectors = np.linalg.eigh(system)
+        certain = values > RCOND * np.trace(self._system)
+        fitted: FloatArray = vectors[:, certain] @ ((vectors[:, certain].T @ target) / values[certain])
+        free = vectors[:, ~certain]
+        if not free.shape[1]:
+            return fitted
+        norm, goal = np.zeros_like(system), np.zeros_like(target)
+        for some, arms in self._arms():
+            rows = arms.reshape(-1, arms.shape[-1]) * inverse[some].reshape(-1, 1)
+            norm += _gram(rows)
+            goal += rows.T @ (inverse[some] * self._own[some]).ravel()
+        left = free.T @ norm @ free + np.eye(free.shape[1])
+        settled: FloatArray = np.linalg.solve(left, free.T @ (goal - norm @ fitted))
+        return fitted + free @ settled
+
+
+def _gram(rows: FloatArray) -> FloatArray:
+    """rowsᵀ·rows; NumPy sees that it is symmetric."""
+    product: FloatArray = rows.T @ rows
+    return product

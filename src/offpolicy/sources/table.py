@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -19,6 +17,7 @@ from offpolicy.batch import Batch, Check, FloatArray, failed_check
 from offpolicy.errors import InputError, RowsError, unknown_name
 from offpolicy.log import MOST_CATEGORIES, Dimension, Partition, Schema, dimensions, too_many_categories
 from offpolicy.sources.parts import Part
+from offpolicy.threads import parallel
 from offpolicy.units import IntArray, hash_rows, hash_values
 
 SCAN_ROWS = 65_536
@@ -173,8 +172,7 @@ class TableSource:
                     slot.append(pc.unique(column.cast(pa.string() if as_text else self._plain_type(name))))
             return [pc.unique(pa.chunked_array(slot)) if slot else pa.array([]) for slot in found]
 
-        with ThreadPoolExecutor(os.cpu_count()) as pool:
-            columns = list(zip(*(found for found in pool.map(of_part, self.parts) if len(found[0])), strict=True))
+        columns = list(zip(*(found for found in parallel(of_part, self.parts) if len(found[0])), strict=True))
         result = {}
         for name, pieces in zip(names, columns, strict=True):
             values = pc.unique(pa.chunked_array(pieces))

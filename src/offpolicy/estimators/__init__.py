@@ -1,0 +1,37 @@
+"""Every estimator as a composition of weight, reward model and normalisation.
+
+To add one: write a frozen dataclass that says its `members` in the file of its kind, decorate it with `@register`. The
+contract suite in tests/test_contract.py then covers it.
+"""
+
+from offpolicy.estimators.base import REGISTRY, Estimator, Member, Run, register
+from offpolicy.estimators.embedded import MDR, MIPS, GroupIPS, LearnedMDR, LearnedMIPS, OffCEM
+from offpolicy.estimators.modelled import CAB, DM, DR, MRDR, SNDR, DRos, SwitchDR
+from offpolicy.estimators.plain import IPS, MR, SNIPS, ClippedIPS, LoggedMean, SubGaussianIPS
+
+__all__ = [
+    "CAB",
+    "DM",
+    "DR",
+    "IPS",
+    "MDR",
+    "MIPS",
+    "MR",
+    "MRDR",
+    "REGISTRY",
+    "SNDR",
+    "SNIPS",
+    "ClippedIPS",
+    "DRos",
+    "Estimator",
+    "GroupIPS",
+    "LearnedMDR",
+    "LearnedMIPS",
+    "LoggedMean",
+    "Member",
+    "OffCEM",
+    "Run",
+    "SubGaussianIPS",
+    "SwitchDR",
+    "register",
+]

@@ -1,0 +1,105 @@
+"""What an estimator is: settings that say its members, the parts of the one formula.
+
+V(π) = mean[baseline] + mean[weight · (r − control)] / (mean[weight] or 1)
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, ClassVar, Literal, TypeVar, get_args
+
+from offpolicy.errors import InputError
+from offpolicy.features import Features, Inputs
+from offpolicy.rewards import RewardModel
+from offpolicy.weights import Weight
+
+Number = float | Literal["auto"]
+
+DEFAULT_FOLDS = 5
+
+
+@dataclass(frozen=True)
+class Member:
+    """One estimator with every number settled: the parts of the one formula."""
+
+    weight: Weight
+    rewards: RewardModel | None = None
+    cross_fit: int = 0
+    normalised: bool = False
+    inputs: Inputs | None = "identity"
+    """What the reward model knows of an action; None: features too, where there are any."""
+    remainder: bool = False
+    """The baseline covers only the mass that clipping removed, Σ_a [π − min(π, Mπ0)]·q, and the control is 0 (CAB)."""
+    fit_by_weight: bool = False
+    """The reward model is fitted with row weights w² (MRDR): one fit a target."""
+    setting: float | None = None
+
+
+@dataclass(frozen=True)
+class Estimator(ABC):
+    """Settings of an estimator. `members` are its candidates, the least biased first; SLOPE picks among several."""
+
+    _: KW_ONLY
+    name: str = ""
+    tuned: ClassVar[str | None] = None
+    """The name of the one number that may be "auto"."""
+    by_error: ClassVar[bool] = False
+    """Whether members are ordered by their standard errors, largest first, instead of as they stand."""
+
+    def __post_init__(self) -> None:
+        if not self.name:
+            object.__setattr__(self, "name", type(self).__name__)
+        self._check()
+
+    def _check(self) -> None:  # noqa: B027
+        """Raise if a setting is out of range."""
+
+    @abstractmethod
+    def members(self, cross_fit: int | None = None) -> tuple[Member, ...]:
+        """The members; `cross_fit` is the evaluation's default for estimators that cross-fit and left it open."""
+
+    def settled(self, features: Features, run: Run) -> Estimator:  # noqa: ARG002
+        """The same with every choice made that needs to know the log's features, or (by `run`) other estimates."""
+        return self
+
+    def grid(self, values: Sequence[float]) -> Sequence[float]:
+        """The one value given, or all of the grid."""
+        assert self.tuned is not None
+        given = getattr(self, self.tuned)
+        return values if given == "auto" else [float(given)]
+
+
+Run = Callable[[Sequence[Estimator]], Any]
+"""Evaluates some estimators on the same log and policies."""
+
+REGISTRY: dict[str, type[Estimator]] = {}
+E = TypeVar("E", bound=type[Estimator])
+
+
+def register(estimator: E) -> E:
+    """Make an estimator known by its class name, to the command line and to the contract suite."""
+    REGISTRY[estimator.__name__] = estimator
+    return estimator
+
+
+class Fitted(Estimator):
+    """What estimators with something to fit share: the number of folds it is left out of."""
+
+    default_folds: ClassVar[int] = DEFAULT_FOLDS
+    cross_fit: int | None
+
+    def check_folds(self) -> None:
+        if self.cross_fit is not None and (self.cross_fit < 0 or self.cross_fit == 1):
+            raise InputError(f"{self.name}: cross_fit is {self.cross_fit}; give 0 for none, or a number of folds from 2.")
+
+    def folds(self, cross_fit: int | None) -> int:
+        if self.cross_fit is not None:
+            return self.cross_fit
+        return self.default_folds if cross_fit is None or not self.default_folds else cross_fit
+
+
+def check_inputs(name: str, inputs: Any) -> None:
+    if inputs is not None and inputs not in get_args(Inputs):
+        raise InputError(f'{name}: inputs is {inputs!r}; give "identity", "features", "both", or None to choose.')
