@@ -25,7 +25,7 @@ _HOMES = {
     ),
     "diagnostics": ("Finding", "Verdict"),
     "evaluation": ("Difference", "Estimate", "Evaluation"),
-    "job": ("evaluate",),
+    "job": ("embed", "evaluate"),
 }  # fmt: skip
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
@@ -61,6 +61,7 @@ if TYPE_CHECKING:  # the same names for type checkers and editors
     from offpolicy.evaluation import Difference as Difference
     from offpolicy.evaluation import Estimate as Estimate
     from offpolicy.evaluation import Evaluation as Evaluation
+    from offpolicy.job import embed as embed
     from offpolicy.job import evaluate as evaluate
     from offpolicy.log import Log as Log
     from offpolicy.policies import Candidates as Candidates

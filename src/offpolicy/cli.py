@@ -45,6 +45,10 @@ def evaluate(
         str | None, typer.Option(help="The whole old policy, in the same forms; propensities follow.")
     ] = None,
     estimator: Annotated[Many, typer.Option(help="Such as DR or clipped-ips:clip=10; several times for several.")] = None,
+    inputs: Annotated[str | None, typer.Option(help="What embeddings are learned from: identity, features or both.")] = None,
+    features: Annotated[
+        Many, typer.Option(help="Columns that describe the action in each round; text and whole numbers are categories.")
+    ] = None,
     actions: Annotated[
         str | None, typer.Option(help="'labels' to read integer actions as labels, not as codes 0..n-1.")
     ] = None,
@@ -81,6 +85,47 @@ def evaluate(
     _print(result.to_dict(), json)
     if result.verdict.name == "DO_NOT_TRUST":
         raise typer.Exit(NOT_TRUSTED)
+
+
+@app.command()
+def embed(
+    logs: Logs = None,
+    out: Annotated[Path, typer.Option(help="The Parquet file to write: action, count, reward, e0, e1, …")] = Path(
+        "embedding.parquet"
+    ),
+    context: Names = None,
+    action: Annotated[str | None, typer.Option(help="The column of the action that was taken.")] = None,
+    reward: Annotated[Many, typer.Option(help="The reward that the embedding is learned from.")] = None,
+    inputs: Annotated[str | None, typer.Option(help="identity, features, or both (where there are features).")] = None,
+    features: Annotated[Many, typer.Option(help="Columns that describe the action in each round.")] = None,
+    catalog: Annotated[str | None, typer.Option(help="A file with one row an action, keyed by the action column.")] = None,
+    rank: Annotated[int | None, typer.Option(help="The size of the embedding (that of the context, and 1).")] = None,
+    penalty: Annotated[float | None, typer.Option(help="In rounds; by default the best out of fold.")] = None,
+    actions: Annotated[str | None, typer.Option(help="'labels' to read integer actions as labels.")] = None,
+    n_actions: Annotated[int | None, typer.Option(help="How many actions there are, where actions are codes.")] = None,
+    cluster: Annotated[str | None, typer.Option(help="Rows with the same value are one unit.")] = None,
+    weight: Annotated[str | None, typer.Option(help="A column that weighs rows.")] = None,
+    seed: Annotated[int | None, typer.Option(help="The seed of folds (0).")] = None,
+    threads: Annotated[int | None, typer.Option(help="How many threads to use (all cores).")] = None,
+    config: Annotated[Path | None, typer.Option(help="A TOML file with any of these settings; options here win.")] = None,
+    progress: Annotated[bool | None, typer.Option(help="Progress bars on stderr; by default on a terminal.")] = None,
+) -> None:
+    """Learn an embedding of every action from the rewards, and write it as a table."""
+    import pyarrow.parquet as pq
+
+    from offpolicy import settings
+    from offpolicy.files import whole_file
+    from offpolicy.rewards import Ridge
+
+    given = {name: value for name, value in locals().items() if name in (*settings.LISTS, *settings.SINGLE)}
+    if out.suffix not in (".parquet", ".pq"):
+        raise InputError(f"{out}: the table is written as Parquet; the name must end in .parquet.")
+    model = Ridge("auto" if penalty is None else penalty, rank=rank)
+    table = settings.run_embed(settings.merged(config, given, ("logs", "action", "reward")), model, progress)
+    with whole_file(out) as draft:
+        pq.write_table(table.to_arrow(), draft)
+    never = int((table.counts == 0).sum())
+    print(f"{out}: {len(table):,} actions × {table.values.shape[1]} dimensions; {never:,} actions were never logged.")
 
 
 @app.command()

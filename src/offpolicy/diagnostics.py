@@ -111,20 +111,21 @@ class PooledOverlap:
         return {**seen, **self.details}
 
 
-def pooled_findings(pooled: PooledOverlap, actions: Overlap) -> list[Finding]:
+def pooled_findings(pooled: PooledOverlap, actions: Overlap, modelled: bool) -> list[Finding]:
     """What weights that pool say, beside the plain ratio of actions."""
     o, found = pooled.overlap, []
     keys = ("effective sample size", "mean weight") if pooled.mean_one else ("effective sample size",)
     found += [finding for finding in weight_findings(o) if finding.code in keys]
     spread, plain = _variance(o), _variance(actions)
-    if plain > 0 and spread < 0.01 * plain and abs(o.mean_weight) > 0:
+    if pooled.pooling is not None and plain > 0 and spread < 0.01 * plain:
+        is_in_effect = "the direct method with its mean residual added" if modelled else "the mean of the log"
         found.append(
             Finding(
-                Verdict.DO_NOT_TRUST,
+                Verdict.CAUTION if modelled else Verdict.DO_NOT_TRUST,
                 "complete pooling",
                 f"The weights hardly differ from each other: their variance is {spread / plain:.1%} of that of π/π0.",
-                "All actions are pooled, so this is in effect the mean of the log, whatever the new policy does.",
-                "Put embeddings on a common scale (scale=True), take a smaller bandwidth, or use op.LearnedMDR or op.DR.",
+                f"All actions are pooled, so this is in effect {is_in_effect}, whatever the new policy does.",
+                "Put embeddings on a common scale (scale=True), take a smaller bandwidth, or look at op.DR.",
             )
         )
     if pooled.new_actions:

@@ -60,6 +60,7 @@ class Features:
         if inputs != "identity" and not self.size:
             raise InputError(
                 f'{estimator}: inputs="{inputs}" needs features of the actions, and the log has none. Name columns seen in '
-                'each round with `action_features=`, give one row an action with `catalog=`, or use inputs="identity".'
+                "each round with `action_features=` (--features), give one row an action with `catalog=`, or use "
+                'inputs="identity".'
             )
         return inputs

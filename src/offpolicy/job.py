@@ -13,20 +13,22 @@ from threadpoolctl import threadpool_limits
 
 from offpolicy.audit import audited
 from offpolicy.batch import Batch, FloatArray
+from offpolicy.embedding import EmbeddingTable
 from offpolicy.engines import Local
 from offpolicy.errors import InputError, RowsError
 from offpolicy.estimators import DM, DR, IPS, SNIPS, Estimator, LoggedMean, Member, Run
 from offpolicy.evaluation import Evaluation
-from offpolicy.features import Features
+from offpolicy.features import Features, Inputs
 from offpolicy.log import Log
 from offpolicy.outcome import OutcomeFits, OutcomeRows
 from offpolicy.plan import FitKey, ModelKey, Plan, fit_of, plan_estimators
 from offpolicy.policies import as_policy
 from offpolicy.policy import Policy
 from offpolicy.pooled import PooledFits
+from offpolicy.posteriors import Gaussian
 from offpolicy.progress import PassProgress
 from offpolicy.results import Assembly, Fitted
-from offpolicy.rewards import Fits, FitShape, Linear, Predictor
+from offpolicy.rewards import Fits, FitShape, Linear, Predictor, Ridge, as_reward_model
 from offpolicy.rewards.base import NO_FEATURES
 from offpolicy.scoring import ScorePass, Scorer, ratio_of
 from offpolicy.statistics import Joint, Statistic
@@ -79,6 +81,35 @@ def evaluate(
     job = _Job.of(log, policies, estimators, cross_fit, seed, run)
     with threadpool_limits(1, "blas"):  # many small products: threads over partitions and refits keep the cores busy
         return job.score(engine, job.fit(engine, progress), level, progress)
+
+
+def embed(
+    log: Log,
+    *,
+    inputs: Inputs | None = None,
+    rewards: Any = None,
+    reward: int = 0,
+    engine: Local | None = None,
+    seed: int = 0,
+    progress: bool | None = None,
+) -> EmbeddingTable:
+    """The embedding of every action that a reward model learns from the log. Needs no policy and no propensities.
+
+    `inputs` and `rewards` (op.Ridge() by default) are those of op.LearnedMIPS; `reward` says which, where there are several.
+    """
+    features = Features.of(log.schema)
+    model = as_reward_model(Ridge() if rewards is None else rewards)
+    ratio = Pooled(Gaussian(1.0), model, features.resolve(inputs, "embed"), reward=reward)
+    job = _Job(log, {}, None, (), {}, Plan(0, len(log.schema.rewards)), {}, features, _groups(set()), seed)
+    key = FitKey(model, None, ratio.inputs)
+    shape, pooled = job._shape(key, progress), job._pooled_shape(ratio)
+    needed = (*key.rewards.statistics(shape), *ratio.posterior.statistics(pooled))
+    with threadpool_limits(1, "blas"):
+        with PassProgress("fitting", len(log), progress) as told:
+            results = (engine or Local()).reduce(log, Joint({s: s for s in needed}), told)
+        fits = key.rewards.fits(shape, [results[s] for s in key.rewards.statistics(shape)])
+        found = [results[s] for s in ratio.posterior.statistics(pooled)]
+        return PooledFits.of("embed", ratio, pooled, found, fits).table(log.actions)
 
 
 def _policies(target: Any) -> dict[str, Policy]:

@@ -137,7 +137,7 @@ class PooledFits:
         for g, (refit, known) in enumerate(self.refits()):
             fold = g * folds // self.shape.groups
             slopes, refitted = felt[fold], implicit[fold]
-            embedding = within_reach(pooling, refit)
+            embedding = within_reach(pooling, aligned(pooling, refit, known) if pooling.free else refit)
             moved = slopes.of_points(pooling.embedding, embedding, self.affine)
             if refitted is not None:
                 moved = moved + refitted(embedding, known)
@@ -154,6 +154,24 @@ class PooledFits:
         values = e.table if e.own_units is None else e.table @ e.own_units
         scaled = Affine.of(e, scaled=True)(e.table)
         return EmbeddingTable(labels, e.counts, None if self.ratio.rewards is None else e.reward, values, scaled)
+
+
+def aligned(pooling: Pooling, refit: Embedding, known: Known) -> Embedding:
+    """The refit in the coordinates of the fit, for a posterior that does not care for coordinates.
+
+    Otherwise a small turn of an axis along which little varies would look like a large move.
+    """
+    old, new = pooling.embedding.varying, refit.varying
+    if not isinstance(old, FeatureMap) or not isinstance(new, FeatureMap):
+        return refit
+    features, rounds = np.sqrt(np.diag(known.sums.within()))[:, None], np.sqrt(known.sums.n / known.sums.n.sum())[:, None]
+
+    def rows(e: Embedding, varying: FeatureMap) -> FloatArray:
+        return np.vstack([features * varying.shared, rounds * (e.table - rounds[:, 0] ** 2 @ e.table)])
+
+    turn: FloatArray = np.asarray(np.linalg.lstsq(rows(refit, new), rows(pooling.embedding, old), rcond=None)[0])
+    within = None if refit.within is None else turn.T @ refit.within @ turn
+    return replace(refit, table=refit.table @ turn, varying=new.mapped(turn), within=within)
 
 
 def within_reach(pooling: Pooling, refit: Embedding) -> Embedding:

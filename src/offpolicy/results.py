@@ -308,7 +308,7 @@ class Assembly:
                 seen |= o.to_dict()
             elif member.weight.weighs:
                 pooled = self._pooled_overlap(p, member.weight, sums, kept)
-                found += dx.pooled_findings(pooled, o)
+                found += dx.pooled_findings(pooled, o, model is not None)
                 seen |= pooled.to_dict()
         found += dx.concentration_findings(concentration(f, sums))
         if model is not None:

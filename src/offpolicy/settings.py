@@ -10,34 +10,40 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_args
 
+from offpolicy.embedding import EmbeddingTable
 from offpolicy.engines import Local
 from offpolicy.errors import InputError, unknown_name
 from offpolicy.estimators import REGISTRY, Estimator
 from offpolicy.evaluation import Evaluation
 from offpolicy.inference import Method
-from offpolicy.job import evaluate
+from offpolicy.job import embed, evaluate
 from offpolicy.log import Log
 from offpolicy.policies import as_policy
 from offpolicy.policy import Policy
+from offpolicy.posteriors import Categorical, Gaussian, Logistic, Posterior
+from offpolicy.rewards import AdamW, RewardModel, Ridge
 from offpolicy.sources import read_log
 
-LISTS = ("logs", "context", "reward", "target", "estimator")
+LISTS = ("logs", "context", "reward", "target", "estimator", "features")
 SINGLE = (
     "action", "propensity", "logging", "actions", "n_actions", "catalog", "cluster", "row_id", "weight", "by",
-    "reward_range", "level", "interval", "cross_fit", "seed", "threads",
+    "reward_range", "level", "interval", "cross_fit", "seed", "threads", "inputs",
 )  # fmt: skip
 
 
 WHOLE = ("n_actions", "cross_fit", "seed", "threads")
 
 
-def merged(config: Path | None, given: Mapping[str, Any]) -> dict[str, Any]:
+NEEDED = ("logs", "action", "reward", "target")
+
+
+def merged(config: Path | None, given: Mapping[str, Any], needed: Sequence[str] = NEEDED) -> dict[str, Any]:
     """The file's settings, with those given on the command line in their place."""
     settings = {} if config is None else _from_file(config)
     settings |= {name: value for name, value in given.items() if value not in (None, [])}
-    for name in ("context", "reward"):
+    for name in ("context", "reward", "features"):
         settings[name] = [part.strip() for item in settings.get(name, []) for part in item.split(",") if part.strip()]
-    for name in ("logs", "action", "reward", "target"):
+    for name in needed:
         if not settings.get(name):
             raise InputError(f"{name}: not given; name it on the command line or in the TOML file.")
     return settings
@@ -83,7 +89,9 @@ def run(settings: Mapping[str, Any], progress: bool | None) -> Evaluation:
         raise InputError("target: two policies have the same name.")
     policies = {name: policy(text) for name, text in targets.items()}
     names = (name for text in settings.get("estimator", []) for name in ([text] if ":" in text else text.split(",")))
-    estimators = [estimator(name.strip()) for name in names] or None
+    estimators = [_with_inputs(estimator(name.strip()), settings.get("inputs")) for name in names] or None
+    if estimators is None and settings.get("inputs"):
+        raise InputError("inputs: says what an estimator learns from, so name one with --estimator, such as learned-mips.")
     engine = Local(threads=settings.get("threads"))
     result = evaluate(
         open_log(settings),
@@ -101,6 +109,25 @@ def run(settings: Mapping[str, Any], progress: bool | None) -> Evaluation:
     return result.with_interval(interval)
 
 
+def run_embed(settings: Mapping[str, Any], model: Ridge, progress: bool | None) -> EmbeddingTable:
+    """Open the log and learn the embedding."""
+    if len(settings["reward"]) > 1:
+        raise InputError("reward: an embedding is learned from one reward; name one.")
+    engine = Local(threads=settings.get("threads"))
+    return embed(
+        open_log(settings), inputs=settings.get("inputs"), rewards=model, seed=settings.get("seed", 0), engine=engine,
+        progress=progress,
+    )  # fmt: skip
+
+
+def _with_inputs(chosen: Estimator, inputs: str | None) -> Estimator:
+    """`--inputs` holds for every estimator that has such a setting and was not given its own."""
+    fields = {f.name: f for f in dataclasses.fields(chosen)}
+    if inputs is None or "inputs" not in fields or vars(chosen)["inputs"] != fields["inputs"].default:
+        return chosen
+    return dataclasses.replace(chosen, inputs=inputs)  # type: ignore[call-arg]
+
+
 def open_log(settings: Mapping[str, Any]) -> Log:
     """The log that the settings name."""
     logging = settings.get("logging")
@@ -113,6 +140,7 @@ def open_log(settings: Mapping[str, Any]) -> Log:
         logging=None if logging is None else policy(logging),
         actions=settings.get("actions"),
         n_actions=settings.get("n_actions"),
+        action_features=settings.get("features", []),
         catalog=settings.get("catalog"),
         cluster=settings.get("cluster"),
         row_id=settings.get("row_id"),
@@ -174,31 +202,63 @@ def _imported(text: str) -> Policy:
         raise InputError(f"{text}: {error}") from None
 
 
+POSTERIORS: dict[str, type[Posterior]] = {"logistic": Logistic, "gaussian": Gaussian, "categorical": Categorical}
+REWARDS: dict[str, type[RewardModel]] = {"ridge": Ridge, "adamw": AdamW}
+WHOLE_NUMBERS = ("cross_fit", "rank", "clusters", "rows", "epochs", "batch", "seed")
+
+
 def estimator(text: str) -> Estimator:
-    """An estimator from its name and settings.
+    """An estimator from its name and settings, those of its posterior and of its reward model among them.
 
     >>> estimator("clipped-ips:clip=10").clip, estimator("dr").name
     (10.0, 'DR')
+    >>> estimator("learned-mips:inputs=both,posterior=gaussian,bandwidth=0.3,rank=4").posterior
+    Gaussian(bandwidth=0.3, scale=True)
     """
     name, _, options = text.partition(":")
     known = {registered.lower(): kind for registered, kind in REGISTRY.items()}
     kind = known.get(name.replace("-", "").replace("_", "").lower())
     if kind is None:
         raise unknown_name("estimator", name, REGISTRY)
-    allowed = {f.name: f for f in dataclasses.fields(kind) if f.name != "rewards"}
-    arguments: dict[str, Any] = {}
+    given: dict[str, str] = {}
     for option in filter(None, options.split(",")):
         key, separator, value = option.partition("=")
-        key = key.strip().replace("-", "_")
-        if key not in allowed or not separator:
-            raise InputError(f"estimator {text!r}: {unknown_name('setting', key, allowed)}")
-        settled = key == "name" or (value == "auto" and key != "cross_fit")
-        arguments[key] = value if settled else _number(text, key, value)
-    return kind(**arguments)
+        if not separator:
+            raise InputError(f"estimator {text!r}: {option!r} is no setting; write NAME=VALUE.")
+        given[key.strip().replace("-", "_")] = value.strip()
+    own = {f.name for f in dataclasses.fields(kind) if f.name != "subsets"}
+    parts: dict[str, Any] = {}
+    for part, kinds in (("posterior", POSTERIORS), ("rewards", REWARDS)):
+        if part in own:
+            made = _part(text, part, kinds, given, own)
+            parts |= {} if made is None else {part: made}
+    unknown = next((key for key in given if key not in own), None)
+    if unknown is not None:
+        raise InputError(f"estimator {text!r}: {unknown_name('setting', unknown, sorted(own))}")
+    return kind(**parts, **{key: _value(text, key, value) for key, value in given.items() if key not in parts})
 
 
-def _number(text: str, key: str, value: str) -> float | int:
+def _part(text: str, part: str, kinds: Mapping[str, type[Any]], given: dict[str, str], own: set[str]) -> Any:
+    """A posterior or a reward model, from its name and from settings that belong to one; None where none was given."""
+    chosen = given.pop(part, None)
+    if chosen is not None and chosen not in kinds:
+        raise InputError(f"estimator {text!r}: {unknown_name(part, chosen, kinds)}")
+    candidates = [kinds[chosen]] if chosen is not None else list(kinds.values())
+    for kind in candidates:
+        settings = {f.name for f in dataclasses.fields(kind)} - own
+        used = [key for key in given if key in settings]
+        if used or chosen is not None:
+            return kind(**{key: _value(text, key, given.pop(key)) for key in used})
+    return None
+
+
+def _value(text: str, key: str, value: str) -> Any:
+    """A number, true or false, or a word."""
+    if value in ("true", "false"):
+        return value == "true"
     try:
-        return int(value) if key == "cross_fit" else float(value)
+        return int(value) if key in WHOLE_NUMBERS else float(value)
     except ValueError:
-        raise InputError(f"estimator {text!r}: {key} must be a number, not {value!r}.") from None
+        if key in WHOLE_NUMBERS or not value[:1].isalpha():
+            raise InputError(f"estimator {text!r}: {key} must be a number, not {value!r}.") from None
+        return value

@@ -110,7 +110,7 @@ class _Predefined(Fitted):
         if not features.size:
             raise InputError(
                 f"{self.name}: weighs by features of the actions, and the log has none. Name columns seen in each round "
-                "with `action_features=`, give one row an action with `catalog=`, or use op.LearnedMIPS."
+                "with `action_features=` (--features), give one row an action with `catalog=`, or use op.LearnedMIPS."
             )
         if self.posterior is not None:
             return self

@@ -60,6 +60,8 @@ class Pooling:
     """The cluster of each action, and clusters × actions of 0 and 1, where Q is whether two actions share a cluster."""
     precision: FloatArray | None = None
     """Of the normal around each action, where there is one."""
+    free: bool = False
+    """Whether it is the same in whatever coordinates the embedding is written."""
     table: FloatArray | None = field(default=None, repr=False)
     details: dict[str, Any] = field(default_factory=dict)
     influence: Influence | None = field(default=None, repr=False)

@@ -48,7 +48,12 @@ class Gaussian(Posterior):
         means = affine(embedding.table)
         weight = means @ precision
         bias = -0.5 * np.einsum("ai,ai->a", weight, means)
-        return Pooling("ratio", embedding, affine, weight, bias, precision=precision, details=details)
+        return Pooling(
+            "ratio", embedding, affine, weight, bias, precision=precision, free=self._is_lda(embedding), details=details
+        )
+
+    def _is_lda(self, embedding: Embedding) -> bool:
+        return embedding.varying is not None and self.bandwidth == "auto"
 
     def _precision(
         self, name: str, embedding: Embedding, affine: Affine, known: Known
@@ -58,7 +63,7 @@ class Gaussian(Posterior):
         if isinstance(self.bandwidth, (int, float)):
             width = float(self.bandwidth) * (np.sqrt(size) if self.scale else 1.0)
             return np.eye(size) / width**2, {"bandwidth": float(self.bandwidth)}
-        if embedding.varying is not None and self.bandwidth == "auto":
+        if self._is_lda(embedding):
             if not isinstance(embedding.varying, FeatureMap):
                 raise InputError(
                     f"{name}: the covariance of embeddings that are not linear in the features is not known from sums; "
