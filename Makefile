@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test lint bench docs clean
+.PHONY: demo test lint bench docs torch clean
 
 demo: .venv/.core
 	$(BIN)/offpolicy demo --out build/demo
@@ -11,14 +11,17 @@ demo: .venv/.core
 test: .venv/.dev
 	$(BIN)/python -m pytest --cov --cov-report=term
 
+torch: .venv/.torch
+
 lint: .venv/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-bench: .venv/.core
+bench: .venv/.torch
 	$(BIN)/python -m benchmarks.foundation
+	$(BIN)/python -m benchmarks.embeddings
 
 docs: .venv/.docs
 	$(BIN)/sphinx-build -W -b html docs build/docs
@@ -32,6 +35,10 @@ docs: .venv/.docs
 
 .venv/.dev: .venv/.core
 	$(PIP) --editable ".[dev]"
+	touch $@
+
+.venv/.torch: .venv/.core
+	$(PIP) --editable ".[torch]"
 	touch $@
 
 .venv/.docs: .venv/.core

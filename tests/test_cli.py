@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -209,3 +211,88 @@ def test_every_public_name_can_be_imported() -> None:
         assert getattr(op, name) is not None
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         op.nothing  # noqa: B018
+
+
+@pytest.fixture(scope="module")
+def shop(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A log with features of the action, and the whole of both policies as lists."""
+    path = tmp_path_factory.mktemp("shop")
+    rng = np.random.default_rng(0)
+    n, labels = 1_500, np.array([f"item-{k}" for k in range(9)])
+    action = rng.integers(0, 9, n)
+    table = pa.table(
+        {
+            "x0": rng.normal(size=n), "item": labels[action], "click": (rng.random(n) < 0.2 + 0.1 * (action % 3)) * 1.0,
+            "brand": np.array(["acme", "bolt", "cog"])[action % 3], "size": action // 3, "items": [labels.tolist()] * n,
+            "old": [[1 / 9] * 9] * n, "new": list(rng.dirichlet(np.ones(9), size=n)),
+        }
+    )  # fmt: skip
+    pq.write_table(table, path / "log.parquet")
+    return path
+
+
+def of_shop(shop: Path, *more: object) -> list[object]:
+    return [shop / "log.parquet", "--context", "x0", "--action", "item", "--reward", "click", *more]
+
+
+def test_embeddings_on_the_command_line(shop: Path) -> None:
+    policies = ("--logging", "items,old", "--target", "items,new", "--json")
+    done = run(
+        "evaluate", *of_shop(shop, *policies), "--features", "brand,size", "--inputs", "both", "--estimator", "learned-mips",
+        "--estimator", "learned-mips:posterior=gaussian,bandwidth=slope,inputs=identity,rank=2,name=kernel",
+        "--estimator", "mips:select=greedy", "--estimator", "MR,group-ips",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    found = {e["estimator"]: e for e in json.loads(done.stdout)["estimates"]}
+    assert set(found) == {"LoggedMean", "LearnedMIPS", "kernel", "MIPS", "MR", "GroupIPS"}
+    log = op.read_log(
+        shop / "log.parquet", context="x0", action="item", reward="click", action_features=["brand", "size"],
+        logging=op.Candidates("items", "old"),
+    )  # fmt: skip
+    here = op.evaluate(log, op.Candidates("items", "new"), [op.LearnedMIPS("both")])["LearnedMIPS"]
+    assert found["LearnedMIPS"]["value"] == pytest.approx(here.value, rel=1e-9)
+    assert 0 < found["LearnedMIPS"]["diagnostics"]["pooling"] < 1
+
+
+def test_embed_writes_a_table(shop: Path, tmp_path: Path) -> None:
+    done = run("embed", *of_shop(shop, "--features", "brand", "--out", tmp_path / "e.parquet"))
+    assert done.returncode == 0, done.stderr
+    assert "9 actions × 2 dimensions" in done.stdout
+    table = pq.read_table(tmp_path / "e.parquet")
+    assert table.column_names == ["action", "count", "reward", "e0", "e1"]
+    assert sum(table["count"].to_pylist()) == 1_500
+    assert [p.name for p in tmp_path.iterdir()] == ["e.parquet"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--rank", 5), "rank is 5, but"),
+        (("--inputs", "features"), "needs features of the actions"),
+        (("--out", "table.csv"), "must end in .parquet"),
+        (("--reward", "x0"), "learned from one reward"),
+    ],
+)
+def test_embed_with_bad_input(shop: Path, tmp_path: Path, arguments: tuple[object, ...], message: str) -> None:
+    done = run("embed", *of_shop(shop), *arguments, cwd=tmp_path)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("learned-mips:posterior=gauss", "Did you mean 'gaussian'?"),
+        ("learned-mips:rank=two", "rank must be a number"),
+        ("learned-mips:width=2", "there is no setting 'width'"),
+        ("learned-mips:rank", "write NAME=VALUE"),
+        ("mips:subsets=3", "there is no setting 'subsets'"),
+    ],
+)
+def test_settings_of_an_estimator(text: str, message: str) -> None:
+    from offpolicy.settings import estimator
+
+    with pytest.raises(op.InputError, match=message.replace("?", "[?]")):
+        estimator(text)

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import os
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 
-torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'offpolicy[torch]'")
+if os.environ.get("OFFPOLICY_TORCH") == "required":
+    import torch
+else:
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'offpolicy[torch]'")
 
-import offpolicy as op  # noqa: E402
-from conftest import make_small  # noqa: E402
-from offpolicy.batch import Batch  # noqa: E402
-from offpolicy.features import Features  # noqa: E402
-from offpolicy.rewards import AdamW, FitShape, RewardModel, Torch, network, sample, two_layer  # noqa: E402
-from offpolicy.rewards.base import Fits  # noqa: E402
+import offpolicy as op
+from conftest import make_small
+from offpolicy.batch import Batch
+from offpolicy.features import Features
+from offpolicy.rewards import AdamW, FitShape, RewardModel, Torch, network, sample, two_layer
+from offpolicy.rewards.base import Fits
 
 N_ACTIONS = 5
 EXACT = {"batch": 10_000, "weight_decay": 0.0}

@@ -127,6 +127,8 @@ class Assembly:
         found, seen = self._findings(p, reward, member, model, f, sums)
         if member.setting is not None:
             seen[self.estimators[e].tuned or "setting"] = member.setting
+        if isinstance(member.weight.ratio, Pooled) and member.weight.ratio.dimensions is not None:
+            seen["dimensions"] = list(member.weight.ratio.dimensions)
         if f.fit is None and self._fit_matters(member, model):
             seen["fit_not_covered"] = True
             found.append(dx.FIT_NOT_COVERED)

@@ -176,7 +176,7 @@ class MIPS(_Predefined):
 
     def members(self, cross_fit: int | None = None) -> tuple[Member, ...]:
         return tuple(
-            Member(w, normalised=n, setting=len(subset) if subset and len(self.subsets) > 1 else s)
+            Member(w, normalised=n, setting=s)
             for subset in (self.subsets or (None,))
             for s, w, n in self.pooled(cross_fit, subset)
         )

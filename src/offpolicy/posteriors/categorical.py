@@ -31,7 +31,10 @@ def _dimensions(name: str, kind: str, known: Known) -> list[Dimension]:
 
 @dataclass(frozen=True)
 class Categorical(Posterior):
-    """p(e|a) = Π_d p(e_d|a) from counts, each smoothed towards p(e_d) as if by `smoothing` more rounds of the action."""
+    """p(e|a) = Π_d p(e_d|a) from counts, each smoothed towards p(e_d) as if by `smoothing` more rounds of the action.
+
+    Categories of a catalog are certain, and are not smoothed.
+    """
 
     smoothing: float = 1.0
     _: KW_ONLY
@@ -48,11 +51,13 @@ class Categorical(Posterior):
                 f"{name}: Categorical counts categories, and {plain[0]!r} is a number. Use op.Gaussian(), or make it whole "
                 "numbers or text."
             )
+        if not known.features.varies:  # a catalog is no sample: it knows each action's categories, never logged or not
+            return Pooling(
+                "ratio", embedding, _plain(embedding.table.shape[1]), np.log(np.maximum(embedding.table, TINY)),
+                np.zeros(len(embedding.table)),
+            )  # fmt: skip
         n = known.sums.n[:, None]
         counts = (known.sums.total + known.sums.origin * n)[:, known.columns]  # of one-hot columns, sums are counts
-        if not known.features.varies:  # a catalog also knows the actions that were never logged
-            n = np.maximum(n, 1.0)
-            counts = embedding.table * n
         marginal = counts.sum(axis=0) / n.sum()
         rounds = n + self.smoothing
         p = np.where(rounds > 0, (counts + self.smoothing * marginal) / np.where(rounds > 0, rounds, 1.0), marginal)
