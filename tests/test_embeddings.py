@@ -109,12 +109,12 @@ def test_two_rewards_have_embeddings_of_their_own(small: Small) -> None:
 
 def test_row_weights_count_as_repetitions() -> None:
     w = make_small(n=120)
-    reward = np.round(w.reward)  # MR has bins for rewards, and these do not move when rows are repeated
+    reward = (w.reward > 1).astype(float)  # MR has bins for rewards, and these do not move when rows are repeated
     twice = np.concatenate([np.arange(120), np.arange(0, 120, 2)])
     weight = np.where(np.arange(120) % 2 == 0, 2.0, 1.0)
     estimators = [
-        op.LearnedMIPS("identity", op.Ridge(0)), op.LearnedMIPS("features", op.Ridge(0), op.Gaussian(), name="features"),
-        op.MIPS(), op.MR(cross_fit=0), op.GroupIPS(2, "identity", op.Ridge(0)),
+        op.LearnedMIPS("identity", op.Ridge(0), op.Gaussian(1.0)), op.LearnedMIPS("features", op.Ridge(0), op.Gaussian(), name="features"),
+        op.MIPS(op.Categorical(0.0)), op.MR(cross_fit=0), op.GroupIPS(2, "identity", op.Ridge(0)),
         op.OffCEM(2, op.Ridge(0), cross_fit=0), op.LearnedMDR("both", op.Ridge(0), op.Gaussian(1.0), cross_fit=0),
     ]  # fmt: skip
     weighted = op.evaluate(replace(w, reward=reward).log(weight=weight, action_features=w.features), w.target, estimators)
@@ -210,3 +210,83 @@ def test_a_sample_of_pairs_is_told(small: Small) -> None:
     few = op.LearnedMIPS("both", posterior=op.Logistic(rows=50))
     seen = op.evaluate(log, small.target, [few])["LearnedMIPS"].diagnostics
     assert seen["fitted_on_a_sample_of_rows"] == 50
+
+
+def test_features_alone_do_not_take_the_effect_of_the_context() -> None:
+    """The logging policy makes features go with the context; a linear model of both is right all the same."""
+    rng = np.random.default_rng(0)
+    catalog = np.linspace(-1, 1, 20)[:, None]
+    x = rng.normal(size=(3_000, 1))
+    logging = np.exp(3 * x * catalog.T)
+    logging /= logging.sum(axis=1, keepdims=True)
+    action = (logging.cumsum(axis=1) > rng.random((3_000, 1))).argmax(axis=1)
+    reward = 2 * catalog[action, 0] + 0.1 * rng.normal(size=3_000)
+    target = np.zeros((3_000, 20))
+    target[:, -1] = 1
+    for features in ({"catalog": catalog}, {"action_features": catalog[action]}):
+        log = op.Log(x, action, reward, logging=logging, n_actions=20, **features)
+        assert op.evaluate(log, target, [op.DM(inputs="features")])["DM"].value == pytest.approx(2, abs=0.03)
+
+
+def test_a_number_that_never_varies_within_an_action_tells_actions_apart() -> None:
+    """LDA with a price joined to the log, alone or beside a number that does vary."""
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        price, action = rng.uniform(1, 9, 5), rng.integers(0, 5, 4_000)
+        reward = price[action] + 0.1 * rng.normal(size=4_000)
+        target = np.tile([0.8, 0.05, 0.05, 0.05, 0.05], (4_000, 1))
+        for features in (price[action][:, None], np.column_stack([price[action], rng.normal(size=4_000)])):
+            log = op.Log(None, action, reward, logging=op.Uniform(), action_features=features)
+            result = op.evaluate(log, target, [op.MIPS(), op.SNIPS()])
+            assert result["MIPS"].value == pytest.approx(result["SNIPS"].value, abs=1e-3)
+            assert result["MIPS"].std_error < 0.2
+
+
+def test_the_widest_bandwidth_is_not_the_anchor(shop: op.Log) -> None:
+    """Where the embedding explains the reward, the narrowest member has the least error; the rest must agree with it."""
+    target = op.Fixed(np.eye(12)[2])
+    estimate = op.evaluate(shop, target, [op.LearnedMIPS("identity", posterior=op.Gaussian("slope"))])["LearnedMIPS"]
+    assert estimate.value == pytest.approx(3, abs=0.1)
+    assert estimate.diagnostics["bandwidth"] < 1
+
+
+def test_axes_that_flip_are_no_error(shop: op.Log) -> None:
+    """Rewards of rank 1: the second axis is noise and turns from refit to refit, which moves no weight to speak of."""
+    ranks = {"whole": None, "rank 1": 1, "rank 2": 2}
+    estimators = [op.LearnedMIPS("identity", op.Ridge(rank=k), name=name) for name, k in ranks.items()]
+    result = op.evaluate(shop, op.Fixed(np.eye(12)[2]), estimators)
+    for name in ranks:
+        assert result[name].std_error == pytest.approx(result["whole"].std_error, rel=0.3)
+
+
+def test_the_unit_of_row_weights_does_not_matter(small: Small) -> None:
+    weight = np.random.default_rng(0).uniform(0.5, 2, len(small.action))
+    estimators = [op.LearnedMIPS("identity"), op.MIPS(), op.LearnedMIPS("both", name="both"), op.MR(), op.GroupIPS(2)]
+    logs = [small.log(weight=weight * unit, action_features=small.features) for unit in (1.0, 1e-3)]
+    for a, b in zip(*(op.evaluate(log, small.target, estimators) for log in logs), strict=True):
+        assert a.value == pytest.approx(b.value, rel=1e-6)
+
+
+def test_a_catalog_beside_features_of_the_round_knows_actions_never_logged() -> None:
+    rng = np.random.default_rng(0)
+    action = rng.integers(0, 5, 2_000)
+    reward = 2.0 * action + 0.1 * rng.normal(size=2_000)
+    catalog, noise = np.arange(6.0)[:, None], rng.normal(size=(2_000, 1))
+    target = op.Fixed(np.eye(6)[5])
+    for more in ({}, {"action_features": noise}):
+        log = op.Log(None, action, reward, logging=op.Fixed([0.2] * 5 + [0]), n_actions=6, catalog=catalog, **more)
+        assert op.evaluate(log, target, [op.DM(inputs="features")])["DM"].value == pytest.approx(10, abs=0.1)
+
+
+def test_mr_on_few_rounds_of_continuous_rewards() -> None:
+    rng = np.random.default_rng(0)
+    action = rng.integers(0, 2, 90)
+    log = op.Log(None, action, 2.0 * action + 0.1 * rng.normal(size=90), logging=op.Uniform())
+    assert op.evaluate(log, op.Fixed([0.1, 0.9]), [op.MR()])["MR"].value == pytest.approx(1.8, abs=0.4)
+
+
+def test_given_clusters_need_no_embedding(small: Small) -> None:
+    constant = op.Log(small.context, small.action, np.ones(len(small.action)), logging=small.logging)
+    estimate = op.evaluate(constant, small.target, [op.GroupIPS([0, 0, 1, 1], normalised=True)])["GroupIPS"]
+    assert estimate.value == pytest.approx(1)
+    assert not any(reason.code == "fit not covered" for reason in estimate.reasons)

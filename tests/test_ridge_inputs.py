@@ -74,13 +74,15 @@ def dense(log: op.Log, inputs: str, penalty: float) -> np.ndarray:
     parts = {"identity": [one_hot], "features": [phi], "both": [one_hot, phi]}[inputs]
     design = np.hstack([(part[:, :, None] * z[:, None, :]).reshape(len(z), -1) for part in parts])
     target = batch.reward[:, 0] - z @ pool
+    free = z if inputs == "features" else np.zeros((len(z), 1))  # features alone come with a mean of their own
+    away = design - free @ np.linalg.lstsq(free * root[:, None], design * root[:, None], rcond=None)[0]
     if penalty > 0:
-        stacked = np.vstack([design * root[:, None], np.sqrt(penalty) * np.eye(design.shape[1])])
+        stacked = np.vstack([away * root[:, None], np.sqrt(penalty) * np.eye(design.shape[1])])
         goal = np.concatenate([target * root, np.zeros(design.shape[1])])
         solved = np.linalg.lstsq(stacked, goal, rcond=None)[0]
     else:
-        solved = np.linalg.pinv(design * root[:, None], rcond=1e-9) @ (target * root)
-    return z @ pool + design @ solved
+        solved = np.linalg.pinv(away * root[:, None], rcond=1e-9) @ (target * root)
+    return z @ pool + away @ solved
 
 
 @settings(max_examples=60, deadline=None)

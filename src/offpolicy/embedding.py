@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -53,10 +53,21 @@ class Embedding:
     varying: Rows | None = None
     covariance: FloatArray | None = None
     """k × k: with which e is estimated, averaged over the rounds."""
+    turned: bool = False
+    """Whether its axes are a choice, such as principal ones, which the next fit may turn or flip."""
     reward: FloatArray | None = None
     """The reward that the model expects of each action at the mean context."""
     within: FloatArray | None = field(default=None, repr=False)
     """k × k: the covariance of the rounds' embeddings around that of their action, where they vary."""
+
+    def turned_to(self, other: Embedding) -> Embedding:
+        """The same with its axes turned to those of another fit, as well as a rotation can (Procrustes)."""
+        share = self.counts / max(float(self.counts.sum()), 1e-300)
+        mine, theirs = self.table - share @ self.table, other.table - share @ other.table
+        left, _, right = np.linalg.svd((mine * share[:, None]).T @ theirs)
+        turn = left @ right
+        varying = self.varying.mapped(turn) if isinstance(self.varying, FeatureMap) else self.varying
+        return replace(self, table=self.table @ turn, varying=varying)
 
     def check(self, name: str) -> None:
         """Raise where no weights can come of it."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 
@@ -29,6 +29,9 @@ class Features:
     @classmethod
     def of(cls, schema: Schema) -> Features:
         shifted = tuple(d.moved(len(schema.features)) for d in schema.catalog_dimensions)
+        twice = {d.name for d in schema.feature_dimensions} & {d.name for d in shifted}
+        if twice:
+            raise InputError(f"{min(twice)}: is a feature of the rounds and a column of the catalog; rename one of them.")
         return cls(schema.feature_dimensions + shifted, len(schema.features), schema.catalog)
 
     @cached_property
@@ -55,6 +58,8 @@ class Features:
 
     def resolve(self, inputs: Inputs | None, estimator: str) -> Inputs:
         """`None` means both where there are features, else the identity."""
+        if inputs not in (None, *get_args(Inputs)):
+            raise InputError(f'{estimator}: inputs is {inputs!r}; give "identity", "features", "both", or None to choose.')
         if inputs is None:
             return "both" if self.size else "identity"
         if inputs != "identity" and not self.size:

@@ -98,6 +98,8 @@ def embed(
     `inputs` and `rewards` (op.Ridge() by default) are those of op.LearnedMIPS; `reward` says which, where there are several.
     """
     features = Features.of(log.schema)
+    if reward not in range(len(log.schema.rewards)):
+        raise InputError(f"reward is {reward!r}, but the log has {len(log.schema.rewards)}; count from 0.")
     model = as_reward_model(Ridge() if rewards is None else rewards)
     ratio = Pooled(Gaussian(1.0), model, features.resolve(inputs, "embed"), reward=reward)
     job = _Job(log, {}, None, (), {}, Plan(0, len(log.schema.rewards)), {}, features, _groups(set()), seed)

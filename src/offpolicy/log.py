@@ -216,18 +216,20 @@ def _matrix(values: npt.ArrayLike, name: str, rows: int | None) -> FloatArray:
 MOST_CATEGORIES = 1_000
 
 
-def _feature_matrix(values: npt.ArrayLike, name: str, rows: int | None) -> tuple[FloatArray, tuple[Dimension, ...]]:
+def _feature_matrix(
+    values: npt.ArrayLike, name: str, rows: int | None, letter: str
+) -> tuple[FloatArray, tuple[Dimension, ...]]:
     """Floats as they are; integers are categories, and are one-hot encoded."""
     given = np.asarray(values)
     matrix = _matrix(given, name, rows)
     if given.dtype.kind not in "iub":
-        return _checked("features", name, matrix), dimensions([(f"e{j}", None) for j in range(matrix.shape[1])])
+        return _checked("features", name, matrix), dimensions([(f"{letter}{j}", None) for j in range(matrix.shape[1])])
     parts, named = [], []
     for j, column in enumerate(matrix.T):
         categories, code = np.unique(column, return_inverse=True)
         too_many_categories(f"{name} {j}", len(categories))
         parts.append(np.equal.outer(code, np.arange(len(categories))).astype(np.float64))
-        named.append((f"e{j}", len(categories)))
+        named.append((f"{letter}{j}", len(categories)))
     return np.hstack(parts), dimensions(named)
 
 
@@ -304,7 +306,7 @@ class _ArraySource:
         n = len(taken)
         catalog_dimensions: tuple[Dimension, ...] = ()
         if catalog is not None:
-            catalog, catalog_dimensions = _feature_matrix(catalog, "catalog", None)
+            catalog, catalog_dimensions = _feature_matrix(catalog, "catalog", None, "c")
             n_actions = len(catalog) if n_actions is None else n_actions
         codes, book = _encode_actions(taken, actions, n_actions)
         if catalog is not None and len(catalog) != book.count:
@@ -313,7 +315,7 @@ class _ArraySource:
         r = _checked("reward", "reward", _matrix(reward, "reward", n))
         p, omega = _column(propensity, "propensity", n), _column(weight, "weight", n)
         features, feature_dimensions = (
-            (None, ()) if action_features is None else _feature_matrix(action_features, "action_features", n)
+            (None, ()) if action_features is None else _feature_matrix(action_features, "action_features", n, "e")
         )
         slices = _column(by, "by", n)
         slice_labels, slice_codes = (None, None) if slices is None else np.unique(slices.astype(str), return_inverse=True)
@@ -342,7 +344,7 @@ class _ArraySource:
             features=() if features is None else tuple(f"e{j}" for j in range(features.shape[1])),
             feature_dimensions=feature_dimensions,
             catalog=catalog,
-            catalog_names=() if catalog is None else tuple(f"e{j}" for j in range(catalog.shape[1])),
+            catalog_names=() if catalog is None else tuple(f"c{j}" for j in range(catalog.shape[1])),
             catalog_dimensions=catalog_dimensions,
         )
         return cls(batch, schema)

@@ -16,7 +16,8 @@ from offpolicy.units import IntArray
 
 MOST_ROWS = 500_000
 MOST_DISTINCT = 100
-"""Up to so many different rewards, each has a mean weight of its own; beyond, they are put into bins."""
+ROWS_OF_A_VALUE = 10
+"""Up to so many different rewards, each with so many rows in the mean, have a mean weight each; else there are bins."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +78,7 @@ class OutcomeFits:
     def edges(self) -> FloatArray:
         """Between distinct rewards; where these are many, between quantiles: about ∛n bins, the usual rate."""
         values = np.unique(self.rows["reward"][:, self.reward])
-        if len(values) > MOST_DISTINCT:
+        if len(values) > min(MOST_DISTINCT, len(self.rows["ratio"]) / ROWS_OF_A_VALUE):
             bins = int(np.ceil(len(self.rows["ratio"]) ** (1 / 3)))
             values = np.unique(np.quantile(self.rows["reward"][:, self.reward], np.linspace(0, 1, bins + 1)))
             return values[1:-1]
@@ -99,7 +100,7 @@ class OutcomeFits:
     def weights(self, keep: npt.NDArray[np.bool_]) -> FloatArray:
         """Of each bin, from the rows of some groups; a bin without rows has the mean weight of all."""
         rounds, weights = (part[keep].sum(axis=0) for part in self._sums)
-        overall = weights.sum() / max(rounds.sum(), 1e-300)
+        overall = weights.sum() / rounds.sum() if rounds.sum() > 0 else 1.0
         means: FloatArray = np.where(rounds > 0, weights / np.where(rounds > 0, rounds, 1.0), overall)
         return means
 

@@ -48,7 +48,8 @@ class PooledFits:
         everything = np.ones(self.shape.groups, bool)
         predictor = None if self.fits is None else self.fits.on_all(self.ratio.reward)
         embedding = self._embedding(predictor, self.known(everything))
-        embedding.check(self.name)
+        if self.ratio.posterior.fitted:
+            embedding.check(self.name)
         return embedding
 
     def known(self, keep: npt.NDArray[np.bool_]) -> Known:
@@ -75,6 +76,8 @@ class PooledFits:
 
     def _predefined(self, sums: Sums) -> Embedding:
         features = self.shape.features
+        if not features.size:  # clusters that were given: nothing is embedded
+            return Embedding(np.arange(float(len(sums.n)))[:, None], sums.n)
         if not features.varies:
             assert features.catalog is not None
             return Embedding(features.catalog[:, self.columns], sums.n)
@@ -106,12 +109,16 @@ class PooledFits:
 
     def _refitted(self, predictor: Any, known: Known) -> Embedding:
         """On fewer rows; how well coefficients are known is taken from all of them."""
-        return replace(self._embedding(predictor, known), covariance=self.embedding.covariance)
+        refit = self._embedding(predictor, known)
+        if refit.turned:
+            refit = refit.turned_to(self.embedding)
+        return replace(refit, covariance=self.embedding.covariance)
 
     @cached_property
     def covered(self) -> bool:
         """Whether the fit's error can be counted: the weights are smooth and refits come from sums."""
-        if not self.ratio.posterior.smooth or self.on_all.likelihood is not None or self.on_all.context is not None:
+        posterior, pooling = self.ratio.posterior, self.on_all
+        if not (posterior.fitted and posterior.smooth and pooling.likelihood is None and pooling.context is None):
             return False
         return self.fits is None or self.fits.without_group(self.ratio.reward, 0) is not None
 
@@ -164,7 +171,8 @@ def aligned(pooling: Pooling, refit: Embedding, known: Known) -> Embedding:
     old, new = pooling.embedding.varying, refit.varying
     if not isinstance(old, FeatureMap) or not isinstance(new, FeatureMap):
         return refit
-    features, rounds = np.sqrt(np.diag(known.sums.within()))[:, None], np.sqrt(known.sums.n / known.sums.n.sum())[:, None]
+    features = np.sqrt(np.maximum(np.diag(known.sums.within()), 0.0))[:, None]
+    rounds = np.sqrt(known.sums.n / known.sums.n.sum())[:, None]
 
     def rows(e: Embedding, varying: FeatureMap) -> FloatArray:
         return np.vstack([features * varying.shared, rounds * (e.table - rounds[:, 0] ** 2 @ e.table)])

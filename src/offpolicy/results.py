@@ -26,7 +26,7 @@ from offpolicy.posteriors import Exact
 from offpolicy.rewards import Fits, Linear
 from offpolicy.scores import write_scores
 from offpolicy.scoring import Scorer, pool_name
-from offpolicy.slope import slope
+from offpolicy.slope import slope, smallest_error
 from offpolicy.statistics import LogHistogram, State
 from offpolicy.threads import parallel
 from offpolicy.weights import Outcome, Pooled, Weight
@@ -170,17 +170,18 @@ class Assembly:
         self, p: int, e: int, family: Sequence[tuple[Member, Terms]], functionals: Sequence[Functional], sums: Sums
     ) -> int:
         """The member of a family that SLOPE picks; families stand from the least biased member to the most."""
-        order = list(range(len(family)))
-        if self.estimators[e].by_error:
-            order.sort(key=lambda k: std_error(functionals[k], sums), reverse=True)
         tails = [self._unseen_tail(p, member, terms, sums) for member, terms in family]
 
         def z(i: int, j: int) -> float:
-            difference = functionals[order[i]].minus(functionals[order[j]])
-            error = np.hypot(std_error(difference, sums), tails[order[i]])
+            difference = functionals[i].minus(functionals[j])
+            error = np.hypot(std_error(difference, sums), tails[i])
             return float(difference.value / error) if error > 0 else in_errors(difference, sums)
 
-        return order[slope(len(family), z)]
+        if self.estimators[e].lattice:
+            ratios = [member.weight.ratio for member, _ in family]
+            sets = [frozenset(r.dimensions or ()) if isinstance(r, Pooled) else frozenset[str]() for r in ratios]
+            return smallest_error(sets, z, [std_error(f, sums) for f in functionals])
+        return slope(len(family), z)
 
     def _score_writer(self, terms: Terms, anchor: float) -> Any:
         def write(path: Path) -> None:
@@ -206,9 +207,11 @@ class Assembly:
         """Whether the value moves, to first order, with what was fitted. With the exact ratio of actions a reward model's
         error cancels: baseline and control move alike on average; so it does for the exact ratio of embeddings."""
         ratio = member.weight.ratio
-        if isinstance(ratio, Outcome) or (isinstance(ratio, Pooled) and not isinstance(ratio.posterior, Exact)):
+        if isinstance(ratio, Outcome) or (isinstance(ratio, Pooled) and ratio.posterior.fitted):
             return True
-        return model is not None and not member.weight.mean_one and self._is_fitted(model)
+        if isinstance(ratio, Pooled) and isinstance(ratio.posterior, Exact):
+            return False
+        return model is not None and not member.weight.exact and self._is_fitted(model)
 
     @cached_property
     def _jackknife(self) -> dict[ModelKey, FloatArray | None]:
@@ -240,7 +243,8 @@ class Assembly:
         moves: list[FloatArray | None] = []
         if model is not None and self._is_fitted(model):
             moves.append(self._moves_of_model(terms, model, sums, slice_))
-        if isinstance(member.weight.ratio, (Pooled, Outcome)):
+        ratio = member.weight.ratio
+        if isinstance(ratio, Outcome) or (isinstance(ratio, Pooled) and ratio.posterior.fitted):
             moves.append(None if slice_ is not None else self._moves_of_weights(p, f, member.weight, terms, sums))
         known = [move for move in moves if move is not None]
         if not moves or len(known) < len(moves):

@@ -9,7 +9,7 @@ The rule and its reach of 2 were picked by hand from six variants in a few small
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 REACH = 2.0
 
@@ -26,3 +26,20 @@ def slope(count: int, z: Callable[[int, int], float], reach: float = REACH) -> i
         if any(abs(z(i, j)) > reach for j in range(i)):
             return i - 1
     return count - 1
+
+
+def smallest_error(
+    sets: Sequence[frozenset[str]], z: Callable[[int, int], float], errors: Sequence[float], reach: float = REACH
+) -> int:
+    """Among subsets of dimensions, the full one first: the one of least error that agrees with all that contain it.
+
+    >>> sets = [frozenset("ab"), frozenset("a"), frozenset("b")]
+    >>> smallest_error(sets, lambda i, j: 0.5 if i == 1 else 9.0, [0.3, 0.1, 0.05])
+    1
+    """
+    agree: set[int] = set()
+    for i, subset in enumerate(sets):
+        above = [j for j in range(i) if subset < sets[j]]
+        if all(j in agree and abs(z(i, j)) <= reach for j in above):
+            agree.add(i)
+    return min(agree, key=lambda i: errors[i])

@@ -45,8 +45,6 @@ class Estimator(ABC):
     name: str = ""
     tuned: ClassVar[str | None] = None
     """The name of the one number that may be "auto"."""
-    by_error: ClassVar[bool] = False
-    """Whether members are ordered by their standard errors, largest first, instead of as they stand."""
 
     def __post_init__(self) -> None:
         if not self.name:
@@ -55,6 +53,11 @@ class Estimator(ABC):
 
     def _check(self) -> None:  # noqa: B027
         """Raise if a setting is out of range."""
+
+    @property
+    def lattice(self) -> bool:
+        """Whether members are subsets of dimensions, of which each need only agree with those that contain it."""
+        return False
 
     @abstractmethod
     def members(self, cross_fit: int | None = None) -> tuple[Member, ...]:
@@ -91,7 +94,7 @@ class Fitted(Estimator):
     cross_fit: int | None
 
     def check_folds(self) -> None:
-        if self.cross_fit is not None and (self.cross_fit < 0 or self.cross_fit == 1):
+        if self.cross_fit is not None and (not isinstance(self.cross_fit, int) or self.cross_fit < 0 or self.cross_fit == 1):
             raise InputError(f"{self.name}: cross_fit is {self.cross_fit}; give 0 for none, or a number of folds from 2.")
 
     def folds(self, cross_fit: int | None) -> int:

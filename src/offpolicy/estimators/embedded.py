@@ -14,7 +14,7 @@ from offpolicy.estimators.base import DEFAULT_FOLDS, Estimator, Fitted, Member, 
 from offpolicy.features import Features, Inputs
 from offpolicy.posteriors import Categorical, Clusters, Gaussian, Logistic, Posterior
 from offpolicy.posteriors.gaussian import BANDWIDTHS
-from offpolicy.rewards import Given, Ridge, TwoStep, as_reward_model
+from offpolicy.rewards import Given, RewardModel, Ridge, TwoStep, as_reward_model
 from offpolicy.weights import Pooled, Weight
 
 
@@ -144,7 +144,10 @@ class MIPS(_Predefined):
     select: Literal["exact", "greedy"] | None = None
     subsets: tuple[tuple[str, ...], ...] = ()
     """The sets of dimensions to score; `select` fills them in."""
-    by_error = True
+
+    @property
+    def lattice(self) -> bool:
+        return self.select == "exact"
 
     def _check(self) -> None:
         if self.select not in (None, "exact", "greedy"):
@@ -170,7 +173,8 @@ class MIPS(_Predefined):
             shorter = [tuple(n for n in chain[-1] if n != left) for left in chain[-1]]
             tried = [replace(settled, subsets=(s,), name=f"without {k}") for k, s in enumerate(shorter)]
             result = run(tried)
-            errors = [sum(result[p, t.name].std_error for p in result.policies) for t in tried]
+            each = list(result.rewards.values()) or [result]
+            errors = [sum(np.log(r[p, t.name].std_error) for r in each for p in r.policies) for t in tried]
             chain.append(shorter[int(np.argmin(errors))])
         return replace(settled, subsets=tuple(chain))
 
@@ -215,7 +219,17 @@ def _clusters(name: str, given: Any) -> int | tuple[int, ...]:
         if given < 1:
             raise InputError(f"{name}: clusters is {given}; give a number from 1, or a label for each action.")
         return int(given)
-    return tuple(np.asarray(given).tolist())
+    labels = np.asarray(given)
+    if labels.ndim != 1:
+        raise InputError(f"{name}: clusters is {given!r}; give a whole number, or a flat list of one label an action.")
+    return tuple(labels.tolist())
+
+
+def _cluster_weight(clusters: Any, rewards: RewardModel, inputs: Inputs | None, folds: int) -> Weight:
+    """Clusters of a learned embedding; labels that were given need none."""
+    if isinstance(clusters, tuple):
+        return Weight(Pooled(Clusters(clusters), None, "identity", 0))
+    return Weight(Pooled(Clusters(clusters), rewards, inputs, folds))
 
 
 @register
@@ -241,8 +255,11 @@ class GroupIPS(Fitted):
         return replace(self, inputs=features.resolve(self.inputs, self.name))
 
     def members(self, cross_fit: int | None = None) -> tuple[Member, ...]:
-        ratio = Pooled(Clusters(self.clusters), self.rewards, self.inputs, self.folds(cross_fit))  # type: ignore[arg-type]
-        return (Member(Weight(ratio), normalised=self.normalised),)
+        return (
+            Member(
+                _cluster_weight(self.clusters, self.rewards, self.inputs, self.folds(cross_fit)), None, 0, self.normalised
+            ),
+        )
 
 
 @register
@@ -266,7 +283,6 @@ class OffCEM(Fitted):
     def members(self, cross_fit: int | None = None) -> tuple[Member, ...]:
         given = isinstance(self.rewards, Given)
         q = self.rewards if given else TwoStep(self.rewards, self.clusters, self.name)  # type: ignore[arg-type]
-        found = Clusters(self.clusters)  # type: ignore[arg-type]
         folds = self.folds(cross_fit)
-        ratio = Pooled(found, Ridge() if given else self.rewards, "identity", folds)
-        return (Member(Weight(ratio), q, folds, self.normalised),)
+        weight = _cluster_weight(self.clusters, Ridge() if given else self.rewards, "identity", folds)
+        return (Member(weight, q, folds, self.normalised),)

@@ -167,6 +167,11 @@ class Posterior(ABC):
         return False
 
     @property
+    def fitted(self) -> bool:
+        """Whether anything of it comes from the log."""
+        return True
+
+    @property
     def self_normalised(self) -> bool:
         """Whether estimators with these weights divide by the mean weight unless told otherwise."""
         return False

@@ -61,6 +61,8 @@ class Categorical(Posterior):
         marginal = counts.sum(axis=0) / n.sum()
         rounds = n + self.smoothing
         p = np.where(rounds > 0, (counts + self.smoothing * marginal) / np.where(rounds > 0, rounds, 1.0), marginal)
+        certain = known.columns >= known.features.per_round  # of a catalog beside what the rounds show
+        p[:, certain] = embedding.table[:, certain]
         return Pooling("ratio", embedding, _plain(p.shape[1]), np.log(np.maximum(p, TINY)), np.zeros(len(p)))
 
 
@@ -76,6 +78,13 @@ class Exact(Posterior):
     _: KW_ONLY
     scale: bool = True
 
+    def __post_init__(self) -> None:
+        if not callable(self.p) and (isinstance(self.p, str) or not hasattr(self.p, "__iter__")):
+            raise InputError(
+                f"Exact: p is {self.p!r}; give a function of the features, or one matrix of actions × categories for each "
+                "dimension."
+            )
+
     __hash__ = object.__hash__  # matrices have no hash of their own
 
     def __eq__(self, other: object) -> bool:
@@ -84,6 +93,10 @@ class Exact(Posterior):
     @property
     def exact(self) -> bool:
         return True
+
+    @property
+    def fitted(self) -> bool:
+        return False
 
     def fit(self, name: str, embedding: Embedding, affine: Affine, known: Known) -> Pooling:
         chosen = _dimensions(name, "Exact", known)
@@ -96,7 +109,10 @@ class Exact(Posterior):
                 "ratio", embedding, affine, np.empty((n_actions, 0)), np.zeros(n_actions),
                 likelihood=_Asked(given, known.features, n_actions),
             )  # fmt: skip
-        matrices = [np.asarray(m, dtype=np.float64) for m in given]
+        try:
+            matrices = [np.asarray(m, dtype=np.float64) for m in given]
+        except (TypeError, ValueError):
+            raise InputError(f"{name}: Exact: the matrices of p(e|a) must hold numbers.") from None
         wanted = [(n_actions, d.width) for d in known.features.dimensions]
         if [m.shape for m in matrices] != wanted:
             raise InputError(
@@ -118,7 +134,10 @@ class _Asked:
     n_actions: int
 
     def __call__(self, batch: Batch) -> FloatArray:
-        p = np.array(self.function(self.features.rows(batch)), dtype=np.float64)
+        try:
+            p = np.array(self.function(self.features.rows(batch)), dtype=np.float64)
+        except (TypeError, ValueError) as error:
+            raise InputError(f"Exact: p failed, or gave no numbers: {error}") from error
         if p.shape != (len(batch), self.n_actions):
             raise InputError(
                 f"Exact: p gave shape {p.shape} where rounds × actions is {(len(batch), self.n_actions)}; its columns "

@@ -23,6 +23,10 @@ class Clusters(Posterior):
         return True
 
     @property
+    def fitted(self) -> bool:
+        return not isinstance(self.clusters, tuple)
+
+    @property
     def smooth(self) -> bool:
         return False
 

@@ -15,6 +15,7 @@ from offpolicy.posteriors.base import Known, Pooling, Posterior
 BANDWIDTHS = (0.01, 0.03, 0.1, 0.18, 0.32, 0.56, 1.0, 3.0)
 """The family of "slope", from the least biased (no pooling) to the most."""
 RCOND = 1e-8
+SHARPEST = 1e-6
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,8 @@ class Gaussian(Posterior):
 
     def __post_init__(self) -> None:
         named = self.bandwidth in ("auto", "slope", "estimation")
-        if not named and not (isinstance(self.bandwidth, (int, float)) and self.bandwidth > 0):
+        number = isinstance(self.bandwidth, (int, float)) and not isinstance(self.bandwidth, bool)
+        if not named and not (number and float(self.bandwidth) > 0):
             raise InputError(
                 f'Gaussian: bandwidth is {self.bandwidth!r}; give a number above 0, "auto", "slope" or "estimation".'
             )
@@ -70,13 +72,28 @@ class Gaussian(Posterior):
                     "give Gaussian a `bandwidth`, or use Logistic()."
                 )
             to_z = embedding.varying.shared @ affine.matrix
-            return _inverse(to_z.T @ known.sums.within() @ to_z), {}
+            share, means = embedding.counts / embedding.counts.sum(), affine(embedding.table)
+            around = means - share @ means
+            return _lda(to_z.T @ known.sums.within() @ to_z, (around * share[:, None]).T @ around), {}
         if embedding.covariance is None:
             raise InputError(
-                f"{name}: this embedding comes without an estimation covariance (op.Ridge has one), and it is a function of "
-                'the action, so Gaussian needs a width: give `bandwidth=` a number, or "slope".'
+                f"{name}: this embedding comes without an estimation covariance (op.Ridge has one, but for features that "
+                'vary within actions), and it needs a width: give Gaussian\'s `bandwidth=` a number, or "slope".'
             )
         return _inverse(affine.matrix.T @ embedding.covariance @ affine.matrix), {}
+
+
+def _lda(within: FloatArray, between: FloatArray) -> FloatArray:
+    """The inverse of the covariance within actions. A direction that does not vary within any, but between them, tells
+    actions apart as well as can be: it is taken to vary by `SHARPEST` of its whole variance. One that never varies gets no
+    weight."""
+    values, vectors = np.linalg.eigh(within + between)
+    kept = values > RCOND * max(float(values.max(initial=0.0)), 1e-300)
+    white = vectors[:, kept] / np.sqrt(values[kept])
+    parts, axes = np.linalg.eigh(white.T @ within @ white)
+    turned = white @ axes
+    precision: FloatArray = (turned / np.maximum(parts, SHARPEST)) @ turned.T
+    return precision
 
 
 def _inverse(covariance: FloatArray) -> FloatArray:

@@ -37,8 +37,11 @@ class Logistic(Posterior):
     form: ClassVar[Form] = "posterior"
 
     def __post_init__(self) -> None:
-        if not self.C > 0:
+        if not (isinstance(self.C, (int, float)) and self.C > 0):
             raise InputError(f"Logistic: C is {self.C}; it must be above 0 (a larger one penalises less).")
+
+        if not (isinstance(self.rows, int) and self.rows >= 1):
+            raise InputError(f"Logistic: rows is {self.rows!r}; give how many distinct embeddings to fit on, at most.")
 
     def statistics(self, shape: FitShape) -> tuple[Statistic, ...]:
         sums = FeatureSums(shape)

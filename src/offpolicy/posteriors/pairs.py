@@ -46,6 +46,7 @@ class Pairs:
             "features": np.empty((0, features)),
             "context": np.empty((0, context)),
             "count": np.empty(0),
+            "total": np.zeros(()),
             "sampled": np.zeros((), bool),
         }
 
@@ -54,19 +55,21 @@ class Pairs:
         seen = batch.features if features else np.empty((len(batch), 0))
         x = batch.context if context else np.empty((len(batch), 0))
         weight = self.shape.weights(batch)
+        count = np.ones(len(batch)) if weight is None else weight
         part = {
             "hash": _hash(batch.action, seen, x),
             "group": self.shape.group(batch),
             "action": batch.action,
             "features": seen,
             "context": x,
-            "count": np.ones(len(batch)) if weight is None else weight,
+            "count": count,
+            "total": count.sum(),
             "sampled": np.zeros((), bool),
         }
         return self.merge(state, part)
 
     def merge(self, a: State, b: State) -> State:
-        joined = {name: np.concatenate([a[name], b[name]]) for name in a if name != "sampled"}
+        joined = {name: np.concatenate([a[name], b[name]]) for name in a if name not in ("total", "sampled")}
         key = joined["hash"] ^ mix(joined["group"].astype(np.uint64))
         _, first, which = np.unique(key, return_index=True, return_inverse=True)
         out = {name: values[first] for name, values in joined.items()}
@@ -76,11 +79,12 @@ class Pairs:
         if len(distinct) > self.limit:
             keep = out["hash"] < distinct[self.limit]
             out, sampled = {name: values[keep] for name, values in out.items()}, np.ones((), bool)
-        return {**out, "sampled": sampled}
+        return {**out, "total": a["total"] + b["total"], "sampled": sampled}
 
     def finish(self, state: State) -> PairSample:
         order = np.lexsort((state["group"], state["hash"]))
         kept = {name: state[name][order] for name in ("group", "action", "features", "context", "count")}
+        kept["count"] = kept["count"] * self.shape.weight_scale(float(state["total"]))
         key = _hash(np.zeros_like(kept["action"]), kept["features"], kept["context"])
         return PairSample(
             **kept, sampled=bool(state["sampled"]), combination=np.unique(key, return_inverse=True)[1].astype(np.int64)

@@ -8,8 +8,12 @@ import numpy as np
 import numpy.typing as npt
 
 from offpolicy.batch import Batch, FloatArray
+from offpolicy.features import Features
 from offpolicy.rewards.base import FitShape
 from offpolicy.statistics import State
+
+ROUNDING = 1e-12
+"""What is left below this part of what was subtracted is nothing."""
 
 
 @dataclass(frozen=True)
@@ -63,8 +67,12 @@ class FeatureSums:
         return a
 
     def finish(self, state: State) -> GroupedSums:
-        g, n = self.shape.groups, self.shape.n_actions
-        return GroupedSums(state["n"].reshape(g, n), state["sum"].reshape(g, n, -1), state["square"], self._origin)
+        """As if row weights had mean 1: posteriors count rounds."""
+        g, n, scale = self.shape.groups, self.shape.n_actions, self.shape.weight_scale(float(state["n"].sum()))
+        return GroupedSums(
+            state["n"].reshape(g, n) * scale, state["sum"].reshape(g, n, -1) * scale, state["square"] * scale, self._origin,
+            self.shape.features,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -75,10 +83,12 @@ class GroupedSums:
     total: FloatArray
     square: FloatArray
     origin: FloatArray
+    features: Features
 
     def of(self, keep: npt.NDArray[np.bool_]) -> Sums:
         """The sums of some groups. (Groups are added, never subtracted.)"""
-        return Sums(self.n[keep].sum(axis=0), self.total[keep].sum(axis=0), self.square[keep].sum(axis=0), self.origin)
+        parts = (part[keep].sum(axis=0) for part in (self.n, self.total, self.square))
+        return Sums(*parts, self.origin, self.features)  # type: ignore[call-arg]
 
 
 @dataclass(frozen=True)
@@ -89,16 +99,21 @@ class Sums:
     total: FloatArray
     square: FloatArray
     origin: FloatArray
+    features: Features
 
     def means(self) -> FloatArray:
-        """φ̄ of each action; of actions never logged, that of the log."""
+        """φ̄ of each action; of actions never logged, what the catalog says and else that of the log."""
         n = self.n[:, None]
         overall = self.total.sum(axis=0) / max(float(n.sum()), 1e-300)
         means: FloatArray = self.origin + np.where(n > 0, self.total / np.where(n > 0, n, 1.0), overall)
+        if self.features.catalog is not None and self.features.size:
+            means[:, self.features.per_round :] = self.features.catalog
         return means
 
     def within(self) -> FloatArray:
         """The covariance of φ around the mean of its action."""
         around = self.means() - self.origin
         scatter: FloatArray = self.square - around.T @ (around * self.n[:, None])
+        size = np.sqrt(np.diag(self.square))
+        scatter = np.where(np.abs(scatter) > ROUNDING * np.outer(size, size), scatter, 0.0)
         return scatter / max(float(self.n.sum()), 1e-300)

@@ -51,6 +51,10 @@ class FitShape:
         groups: IntArray = group_of_bucket(self.groups)[buckets(batch.unit, self.seed)]
         return groups
 
+    def weight_scale(self, total: float) -> float:
+        """What brings row weights with this sum to a mean of 1. Penalties count rounds, whatever the unit of the weights."""
+        return self.rows / total if self.rows and total > 0 else 1.0
+
     def weights(self, batch: Batch) -> FloatArray | None:
         """What each row counts in a fit: its weight in the log, times the fit's own."""
         own = None if self.row_weight is None else self.row_weight(batch)
@@ -96,6 +100,8 @@ class Linear:
     varying: FeatureMap | None = None
     down: FloatArray | None = None
     """(features + 1) × rank: takes scaled coefficients of low rank to an embedding of that size."""
+    mean: FloatArray | None = None
+    """The mean context of the rows behind the fit."""
     covariance: FloatArray | None = None
     """With which the scaled coefficients are estimated, averaged over the rounds."""
 
@@ -133,7 +139,8 @@ class Linear:
             own_units=own if self.down is None else None,
             varying=None if self.varying is None else self.varying.mapped(to_e),
             covariance=_between(self.covariance, self.down),
-            reward=self.coef[:, -1],
+            reward=self.coef[:, -1] + (0.0 if self.mean is None else self.coef[:, :-1] @ (self.mean - self.centre)),
+            turned=self.down is not None,
         )
 
 

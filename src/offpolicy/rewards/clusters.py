@@ -23,6 +23,8 @@ def clusters_of(name: str, points: FloatArray, counts: FloatArray, wanted: int |
     from sklearn.cluster import KMeans
 
     logged = np.flatnonzero(counts > 0)
+    if not len(logged):
+        return np.zeros(len(points), np.int64)
     distinct = len(np.unique(points[logged], axis=0))
     means = KMeans(min(count, distinct), n_init=4, random_state=0)
     with warnings.catch_warnings():

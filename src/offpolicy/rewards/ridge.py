@@ -8,7 +8,7 @@ slopes of minimum norm; else the solution of minimum norm around the pooled mode
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
@@ -49,9 +49,9 @@ class Ridge(RewardModel):
     unseen: Literal["prior", "zero"] = "prior"
 
     def __post_init__(self) -> None:
-        if self.penalty != "auto" and not self.penalty >= 0:
+        if self.penalty != "auto" and not (isinstance(self.penalty, (int, float)) and self.penalty >= 0):
             raise InputError(f'Ridge: penalty is {self.penalty!r}; give a number of rounds (0 or more) or "auto".')
-        if self.rank is not None and not self.rank >= 1:
+        if self.rank is not None and not (isinstance(self.rank, int) and self.rank >= 1):
             raise InputError(f"Ridge: rank is {self.rank!r}; give the size of the embedding, 1 or more.")
         if self.unseen not in ("prior", "zero"):
             raise InputError(f'Ridge: unseen is {self.unseen!r}; it must be "prior" or "zero".')
@@ -114,8 +114,7 @@ class _GramPass:
         The penalty counts rounds, so the unit in which rows are weighed must not matter.
         """
         lead = (self.shape.groups, self.shape.n_actions)
-        total = float(state["n"].sum())
-        scale = self.shape.rows / total if total > 0 and self.shape.rows else 1.0
+        scale = self.shape.weight_scale(float(state["n"].sum()))
         scaled = {"n": state["n"] * scale, "mean": state["mean"], "m2": state["m2"] * scale} if scale != 1.0 else state
         shaped = {name: array.reshape(*lead, *array.shape[1:]) for name, array in scaled.items()}
         return [self.gram.unpack(shaped, k) for k in range(self.shape.rewards)]
@@ -147,7 +146,10 @@ class RidgeFits:
     def on_all(self, reward: int) -> Linear:
         rows = self.rows(reward)
         linear = self._solve(rows, self._choice(reward).penalty)
-        return replace(linear, covariance=_estimation_covariance(linear, rows.gram, self._choice(reward), self._model))
+        if rows.cross is not None and self._shape.inputs == "features":
+            return linear
+        known = _estimation_covariance(linear, rows, self._choice(reward).penalty, self._model, self._shape)
+        return replace(linear, covariance=known)
 
     def without_fold(self, reward: int, fold: int, folds: int) -> Linear:
         return self._solve(self.without(reward, folds)[fold], self._choice(reward).penalty)
@@ -205,7 +207,10 @@ class RidgeFits:
 
     def _choice(self, reward: int) -> _Choice:
         if reward not in self._chosen:
-            folds = next(k for k in range(FOLDS_TO_CHOOSE, 0, -1) if self._kept % k == 0)
+            few = (
+                k for k in (*range(FOLDS_TO_CHOOSE, 1, -1), *range(FOLDS_TO_CHOOSE + 1, self._kept)) if self._kept % k == 0
+            )
+            folds = next(few, self._kept)
             self._chosen[reward] = _choose(self.without(reward, folds), self._folds(reward, folds), self._model, self._shape)
         return self._chosen[reward]
 
@@ -256,11 +261,13 @@ def _left_out(parts: list[GramState]) -> list[GramState]:
     return [after[-1], *inner, before[-1]]
 
 
-def solutions(rows: _Rows, penalties: Iterable[float], model: Ridge, shape: FitShape, whole: GramState) -> Iterator[Linear]:
+def solutions(
+    rows: _Rows, penalties: Sequence[float] | FloatArray, model: Ridge, shape: FitShape, whole: GramState
+) -> Iterator[Linear]:
     """The exact minimiser for each penalty."""
     gram = rows.gram
     scaled = solve.Scaled.of(gram, whole, model.intercept)
-    solver, features = _solver(rows, scaled, shape)
+    solver, features = _solver(rows, scaled, shape, len(penalties) > 1)
     for penalty in penalties:
         own, shared = solver(penalty)
         if shape.inputs == "identity" and penalty == 0:
@@ -291,7 +298,7 @@ def _unpenalised(gram: GramState, whole: GramState, scaled: solve.Scaled) -> Flo
 
 
 def _solver(
-    rows: _Rows, scaled: solve.Scaled, shape: FitShape
+    rows: _Rows, scaled: solve.Scaled, shape: FitShape, several: bool
 ) -> tuple[Callable[[float], tuple[FloatArray, FloatArray | None]], FloatArray]:
     """From a penalty to B and W; and the standard features of each action (its mean ones, where they vary)."""
     nothing = np.zeros((len(scaled.zz), len(scaled.pool)))
@@ -299,15 +306,25 @@ def _solver(
         return lambda penalty: (solve.per_action(scaled, penalty) if penalty > 0 else nothing, None), np.empty((0, 0))
     if rows.cross is not None:
         standard = rows.cross.standard()
-        features = standard(rows.cross.mean_features())
+        features = standard(rows.cross.mean_features(shape.features))
         if shape.inputs == "both":
-            return Arrow(rows.cross, scaled, standard).solve, features
+            return Arrow(rows.cross, scaled, standard, several).solve, features
         shared = Shared(rows.cross, scaled, standard)
-        return lambda penalty: (nothing, shared.solve(penalty)), features
+
+        def varying(penalty: float) -> tuple[FloatArray, FloatArray]:
+            free, weights = shared.solve(penalty)
+            return nothing + free, weights
+
+        return varying, features
     features = _catalog_standard(rows, shape.features)(_catalog(shape.features))
     if shape.inputs == "both":
         return lambda penalty: solve.by_both(scaled, features, penalty), features
-    return lambda penalty: (nothing, solve.by_features(scaled, features, penalty)), features
+
+    def alone(penalty: float) -> tuple[FloatArray, FloatArray]:
+        free, weights = solve.by_features(scaled, features, penalty)
+        return nothing + free, weights
+
+    return alone, features
 
 
 def _catalog(features: Features) -> FloatArray:
@@ -333,18 +350,27 @@ def _linear(
         per_unit = shared / standard.scale[:, None]
         base = scaled.pool + own - standard.centre @ per_unit
         varying = FeatureMap(scaled.own_units(base), scaled.own_units(per_unit, constant=False), shape.features)
-    return Linear(scaled.own_units(mean), scaled.centre, scaled.scale, rows.gram.n, varying)
+    share = rows.gram.n / max(float(rows.gram.n.sum()), 1e-300)
+    return Linear(scaled.own_units(mean), scaled.centre, scaled.scale, rows.gram.n, varying, mean=share @ rows.gram.x)
 
 
-def _estimation_covariance(linear: Linear, gram: GramState, choice: _Choice, model: Ridge) -> FloatArray:
-    """σ²·(Z_a + penalty)⁻¹ averaged over the rounds, in the coordinates of the embedding before `rank`."""
+def _estimation_covariance(linear: Linear, rows: _Rows, penalty: float, model: Ridge, shape: FitShape) -> FloatArray:
+    """The covariance of an action's coefficients, averaged over the rounds, in the coordinates of the embedding.
+
+    σ²·(Z_a + penalty)⁻¹; for features alone, that of φ̃_a·W.
+    """
+    gram = rows.gram
     scaled = solve.Scaled.of(gram, gram.pooled(), model.intercept)
-    inverse = solve.damped_inverse(scaled.zz, choice.penalty)
-    used = float(np.einsum("aij,aji->", inverse, scaled.zz))
-    noise = float(squared_error(linear, gram)) / max(float(gram.n.sum()) - used, 1.0)
-    mean = noise * np.einsum("a,aij->ij", gram.n / max(float(gram.n.sum()), 1e-300), inverse)
+    total = max(float(gram.n.sum()), 1.0)
+    if shape.inputs == "features":
+        phi = _catalog_standard(rows, shape.features)(_catalog(shape.features))
+        mean, used = solve.features_covariance(scaled, phi, gram.n / total, penalty)
+    else:
+        inverse = solve.damped_inverse(scaled.zz, penalty)
+        used = float(np.einsum("aij,aji->", inverse, scaled.zz))
+        mean = np.einsum("a,aij->ij", gram.n / total, inverse)
     out = np.zeros((len(scaled.scale) + 1,) * 2)
-    out[: len(mean), : len(mean)] = mean
+    out[: len(mean), : len(mean)] = mean * float(squared_error(linear, gram)) / max(total - used, 1.0)
     return out
 
 

@@ -4,7 +4,7 @@ All of it happens in z̃ = (z, 1), z = (x − μ)/s the context on the log's own
 pooled least-squares fit, the coefficients of a round are β + u and minimise Σ (r − z̃·(β + u))² plus penalty times
 
     identity   u = B_a             ‖B_a‖² of each action: a batch of small systems
-    features   u = φ̃·W            ‖W‖²: one system of size features × context
+    features   u = δ + φ̃·W        ‖W‖², δ free and shared by all: one system of size features × context
     both       u = B_a + φ̃·W      ‖B‖² + ‖W‖²: B is eliminated action by action, W solves the Schur complement
 
 Where φ is a function of the action (a catalog), the Schur complement divided by the penalty is I + Σ_a φ̃_aφ̃_aᵀ ⊗ M_a with
@@ -123,10 +123,31 @@ class Standard:
         return standard
 
 
-def by_features(scaled: Scaled, phi: FloatArray, penalty: float) -> FloatArray:
-    """W (features × context) where φ̃ is a function of the action."""
-    system = _kron_sum(phi, scaled.zz)
-    return solve_system(system, np.einsum("af,ai->fi", phi, scaled.residual), penalty)
+def by_features(scaled: Scaled, phi: FloatArray, penalty: float) -> tuple[FloatArray, FloatArray]:
+    """δ and W (features × context) where φ̃ is a function of the action."""
+    crossed = np.einsum("af,aij->ifj", phi, scaled.zz).reshape(len(scaled.pool), -1)
+    target = np.einsum("af,ai->fi", phi, scaled.residual)
+    return with_free_mean(_kron_sum(phi, scaled.zz), crossed, scaled.zz.sum(axis=0), target, penalty)
+
+
+def features_covariance(scaled: Scaled, phi: FloatArray, share: FloatArray, penalty: float) -> tuple[FloatArray, float]:
+    """The covariance of φ̃_a·W averaged over the rounds, for a noise of 1; and how many parameters were in effect fitted."""
+    crossed = np.einsum("af,aij->ifj", phi, scaled.zz).reshape(len(scaled.pool), -1)
+    system = _kron_sum(phi, scaled.zz) - crossed.T @ damped_inverse(scaled.zz.sum(axis=0), 0.0) @ crossed
+    inverse = damped_inverse(system, penalty)
+    f, k = phi.shape[1], len(scaled.pool)
+    spread = np.einsum("fg,figj->ij", phi.T @ (phi * share[:, None]), inverse.reshape(f, k, f, k))
+    return spread, float(np.einsum("ij,ji->", inverse, system)) + k
+
+
+def with_free_mean(
+    system: FloatArray, crossed: FloatArray, plain: FloatArray, target: FloatArray, penalty: float
+) -> tuple[FloatArray, FloatArray]:
+    """δ and W, where φ̃ goes with the context: the pooled fit knows no φ̃, and what it took for the context's effect may be
+    that of the features. (Its residuals do not go with z̃, so δ only answers W: δ = −plain⁻¹·crossed·W.)"""
+    answer = damped_inverse(plain, 0.0) @ crossed
+    shared = solve_system(system - crossed.T @ answer, target, penalty)
+    return -answer @ shared.ravel(), shared
 
 
 def by_both(scaled: Scaled, phi: FloatArray, penalty: float) -> tuple[FloatArray, FloatArray]:
@@ -175,7 +196,7 @@ def low_rank(deviation: FloatArray, weight: FloatArray, metric: FloatArray, rank
     orthonormal columns in the metric, so that distances between embeddings are those between predictions.
     """
     values, vectors = np.linalg.eigh(metric)
-    values = np.maximum(values, values.max() * RCOND)
+    values = np.maximum(values, max(float(values.max()) * RCOND, 1e-300))
     root = vectors * np.sqrt(values)  # metric = root·rootᵀ
     _, _, axes = np.linalg.svd(np.sqrt(weight)[:, None] * (deviation @ root), full_matrices=False)
     signs = np.sign(axes[np.arange(len(axes)), np.abs(axes).argmax(axis=1)])  # the same axes however they were found

@@ -13,8 +13,9 @@ from functools import cached_property
 import numpy as np
 
 from offpolicy.batch import Batch, FloatArray
+from offpolicy.features import Features
 from offpolicy.rewards.base import FitShape
-from offpolicy.rewards.solve import ACTIONS_AT_ONCE, RCOND, Scaled, Standard, solve_system
+from offpolicy.rewards.solve import RCOND, Scaled, Standard, solve_system, with_free_mean
 from offpolicy.statistics import State
 from offpolicy.units import IntArray
 
@@ -22,6 +23,7 @@ ROWS_AT_ONCE = 1_024
 ARM_BYTES = 48 << 20
 """Arms are kept for as many groups of units as fit into this, and always for the folds that were asked for."""
 FEWEST_GROUPS = 2
+ARMS_AT_ONCE = 64
 MOST_ARMS = 1 << 23
 """Turned arms are kept between penalties up to 64 MB of them."""
 
@@ -113,9 +115,9 @@ class CrossPass:
     def finish(self, state: State) -> list[Cross]:
         """For each reward, the sums with a leading axis of kept groups, as if row weights had mean 1."""
         k, f, _ = self.sizes
-        total = float(state["features"][..., -1].sum())
-        if total > 0 and self.shape.rows and total != self.shape.rows:
-            state = {name: part * (self.shape.rows / total) for name, part in state.items()}
+        scale = self.shape.weight_scale(float(state["features"][..., -1].sum()))
+        if scale != 1.0:
+            state = {name: part * scale for name, part in state.items()}
         origin, d = self.shape.origin, self.shape.context
         return [
             Cross(
@@ -155,11 +157,13 @@ class Cross:
     def counts(self) -> FloatArray:
         return self.features[:, -1]
 
-    def mean_features(self) -> FloatArray:
-        """φ̄_a; of actions never logged, the mean of the log."""
+    def mean_features(self, features: Features) -> FloatArray:
+        """φ̄_a; of actions never logged, what the catalog says and else the mean of the log."""
         n = self.counts[:, None]
         overall = self.features[:, :-1].sum(axis=0) / max(float(n.sum()), 1e-300)
         means: FloatArray = self.y0 + np.where(n > 0, self.features[:, :-1] / np.where(n > 0, n, 1.0), overall)
+        if features.catalog is not None:
+            means[:, features.per_round :] = features.catalog
         return means
 
     def standard(self) -> Standard:
@@ -209,11 +213,16 @@ class Shared:
     """Features alone: one system for all penalties."""
 
     def __init__(self, cross: Cross, scaled: Scaled, standard: Standard) -> None:
-        self._system, self._target = cross.shared_block(scaled, *cross.maps(scaled, standard))
+        to_z, to_phi = cross.maps(scaled, standard)
+        self._system, self._target = cross.shared_block(scaled, to_z, to_phi)
+        f, k = to_phi.shape[1], cross.k
+        constant = cross.zz.reshape(f, k, f, k)[-1]  # Σ x̃ (ỹ⊗x̃)ᵀ
+        self._crossed = np.einsum("zi,igj,fg,yj->zfy", to_z, constant, to_phi, to_z, optimize=True).reshape(len(to_z), -1)
+        self._plain = scaled.zz.sum(axis=0)
 
-    def solve(self, penalty: float) -> FloatArray:
-        """W."""
-        return solve_system(self._system, self._target, penalty)
+    def solve(self, penalty: float) -> tuple[FloatArray, FloatArray]:
+        """δ and W."""
+        return with_free_mean(self._system, self._crossed, self._plain, self._target, penalty)
 
 
 class Arrow:
@@ -222,19 +231,19 @@ class Arrow:
     Each action's coordinates are turned to the axes of its own block, which is then diagonal whatever the penalty is.
     """
 
-    def __init__(self, cross: Cross, scaled: Scaled, standard: Standard) -> None:
+    def __init__(self, cross: Cross, scaled: Scaled, standard: Standard, several: bool) -> None:
         self._cross, self._maps = cross, cross.maps(scaled, standard)
         self._system, self._target = cross.shared_block(scaled, *self._maps)
         self._values, self._axes = np.linalg.eigh(scaled.zz)
         self._values = np.maximum(self._values, 0.0)
         self._own = np.einsum("aij,ai->aj", self._axes, scaled.residual)
         elements = len(scaled.zz) * scaled.zz.shape[-1] * len(self._system)
-        self._kept = list(self._make()) if elements <= MOST_ARMS else None
+        self._kept = list(self._make()) if several and elements <= MOST_ARMS else None
 
     def _make(self) -> Iterator[tuple[slice, FloatArray]]:
         """Some actions at a time, their turned arms."""
-        for start in range(0, len(self._values), ACTIONS_AT_ONCE):
-            some = slice(start, start + ACTIONS_AT_ONCE)
+        for start in range(0, len(self._values), ARMS_AT_ONCE):
+            some = slice(start, start + ARMS_AT_ONCE)
             yield some, self._axes[some].transpose(0, 2, 1) @ self._cross.arms_of(some, *self._maps)
 
     def _arms(self) -> Iterator[tuple[slice, FloatArray]]:
