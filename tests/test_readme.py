@@ -1,4 +1,4 @@
-"""The README shows what its commands print."""
+"""The README and the page on embeddings show what their code prints."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ import pytest
 README = (Path(__file__).parent.parent / "README.md").read_text()
 
 
-def blocks(language: str) -> list[str]:
-    fenced = re.findall(r"^```(\w*)\n(.*?)^```$", README, flags=re.MULTILINE | re.DOTALL)
+def blocks(language: str, text: str = README) -> list[str]:
+    fenced = re.findall(r"^```(\w*)\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL)
     return [body for kind, body in fenced if kind == language]
 
 
@@ -30,3 +30,11 @@ def test_the_demo_and_the_python_example(tmp_path: Path, monkeypatch: pytest.Mon
     with contextlib.redirect_stdout(shown):
         exec(compile(blocks("python")[0], "README.md", "exec"), {})
     assert shown.getvalue().splitlines()[0] == lift.strip()
+
+
+def test_the_page_on_embeddings() -> None:
+    page = (Path(__file__).parent.parent / "docs" / "embeddings.md").read_text()
+    shown = io.StringIO()
+    with contextlib.redirect_stdout(shown):
+        exec(compile(blocks("python", page)[0], "embeddings.md", "exec"), {})
+    assert shown.getvalue().strip() == blocks("", page)[0].strip()
