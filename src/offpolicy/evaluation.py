@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from offpolicy.pooled import PooledFits
 from offpolicy.report import text
 
 SCHEMA_VERSION = 1
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,29 @@ class Difference:
         return in_errors(self._functional, self._sums)
 
 
+class Later(Generic[T]):
+    """A value that is worked out when it is first asked for: an error takes refits, and not everybody wants one."""
+
+    def __init__(self, make: Callable[[], T]) -> None:
+        self._make: Callable[[], T] | None = make
+
+    def __call__(self) -> T:
+        if self._make is not None:
+            self._value, self._make = self._make(), None  # what it was made from may go
+        return self._value
+
+
 @dataclass(frozen=True)
+class Details:
+    """What an estimate knows of itself besides its value."""
+
+    functional: Functional
+    std_error: float
+    diagnostics: Mapping[str, Any]
+    reasons: tuple[Finding, ...]
+
+
+@dataclass(frozen=True, repr=False)
 class Estimate:
     """One estimator's answer for one policy and one reward."""
 
@@ -51,12 +74,8 @@ class Estimate:
     estimator: str
     reward: str
     value: float
-    std_error: float
-    error_covers: str
     n: int
-    diagnostics: Mapping[str, Any]
-    reasons: tuple[Finding, ...]
-    _functional: Functional = field(repr=False)
+    _details: Later[Details]
     _sums: Sums = field(repr=False)
     _range: Range = field(repr=False)
     _range_given: bool = field(repr=False, default=True)
@@ -65,6 +84,33 @@ class Estimate:
     _write_scores: Callable[[Path], None] | None = field(repr=False, default=None)
     _embedding: PooledFits | None = field(repr=False, default=None)
     _labels: Actions | None = field(repr=False, default=None)
+    _compared: Later[tuple[Finding, ...]] | None = None
+
+    @property
+    def std_error(self) -> float:
+        return self._details().std_error
+
+    @property
+    def error_covers(self) -> str:
+        """`sampling`, or `sampling+fit` where the error of what was fitted is in it."""
+        return self._functional.error_covers
+
+    @property
+    def diagnostics(self) -> Mapping[str, Any]:
+        return self._details().diagnostics
+
+    @property
+    def reasons(self) -> tuple[Finding, ...]:
+        """Every doubt: of the estimate itself, and of its difference to a nearly unbiased one."""
+        return self._details().reasons + (() if self._compared is None else self._compared())
+
+    @property
+    def _functional(self) -> Functional:
+        return self._details().functional
+
+    def __repr__(self) -> str:
+        shown = f"{self.estimator} of {self.policy}, {self.reward}: {self.value:.6g} ± {self.std_error:.2g}"
+        return f"Estimate({shown}, {self.verdict.name})"
 
     @property
     def embedding(self) -> EmbeddingTable:

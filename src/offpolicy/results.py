@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from offpolicy import diagnostics as dx
 from offpolicy.batch import FloatArray
 from offpolicy.engines import Local
 from offpolicy.errors import InputError
 from offpolicy.estimators import Estimator, LoggedMean, Member
-from offpolicy.evaluation import Estimate, Evaluation
+from offpolicy.evaluation import Details, Estimate, Evaluation, Later
 from offpolicy.inference import Functional, Range, Sums, concentration, functional, in_errors, mean_weight, std_error
 from offpolicy.log import Log
 from offpolicy.outcome import OutcomeFits
@@ -116,22 +117,14 @@ class Assembly:
         family = self.members[p, e, reward]
         anchor = float(self.scorer.anchor[reward])
         functionals = [functional(terms, sums.moments["mean"], anchor) for _, terms in family]
-        models = [model_key(member, p, reward) for member, _ in family]
-        functionals = [
-            self._with_fit_error(p, f, member, terms, sums, slice_)
-            for f, (member, terms) in zip(functionals, family, strict=True)
-        ]
-        pick = self._select(p, e, family, functionals, sums)
-        member, terms = family[pick]
-        f, model = functionals[pick], models[pick]
-        found, seen = self._findings(p, reward, member, model, f, sums)
-        if member.setting is not None:
-            seen[self.estimators[e].tuned or "setting"] = member.setting
-        if isinstance(member.weight.ratio, Pooled) and member.weight.ratio.dimensions is not None:
-            seen["dimensions"] = list(member.weight.ratio.dimensions)
-        if f.fit is None and self._fit_matters(member, model):
-            seen["fit_not_covered"] = True
-            found.append(dx.FIT_NOT_COVERED)
+        pick = 0
+        if len(family) > 1:
+            functionals = [
+                self._with_fit_error(p, f, member, terms, sums, slice_)
+                for f, (member, terms) in zip(functionals, family, strict=True)
+            ]
+            pick = self._select(p, e, family, functionals, sums)
+        f, (member, terms) = functionals[pick], family[pick]
         low, high = self.log.reward_range or (
             self.state["reward_low"][reward],
             self.state["reward_high"][reward],
@@ -143,12 +136,8 @@ class Assembly:
             estimator=self.estimators[e].name,
             reward=self.log.schema.rewards[reward],
             value=f.value,
-            std_error=std_error(f, sums),
-            error_covers=f.error_covers,
             n=sums.n,
-            diagnostics=seen,
-            reasons=tuple(found),
-            _functional=f,
+            _details=Later(partial(self._details, p, e, reward, f, member, terms, sums, slice_)),
             _sums=sums,
             _range=Range(float(low), float(high), bent, member.weight.mean_one, terms),
             _range_given=self.log.reward_range is not None,
@@ -157,6 +146,23 @@ class Assembly:
             _embedding=self.fitted.pooled[ratio] if isinstance(ratio, Pooled) else None,
             _labels=self.log.schema.actions,
         )
+
+    def _details(
+        self, p: int, e: int, reward: int, f: Functional, member: Member, terms: Terms, sums: Sums, slice_: str | None
+    ) -> Details:
+        """The error, which may take refits, and every finding."""
+        model = model_key(member, p, reward)
+        with threadpool_limits(1, "blas"):
+            f = f if f.sampling is not None else self._with_fit_error(p, f, member, terms, sums, slice_)
+        found, seen = self._findings(p, reward, member, model, f, sums)
+        if member.setting is not None:
+            seen[self.estimators[e].tuned or "setting"] = member.setting
+        if isinstance(member.weight.ratio, Pooled) and member.weight.ratio.dimensions is not None:
+            seen["dimensions"] = list(member.weight.ratio.dimensions)
+        if f.fit is None and self._fit_matters(member, model):
+            seen["fit_not_covered"] = True
+            found.append(dx.FIT_NOT_COVERED)
+        return Details(f, std_error(f, sums), seen, tuple(found))
 
     def _largest(self, p: int, weight: Weight) -> float:
         """The largest ratio of any row."""
@@ -351,12 +357,16 @@ class Assembly:
 def _compared(evaluation: Evaluation) -> dict[tuple[str, str], Estimate]:
     """The estimates, each with a finding where it disagrees with a nearly unbiased one."""
     reference = next((name for name in REFERENCES if name in evaluation.estimators), None)
-    out = dict(evaluation.estimates)
-    for (policy, name), estimate in evaluation.estimates.items():
-        if reference in (None, name) or any(reason is dx.NAIVE for reason in estimate.reasons):
-            continue
+
+    def disagreement(policy: str, name: str) -> tuple[dx.Finding, ...]:
+        if any(reason is dx.NAIVE for reason in evaluation[policy, name].reasons):
+            return ()
         difference = evaluation.difference((policy, name), (policy, str(reference)))
         if np.isfinite(difference.z) and abs(difference.z) > DISAGREE:
-            finding = dx.disagreement(str(reference), difference.value, difference.z)
-            out[policy, name] = replace(estimate, reasons=(*estimate.reasons, finding))
-    return out
+            return (dx.disagreement(str(reference), difference.value, difference.z),)
+        return ()
+
+    return {
+        key: estimate if reference in (None, key[1]) else replace(estimate, _compared=Later(partial(disagreement, *key)))
+        for key, estimate in evaluation.estimates.items()
+    }

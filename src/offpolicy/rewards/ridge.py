@@ -145,22 +145,21 @@ class RidgeFits:
 
     def on_all(self, reward: int) -> Linear:
         rows = self.rows(reward)
-        linear = self._solve(rows, self._choice(reward).penalty)
+        linear = self._solve(rows, self._penalty(reward))
         if rows.cross is not None and self._shape.inputs == "features":
             return linear
-        known = _estimation_covariance(linear, rows, self._choice(reward).penalty, self._model, self._shape)
+        known = _estimation_covariance(linear, rows, self._penalty(reward), self._model, self._shape)
         return replace(linear, covariance=known)
 
     def without_fold(self, reward: int, fold: int, folds: int) -> Linear:
-        return self._solve(self.without(reward, folds)[fold], self._choice(reward).penalty)
+        return self._solve(self.without(reward, folds)[fold], self._penalty(reward))
 
     def without_group(self, reward: int, group: int) -> Linear | None:
         if self._kept < self._shape.groups:
             return None
         if (reward, group) in self._refits:
             return self._refits[reward, group]
-        choice = self._choice(reward)
-        penalty = choice.without(group) if len(choice.errors) == self._shape.groups else choice.penalty
+        penalty = self._penalty(reward, group)
         if self._shape.inputs == "identity" and penalty > 0 and self._model.rank is None and self._model.unseen == "prior":
             refit = self._groups(reward).without(group, penalty)
         else:
@@ -204,6 +203,14 @@ class RidgeFits:
             ]  # fmt: skip
             self._left_out[reward, folds] = [_Rows(*pair) for pair in zip(grams, crosses, strict=True)]
         return self._left_out[reward, folds]
+
+    def _penalty(self, reward: int, group: int | None = None) -> float:
+        """As given, or as chosen; with a group, chosen without it."""
+        if self._model.penalty != "auto":
+            return float(self._model.penalty)
+        choice = self._choice(reward)
+        alone = group is not None and len(choice.errors) == self._shape.groups
+        return choice.without(group) if alone and group is not None else choice.penalty
 
     def _choice(self, reward: int) -> _Choice:
         if reward not in self._chosen:
