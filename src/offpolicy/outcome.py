@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from offpolicy.batch import Batch, FloatArray
-from offpolicy.rewards.base import FitShape
+from offpolicy.rewards.base import FitStatistic
 from offpolicy.statistics import State
 from offpolicy.units import IntArray
 
@@ -21,19 +21,10 @@ ROWS_OF_A_VALUE = 10
 
 
 @dataclass(frozen=True)
-class OutcomeRows:
+class OutcomeRows(FitStatistic):
     """The rewards and action weights of at most `MOST_ROWS` rounds, those of smallest hash."""
 
-    shape: FitShape
     ratio: Callable[[Batch], FloatArray]
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        return self.shape.columns
-
-    @property
-    def batch_rows(self) -> int | None:
-        return None
 
     def zero(self) -> State:
         return {

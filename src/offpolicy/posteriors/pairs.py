@@ -9,29 +9,20 @@ import numpy.typing as npt
 
 from offpolicy.actions import Actions
 from offpolicy.batch import Batch, FloatArray
-from offpolicy.rewards.base import FitShape
+from offpolicy.rewards.base import FitStatistic
 from offpolicy.statistics import State
 from offpolicy.units import IntArray, UInt64Array, mix
 
 
 @dataclass(frozen=True)
-class Pairs:
+class Pairs(FitStatistic):
     """For each group of units, the rounds of each distinct (action, features seen in the round[, context]).
 
     At most `limit` of them, those of smallest hash: a sample that does not depend on order or partitioning.
     """
 
-    shape: FitShape
     limit: int
     context: bool = False
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        return self.shape.columns
-
-    @property
-    def batch_rows(self) -> int | None:
-        return None
 
     @property
     def _sizes(self) -> tuple[int, int]:

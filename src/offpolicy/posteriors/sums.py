@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from offpolicy.batch import Batch, FloatArray
 from offpolicy.features import Features
-from offpolicy.rewards.base import FitShape
+from offpolicy.rewards.base import FitStatistic
 from offpolicy.statistics import State
 
 ROUNDING = 1e-12
@@ -17,18 +17,8 @@ ROUNDING = 1e-12
 
 
 @dataclass(frozen=True)
-class FeatureSums:
+class FeatureSums(FitStatistic):
     """By group and action: rows and Σφ; by group: Σφφᵀ around a typical φ. Without features, only the rows."""
-
-    shape: FitShape
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        return self.shape.columns
-
-    @property
-    def batch_rows(self) -> int | None:
-        return None
 
     @property
     def size(self) -> int:

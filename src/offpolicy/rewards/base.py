@@ -63,6 +63,21 @@ class FitShape:
         return own * batch.weight
 
 
+@dataclass(frozen=True)
+class FitStatistic:
+    """What the statistics of a fit share."""
+
+    shape: FitShape
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return self.shape.columns
+
+    @property
+    def batch_rows(self) -> int | None:
+        return None
+
+
 class Predictor(Protocol):
     """A fitted q(x, a)."""
 

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import math
-import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass
 from functools import cached_property
-from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -15,25 +13,25 @@ import numpy as np
 from offpolicy.batch import Batch, FloatArray
 from offpolicy.embedding import Embedding, FeatureMap
 from offpolicy.errors import InputError
-from offpolicy.progress import PassProgress
 from offpolicy.rewards.base import Fits, FitShape, Linear, Predictor, RewardModel
-from offpolicy.rewards.sample import PAIRS, FitRows, SampleRows, features_of, pairs
+from offpolicy.rewards.sample import FitRows, SampleRows, features_of, pairs
 from offpolicy.rewards.solve import Standard
+from offpolicy.rewards.training import (
+    Tensors,
+    Training,
+    blocks,
+    codes,
+    embed,
+    floats,
+    forward,
+    indices,
+    one_at_a_time,
+    require_torch,
+)
 from offpolicy.statistics import State, Statistic
-from offpolicy.units import IntArray
 
 ModuleFactory = Callable[[int, int, int], Any]
 """(actions, columns of the context, columns of features) → torch.nn.Module."""
-
-_one_at_a_time = threading.RLock()
-"""Training seeds the random numbers that all threads share, so one model is trained at a time."""
-
-
-def require_torch() -> Any:
-    try:
-        return import_module("torch")
-    except ImportError:
-        raise InputError('this reward model needs PyTorch: pip install "offpolicy[torch]"') from None
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,8 +81,8 @@ class Torch(RewardModel):
         return _NetworkFits(shape, results[0], lambda rows: _train_network(self.module, rows, self._training))
 
     @property
-    def _training(self) -> _Training:
-        return _Training(
+    def _training(self) -> Training:
+        return Training(
             "Torch", self.learning_rate, self.weight_decay, self.epochs, self.batch, self.patience, self.holdout,
             self.device, self.seed,
         )  # fmt: skip
@@ -130,8 +128,8 @@ class AdamW(RewardModel):
         return _NetworkFits(shape, results[0], lambda rows: _train_dotted(rows, self._training))
 
     @property
-    def _training(self) -> _Training:
-        return _Training(
+    def _training(self) -> Training:
+        return Training(
             "AdamW", self.learning_rate, self.weight_decay, self.epochs, self.batch, None, 0.1, self.device, self.seed
         )
 
@@ -189,227 +187,10 @@ class _NetworkFits:
 
     def _fit(self, reward: int, fold: int, folds: int) -> Predictor:
         key = (reward, fold, folds)
-        with _one_at_a_time:
+        with one_at_a_time:
             if key not in self._made:
                 self._made[key] = self._train(FitRows.of(self._sample, self._shape, *key))
         return self._made[key][0]
-
-
-@dataclass(frozen=True)
-class _Training:
-    """How a network is trained, and the name under which errors speak of it."""
-
-    name: str
-    learning_rate: float
-    weight_decay: float
-    epochs: int
-    batch: int
-    patience: int | None
-    holdout: float
-    device: str | None
-    seed: int
-
-    def check(self) -> None:
-        wanted = {
-            "learning_rate": (self.learning_rate > 0, "a number above 0"),
-            "weight_decay": (self.weight_decay >= 0, "a number that is 0 or more"),
-            "epochs": (self.epochs >= 1, "1 or more"),
-            "batch": (self.batch >= 1, "a number of rows, 1 or more"),
-            "patience": (self.patience is None or self.patience >= 1, "a number of epochs, 1 or more, or None"),
-            "holdout": (0 < self.holdout < 1, "a share of the rows between 0 and 1"),
-        }
-        for setting, (right, what) in wanted.items():
-            if not right:
-                raise InputError(f"{self.name}: {setting} is {getattr(self, setting)!r}; give {what}.")
-
-    def held_out(self, rows: int) -> int:
-        """How many rows decide when to stop."""
-        return 0 if self.patience is None or rows < 2 else min(max(round(self.holdout * rows), 1), rows - 1)
-
-    def run(self, make: Callable[[], Any], data: _Tensors, progress: bool | None) -> tuple[Any, int]:
-        """A trained module on the CPU, and the epochs it took. The random numbers of others are left as they were."""
-        torch = require_torch()
-        device = self._device()
-        on_gpu = device.type == "cuda"
-        gpus = [torch.cuda.current_device() if device.index is None else device.index] if on_gpu else []
-        with _one_at_a_time, torch.random.fork_rng(devices=gpus), torch.enable_grad():
-            torch.default_generator.manual_seed(self.seed)
-            for gpu in gpus:
-                torch.cuda.default_generators[gpu].manual_seed(self.seed)
-            net = _checked(make(), self.name).to(device)
-            with PassProgress("training", self.epochs * (len(data) - self.held_out(len(data))), progress) as told:
-                epochs = self._fit(net, data.to(device), told)
-        if not all(bool(torch.isfinite(value).all()) for value in net.state_dict().values()):
-            raise self._diverged(epochs)
-        return net.cpu().eval().requires_grad_(False), epochs
-
-    def _fit(self, net: Any, data: _Tensors, told: PassProgress) -> int:
-        torch = require_torch()
-        order = torch.Generator().manual_seed(self.seed)
-        shuffled = torch.randperm(len(data), generator=order).to(data.reward.device)
-        count = self.held_out(len(data))
-        held, train = data.at(shuffled[:count]), data.at(shuffled[count:])
-        fused = data.reward.device.type in ("cpu", "cuda")
-        moving = [p for p in net.parameters() if p.requires_grad]
-        optimiser = torch.optim.AdamW(moving, lr=self.learning_rate, weight_decay=self.weight_decay, fused=fused)
-        best = _Best(self.patience or 0)
-        for epoch in range(1, self.epochs + 1):
-            self._require_finite(self._epoch(net.train(), train, optimiser, order, told), epoch)
-            if count and best.stops(self._require_finite(_mean_loss(net.eval(), held), epoch), net):
-                break
-        best.restore(net)
-        return epoch
-
-    def _epoch(self, net: Any, train: _Tensors, optimiser: Any, order: Any, told: PassProgress) -> float:
-        torch = require_torch()
-        total = torch.zeros((), device=train.reward.device)
-        for rows in torch.randperm(len(train), generator=order).to(train.reward.device).split(self.batch):
-            optimiser.zero_grad()
-            loss = _loss(net, train.at(rows))
-            loss.backward()
-            optimiser.step()
-            total += loss.detach()
-            told(len(rows))
-        return float(total)
-
-    def _require_finite(self, loss: float, epoch: int) -> float:
-        if not math.isfinite(loss):
-            raise self._diverged(epoch)
-        return loss
-
-    def _diverged(self, epoch: int) -> InputError:
-        return InputError(
-            f"{self.name}: the loss became NaN or infinite in epoch {epoch}. A learning rate that is too high is the usual "
-            f"cause: learning_rate is {self.learning_rate:g}, try {self.learning_rate / 10:g}. Contexts, features or "
-            "rewards on very large scales are another."
-        )
-
-    def _device(self) -> Any:
-        torch = require_torch()
-        try:
-            device = torch.device(self.device or ("cuda" if torch.cuda.is_available() else "cpu"))
-            torch.empty(0, device=device)
-        except (RuntimeError, AssertionError) as error:
-            reason = str(error).splitlines()[0]
-            raise InputError(f"{self.name}: device is {self.device!r}, which cannot be used here: {reason}") from None
-        return device
-
-
-class _Best:
-    """The weights of the best epoch, and when it is time to stop looking for a better one."""
-
-    def __init__(self, patience: int) -> None:
-        self._patience, self._since = patience, 0
-        self._loss = math.inf
-        self._weights: dict[str, Any] | None = None
-
-    def stops(self, loss: float, net: Any) -> bool:
-        self._since += 1
-        if loss < self._loss:
-            self._loss, self._since = loss, 0
-            self._weights = {name: value.detach().clone() for name, value in net.state_dict().items()}
-        return self._since >= self._patience
-
-    def restore(self, net: Any) -> None:
-        if self._weights is not None:
-            net.load_state_dict(self._weights)
-
-
-@dataclass(frozen=True)
-class _Tensors:
-    """Rows as a network sees them."""
-
-    context: Any
-    action: Any
-    features: Any
-    reward: Any
-    weight: Any
-    """None where all rows count the same; else with mean 1."""
-
-    @classmethod
-    def of(cls, rows: FitRows, context: FloatArray, features: FloatArray, reward: FloatArray) -> _Tensors:
-        weight = None if rows.weight is None else _floats(rows.weight / rows.weight.mean())
-        return cls(_floats(context), _codes(rows.shape, rows.action), _floats(features), _floats(reward), weight)
-
-    def __len__(self) -> int:
-        return len(self.reward)
-
-    def _each(self, change: Callable[[Any], Any]) -> _Tensors:
-        weight = None if self.weight is None else change(self.weight)
-        return _Tensors(change(self.context), change(self.action), change(self.features), change(self.reward), weight)
-
-    def at(self, rows: Any) -> _Tensors:
-        return self._each(lambda values: values[rows])
-
-    def to(self, device: Any) -> _Tensors:
-        return self._each(lambda values: values.to(device))
-
-
-def _floats(values: FloatArray) -> Any:
-    return require_torch().from_numpy(np.array(values, dtype=np.float32, order="C"))
-
-
-def _codes(shape: FitShape, action: IntArray) -> Any:
-    """Where the identity must not matter, all actions have the same code."""
-    return _indices(np.zeros(len(action), np.int64) if shape.inputs == "features" else action)
-
-
-def _indices(values: IntArray) -> Any:
-    """A copy: arrays of a log may be read-only, which PyTorch warns about."""
-    return require_torch().from_numpy(np.array(values, dtype=np.int64))
-
-
-def _loss(net: Any, rows: _Tensors) -> Any:
-    errors = (_forward(net, rows.context, _embed(net, rows.action, rows.features)) - rows.reward) ** 2
-    return errors.mean() if rows.weight is None else (errors * rows.weight).mean()
-
-
-def _mean_loss(net: Any, rows: _Tensors) -> float:
-    with require_torch().no_grad():
-        blocks = map(rows.at, _blocks(len(rows)))
-        mean: float = sum(float(_loss(net, block)) * len(block) for block in blocks) / len(rows)
-    return mean
-
-
-def _blocks(rows: int) -> Iterator[slice]:
-    for start in range(0, rows, PAIRS):
-        yield slice(start, min(start + PAIRS, rows))
-
-
-def _checked(net: Any, name: str) -> Any:
-    if not isinstance(net, require_torch().nn.Module) or not callable(getattr(net, "embed", None)):
-        raise InputError(
-            f"{name}: module made a {type(net).__name__}; it must make a torch.nn.Module with the methods "
-            "embed(action, features) and forward(context, embedding)."
-        )
-    if not any(p.requires_grad for p in net.parameters()):
-        raise InputError(f"{name}: the module has no parameters to train.")
-    return net
-
-
-def _embed(net: Any, action: Any, features: Any) -> Any:
-    e = net.embed(action, features)
-    shape = tuple(getattr(e, "shape", ()))
-    if len(shape) != 2 or shape[0] != len(action) or not shape[1]:
-        raise InputError(
-            f"Torch: embed returned {_said(e)} for {len(action)} rows; it must return shape ({len(action)}, k): one "
-            "embedding a row."
-        )
-    return e
-
-
-def _forward(net: Any, context: Any, e: Any) -> Any:
-    q = net(context, e)
-    if tuple(getattr(q, "shape", ())) != (len(e),):
-        raise InputError(
-            f"Torch: forward returned {_said(q)} for {len(e)} rows; it must return shape ({len(e)},): one expected reward a "
-            "row (a last layer of one unit needs .squeeze(1))."
-        )
-    return q
-
-
-def _said(value: Any) -> str:
-    return f"shape {tuple(value.shape)}" if hasattr(value, "shape") else f"a {type(value).__name__}"
 
 
 def _check_rows(name: str, rows: int) -> None:
@@ -450,13 +231,13 @@ class _Network:
 
     def taken(self, batch: Batch) -> FloatArray:
         x = self._seen(batch.context)
-        blocks = [self._predict(x[block], self._embedded(batch.take(block))) for block in _blocks(len(batch))]
-        return np.concatenate([np.empty(0), *blocks])
+        parts = [self._predict(x[block], self._embedded(batch.take(block))) for block in blocks(len(batch))]
+        return np.concatenate([np.empty(0), *parts])
 
     def rows(self, batch: Batch) -> FloatArray:
         """The embedding of each round."""
-        blocks = [_numbers(self._embedded(batch.take(block))) for block in _blocks(len(batch))]
-        return np.vstack([np.empty((0, self.table.shape[1])), *blocks])
+        parts = [_numbers(self._embedded(batch.take(block))) for block in blocks(len(batch))]
+        return np.vstack([np.empty((0, self.table.shape[1])), *parts])
 
     @cached_property
     def embedding(self) -> Embedding:
@@ -472,39 +253,39 @@ class _Network:
         x, n, m = self._seen(context), len(context), len(self.table)
         out = np.empty(n * m)
         for block, rounds, actions in pairs(n, m):
-            out[block] = self._predict(x[_indices(rounds)], self.table[_indices(actions)])
+            out[block] = self._predict(x[indices(rounds)], self.table[indices(actions)])
         return out.reshape(n, m)
 
     def _seen(self, context: FloatArray) -> Any:
-        return _floats(self.scales.context(context))
+        return floats(self.scales.context(context))
 
     def _predict(self, x: Any, e: Any) -> FloatArray:
         with require_torch().no_grad():
-            q = _numbers(_forward(self.net, x, e))
+            q = _numbers(forward(self.net, x, e))
         return q * self.scales.reward.scale + self.scales.reward.centre
 
     def _embedded(self, batch: Batch) -> Any:
         features = features_of(self.shape)
         if features is None:
-            return self.table[_indices(batch.action)]
+            return self.table[indices(batch.action)]
         with require_torch().no_grad():
-            seen = _floats(self.scales.features(features.rows(batch)))
-            return _embed(self.net, _codes(self.shape, batch.action), seen)
+            seen = floats(self.scales.features(features.rows(batch)))
+            return embed(self.net, codes(self.shape, batch.action), seen)
 
 
 def _numbers(values: Any) -> FloatArray:
     return np.asarray(values.numpy(), dtype=np.float64)
 
 
-def _train_network(module: ModuleFactory, rows: FitRows, how: _Training) -> tuple[Predictor, int]:
+def _train_network(module: ModuleFactory, rows: FitRows, how: Training) -> tuple[Predictor, int]:
     shape, scales = rows.shape, _Scales.of(rows)
-    data = _Tensors.of(rows, scales.context(rows.context), scales.features(rows.features), scales.reward(rows.reward))
+    data = Tensors.of(rows, scales.context(rows.context), scales.features(rows.features), scales.reward(rows.reward))
     width = rows.features.shape[1]
     net, epochs = how.run(lambda: module(shape.n_actions, shape.context, width), data, shape.progress)
     torch = require_torch()
-    codes, features = _codes(shape, np.arange(shape.n_actions)), _floats(scales.features(rows.action_features))
+    every, features = codes(shape, np.arange(shape.n_actions)), floats(scales.features(rows.action_features))
     with torch.no_grad():
-        table = torch.cat([_embed(net, codes[block], features[block]) for block in _blocks(shape.n_actions)])
+        table = torch.cat([embed(net, every[block], features[block]) for block in blocks(shape.n_actions)])
     return _Network(net, shape, scales, table, rows.counts), epochs
 
 
@@ -560,9 +341,9 @@ def _published(shape: FitShape, features: int) -> Any:
     return Published()
 
 
-def _train_dotted(rows: FitRows, how: _Training) -> tuple[Predictor, int]:
+def _train_dotted(rows: FitRows, how: Training) -> tuple[Predictor, int]:
     shape, width = rows.shape, rows.features.shape[1]
-    data = _Tensors.of(rows, rows.context, rows.features, rows.reward)
+    data = Tensors.of(rows, rows.context, rows.features, rows.reward)
     net, epochs = how.run(lambda: _published(shape, width), data, shape.progress)
     own = np.zeros((shape.n_actions, shape.context)) if net.identity is None else _numbers(net.identity)
     own = own + _numbers(net.bias)

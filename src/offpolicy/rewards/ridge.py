@@ -8,7 +8,6 @@ slopes of minimum norm; else the solution of minimum norm around the pooled mode
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
@@ -16,13 +15,12 @@ from typing import Any, Literal
 import numpy as np
 
 from offpolicy.batch import Batch, FloatArray
-from offpolicy.embedding import FeatureMap
 from offpolicy.errors import InputError
-from offpolicy.features import Features
 from offpolicy.log import CHUNK_ROWS
 from offpolicy.rewards import solve
-from offpolicy.rewards.base import Fits, FitShape, Linear, RewardModel
-from offpolicy.rewards.varying import Arrow, Cross, CrossPass, Shared
+from offpolicy.rewards.base import Fits, FitShape, FitStatistic, Linear, RewardModel
+from offpolicy.rewards.solutions import Rows, estimation_covariance, solutions, squared_error, varying_error
+from offpolicy.rewards.varying import Cross, CrossPass
 from offpolicy.statistics import Gram, GramState, State, Statistic
 from offpolicy.threads import parallel
 
@@ -80,18 +78,12 @@ class Ridge(RewardModel):
 
 
 @dataclass(frozen=True)
-class _GramPass:
+class _GramPass(FitStatistic):
     """Gram matrices of (context, rewards) by (group, action)."""
-
-    shape: FitShape
 
     @cached_property
     def gram(self) -> Gram:
         return Gram(self.shape.groups * self.shape.n_actions, self.shape.context, self.shape.rewards)
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        return self.shape.columns
 
     @property
     def batch_rows(self) -> int:
@@ -120,35 +112,27 @@ class _GramPass:
         return [self.gram.unpack(shaped, k) for k in range(self.shape.rewards)]
 
 
-@dataclass(frozen=True)
-class _Rows:
-    """What a fit knows of some rows: Gram matrices by action and, where features vary within actions, `Cross`."""
-
-    gram: GramState
-    cross: Cross | None = None
-
-
 class RidgeFits:
     """Fits on all rows, without each fold, and without each group, all from the same sums."""
 
     def __init__(self, model: Ridge, shape: FitShape, grams: list[GramState], crosses: list[Cross] | None = None) -> None:
         self._model, self._shape, self._grams, self._crosses = model, shape, grams, crosses
         self._chosen: dict[int, _Choice] = {}
-        self._left_out: dict[tuple[int, int], list[_Rows]] = {}
+        self._left_out: dict[tuple[int, int], list[Rows]] = {}
         self._refits: dict[tuple[int, int], Linear] = {}
         self._by_group: dict[int, _ByGroup] = {}
 
-    def rows(self, reward: int) -> _Rows:
+    def rows(self, reward: int) -> Rows:
         """All rows."""
         cross = None if self._crosses is None else self._crosses[reward].summed(slice(None))
-        return _Rows(self._grams[reward].pooled(), cross)
+        return Rows(self._grams[reward].pooled(), cross)
 
     def on_all(self, reward: int) -> Linear:
         rows = self.rows(reward)
         linear = self._solve(rows, self._penalty(reward))
         if rows.cross is not None and self._shape.inputs == "features":
             return linear
-        known = _estimation_covariance(linear, rows, self._penalty(reward), self._model, self._shape)
+        known = estimation_covariance(linear, rows, self._penalty(reward), self._model, self._shape)
         return replace(linear, covariance=known)
 
     def without_fold(self, reward: int, fold: int, folds: int) -> Linear:
@@ -182,18 +166,18 @@ class RidgeFits:
         """In how many runs of groups the sums are kept."""
         return self._shape.groups if self._crosses is None else len(self._crosses[0].zz)
 
-    def _folds(self, reward: int, folds: int) -> list[_Rows]:
+    def _folds(self, reward: int, folds: int) -> list[Rows]:
         """The rows of each fold; the Gram matrices with leading shape (groups of the fold, actions)."""
         each, kept = self._shape.groups // folds, self._kept // folds
         return [
-            _Rows(
+            Rows(
                 self._grams[reward].at(slice(k * each, (k + 1) * each)),
                 None if self._crosses is None else self._crosses[reward].summed(slice(k * kept, (k + 1) * kept)),
             )
             for k in range(folds)
         ]
 
-    def without(self, reward: int, folds: int) -> list[_Rows]:
+    def without(self, reward: int, folds: int) -> list[Rows]:
         """All rows but those of each fold, from sums of the others: nothing is subtracted, so nothing cancels."""
         if (reward, folds) not in self._left_out:
             grams = _left_out([fold.gram.pooled() for fold in self._folds(reward, folds)])
@@ -201,7 +185,7 @@ class RidgeFits:
                 self._crosses[reward].summed(np.flatnonzero(np.arange(self._kept) * folds // self._kept != k))
                 for k in range(folds)
             ]  # fmt: skip
-            self._left_out[reward, folds] = [_Rows(*pair) for pair in zip(grams, crosses, strict=True)]
+            self._left_out[reward, folds] = [Rows(*pair) for pair in zip(grams, crosses, strict=True)]
         return self._left_out[reward, folds]
 
     def _penalty(self, reward: int, group: int | None = None) -> float:
@@ -221,7 +205,7 @@ class RidgeFits:
             self._chosen[reward] = _choose(self.without(reward, folds), self._folds(reward, folds), self._model, self._shape)
         return self._chosen[reward]
 
-    def _solve(self, rows: _Rows, penalty: float) -> Linear:
+    def _solve(self, rows: Rows, penalty: float) -> Linear:
         return next(solutions(rows, [penalty], self._model, self._shape, rows.gram.pooled()))
 
 
@@ -268,119 +252,6 @@ def _left_out(parts: list[GramState]) -> list[GramState]:
     return [after[-1], *inner, before[-1]]
 
 
-def solutions(
-    rows: _Rows, penalties: Sequence[float] | FloatArray, model: Ridge, shape: FitShape, whole: GramState
-) -> Iterator[Linear]:
-    """The exact minimiser for each penalty."""
-    gram = rows.gram
-    scaled = solve.Scaled.of(gram, whole, model.intercept)
-    solver, features = _solver(rows, scaled, shape, len(penalties) > 1)
-    for penalty in penalties:
-        own, shared = solver(penalty)
-        if shape.inputs == "identity" and penalty == 0:
-            own = _unpenalised(gram, whole, scaled)
-        down = up = None
-        if model.rank is not None:
-            metric = scaled.zz.sum(axis=0) / max(float(gram.n.sum()), 1.0)
-            mean = own if shared is None else own + features @ shared
-            middle = gram.n @ mean / max(float(gram.n.sum()), 1.0)
-            down, up = solve.low_rank(mean - middle, gram.n, metric, model.rank)
-            own, shared = middle + (own - middle) @ down @ up, None if shared is None else shared @ down @ up
-        linear = _linear(scaled, own, shared, features, rows, shape)
-        if down is not None:
-            padded = down if model.intercept else np.vstack([down, np.zeros((1, down.shape[1]))])
-            linear = replace(linear, down=padded)
-        if model.unseen == "zero":
-            linear.coef[gram.n == 0] = 0.0
-        yield linear
-
-
-def _unpenalised(gram: GramState, whole: GramState, scaled: solve.Scaled) -> FloatArray:
-    """Least squares an action, as a deviation from the pool; actions never logged deviate by nothing."""
-    pooled = scaled.own_units(scaled.pool[None])
-    own = (solve.least_squares(gram, whole, scaled.intercept) - pooled) * np.append(scaled.scale, 1.0)
-    own[gram.n == 0] = 0.0
-    deviation: FloatArray = own[:, : len(scaled.pool)]
-    return deviation
-
-
-def _solver(
-    rows: _Rows, scaled: solve.Scaled, shape: FitShape, several: bool
-) -> tuple[Callable[[float], tuple[FloatArray, FloatArray | None]], FloatArray]:
-    """From a penalty to B and W; and the standard features of each action (its mean ones, where they vary)."""
-    nothing = np.zeros((len(scaled.zz), len(scaled.pool)))
-    if shape.inputs == "identity":
-        return lambda penalty: (solve.per_action(scaled, penalty) if penalty > 0 else nothing, None), np.empty((0, 0))
-    if rows.cross is not None:
-        standard = rows.cross.standard()
-        features = standard(rows.cross.mean_features(shape.features))
-        if shape.inputs == "both":
-            return Arrow(rows.cross, scaled, standard, several).solve, features
-        shared = Shared(rows.cross, scaled, standard)
-
-        def varying(penalty: float) -> tuple[FloatArray, FloatArray]:
-            free, weights = shared.solve(penalty)
-            return nothing + free, weights
-
-        return varying, features
-    features = _catalog_standard(rows, shape.features)(_catalog(shape.features))
-    if shape.inputs == "both":
-        return lambda penalty: solve.by_both(scaled, features, penalty), features
-
-    def alone(penalty: float) -> tuple[FloatArray, FloatArray]:
-        free, weights = solve.by_features(scaled, features, penalty)
-        return nothing + free, weights
-
-    return alone, features
-
-
-def _catalog(features: Features) -> FloatArray:
-    assert features.catalog is not None
-    return features.catalog
-
-
-def _catalog_standard(rows: _Rows, features: Features) -> solve.Standard:
-    share = rows.gram.n / max(float(rows.gram.n.sum()), 1e-300)
-    catalog = _catalog(features)
-    mean = share @ catalog
-    return solve.Standard.of(mean, share @ (catalog - mean) ** 2)
-
-
-def _linear(
-    scaled: solve.Scaled, own: FloatArray, shared: FloatArray | None, features: FloatArray, rows: _Rows, shape: FitShape
-) -> Linear:
-    """Back to the units of the context and of the features."""
-    mean = scaled.pool + (own if shared is None else own + features @ shared)
-    varying = None
-    if shared is not None and rows.cross is not None:
-        standard = rows.cross.standard()
-        per_unit = shared / standard.scale[:, None]
-        base = scaled.pool + own - standard.centre @ per_unit
-        varying = FeatureMap(scaled.own_units(base), scaled.own_units(per_unit, constant=False), shape.features)
-    share = rows.gram.n / max(float(rows.gram.n.sum()), 1e-300)
-    return Linear(scaled.own_units(mean), scaled.centre, scaled.scale, rows.gram.n, varying, mean=share @ rows.gram.x)
-
-
-def _estimation_covariance(linear: Linear, rows: _Rows, penalty: float, model: Ridge, shape: FitShape) -> FloatArray:
-    """The covariance of an action's coefficients, averaged over the rounds, in the coordinates of the embedding.
-
-    σ²·(Z_a + penalty)⁻¹; for features alone, that of φ̃_a·W.
-    """
-    gram = rows.gram
-    scaled = solve.Scaled.of(gram, gram.pooled(), model.intercept)
-    total = max(float(gram.n.sum()), 1.0)
-    if shape.inputs == "features":
-        phi = _catalog_standard(rows, shape.features)(_catalog(shape.features))
-        mean, used = solve.features_covariance(scaled, phi, gram.n / total, penalty)
-    else:
-        inverse = solve.damped_inverse(scaled.zz, penalty)
-        used = float(np.einsum("aij,aji->", inverse, scaled.zz))
-        mean = np.einsum("a,aij->ij", gram.n / total, inverse)
-    out = np.zeros((len(scaled.scale) + 1,) * 2)
-    out[: len(mean), : len(mean)] = mean * float(squared_error(linear, gram)) / max(total - used, 1.0)
-    return out
-
-
 @dataclass(frozen=True)
 class _Choice:
     """Squared errors out of fold by (group, penalty), and the penalties they speak for.
@@ -405,7 +276,7 @@ class _Choice:
         return float(1 - self.errors.sum(axis=0).min() / self.total) if self.total > 0 else None
 
 
-def _choose(train: list[_Rows], held_out: list[_Rows], model: Ridge, shape: FitShape) -> _Choice:
+def _choose(train: list[Rows], held_out: list[Rows], model: Ridge, shape: FitShape) -> _Choice:
     """Score every penalty on held-out folds, each of them given as its groups. Reads sums, not rows."""
     varies = train[0].cross is not None
     grid = np.array([float(model.penalty)]) if model.penalty != "auto" else PENALTIES[1::2] if varies else PENALTIES
@@ -413,12 +284,12 @@ def _choose(train: list[_Rows], held_out: list[_Rows], model: Ridge, shape: FitS
     step = max(1, min(int(rows / ROWS_TO_CHOOSE), len(train[0].gram.n) // 100))  # a regular sample of actions is enough
     some = slice(0, None, step if shape.inputs == "identity" else 1)
 
-    def on_fold(fitted: _Rows, test: _Rows) -> tuple[FloatArray, float]:
+    def on_fold(fitted: Rows, test: Rows) -> tuple[FloatArray, float]:
         whole, unseen = fitted.gram.pooled(), test.gram.each(some)
         total = float((unseen.rr + unseen.n * (unseen.r - whole.r) ** 2).sum())
-        found = solutions(_Rows(fitted.gram.at(some), fitted.cross), grid, model, shape, whole)
+        found = solutions(Rows(fitted.gram.at(some), fitted.cross), grid, model, shape, whole)
         if test.cross is not None:
-            return np.array([[_varying_error(linear, test) for linear in found]]), total
+            return np.array([[varying_error(linear, test) for linear in found]]), total
         return np.array([squared_error(linear, unseen) for linear in found]).T, total
 
     errors, totals = zip(*parallel(on_fold, train, held_out), strict=True)
@@ -432,34 +303,3 @@ def _least(grid: FloatArray, errors: FloatArray) -> float:
     x, y = np.log(grid[k - 1 : k + 2]), errors[k - 1 : k + 2]
     curve, tilt, _ = np.polyfit(x - x[1], y - y[1], 2)
     return float(np.exp(x[1] - tilt / (2 * curve))) if curve > 0 else float(grid[k])
-
-
-def squared_error(linear: Linear, gram: GramState) -> FloatArray:
-    """Σ (r − q(x, a))² over the rows behind Gram matrices with leading shape (…, actions), summed over actions."""
-    slope = linear.coef[:, :-1]
-    level = gram.r - np.einsum("...ai,ai->...a", gram.x - linear.centre, slope) - linear.coef[:, -1]
-    spread = gram.rr + np.einsum("...ai,ai->...a", (gram.xx @ slope[..., None])[..., 0] - 2 * gram.xr, slope)
-    errors: FloatArray = (spread + gram.n * level**2).sum(axis=-1)
-    return errors
-
-
-def _varying_error(linear: Linear, rows: _Rows) -> float:
-    """Σ (r − q(x, a, φ))² where features vary within actions."""
-    assert linear.varying is not None
-    assert rows.cross is not None
-    cross = rows.cross
-    around = linear.moved(cross.x0).varying  # coefficients of x̃ around the typical row
-    assert around is not None
-    own = around.own + cross.y0 @ around.shared
-    alone = float(squared_error(Linear(own, cross.x0), rows.gram.pooled()))
-    shared = np.vstack([around.shared, np.zeros((1, cross.k))]).ravel()
-    own_at_r0 = own - np.append(np.zeros(cross.k - 1), cross.r0)
-    if len(cross.arms):
-        i, j = np.triu_indices(cross.k)
-        left, right = own_at_r0[:, None, :], around.shared[None]
-        weight = left[..., i] * right[..., j] + np.where(i == j, 0.0, 1.0) * left[..., j] * right[..., i]
-        crossed = float((cross.arms[:, :-1] * weight).sum())
-    else:  # without the identity all actions have the same own part
-        pooled = np.vstack([np.zeros((len(around.shared), cross.k)), own_at_r0[:1]]).ravel()
-        crossed = float(pooled @ cross.zz @ shared)
-    return alone + float(shared @ cross.zz @ shared) - 2 * (float(cross.zr @ shared) - crossed)

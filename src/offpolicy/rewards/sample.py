@@ -11,7 +11,7 @@ import numpy as np
 from offpolicy.batch import Batch, FloatArray
 from offpolicy.errors import InputError
 from offpolicy.features import Features
-from offpolicy.rewards.base import FitShape
+from offpolicy.rewards.base import FitShape, FitStatistic
 from offpolicy.statistics import State
 from offpolicy.units import IntArray
 
@@ -20,24 +20,15 @@ PAIRS = 1 << 17
 
 
 @dataclass(frozen=True)
-class SampleRows:
+class SampleRows(FitStatistic):
     """The rows of smallest hash, at most `limit`: a sample that does not depend on order or partitioning."""
 
-    shape: FitShape
     limit: int
 
     @classmethod
     def of(cls, shape: FitShape, limit: int) -> SampleRows:
         """Without what the sample does not depend on, so that fits that differ only in that share it."""
         return cls(shape.without_inputs() if shape.inputs == "identity" else replace(shape, folds=1), limit)
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        return self.shape.columns
-
-    @property
-    def batch_rows(self) -> int | None:
-        return None
 
     def zero(self) -> State:
         s = self.shape

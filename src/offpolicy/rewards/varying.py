@@ -14,7 +14,7 @@ import numpy as np
 
 from offpolicy.batch import Batch, FloatArray
 from offpolicy.features import Features
-from offpolicy.rewards.base import FitShape
+from offpolicy.rewards.base import FitStatistic
 from offpolicy.rewards.solve import RCOND, Scaled, Standard, solve_system, with_free_mean
 from offpolicy.statistics import State
 from offpolicy.units import IntArray
@@ -29,18 +29,8 @@ MOST_ARMS = 1 << 23
 
 
 @dataclass(frozen=True)
-class CrossPass:
+class CrossPass(FitStatistic):
     """The statistic at the head of this file, for `kept` runs of neighbouring groups."""
-
-    shape: FitShape
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        return self.shape.columns
-
-    @property
-    def batch_rows(self) -> int | None:
-        return None
 
     @property
     def arms(self) -> bool:
