@@ -368,7 +368,7 @@ def test_blocks_and_threads_change_nothing(monkeypatch: pytest.MonkeyPatch) -> N
     batch = rows_of(log)
     fitted = fit(Torch(two_layer(), epochs=2), log, "both").on_all(0)
     whole, taken, e = fitted.all(batch), fitted.taken(batch), fitted.embedding.varying.rows(batch)
-    monkeypatch.setattr(network, "PAIRS", 64)
+    monkeypatch.setattr(training, "PAIRS", 64)
     monkeypatch.setattr(sample, "PAIRS", 64)
     with ThreadPoolExecutor(4) as pool:
         for again in pool.map(fitted.all, [batch] * 8):
