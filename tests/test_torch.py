@@ -17,7 +17,7 @@ import offpolicy as op
 from conftest import make_small
 from offpolicy.batch import Batch
 from offpolicy.features import Features
-from offpolicy.rewards import AdamW, FitShape, RewardModel, Torch, network, sample, two_layer
+from offpolicy.rewards import AdamW, FitShape, RewardModel, Torch, network, sample, training, two_layer
 from offpolicy.rewards.base import Fits
 
 N_ACTIONS = 5
