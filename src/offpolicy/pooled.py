@@ -120,7 +120,7 @@ class PooledFits:
         posterior, pooling = self.ratio.posterior, self.on_all
         if not (posterior.fitted and posterior.smooth and pooling.likelihood is None and pooling.context is None):
             return False
-        return self.fits is None or self.fits.without_group(self.ratio.reward, 0) is not None
+        return self.fits is None or self.fits.can_refit
 
     def refits(self) -> Iterator[tuple[Embedding, Known]]:
         """The embedding without each group of units."""

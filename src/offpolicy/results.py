@@ -227,8 +227,9 @@ class Assembly:
         """Coefficients of the fit on all rows, then without each group, around the scorer's centre."""
         if model not in self._jackknife:
             fits = self.fitted.models[model.fit]
-            on_all = None if fits.without_group(model.reward, 0) is None else fits.on_all(model.reward)
+            on_all = fits.on_all(model.reward) if fits.can_refit else None
             if isinstance(on_all, Linear) and on_all.varying is None:
+                fits.without_group(model.reward, 0)  # makes what the others share
                 left = parallel(lambda g: fits.without_group(model.reward, g), range(self.scorer.groups))
                 moved = [linear.moved(self.scorer.centre).coef for linear in (on_all, *left) if linear is not None]
                 self._jackknife[model] = np.stack(moved) if len(moved) == 1 + self.scorer.groups else None

@@ -182,8 +182,13 @@ class Fits(Protocol):
 
     def without_fold(self, reward: int, fold: int, folds: int) -> Predictor: ...
 
+    @property
+    def can_refit(self) -> bool:
+        """Whether refits without one group, for the jackknife, are to be had from the statistics."""
+        ...
+
     def without_group(self, reward: int, group: int) -> Linear | None:
-        """For the jackknife; None where a refit without one group is not to be had from the statistics."""
+        """For the jackknife; None where it cannot be had."""
         ...
 
     def diagnostics(self, reward: int) -> dict[str, Any]:

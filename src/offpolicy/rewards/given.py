@@ -72,6 +72,10 @@ class _GivenFits:
     def without_fold(self, reward: int, fold: int, folds: int) -> Predictor:  # noqa: ARG002
         return self.on_all(reward)
 
+    @property
+    def can_refit(self) -> bool:
+        return False
+
     def without_group(self, reward: int, group: int) -> Linear | None:  # noqa: ARG002
         return None
 

@@ -78,6 +78,10 @@ class _RegressorFits:
     def without_fold(self, reward: int, fold: int, folds: int) -> Predictor:
         return self._fit(reward, fold, folds)
 
+    @property
+    def can_refit(self) -> bool:
+        return False
+
     def without_group(self, reward: int, group: int) -> Linear | None:  # noqa: ARG002
         return None
 

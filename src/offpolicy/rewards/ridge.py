@@ -138,8 +138,12 @@ class RidgeFits:
     def without_fold(self, reward: int, fold: int, folds: int) -> Linear:
         return self._solve(self.without(reward, folds)[fold], self._penalty(reward))
 
+    @property
+    def can_refit(self) -> bool:
+        return self._kept == self._shape.groups
+
     def without_group(self, reward: int, group: int) -> Linear | None:
-        if self._kept < self._shape.groups:
+        if not self.can_refit:
             return None
         if (reward, group) in self._refits:
             return self._refits[reward, group]

@@ -13,7 +13,7 @@ from offpolicy.embedding import FeatureMap
 from offpolicy.features import Features
 from offpolicy.rewards import solve
 from offpolicy.rewards.base import FitShape, Linear
-from offpolicy.rewards.varying import Arrow, Cross, Shared
+from offpolicy.rewards.varying import ARMS_AT_ONCE, Arrow, Cross, Shared
 from offpolicy.statistics import GramState
 
 
@@ -171,9 +171,11 @@ def varying_error(linear: Linear, rows: Rows) -> float:
     own_at_r0 = own - np.append(np.zeros(cross.k - 1), cross.r0)
     if len(cross.arms):
         i, j = np.triu_indices(cross.k)
-        left, right = own_at_r0[:, None, :], around.shared[None]
-        weight = left[..., i] * right[..., j] + np.where(i == j, 0.0, 1.0) * left[..., j] * right[..., i]
-        crossed = float((cross.arms[:, :-1] * weight).sum())
+        left, right, once = own_at_r0[:, None, :], around.shared[None], np.where(i == j, 0.0, 1.0)
+        crossed = 0.0
+        for some in (slice(k, k + ARMS_AT_ONCE) for k in range(0, len(left), ARMS_AT_ONCE)):
+            weight = left[some][..., i] * right[..., j] + once * left[some][..., j] * right[..., i]
+            crossed += float((cross.arms[some, :-1] * weight).sum())
     else:  # without the identity all actions have the same own part
         pooled = np.vstack([np.zeros((len(around.shared), cross.k)), own_at_r0[:1]]).ravel()
         crossed = float(pooled @ cross.zz @ shared)

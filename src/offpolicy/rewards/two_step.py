@@ -64,6 +64,10 @@ class _TwoStepFits:
             reward, self.fits.without_fold(reward, fold, folds), self.fits.without(reward, folds)[fold].gram
         )
 
+    @property
+    def can_refit(self) -> bool:
+        return False
+
     def without_group(self, reward: int, group: int) -> Linear | None:  # noqa: ARG002
         return None  # clusters change by jumps
 

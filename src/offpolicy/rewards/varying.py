@@ -137,8 +137,13 @@ class Cross:
         chosen = np.arange(len(self.zz))[groups]
 
         def total(part: FloatArray) -> FloatArray:
-            """The sum over the groups; one group is not copied."""
-            out: FloatArray = part[chosen[0]] if len(chosen) == 1 else part[chosen].sum(axis=0)
+            """The sum over the groups, one by one; a single group is not copied."""
+            out: FloatArray = part[chosen[0]]
+            if len(chosen) == 1:
+                return out
+            out = out.copy()
+            for group in chosen[1:]:
+                out += part[group]
             return out
 
         return replace(self, zz=total(self.zz), zr=total(self.zr), arms=total(self.arms), features=total(self.features))
