@@ -101,7 +101,7 @@ def test_the_identity_of_the_paper(scale: bool) -> None:
     gaussian = op.Gaussian(0.3, scale=scale)
     result = op.evaluate(log, op.Fixed(pi), [op.LearnedMIPS(posterior=gaussian, normalised=False)])["LearnedMIPS"]
     table = result.embedding
-    f = table.scaled / np.sqrt(table.scaled.shape[1]) if scale else table.values
+    f = table.scaled / np.sqrt(table.scaled.shape[1]) if scale else table.published
     k = kernel(f, 0.3)
     rewards = (k[action] * (reward / (k[action] @ pi0))[:, None]).mean(axis=0)  # r̃(a)
     assert result.value == pytest.approx(pi @ rewards, abs=1e-10)
@@ -113,7 +113,7 @@ def test_the_posterior_form_by_hand(small: Small) -> None:
 
     log = small.log()
     result = op.evaluate(log, small.target, [op.LearnedMIPS(posterior=op.Logistic(scale=False))])["LearnedMIPS"]
-    e = result.embedding.values
+    e = result.embedding.published
     published = LogisticRegression(max_iter=10_000, tol=1e-10).fit(e[small.action], small.action)
     expected = (published.predict_proba(e[small.action]) * small.target / small.logging).sum(axis=1)
     assert result.value == pytest.approx((expected * small.reward).mean(), rel=2e-4)

@@ -28,8 +28,9 @@ def test_the_demo_and_the_python_example(tmp_path: Path, monkeypatch: pytest.Mon
     assert {p.name for p in Path("build/demo").iterdir()} == {"log.parquet", "log.truth.json", "report.md", "estimates.png"}
     shown = io.StringIO()
     with contextlib.redirect_stdout(shown):
-        exec(compile(blocks("python")[0], "README.md", "exec"), {})
+        exec(compile("\n".join(blocks("python")), "README.md", "exec"), {})
     assert shown.getvalue().splitlines()[0] == lift.strip()
+    assert "LearnedMDR" in shown.getvalue()
 
 
 def test_the_page_on_embeddings() -> None:

@@ -101,6 +101,8 @@ class PooledOverlap:
     """The mean part of a round's weight that comes from other actions than its own."""
     new_actions: int = 0
     """Rounds whose action is new to the fit, and which keep their action weight."""
+    misread: bool = False
+    """Whether weights in the posterior form meet a logging policy that depends on the context."""
     details: dict[str, Any] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
@@ -126,6 +128,16 @@ def pooled_findings(pooled: PooledOverlap, actions: Overlap, modelled: bool) -> 
                 f"The weights hardly differ from each other: their variance is {spread / plain:.1%} of that of π/π0.",
                 f"All actions are pooled, so this is in effect {is_in_effect}, whatever the new policy does.",
                 "Put embeddings on a common scale (scale=True), take a smaller bandwidth, or look at op.DR.",
+            )
+        )
+    if pooled.misread:
+        found.append(
+            Finding(
+                Verdict.CAUTION,
+                "posterior form",
+                "The logging policy depends on the context, and these weights take p(a|e) for p(a|x, e).",
+                "Actions that were hardly possible in a round then count in it, divided by their small chance: biased.",
+                'Use the ratio form: posterior=op.Gaussian("slope") (learned-mips:posterior=gaussian,bandwidth=slope).',
             )
         )
     if pooled.new_actions:
@@ -305,7 +317,8 @@ FIT_NOT_COVERED = Finding(
     "fit not covered",
     "The error of what was fitted (its reward model or its weights) is not in this interval.",
     "The interval is too narrow, by as much as the fit would change with another log.",
-    "Use op.Ridge, whose error is counted for the log as a whole, or look at DR.",
+    "Read it as a lower bound of the error. Ridge models and smooth posteriors are counted for the log as a whole, but for "
+    "clusters and for models with features that vary within actions; DR needs no such count.",
 )
 
 UNDEFINED = Finding(

@@ -118,18 +118,25 @@ class Affine:
         return cls(shift, np.diag(1 / np.sqrt(np.where(variance > 0, variance, 1.0))))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class EmbeddingTable:
     """The embedding of every action, to look at: `result["LearnedMIPS"].embedding`."""
 
     actions: npt.NDArray[Any]
     counts: FloatArray
     reward: FloatArray | None
-    """The mean reward that the model expects of each action; None where the embedding was not learned."""
+    """The reward that the model expects of each action at the mean context; None where the embedding was not learned."""
     values: FloatArray
-    """Actions × k."""
-    scaled: FloatArray = field(repr=False)
-    """Actions × m: on the common scale in which distances are taken."""
+    """Actions × k. Of a ridge model: the effect of one standard deviation of each context column, then the level at the mean
+    context, all in the unit of the reward."""
+    published: FloatArray
+    """Actions × k: the same in the units of the context's columns, with the level at a context of 0, as the paper has it."""
+    scaled: FloatArray
+    """Actions × k: `values` on the common scale in which `nearest` takes distances."""
+
+    def __repr__(self) -> str:
+        logged = int((self.counts > 0).sum())
+        return f"EmbeddingTable({len(self):,} actions × {self.values.shape[1]}, {logged:,} of them logged)"
 
     def __len__(self) -> int:
         return len(self.actions)
@@ -155,4 +162,10 @@ class EmbeddingTable:
 
     def to_frame(self) -> Any:
         """The same as a pandas data frame."""
+        try:
+            import pandas  # noqa: F401
+        except ImportError:
+            raise InputError(
+                "to_frame() gives a pandas data frame, and pandas is not installed; to_arrow() needs none."
+            ) from None
         return self.to_arrow().to_pandas()

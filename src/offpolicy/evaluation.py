@@ -22,7 +22,7 @@ SCHEMA_VERSION = 1
 T = TypeVar("T")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Difference:
     """The paired difference of two estimates on the same rounds."""
 
@@ -33,6 +33,9 @@ class Difference:
     _functional: Functional = field(repr=False)
     _sums: Sums = field(repr=False)
     _level: float = 0.95
+
+    def __repr__(self) -> str:
+        return f"Difference({self.name}: {self.value:.6g} ± {self.std_error:.2g})"
 
     def confidence_interval(self, level: float | None = None, method: str = "normal") -> Interval:
         """`normal` or `bootstrap`."""

@@ -168,6 +168,8 @@ def mean_weight(column: int, sums: Sums) -> Functional:
 
 def concentration(f: Functional, sums: Sums) -> float:
     """The part of the sampling variance that one bucket of units carries; 0 where there are few of them."""
+    if not np.isfinite(f.gradient).all():
+        return 0.0
     influence = sums.buckets @ f.gradient
     total = float(influence @ influence)
     if (sums.buckets[:, 0] > 0).sum() < 100 or not np.isfinite(total) or total <= 0:

@@ -21,7 +21,7 @@ from offpolicy.evaluation import Evaluation
 from offpolicy.features import Features, Inputs
 from offpolicy.log import Log
 from offpolicy.outcome import OutcomeFits, OutcomeRows
-from offpolicy.plan import FitKey, ModelKey, Plan, fit_of, plan_estimators
+from offpolicy.plan import FitKey, ModelKey, Plan, Terms, fit_of, plan_estimators
 from offpolicy.policies import as_policy
 from offpolicy.policy import Policy
 from offpolicy.pooled import PooledFits
@@ -102,7 +102,7 @@ def embed(
         raise InputError(f"reward is {reward!r}, but the log has {len(log.schema.rewards)}; count from 0.")
     model = as_reward_model(Ridge() if rewards is None else rewards)
     ratio = Pooled(Gaussian(1.0), model, features.resolve(inputs, "embed"), reward=reward)
-    job = _Job(log, {}, None, (), {}, Plan(0, len(log.schema.rewards)), {}, features, _groups(set()), seed)
+    job = _Job(log, {}, None, (), {}, Plan(0, len(log.schema.rewards)), {}, {}, features, _groups(set()), seed)
     key = FitKey(model, None, ratio.inputs)
     shape, pooled = job._shape(key, progress), job._pooled_shape(ratio)
     needed = (*key.rewards.statistics(shape), *ratio.posterior.statistics(pooled))
@@ -133,6 +133,7 @@ class _Job:
     skipped: dict[str, str]
     plan: Plan
     members: dict[tuple[int, int, int], list[tuple[Member, Any]]]
+    references: dict[tuple[int, int], Terms]
     features: Features
     groups: int
     seed: int
@@ -146,9 +147,9 @@ class _Job:
         features = Features.of(log.schema)
         chosen = [estimator.settled(features, run) for estimator in chosen]
         has_ratio = log.schema.propensity or logging is not None
-        plan, members = plan_estimators(chosen, len(policies), len(log.schema.rewards), cross_fit, has_ratio)
+        plan, members, references = plan_estimators(chosen, len(policies), len(log.schema.rewards), cross_fit, has_ratio)
         groups = _groups(plan.folds)
-        return cls(log, policies, logging, tuple(chosen), skipped, plan, members, features, groups, seed)
+        return cls(log, policies, logging, tuple(chosen), skipped, plan, members, references, features, groups, seed)
 
     def fit(self, engine: Local, progress: bool | None) -> Fitted:
         """The one pass that fits everything. What needs the same statistic shares it."""
@@ -265,6 +266,7 @@ class _Job:
             policies=tuple(self.policies),
             estimators=self.estimators,
             members=self.members,
+            references=self.references,
             scorer=scorer,
             fitted=fitted,
             state=state,
@@ -347,7 +349,7 @@ def _choose(given: Any, lacking: _Lacking, cross_fit: int | None) -> tuple[list[
     wanted = default_estimators() if given is None else [given] if isinstance(given, Estimator) else list(given)
     for estimator in wanted:
         if not isinstance(estimator, Estimator):
-            hint = f"; write {estimator.__name__}()" if isinstance(estimator, type) else ""
+            hint = f"; write {estimator.__name__}()" if isinstance(estimator, type) else "; give objects, such as op.DR()"
             raise InputError(f"estimators: {estimator!r} is not an estimator{hint}.")
     if not any(isinstance(estimator, LoggedMean) for estimator in wanted):
         wanted.insert(0, LoggedMean())

@@ -207,15 +207,18 @@ def model_key(member: Member, policy: int, reward: int) -> ModelKey | None:
 
 def plan_estimators(
     estimators: Sequence[Estimator], n_policies: int, rewards: int, cross_fit: int | None, ratio: bool
-) -> tuple[Plan, dict[tuple[int, int, int], list[tuple[Member, Terms]]]]:
-    """The plan, and the members of each (policy, estimator, reward) with their terms."""
+) -> tuple[Plan, dict[tuple[int, int, int], list[tuple[Member, Terms]]], dict[tuple[int, int], Terms]]:
+    """The plan, the members of each (policy, estimator, reward) with their terms, and the terms of SNIPS."""
     plan = Plan(n_policies, rewards)
     members: dict[Any, list[tuple[Member, Terms]]] = {}
+    references: dict[tuple[int, int], Terms] = {}
     for policy in range(n_policies):
         if ratio:
             plan.raw_weight(policy)
+            for reward in range(rewards):  # SNIPS, for others to be held against even where nobody asked for it
+                references[policy, reward] = plan.add(Member(Weight(), normalised=True), policy, reward)
         for e, estimator in enumerate(estimators):
             for reward in range(rewards):
                 settled = (replace(m, weight=m.weight.for_reward(reward)) for m in estimator.members(cross_fit))
                 members[policy, e, reward] = [(member, plan.add(member, policy, reward)) for member in settled]
-    return plan, members
+    return plan, members, references

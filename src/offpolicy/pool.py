@@ -90,6 +90,8 @@ class Pool:
         self.state["own"] += omega @ own
         self.state["new"] += new.sum()
         np.maximum(self.state["largest"], ratio.max(initial=0.0), out=self.state["largest"])
+        if pooling.form == "posterior" and rows.start == 0:  # the first block of a batch is enough to see it
+            np.maximum(self.state["contextual"], np.ptp(sides.pi0, axis=0).max(initial=0.0), out=self.state["contextual"])
         if self.sloped and sampled:
             slope = np.empty(shares.shape, np.float32)  # enough for the size of an error
             np.multiply(u - ratio[:, None] if v is None else u - ratio[:, None] * v, shares, out=slope, casting="same_kind")
@@ -136,6 +138,7 @@ def zero_pool(poolings: Sequence[Pooling], sums: int, sloped: bool) -> State:
         "own": np.zeros(()),
         "new": np.zeros(()),
         "largest": np.zeros(()),
+        "contextual": np.zeros(()),
         "sloped_rows": np.zeros(()),
         "scores": np.zeros((folds, n, sums, m + 1)),
         "points": np.zeros((folds, sums, n, m)),
@@ -145,7 +148,9 @@ def zero_pool(poolings: Sequence[Pooling], sums: int, sloped: bool) -> State:
 
 def merged_pools(a: State, b: State) -> State:
     """The sums of two sets of rows."""
-    return {name: np.maximum(part, b[name]) if name == "largest" else part + b[name] for name, part in a.items()}
+    return {
+        name: np.maximum(part, b[name]) if name in ("largest", "contextual") else part + b[name] for name, part in a.items()
+    }
 
 
 def slopes_of(pool: State) -> list[Slopes]:

@@ -158,9 +158,10 @@ class PooledFits:
     def table(self, labels: npt.NDArray[Any]) -> EmbeddingTable:
         """The embedding to look at."""
         e = self.embedding
-        values = e.table if e.own_units is None else e.table @ e.own_units
+        published = e.table if e.own_units is None else e.table @ e.own_units
         scaled = Affine.of(e, scaled=True)(e.table)
-        return EmbeddingTable(labels, e.counts, None if self.ratio.rewards is None else e.reward, values, scaled)
+        reward = None if self.ratio.rewards is None else e.reward
+        return EmbeddingTable(labels, e.counts, reward, e.table, published, scaled)
 
 
 def aligned(pooling: Pooling, refit: Embedding, known: Known) -> Embedding:

@@ -26,7 +26,7 @@ from offpolicy.pooled import PooledFits
 from offpolicy.posteriors import Exact
 from offpolicy.rewards import Fits, Linear
 from offpolicy.scores import write_scores
-from offpolicy.scoring import Scorer, pool_name
+from offpolicy.scoring import AGREE, Scorer, pool_name
 from offpolicy.slope import slope, smallest_error
 from offpolicy.statistics import LogHistogram, State
 from offpolicy.threads import parallel
@@ -57,6 +57,8 @@ class Assembly:
     policies: tuple[str, ...]
     estimators: tuple[Estimator, ...]
     members: Mapping[tuple[int, int, int], Sequence[tuple[Member, Terms]]]
+    references: Mapping[tuple[int, int], Terms]
+    """Of SNIPS for each policy and reward, where there are propensities."""
     scorer: Scorer
     fitted: Fitted
     state: State
@@ -111,7 +113,13 @@ class Assembly:
                 "slice": None if slice_ is None else (self.log.schema.slices or ())[int(slice_)],
             },
         )
-        return replace(evaluation, estimates=_compared(evaluation))
+        anchor = float(self.scorer.anchor[reward])
+        hidden = {
+            policy: functional(self.references[p, reward], sums.moments["mean"], anchor)
+            for p, policy in enumerate(self.policies)
+            if (p, reward) in self.references
+        }
+        return replace(evaluation, estimates=_compared(evaluation, hidden, sums))
 
     def _estimate(self, p: int, e: int, reward: int, sums: Sums, slice_: str | None) -> Estimate:
         family = self.members[p, e, reward]
@@ -342,7 +350,8 @@ class Assembly:
             return dx.PooledOverlap(o, weight.mean_one)
         pool, fits = self.state["pools"][pool_name(self.scorer.plan, p, weight)], self.fitted.pooled[weight.ratio]
         own = float(pool["own"] / pool["rows"]) if pool["rows"] > 0 else 1.0
-        return dx.PooledOverlap(o, weight.mean_one, 1 - own, int(pool["new"]), dict(fits.on_all.details))
+        contextual = float(pool["contextual"]) > AGREE
+        return dx.PooledOverlap(o, weight.mean_one, 1 - own, int(pool["new"]), contextual, dict(fits.on_all.details))
 
     def _model_fit(self, model: ModelKey) -> tuple[float | None, dict[str, Any]]:
         """R² out of fold: from the scored residuals where the model was cross-fitted, else from the fit's own folds."""
@@ -355,19 +364,26 @@ class Assembly:
         return r2, {**fitted, "r2": r2}
 
 
-def _compared(evaluation: Evaluation) -> dict[tuple[str, str], Estimate]:
-    """The estimates, each with a finding where it disagrees with a nearly unbiased one."""
+def _compared(evaluation: Evaluation, hidden: Mapping[str, Functional], sums: Sums) -> dict[tuple[str, str], Estimate]:
+    """The estimates, each with a finding where it disagrees with a nearly unbiased one: SNIPS, asked for or not."""
     reference = next((name for name in REFERENCES if name in evaluation.estimators), None)
 
     def disagreement(policy: str, name: str) -> tuple[dx.Finding, ...]:
         if any(reason is dx.NAIVE for reason in evaluation[policy, name].reasons):
             return ()
-        difference = evaluation.difference((policy, name), (policy, str(reference)))
-        if np.isfinite(difference.z) and abs(difference.z) > DISAGREE:
-            return (dx.disagreement(str(reference), difference.value, difference.z),)
+        mine = evaluation[policy, name]._functional
+        other = hidden[policy] if reference is None else evaluation[policy, reference]._functional
+        difference = mine.minus(other)
+        if not np.isfinite(difference.value):
+            return ()
+        z = in_errors(difference, sums)
+        if np.isfinite(z) and abs(z) > DISAGREE:
+            return (dx.disagreement(reference or "SNIPS", difference.value, z),)
         return ()
 
     return {
-        key: estimate if reference in (None, key[1]) else replace(estimate, _compared=Later(partial(disagreement, *key)))
-        for key, estimate in evaluation.estimates.items()
+        (policy, name): estimate
+        if reference == name or (reference is None and policy not in hidden)
+        else replace(estimate, _compared=Later(partial(disagreement, policy, name)))
+        for (policy, name), estimate in evaluation.estimates.items()
     }

@@ -234,7 +234,11 @@ def estimator(text: str) -> Estimator:
             parts |= {} if made is None else {part: made}
     unknown = next((key for key in given if key not in own), None)
     if unknown is not None:
-        raise InputError(f"estimator {text!r}: {unknown_name('setting', unknown, sorted(own))}")
+        settable: list[Any] = [
+            k for part, each in (("posterior", POSTERIORS), ("rewards", REWARDS)) if part in own for k in each.values()
+        ]
+        every = own | {f.name for k in settable for f in dataclasses.fields(k)}
+        raise InputError(f"estimator {text!r}: {unknown_name('setting', unknown, sorted(every))}")
     return kind(**parts, **{key: _value(text, key, value) for key, value in given.items() if key not in parts})
 
 

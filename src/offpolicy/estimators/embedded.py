@@ -159,7 +159,10 @@ class MIPS(_Predefined):
         if settled.select is None or settled.subsets:
             return settled
         if isinstance(settled.posterior, Gaussian) and settled.posterior.bandwidth == "slope":
-            raise InputError(f'{self.name}: select chooses dimensions, so it cannot choose a bandwidth ("slope") as well.')
+            raise InputError(
+                f"{self.name}: select chooses dimensions, and numbers in a catalog need a bandwidth, which it cannot choose "
+                'as well; give one: op.MIPS(op.Gaussian(0.3), select="exact") (mips:select=exact,bandwidth=0.3).'
+            )
         names = tuple(d.name for d in features.dimensions)
         if len(names) > MOST_SUBSETS and settled.select == "exact":
             raise InputError(
