@@ -82,7 +82,7 @@ class Actions:
 
     def unknown(self, examples: Sequence[Any]) -> tuple[str, str]:
         """Words for an error about actions that are not among these: what was seen, and what to do."""
-        shown = ", ".join(repr(label) for label in examples)
+        shown = ", ".join(dict.fromkeys(repr(label) for label in examples))
         if self.labels is None:
             return f"have an action code outside 0..{self.count - 1} ({shown})", (
                 "Integer actions are codes 0..n−1: correct `n_actions=`, or list labels with `actions=`."
