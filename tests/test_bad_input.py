@@ -211,7 +211,7 @@ def test_actions_out_of_range(tmp_path: Path) -> None:
     path = write(tmp_path / "log.parquet", item=[0, 1, 7, 0, 1, 7, 0, 1])
     with pytest.raises(
         op.InputError,
-        match=r"item: 2 rows have an action code outside 0..2 \(7, 7\) \(first, counted from 0: log.parquet row 2",
+        match=r"item: 2 rows have an action code outside 0..2 \(7\) \(first, counted from 0: log.parquet row 2",
     ):
         evaluate(path, n_actions=3)
     with pytest.raises(op.InputError, match=r"action: 1 row has an action that is not among the 2 known \('c'\)"):
