@@ -105,13 +105,22 @@ def embed(
     job = _Job(log, {}, None, (), {}, Plan(0, len(log.schema.rewards)), {}, {}, features, _groups(set()), seed)
     key = FitKey(model, None, ratio.inputs)
     shape, pooled = job._shape(key, progress), job._pooled_shape(ratio)
-    needed = (*key.rewards.statistics(shape), *ratio.posterior.statistics(pooled))
+    needed = {key: model.statistics(shape), ratio: ratio.posterior.statistics(pooled)}
     with threadpool_limits(1, "blas"):
+        found = _fit_pass(log, engine or Local(), needed, progress)
+        return PooledFits.of("embed", ratio, pooled, found[ratio], model.fits(shape, found[key])).table(log.actions)
+
+
+def _fit_pass(
+    log: Log, engine: Local, needed: Mapping[Any, tuple[Statistic, ...]], progress: bool | None
+) -> dict[Any, list[Any]]:
+    """Everything that is fitted, from one pass: the results of each key's statistics, equal ones folded once."""
+    distinct: dict[Statistic, Statistic] = {s: s for several in needed.values() for s in several}
+    results = {}
+    if distinct:
         with PassProgress("fitting", len(log), progress) as told:
-            results = (engine or Local()).reduce(log, Joint({s: s for s in needed}), told)
-        fits = key.rewards.fits(shape, [results[s] for s in key.rewards.statistics(shape)])
-        found = [results[s] for s in ratio.posterior.statistics(pooled)]
-        return PooledFits.of("embed", ratio, pooled, found, fits).table(log.actions)
+            results = engine.reduce(log, Joint(distinct), told)
+    return {key: [results[statistic] for statistic in several] for key, several in needed.items()}
 
 
 def _policies(target: Any) -> dict[str, Policy]:
@@ -160,12 +169,7 @@ class _Job:
         weights = ((p, weight.ratio) for p, weight in self.plan.weights(Outcome))
         outcomes = {(p, ratio): self._outcome_rows(p) for p, ratio in weights if isinstance(ratio, Outcome)}
         needed |= {key: (rows,) for key, rows in outcomes.items()}
-        distinct: dict[Statistic, Statistic] = {s: s for several in needed.values() for s in several}
-        results = {}
-        if distinct:
-            with PassProgress("fitting", len(self.log), progress) as told:
-                results = engine.reduce(self.log, Joint(distinct), told)
-        found = {key: [results[statistic] for statistic in several] for key, several in needed.items()}
+        found = _fit_pass(self.log, engine, needed, progress)
         fits = {key: key.rewards.fits(shape, found[key]) for key, shape in shapes.items()}
         return Fitted(
             models=fits,

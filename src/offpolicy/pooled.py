@@ -136,8 +136,9 @@ class PooledFits:
         to which a group matters that much more.
         """
         folds = len(by_fold)
-        felt = [by_fold[0]] if folds == 1 else [_sum([s for k, s in enumerate(by_fold) if k != left], folds / (folds - 1))
-                                                for left in range(folds)]  # fmt: skip
+        felt = list(by_fold) if folds == 1 else [
+            _sum([*by_fold[:left], *by_fold[left + 1 :]], folds / (folds - 1)) for left in range(folds)
+        ]  # fmt: skip
         pooling = self.on_all
         implicit = [None if pooling.influence is None else pooling.influence(s.weight, s.bias) for s in felt]
         out = []

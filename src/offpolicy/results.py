@@ -18,6 +18,7 @@ from offpolicy.errors import InputError
 from offpolicy.estimators import Estimator, LoggedMean, Member
 from offpolicy.evaluation import Details, Estimate, Evaluation, Later
 from offpolicy.inference import Functional, Range, Sums, concentration, functional, in_errors, mean_weight, std_error
+from offpolicy.kept import outcome_name, pool_name
 from offpolicy.log import Log
 from offpolicy.outcome import OutcomeFits
 from offpolicy.plan import BaselineColumn, FitKey, ModelKey, Terms, WeightColumn, model_key
@@ -26,7 +27,7 @@ from offpolicy.pooled import PooledFits
 from offpolicy.posteriors import Exact
 from offpolicy.rewards import Fits, Linear
 from offpolicy.scores import write_scores
-from offpolicy.scoring import AGREE, Scorer, pool_name
+from offpolicy.scoring import AGREE, Scorer
 from offpolicy.slope import slope, smallest_error
 from offpolicy.statistics import LogHistogram, State
 from offpolicy.threads import parallel
@@ -295,7 +296,7 @@ class Assembly:
         assert terms.correction is not None
         plan, ratio = self.scorer.plan, weight.ratio
         if isinstance(ratio, Outcome):
-            table = self.state["outcomes"][f"{p}:{ratio.cross_fit}:{ratio.reward}"]
+            table = self.state["outcomes"][outcome_name(p, ratio)]
             moved, rows, at = self.fitted.outcomes[p, ratio].moves(table), table[0].sum(), 1
         elif ratio in self.scorer.sloped and isinstance(ratio, Pooled):
             pool = self.state["pools"][pool_name(plan, p, weight)]

@@ -11,9 +11,10 @@ import pyarrow.parquet as pq
 from offpolicy.engines.local import BATCH_ROWS
 from offpolicy.errors import InputError
 from offpolicy.files import whole_file
+from offpolicy.kept import Kept
 from offpolicy.log import Log
 from offpolicy.plan import Terms
-from offpolicy.scoring import Kept, ScorePass, Scorer
+from offpolicy.scoring import ScorePass, Scorer
 
 SCHEMA = pa.schema([("row", pa.int64()), *((name, pa.float64()) for name in ("baseline", "correction", "weight"))])
 

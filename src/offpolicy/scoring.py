@@ -14,8 +14,9 @@ from offpolicy.baselines import Baselines, share_of
 from offpolicy.batch import Batch, FloatArray
 from offpolicy.engines.local import BATCH_ROWS
 from offpolicy.errors import InputError, RowsError
+from offpolicy.kept import Kept, outcome_name, pool_name
 from offpolicy.outcome import OutcomeFits
-from offpolicy.plan import BaselineColumn, CorrectionColumn, ModelKey, Plan, TableKey, WeightColumn, WeightTable
+from offpolicy.plan import BaselineColumn, CorrectionColumn, ModelKey, Plan, WeightColumn
 from offpolicy.policy import Policy, blocks
 from offpolicy.pool import Pool, Sides, merged_pools, zero_pool
 from offpolicy.posteriors import Pooling
@@ -54,11 +55,6 @@ def ratio_of(batch: Batch, policy: Policy, logging: Policy | None) -> FloatArray
     if propensity is None:
         raise InputError("the log has no propensities.")
     return policy.probabilities(batch, batch.action) / propensity
-
-
-def pool_name(plan: Plan, policy: int, weight: Weight) -> str:
-    """Under which name the sums of a pooled weight are kept."""
-    return str(plan.weights(Pooled).index((policy, weight)))
 
 
 @dataclass
@@ -275,68 +271,6 @@ class Scorer:
 
 
 @dataclass(frozen=True)
-class Kept:
-    """What is summed besides the columns; it writes into a state of `ScorePass`."""
-
-    state: State
-
-    def add_weights(self, policy: int, ratio: FloatArray | None) -> None:
-        if ratio is not None:
-            part = self.state["policies"][str(policy)]
-            part["weights"] = LogHistogram().fold(part["weights"], ratio)
-
-    def add_mass(self, policy: int, omega: FloatArray, counted: FloatArray, pi: FloatArray, sides: Sides | None) -> None:
-        """`counted` is the row weight times what a loose π is still to be multiplied with."""
-        part = self.state["policies"][str(policy)]
-        part["rows"] += omega.sum()
-        part["mass"] += counted @ pi
-        if sides is not None and sides.supported is not None:
-            part["unsupported"] += counted @ (pi * (1 - sides.supported)).sum(axis=1)
-
-    def add_misfit(self, model: int, reward: FloatArray, predicted: FloatArray, omega: FloatArray) -> None:
-        """Σω, Σωr, Σωr² and Σω(r − q)², which give R²."""
-        residual = reward - predicted
-        sums = (omega.sum(), omega @ reward, (omega * reward) @ reward, (omega * residual) @ residual)
-        self.state["misfit"][model] += sums
-
-    def add_share(self, table: int, share: FloatArray, x: FloatArray, slices: IntArray | None) -> None:
-        self.state["tables"][table] += (x @ share).T
-        for part, rows in self._slices(slices):
-            part["tables"][table] += (x[:, rows] @ share[rows]).T
-
-    def add_outcome(self, policy: int, outcome: Outcome, at: IntArray, omega: FloatArray, reward: FloatArray) -> None:
-        """Σω and Σω(r − anchor) of each bin."""
-        sums = self.state["outcomes"][f"{policy}:{outcome.cross_fit}:{outcome.reward}"]
-        sums[0] += np.bincount(at, omega, sums.shape[1])
-        sums[1] += np.bincount(at, omega * reward, sums.shape[1])
-
-    def add_weight_tables(
-        self, tables: Sequence[TableKey], bent: Mapping[tuple[int, Weight], FloatArray], x: FloatArray, batch: Batch
-    ) -> None:
-        """`x` is multiplied with the row weights; it and `batch` hold the first rows of what `bent` holds."""
-        for part, rows in self._slices(batch.slice_code):
-            part["table_rows"] += x[-1, rows].sum()
-        for index, key in enumerate(tables):
-            if isinstance(key, WeightTable):
-                weighted = x * bent[key.policy, key.weight][: len(batch)]
-                self.state["tables"][index] += _by_action(weighted, batch.action, batch.n_actions)
-                for part, rows in self._slices(batch.slice_code):
-                    part["tables"][index] += _by_action(weighted[:, rows], batch.action[rows], batch.n_actions)
-
-    def _slices(self, slices: IntArray | None) -> Iterator[tuple[State, IntArray]]:
-        """Each slice that keeps tables, with its rows."""
-        if slices is not None and len(self.state["tables"]):
-            for s in np.unique(slices):
-                if len(self.state["slices"][str(s)]["tables"]):
-                    yield self.state["slices"][str(s)], np.flatnonzero(slices == s)
-
-
-def _by_action(columns: FloatArray, action: IntArray, n_actions: int) -> FloatArray:
-    """Sums of each column over the rows of each action: actions × columns."""
-    return np.column_stack([np.bincount(action, column, n_actions) for column in columns])
-
-
-@dataclass(frozen=True)
 class ScorePass:
     """The statistic of the scoring pass: moments and bucket sums of the columns, overall and by slice."""
 
@@ -379,7 +313,7 @@ class ScorePass:
             "tables": np.zeros((len(plan.tables), self.n_actions, size)),
             "pools": {pool_name(plan, p, weight): self._zero_pool(p, weight) for p, weight in plan.weights(Pooled)},
             "outcomes": {
-                f"{p}:{outcome.cross_fit}:{outcome.reward}": np.zeros((2, len(bins.edges) + 1))
+                outcome_name(p, outcome): np.zeros((2, len(bins.edges) + 1))
                 for (p, outcome), (bins, _) in self.scorer.outcomes.items()
             },
             "counts": np.zeros(self.n_actions),

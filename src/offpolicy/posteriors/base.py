@@ -15,7 +15,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -147,7 +147,6 @@ class Known:
 class Posterior(ABC):
     """Settings of a posterior. Frozen; `fit` gives a `Pooling`."""
 
-    form: ClassVar[Form] = "ratio"
     scale: bool
 
     def statistics(self, shape: FitShape) -> tuple[Statistic, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, replace
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -12,7 +12,7 @@ import numpy.typing as npt
 from offpolicy.batch import FloatArray
 from offpolicy.embedding import Affine, Embedding, FeatureMap
 from offpolicy.errors import InputError
-from offpolicy.posteriors.base import Form, Known, Pooling, Posterior
+from offpolicy.posteriors.base import Known, Pooling, Posterior
 from offpolicy.posteriors.pairs import Pairs, PairSample, pair_batch
 from offpolicy.posteriors.softmax import Counts, Problem
 from offpolicy.posteriors.sums import FeatureSums
@@ -34,7 +34,6 @@ class Logistic(Posterior):
     context: bool = False
     scale: bool = True
     rows: int = 50_000
-    form: ClassVar[Form] = "posterior"
 
     def __post_init__(self) -> None:
         if not (isinstance(self.C, (int, float)) and self.C > 0):

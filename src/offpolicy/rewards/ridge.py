@@ -17,7 +17,6 @@ import numpy as np
 from offpolicy.batch import Batch, FloatArray
 from offpolicy.errors import InputError
 from offpolicy.log import CHUNK_ROWS
-from offpolicy.rewards import solve
 from offpolicy.rewards.base import Fits, FitShape, FitStatistic, Linear, RewardModel
 from offpolicy.rewards.solutions import Rows, estimation_covariance, solutions, squared_error, varying_error
 from offpolicy.rewards.varying import Cross, CrossPass
@@ -120,7 +119,7 @@ class RidgeFits:
         self._chosen: dict[int, _Choice] = {}
         self._left_out: dict[tuple[int, int], list[Rows]] = {}
         self._refits: dict[tuple[int, int], Linear] = {}
-        self._by_group: dict[int, _ByGroup] = {}
+        self._on_all: dict[int, Linear] = {}
 
     def rows(self, reward: int) -> Rows:
         """All rows."""
@@ -128,12 +127,14 @@ class RidgeFits:
         return Rows(self._grams[reward].pooled(), cross)
 
     def on_all(self, reward: int) -> Linear:
-        rows = self.rows(reward)
-        linear = self._solve(rows, self._penalty(reward))
-        if rows.cross is not None and self._shape.inputs == "features":
-            return linear
-        known = estimation_covariance(linear, rows, self._penalty(reward), self._model, self._shape)
-        return replace(linear, covariance=known)
+        if reward not in self._on_all:  # a family of bandwidths shares one embedding
+            rows = self.rows(reward)
+            linear = self._solve(rows, self._penalty(reward))
+            if rows.cross is None or self._shape.inputs != "features":
+                known = estimation_covariance(linear, rows, self._penalty(reward), self._model, self._shape)
+                linear = replace(linear, covariance=known)
+            self._on_all[reward] = linear
+        return self._on_all[reward]
 
     def without_fold(self, reward: int, fold: int, folds: int) -> Linear:
         return self._solve(self.without(reward, folds)[fold], self._penalty(reward))
@@ -147,19 +148,10 @@ class RidgeFits:
             return None
         if (reward, group) in self._refits:
             return self._refits[reward, group]
-        penalty = self._penalty(reward, group)
-        if self._shape.inputs == "identity" and penalty > 0 and self._model.rank is None and self._model.unseen == "prior":
-            refit = self._groups(reward).without(group, penalty)
-        else:
-            refit = self._solve(self.without(reward, self._shape.groups)[group], penalty)
+        refit = self._solve(self.without(reward, self._shape.groups)[group], self._penalty(reward, group))
         if self._shape.groups * refit.coef.size <= MOST_KEPT:  # a reward model and its embedding are often both asked for
             self._refits[reward, group] = refit
         return refit
-
-    def _groups(self, reward: int) -> _ByGroup:
-        if reward not in self._by_group:
-            self._by_group[reward] = _ByGroup.of(self._grams[reward], self._model.intercept)
-        return self._by_group[reward]
 
     def diagnostics(self, reward: int) -> dict[str, Any]:
         choice = self._choice(reward)
@@ -197,51 +189,19 @@ class RidgeFits:
         if self._model.penalty != "auto":
             return float(self._model.penalty)
         choice = self._choice(reward)
-        alone = group is not None and len(choice.errors) == self._shape.groups
-        return choice.without(group) if alone and group is not None else choice.penalty
+        if group is None or len(choice.errors) < self._shape.groups:
+            return choice.penalty
+        return choice.without(group)
 
     def _choice(self, reward: int) -> _Choice:
         if reward not in self._chosen:
-            few = (
-                k for k in (*range(FOLDS_TO_CHOOSE, 1, -1), *range(FOLDS_TO_CHOOSE + 1, self._kept)) if self._kept % k == 0
-            )
-            folds = next(few, self._kept)
+            tried = (*range(FOLDS_TO_CHOOSE, 1, -1), *range(FOLDS_TO_CHOOSE + 1, self._kept))
+            folds = next((k for k in tried if self._kept % k == 0), self._kept)
             self._chosen[reward] = _choose(self.without(reward, folds), self._folds(reward, folds), self._model, self._shape)
         return self._chosen[reward]
 
     def _solve(self, rows: Rows, penalty: float) -> Linear:
         return next(solutions(rows, [penalty], self._model, self._shape, rows.gram.pooled()))
-
-
-@dataclass(frozen=True)
-class _ByGroup:
-    """Normal equations of each group and action on the scale of all rows: a quick way to leave one group out.
-
-    Taking a group off its own sum is safe here: with a penalty, what rounding leaves behind is nothing.
-    """
-
-    all: solve.Scaled
-    zz: FloatArray  # groups × actions × k × k
-    zr: FloatArray
-    n: FloatArray
-
-    @classmethod
-    def of(cls, gram: GramState, intercept: bool) -> _ByGroup:
-        together = gram.pooled()
-        whole = solve.Scaled.of(together, together.pooled(), intercept)
-        parts = [solve.normal(gram.at(g), whole.centre, whole.scale, whole.level, intercept) for g in range(len(gram.n))]
-        return cls(whole, np.stack([zz for zz, _ in parts]), np.stack([zr for _, zr in parts]), gram.n)
-
-    @cached_property
-    def _sums(self) -> tuple[FloatArray, FloatArray]:
-        return self.zz.sum(axis=0), self.zr.sum(axis=0)
-
-    def without(self, group: int, penalty: float) -> Linear:
-        zz, zr = self._sums[0] - self.zz[group], self._sums[1] - self.zr[group]
-        pool = solve.damped_inverse(zz.sum(axis=0), 0.0) @ zr.sum(axis=0)
-        scaled = replace(self.all, zz=zz, residual=zr - zz @ pool, pool=pool)
-        coef = scaled.own_units(pool + solve.per_action(scaled, penalty))
-        return Linear(coef, scaled.centre, scaled.scale, self.n.sum(axis=0) - self.n[group])
 
 
 def _left_out(parts: list[GramState]) -> list[GramState]:

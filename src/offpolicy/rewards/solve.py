@@ -47,8 +47,8 @@ class Scaled:
             spread = np.einsum("ii->i", whole.xx) / (float(whole.n) or 1.0) + whole.x**2
         scale = np.sqrt(spread)
         scale = np.where(scale > 1e-12 * np.maximum(np.abs(whole.x), 1e-300), scale, 1.0)
-        zz, zr = normal(gram, centre, scale, level, intercept)
-        pool_zz, pool_zr = normal(whole.at_all(), centre, scale, level, intercept)
+        zz, zr = _normal(gram, centre, scale, level, intercept)
+        pool_zz, pool_zr = _normal(whole.at_all(), centre, scale, level, intercept)
         pool = np.linalg.pinv(pool_zz[0], rcond=RCOND, hermitian=True) @ pool_zr[0]
         return cls(zz, zr - zz @ pool, pool, centre, scale, level, intercept)
 
@@ -62,7 +62,7 @@ class Scaled:
         return np.column_stack([slopes, level])
 
 
-def normal(
+def _normal(
     gram: GramState, centre: FloatArray, scale: FloatArray, level: float, intercept: bool
 ) -> tuple[FloatArray, FloatArray]:
     """Σ z̃z̃ᵀ and Σ z̃(r − level) of each action."""
