@@ -14,7 +14,7 @@ from offpolicy.batch import Batch, FloatArray
 from offpolicy.embedding import Embedding, FeatureMap
 from offpolicy.errors import InputError
 from offpolicy.rewards.base import Fits, FitShape, Linear, Predictor, RewardModel
-from offpolicy.rewards.sample import FitRows, SampleRows, features_of, pairs
+from offpolicy.rewards.sample import FitRows, SampleFits, SampleRows, features_of, pairs
 from offpolicy.rewards.solve import Standard
 from offpolicy.rewards.training import (
     Tensors,
@@ -25,10 +25,9 @@ from offpolicy.rewards.training import (
     floats,
     forward,
     indices,
-    one_at_a_time,
     require_torch,
 )
-from offpolicy.statistics import State, Statistic
+from offpolicy.statistics import Statistic
 
 ModuleFactory = Callable[[int, int, int], Any]
 """(actions, columns of the context, columns of features) → torch.nn.Module."""
@@ -78,7 +77,7 @@ class Torch(RewardModel):
         return (SampleRows.of(shape, self.rows),)
 
     def fits(self, shape: FitShape, results: Sequence[Any]) -> Fits:
-        return _NetworkFits(shape, results[0], lambda rows: _train_network(self.module, rows, self._training))
+        return SampleFits(shape, results[0], lambda rows: _train_network(self.module, rows, self._training))
 
     @property
     def _training(self) -> Training:
@@ -125,7 +124,7 @@ class AdamW(RewardModel):
         return (SampleRows.of(shape, self.rows),)
 
     def fits(self, shape: FitShape, results: Sequence[Any]) -> Fits:
-        return _NetworkFits(shape, results[0], lambda rows: _train_dotted(rows, self._training))
+        return SampleFits(shape, results[0], lambda rows: _train_dotted(rows, self._training))
 
     @property
     def _training(self) -> Training:
@@ -162,39 +161,6 @@ def two_layer(size: int = 8, hidden: int = 32) -> ModuleFactory:
         return TwoLayer()
 
     return make
-
-
-class _NetworkFits:
-    """Networks on all rows and without each fold, each trained when it is first asked for."""
-
-    def __init__(self, shape: FitShape, sample: State, train: Callable[[FitRows], tuple[Predictor, int]]) -> None:
-        self._shape, self._sample, self._train = shape, sample, train
-        self._made: dict[tuple[int, int, int], tuple[Predictor, int]] = {}
-
-    def on_all(self, reward: int) -> Predictor:
-        return self._fit(reward, -1, 1)
-
-    def without_fold(self, reward: int, fold: int, folds: int) -> Predictor:
-        return self._fit(reward, fold, folds)
-
-    @property
-    def can_refit(self) -> bool:
-        return False
-
-    def without_group(self, reward: int, group: int) -> Linear | None:  # noqa: ARG002
-        return None
-
-    def diagnostics(self, reward: int) -> dict[str, Any]:
-        """`epochs`: the most that any fit of this reward took so far."""
-        epochs = max((epochs for key, (_, epochs) in self._made.items() if key[0] == reward), default=None)
-        return {"fitted_rows": len(self._sample["order"]), "log_rows": int(self._sample["rows"]), "epochs": epochs}
-
-    def _fit(self, reward: int, fold: int, folds: int) -> Predictor:
-        key = (reward, fold, folds)
-        with one_at_a_time:
-            if key not in self._made:
-                self._made[key] = self._train(FitRows.of(self._sample, self._shape, *key))
-        return self._made[key][0]
 
 
 def _check_rows(name: str, rows: int) -> None:
@@ -281,7 +247,7 @@ def _numbers(values: Any) -> FloatArray:
     return np.asarray(values.numpy(), dtype=np.float64)
 
 
-def _train_network(module: ModuleFactory, rows: FitRows, how: Training) -> tuple[Predictor, int]:
+def _train_network(module: ModuleFactory, rows: FitRows, how: Training) -> tuple[Predictor, dict[str, int]]:
     shape, scales = rows.shape, _Scales.of(rows)
     data = Tensors.of(rows, scales.context(rows.context), scales.features(rows.features), scales.reward(rows.reward))
     width = rows.features.shape[1]
@@ -290,7 +256,7 @@ def _train_network(module: ModuleFactory, rows: FitRows, how: Training) -> tuple
     every, features = codes(shape, np.arange(shape.n_actions)), floats(scales.features(rows.action_features))
     with torch.no_grad():
         table = torch.cat([embed(net, every[block], features[block]) for block in blocks(shape.n_actions)])
-    return _Network(net, shape, scales, table, rows.counts), epochs
+    return _Network(net, shape, scales, table, rows.counts), {"epochs": epochs}
 
 
 @dataclass(frozen=True)
@@ -345,7 +311,7 @@ def _published(shape: FitShape, features: int) -> Any:
     return Published()
 
 
-def _train_dotted(rows: FitRows, how: Training) -> tuple[Predictor, int]:
+def _train_dotted(rows: FitRows, how: Training) -> tuple[Predictor, dict[str, int]]:
     shape, width = rows.shape, rows.features.shape[1]
     data = Tensors.of(rows, rows.context, rows.features, rows.reward)
     net, epochs = how.run(lambda: _published(shape, width), data, shape.progress)
@@ -363,4 +329,4 @@ def _train_dotted(rows: FitRows, how: Training) -> tuple[Predictor, int]:
         centre=rows.mean_context,
         counts=rows.counts,
         varying=None if features is None else FeatureMap(with_level(own, constant), with_level(shared, 0.0), features),
-    ), epochs
+    ), {"epochs": epochs}

@@ -13,9 +13,9 @@ import numpy.typing as npt
 from offpolicy.batch import Batch, FloatArray
 from offpolicy.embedding import Embedding
 from offpolicy.errors import InputError
-from offpolicy.rewards.base import Fits, FitShape, Linear, Predictor, RewardModel
-from offpolicy.rewards.sample import FitRows, SampleRows, features_of, pairs
-from offpolicy.statistics import State, Statistic
+from offpolicy.rewards.base import Fits, FitShape, RewardModel
+from offpolicy.rewards.sample import FitRows, SampleFits, SampleRows, features_of, pairs
+from offpolicy.statistics import Statistic
 
 MOST_ONE_HOT = 50
 
@@ -53,7 +53,7 @@ class Regressor(RewardModel):
         return (SampleRows.of(shape, self.rows),)
 
     def fits(self, shape: FitShape, results: Any) -> Fits:
-        return _RegressorFits(self, shape, *results)
+        return SampleFits(shape, *results, lambda rows: (_Fitted.train(self, rows), {}))
 
 
 def as_reward_model(model: Any) -> RewardModel:
@@ -65,34 +65,6 @@ def as_reward_model(model: Any) -> RewardModel:
     raise InputError(
         f"rewards: {type(model).__name__} is not a reward model; give op.Ridge(), op.Given(q) or a scikit-learn regressor."
     )
-
-
-class _RegressorFits:
-    def __init__(self, model: Regressor, shape: FitShape, sample: State) -> None:
-        self._model, self._shape, self._sample = model, shape, sample
-        self._made: dict[tuple[int, int, int], _Fitted] = {}
-
-    def on_all(self, reward: int) -> Predictor:
-        return self._fit(reward, -1, 1)
-
-    def without_fold(self, reward: int, fold: int, folds: int) -> Predictor:
-        return self._fit(reward, fold, folds)
-
-    @property
-    def can_refit(self) -> bool:
-        return False
-
-    def without_group(self, reward: int, group: int) -> Linear | None:  # noqa: ARG002
-        return None
-
-    def diagnostics(self, reward: int) -> dict[str, Any]:  # noqa: ARG002
-        return {"fitted_rows": len(self._sample["order"]), "log_rows": int(self._sample["rows"])}
-
-    def _fit(self, reward: int, fold: int, folds: int) -> _Fitted:
-        key = (reward, fold, folds)
-        if key not in self._made:
-            self._made[key] = _Fitted.train(self._model, FitRows.of(self._sample, self._shape, *key))
-        return self._made[key]
 
 
 @dataclass(frozen=True)

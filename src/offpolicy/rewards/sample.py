@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
 from offpolicy.batch import Batch, FloatArray
 from offpolicy.errors import InputError
 from offpolicy.features import Features
-from offpolicy.rewards.base import FitShape, FitStatistic
+from offpolicy.rewards.base import FitShape, FitStatistic, Linear, Predictor
 from offpolicy.statistics import State
 from offpolicy.units import IntArray
 
@@ -155,6 +157,45 @@ class FitRows:
 
     def _sum_by_action(self, values: FloatArray) -> FloatArray:
         return np.asarray(np.bincount(self.action, values, self.shape.n_actions), dtype=np.float64)
+
+
+class SampleFits:
+    """Models trained on the sample: on all rows and without each fold, each when it is first asked for.
+
+    `train` gives a predictor and numbers to tell of, of which the largest over the fits is told.
+    """
+
+    def __init__(self, shape: FitShape, sample: State, train: Callable[[FitRows], tuple[Predictor, dict[str, int]]]) -> None:
+        self._shape, self._sample, self._train = shape, sample, train
+        self._made: dict[tuple[int, int, int], tuple[Predictor, dict[str, int]]] = {}
+        self._lock = threading.Lock()
+
+    def on_all(self, reward: int) -> Predictor:
+        return self._fit(reward, -1, 1)
+
+    def without_fold(self, reward: int, fold: int, folds: int) -> Predictor:
+        return self._fit(reward, fold, folds)
+
+    @property
+    def can_refit(self) -> bool:
+        return False
+
+    def without_group(self, reward: int, group: int) -> Linear | None:  # noqa: ARG002
+        return None
+
+    def diagnostics(self, reward: int) -> dict[str, Any]:
+        told: dict[str, Any] = {"fitted_rows": len(self._sample["order"]), "log_rows": int(self._sample["rows"])}
+        for (of, _, _), (_, numbers) in self._made.items():
+            if of == reward:
+                told |= {name: max(number, told.get(name, number)) for name, number in numbers.items()}
+        return told
+
+    def _fit(self, reward: int, fold: int, folds: int) -> Predictor:
+        key = (reward, fold, folds)
+        with self._lock:
+            if key not in self._made:
+                self._made[key] = self._train(FitRows.of(self._sample, self._shape, *key))
+        return self._made[key][0]
 
 
 def features_of(shape: FitShape) -> Features | None:
