@@ -53,7 +53,7 @@ class Regressor(RewardModel):
         return (SampleRows.of(shape, self.rows),)
 
     def fits(self, shape: FitShape, results: Any) -> Fits:
-        return SampleFits(shape, *results, lambda rows: (_Fitted.train(self, rows), {}))
+        return SampleFits(shape, results[0], lambda rows: (_Fitted.train(self, rows), {}))
 
 
 def as_reward_model(model: Any) -> RewardModel:
