@@ -171,7 +171,10 @@ def _named(text: str, position: int) -> tuple[str, str]:
 def policy(text: str) -> Policy:
     """A policy from `column`, `actions,probabilities` or `module:object`."""
     if ":" in text:
-        return _imported(text)
+        try:
+            return as_policy(imported(text))
+        except InputError as error:
+            raise InputError(str(error) if text in str(error) else f"{text}: {error}") from None
     if "," in text:
         names = tuple(part.strip() for part in text.split(","))
         if len(names) != 2:
@@ -180,7 +183,8 @@ def policy(text: str) -> Policy:
     return as_policy(text)
 
 
-def _imported(text: str) -> Policy:
+def imported(text: str) -> Any:
+    """The object that `module:object` names; modules in the working folder are found, too."""
     module_name, _, attribute = text.partition(":")
     sys.path.insert(0, str(Path.cwd()))
     try:
@@ -196,10 +200,7 @@ def _imported(text: str) -> Policy:
         raise InputError(f"{text}: importing {module_name!r} failed: {type(error).__name__}: {error}") from error
     finally:
         sys.path.remove(str(Path.cwd()))
-    try:
-        return as_policy(found)
-    except InputError as error:
-        raise InputError(f"{text}: {error}") from None
+    return found
 
 
 POSTERIORS: dict[str, type[Posterior]] = {"logistic": Logistic, "gaussian": Gaussian, "categorical": Categorical}

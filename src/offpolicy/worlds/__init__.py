@@ -1,7 +1,10 @@
-"""Simulated environments with a known value, to test estimators in."""
+"""Environments with a known value, to test estimators in."""
 
-from offpolicy.worlds.base import World
+from offpolicy.worlds.base import Simulated, World
+from offpolicy.worlds.classification import Classification
 from offpolicy.worlds.linear import Linear
+from offpolicy.worlds.open_bandit import OpenBandit
+from offpolicy.worlds.synthetic import NonLinear, Synthetic
 from offpolicy.worlds.toy import Toy
 
-__all__ = ["Linear", "Toy", "World"]
+__all__ = ["Classification", "Linear", "NonLinear", "OpenBandit", "Simulated", "Synthetic", "Toy", "World"]

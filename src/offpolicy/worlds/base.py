@@ -1,20 +1,22 @@
-"""What a world must do: sample a log, and know the value of any policy."""
+"""What a world must do: sample a log, and know the value of its policies."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from offpolicy.actions import Actions
 from offpolicy.batch import Batch, FloatArray
+from offpolicy.errors import InputError
 from offpolicy.log import Log
 from offpolicy.policies import as_policy
 from offpolicy.policy import Policy, blocks
+from offpolicy.posteriors import Posterior
 from offpolicy.units import IntArray, hash_rows
 
-VALUE_ROUNDS = 400_000
+Seed = int | np.random.SeedSequence
 
 
 class World(ABC):
@@ -31,6 +33,31 @@ class World(ABC):
     def target(self) -> Policy: ...
 
     @abstractmethod
+    def sample(self, n: int, seed: Seed) -> Log:
+        """A log of n rounds under the logging policy. Logs of different seeds are independent."""
+
+    @abstractmethod
+    def value_with_error(self, policy: Any) -> tuple[float, float]:
+        """The value of a policy, and its standard error where it is an average of draws or of data (0 where exact)."""
+
+    def value(self, policy: Any) -> float:
+        """V(π): what a policy earns a round."""
+        return self.value_with_error(policy)[0]
+
+    def of_log(self, seed: Seed) -> World:  # noqa: ARG002
+        """The world that the log of this seed comes from: this one, but where a published flaw is asked for."""
+        return self
+
+    @property
+    def exact(self) -> Posterior | None:
+        """p(e|a) of the features in the log, where it is known: what MIPS (true) weighs by."""
+        return None
+
+
+class Simulated(World):
+    """A world of rules: contexts, the mean reward of every action in them, and what happens after an action."""
+
+    @abstractmethod
     def contexts(self, n: int, rng: np.random.Generator) -> FloatArray: ...
 
     @abstractmethod
@@ -38,54 +65,84 @@ class World(ABC):
         """q(x, a): rounds × actions."""
 
     @abstractmethod
-    def rewards(self, means: FloatArray, rng: np.random.Generator) -> FloatArray:
-        """Draws of the reward around its means."""
+    def outcome(self, contexts: FloatArray, action: IntArray, rng: np.random.Generator) -> tuple[FloatArray, Any]:
+        """Draws of the reward, and of the features that are seen of the action (None: none are)."""
 
-    def sample(self, n: int, seed: int) -> Log:
-        """A log of n rounds under the logging policy."""
-        rng = np.random.default_rng([seed, 1])
-        x, uniform = self.contexts(n, rng), rng.random(n)
-        action, propensity, means = np.empty(n, np.int64), np.empty(n), np.empty(n)
-        for rows in blocks(n, self.n_actions):
-            p = self.logging.probabilities(self.batch(x[rows]))
-            action[rows] = _draw(p, uniform[rows])
-            at = np.arange(len(p)), action[rows]
-            propensity[rows] = p[at]
-            means[rows] = self.mean_reward(x[rows])[at]
-        reward = self.rewards(means, rng)
-        return Log(x, action, reward, propensity=propensity, logging=self.logging, n_actions=self.n_actions)
+    value_rounds: ClassVar[int] = 400_000
 
-    def value(self, policy: Any) -> float:
-        """V(π), by Monte Carlo over contexts with the reward and the policy's choice averaged exactly."""
-        return self.value_with_error(policy)[0]
+    def sample(self, n: int, seed: Seed) -> Log:
+        rng = generator(seed)
+        x = self.contexts(n, rng)
+        action, propensity = choose(self.logging, x, self.n_actions, rng)
+        reward, features = self.outcome(x, action, rng)
+        return Log(
+            x, action, reward, propensity=propensity, logging=self.logging, n_actions=self.n_actions,
+            action_features=features,
+        )  # fmt: skip
 
     def value_with_error(self, policy: Any) -> tuple[float, float]:
-        """The value and the standard error of its Monte Carlo average."""
-        rng = np.random.default_rng(0xC0FFEE)
-        x, asked = self.contexts(VALUE_ROUNDS, rng), as_policy(policy)
-        values = np.concatenate(
-            [
-                np.einsum("ij,ij->i", asked.probabilities(self.batch(x[rows])), self.mean_reward(x[rows]))
-                for rows in blocks(VALUE_ROUNDS, self.n_actions)
-            ]
-        )
-        return float(values.mean()), float(values.std() / np.sqrt(len(values)))
-
-    def batch(self, contexts: FloatArray) -> Batch:
-        """Contexts in the form that policies are asked in."""
-        n = len(contexts)
-        return Batch(
-            row=np.arange(n),
-            unit=hash_rows("", 0, n),
-            action=np.zeros(n, np.int64),
-            reward=np.zeros((n, 1)),
-            context_parts=(contexts,),
-            actions=Actions(self.n_actions),
-        )
+        """By Monte Carlo over contexts; the policy's choice and the reward are averaged exactly."""
+        asked = as_policy(policy)
+        x = self.contexts(self.value_rounds, np.random.default_rng(0xC0FFEE))
+        values = np.empty(len(x))
+        for rows in blocks(len(x), self.n_actions):
+            p = asked.probabilities(as_batch(x[rows], self.n_actions))
+            values[rows] = np.einsum("ij,ij->i", p, self.mean_reward(x[rows]))
+        return average(values)
 
 
-def _draw(p: FloatArray, uniform: FloatArray) -> IntArray:
-    """One action a row, by inverting the cumulated probabilities."""
+def as_batch(contexts: FloatArray, n_actions: int) -> Batch:
+    """Contexts in the form that policies are asked in."""
+    n = len(contexts)
+    return Batch(
+        row=np.arange(n),
+        unit=hash_rows("", 0, n),
+        action=np.zeros(n, np.int64),
+        reward=np.zeros((n, 1)),
+        context_parts=(contexts,),
+        actions=Actions(n_actions),
+    )
+
+
+def choose(policy: Policy, contexts: FloatArray, n_actions: int, rng: np.random.Generator) -> tuple[IntArray, FloatArray]:
+    """An action of the policy in each context, and its chance; rounds × actions is only ever held for a block of rounds."""
+    n = len(contexts)
+    uniform, action, propensity = rng.random(n), np.empty(n, np.int64), np.empty(n)
+    for rows in blocks(n, n_actions):
+        p = policy.probabilities(as_batch(contexts[rows], n_actions))
+        action[rows] = draw(p, uniform[rows])
+        propensity[rows] = p[np.arange(len(p)), action[rows]]
+    return action, propensity
+
+
+def generator(seed: Seed) -> np.random.Generator:
+    """The stream of one log; that of a whole number is apart from the stream of a world's own parameters."""
+    return np.random.default_rng(seed if isinstance(seed, np.random.SeedSequence) else [seed, 1])
+
+
+def average(values: FloatArray) -> tuple[float, float]:
+    """The mean and its standard error."""
+    return float(values.mean()), float(values.std() / np.sqrt(len(values)))
+
+
+def draw(p: FloatArray, uniform: FloatArray) -> IntArray:
+    """One column a row, by inverting the cumulated probabilities."""
     cumulated = p.cumsum(axis=1)
     chosen: IntArray = (cumulated > uniform[:, None] * cumulated[:, -1:]).argmax(axis=1)
     return chosen
+
+
+def sigmoid(scores: FloatArray) -> FloatArray:
+    return 1 / (1 + np.exp(-scores))
+
+
+def clicks(chances: FloatArray, rng: np.random.Generator) -> FloatArray:
+    """Rewards of 0 and 1."""
+    return (rng.random(chances.shape) < chances).astype(np.float64)
+
+
+def check_between(world: str, name: str, value: float, low: float, high: float) -> None:
+    """Raise if a setting of a world is out of its range."""
+    if not low <= value <= high:
+        ceiling = "" if high == np.inf else f" to {high:g}"
+        raise InputError(f"{world}: {name} is {value!r}; give a number from {low:g}{ceiling}.")

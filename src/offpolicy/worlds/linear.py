@@ -10,11 +10,14 @@ import numpy as np
 from offpolicy.batch import FloatArray
 from offpolicy.policies import Softmax
 from offpolicy.policy import Policy
-from offpolicy.worlds.base import World
+from offpolicy.units import IntArray
+from offpolicy.worlds.base import Simulated, check_between, clicks, sigmoid
+
+CLICK_SHIFT = -2.0
 
 
 @dataclass(frozen=True)
-class Linear(World):
+class Linear(Simulated):
     """q(x, a) = x·θ_a + μ_a with x ~ N(0, I); with `clicks`, the chance of a click with those log-odds less 2.
 
     The logging policy leans softly towards other items than the target does, so that the two overlap, but not by much.
@@ -28,6 +31,11 @@ class Linear(World):
     overlap: float = 0.5
     """1: the log was made by a uniform policy; towards 0 it avoids what the target likes."""
     seed: int = 0
+
+    def __post_init__(self) -> None:
+        check_between("Linear", "n_actions", self.n_actions, 2, np.inf)
+        check_between("Linear", "context", self.context, 1, np.inf)
+        check_between("Linear", "overlap", self.overlap, 0, 1)
 
     @cached_property
     def _parameters(self) -> tuple[FloatArray, FloatArray]:
@@ -52,9 +60,11 @@ class Linear(World):
 
     def mean_reward(self, contexts: FloatArray) -> FloatArray:
         score = self._score(contexts)
-        return 1 / (1 + np.exp(2 - score)) if self.clicks else score
+        return sigmoid(score + CLICK_SHIFT) if self.clicks else score
 
-    def rewards(self, means: FloatArray, rng: np.random.Generator) -> FloatArray:
+    def outcome(self, contexts: FloatArray, action: IntArray, rng: np.random.Generator) -> tuple[FloatArray, None]:
+        theta, mu = self._parameters
+        score = np.einsum("ij,ji->i", contexts, theta[:, action]) + mu[action]
         if self.clicks:
-            return (rng.random(means.shape) < means).astype(np.float64)
-        return means + rng.normal(size=means.shape) * self.noise
+            return clicks(sigmoid(score + CLICK_SHIFT), rng), None
+        return score + rng.normal(size=len(score)) * self.noise, None

@@ -11,25 +11,36 @@ import numpy as np
 from offpolicy.batch import FloatArray
 from offpolicy.policies import Fixed, Uniform, as_policy
 from offpolicy.policy import Policy
-from offpolicy.worlds.base import World
+from offpolicy.units import IntArray
+from offpolicy.worlds.base import Simulated, as_batch, check_between, sigmoid
 
 NODES = 64
 
 
 @dataclass(frozen=True)
-class Toy(World):
-    """r = sigmoid(x·θ_a + μ_a) + noise, all of x, θ and μ standard normal; π0 ∝ Exp(1) draws, the target uniform."""
+class Toy(Simulated):
+    """r = sigmoid(x·θ_a + μ_a) + noise, all of x, θ and μ standard normal; π0 ∝ Exp(1) draws, the target uniform.
+
+    Each seed draws its own π0; those with the same `logging_seed` share one.
+    """
 
     n_actions: int = 50
     _: KW_ONLY
     context: int = 5
     noise: float = 0.1
+    logging_seed: int | None = None
     seed: int = 0
+
+    def __post_init__(self) -> None:
+        check_between("Toy", "n_actions", self.n_actions, 2, np.inf)
+        check_between("Toy", "context", self.context, 1, np.inf)
 
     @cached_property
     def _parameters(self) -> tuple[FloatArray, FloatArray, FloatArray]:
         rng = np.random.default_rng([self.seed, self.n_actions, 2])
         chances = rng.exponential(size=self.n_actions)
+        if self.logging_seed is not None:
+            chances = np.random.default_rng([self.logging_seed, self.n_actions, 3]).exponential(size=self.n_actions)
         return rng.normal(size=(self.context, self.n_actions)), rng.normal(size=self.n_actions), chances / chances.sum()
 
     @property
@@ -45,10 +56,12 @@ class Toy(World):
 
     def mean_reward(self, contexts: FloatArray) -> FloatArray:
         theta, mu, _ = self._parameters
-        return 1 / (1 + np.exp(-(contexts @ theta + mu)))
+        return sigmoid(contexts @ theta + mu)
 
-    def rewards(self, means: FloatArray, rng: np.random.Generator) -> FloatArray:
-        return means + rng.normal(size=means.shape) * self.noise
+    def outcome(self, contexts: FloatArray, action: IntArray, rng: np.random.Generator) -> tuple[FloatArray, None]:
+        theta, mu, _ = self._parameters
+        mean = sigmoid(np.einsum("ij,ji->i", contexts, theta[:, action]) + mu[action])
+        return mean + rng.normal(size=len(mean)) * self.noise, None
 
     def value_with_error(self, policy: Any) -> tuple[float, float]:
         """Context-free policies by Gauss–Hermite quadrature: x·θ_a + μ_a is normal. Others by Monte Carlo."""
@@ -58,6 +71,6 @@ class Toy(World):
         theta, mu, _ = self._parameters
         nodes, weights = np.polynomial.hermite_e.hermegauss(NODES)
         score = mu[:, None] + np.linalg.norm(theta, axis=0)[:, None] * nodes
-        means = (1 / (1 + np.exp(-score))) @ (weights / weights.sum())
-        chances = asked.probabilities(self.batch(np.zeros((1, self.context))))[0]
+        means = sigmoid(score) @ (weights / weights.sum())
+        chances = asked.probabilities(as_batch(np.zeros((1, self.context)), self.n_actions))[0]
         return float(chances @ means), 0.0

@@ -1,0 +1,205 @@
+"""Claims about an experiment, and the verdict on each: holds, does not hold, or cannot be told, with the numbers.
+
+Two measures are compared by the paired differences over worlds (over logs, where there is one world) with Student's t at
+5%, shared out among all comparisons of the claim.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from offpolicy.batch import FloatArray
+from offpolicy.errors import InputError
+
+if TYPE_CHECKING:
+    from offpolicy.experiments.results import Results
+
+LEVEL = 0.05
+Outcome = Literal["holds", "does not hold", "cannot be told"]
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A claim with its verdict and what it rests on."""
+
+    says: str
+    verdict: Outcome
+    evidence: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Claim(ABC):
+    """Something said of an experiment."""
+
+    says: str
+
+    @property
+    @abstractmethod
+    def names(self) -> tuple[str, ...]:
+        """The estimators that it is about."""
+
+    @abstractmethod
+    def judge(self, results: Results) -> Judged: ...
+
+
+@dataclass(frozen=True)
+class Lower(Claim):
+    """A's measure is below `factor` times that of each of B, at each point or at most of them."""
+
+    lower: str
+    than: tuple[str, ...]
+    measure: str = "mse"
+    factor: float = 1.0
+    at: tuple[Any, ...] = ()
+    need: Literal["each", "most"] = "each"
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return self.lower, *self.than
+
+    def judge(self, results: Results) -> Judged:
+        labels, points = results.experiment.labels, results.experiment.points
+        units = results.units(self.measure)
+        places = [p for p, point in enumerate(points) if not self.at or point.label in self.at]
+        many = len(places) * len(self.than)
+        by_point, evidence = [], []
+        for p in places:
+            a = units[labels.index(self.lower), p]
+            found = []
+            for other in self.than:
+                b = units[labels.index(other), p]
+                sign = _sign(a - self.factor * b, many)
+                found.append(sign)
+                evidence.append(f"{_at(points[p].label, results)}{self.lower} {_compare(a, b, other, sign, self.factor)}")
+            by_point.append(max(found) if max(found) > 0 else -1 if all(s < 0 for s in found) else 0)
+        return Judged(self.says, _overall(by_point, self.need), tuple(evidence))
+
+
+@dataclass(frozen=True)
+class Falling(Claim):
+    """A's measure falls from each point to the next."""
+
+    falling: str
+    measure: str = "mse"
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return (self.falling,)
+
+    def judge(self, results: Results) -> Judged:
+        k, points = results.experiment.labels.index(self.falling), results.experiment.points
+        mean, error = (m[k] for m in results.summary(self.measure))
+        signs, evidence = [], []
+        for p in range(1, len(points)):
+            z = (mean[p] - mean[p - 1]) / np.hypot(error[p], error[p - 1])
+            signs.append(int(np.sign(z)) if abs(z) > _critical(results.units(self.measure).shape[2], len(points) - 1) else 0)
+            evidence.append(f"{points[p - 1].label} to {points[p].label}: {mean[p - 1]:.3g} to {mean[p]:.3g} (z {z:+.1f})")
+        return Judged(self.says, _overall(signs, "each"), tuple(evidence))
+
+
+@dataclass(frozen=True)
+class Crossover(Claim):
+    """Of two, the first is better at the first point and the second at the last."""
+
+    crossover: tuple[str, str]
+    measure: str = "mse"
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return self.crossover
+
+    def judge(self, results: Results) -> Judged:
+        first, second = self.crossover
+        ends = [point.label for point in (results.experiment.points[0], results.experiment.points[-1])]
+        each = [
+            Lower(self.says, a, (b,), self.measure, at=(end,)).judge(results)
+            for (a, b), end in zip([(first, second), (second, first)], ends, strict=True)
+        ]
+        verdicts = [judged.verdict for judged in each]
+        order: tuple[Outcome, ...] = ("does not hold", "cannot be told", "holds")
+        return Judged(self.says, min(verdicts, key=order.index), tuple(line for j in each for line in j.evidence))
+
+
+@dataclass(frozen=True)
+class Share(Claim):
+    """A is nearer to the truth than B in more than half of the runs, wherever the truth lies in its 95% interval."""
+
+    better: str
+    than: str
+    published: float
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return self.better, self.than
+
+    def judge(self, results: Results) -> Judged:
+        share, least, most, n = results.shares(self.better, self.than)
+        spread = 1.96 * np.sqrt(0.25 / n)
+        verdict: Outcome = "cannot be told"
+        if least - spread > 0.5:
+            verdict = "holds"
+        elif most + spread < 0.5:
+            verdict = "does not hold"
+        line = (
+            f"nearer in {share:.0%} of {n} samples (published: about {self.published:.0%}); from {least:.0%} to {most:.0%} as the "
+            "truth moves through its 95% interval"
+        )
+        return Judged(self.says, verdict, (line,))
+
+
+KINDS: dict[str, type[Claim]] = {"lower": Lower, "falling": Falling, "crossover": Crossover, "better": Share}
+
+
+def claim(name: str, given: Mapping[str, Any]) -> Claim:
+    """A claim from TOML; its kind is told by the setting that only it has."""
+    kind = next((kind for key, kind in KINDS.items() if key in given), None)
+    if kind is None:
+        raise InputError(f"{name}: a claim needs one of {', '.join(KINDS)}: {dict(given)!r}")
+    plain: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in given.items()}
+    if kind is Lower and isinstance(plain.get("than"), str):
+        plain["than"] = (plain["than"],)
+    try:
+        return kind(**plain)
+    except TypeError as error:
+        raise InputError(f"{name}: claim {given.get('says', '')!r}: {error}") from None
+
+
+def _critical(units: int, comparisons: int) -> float:
+    from scipy import stats
+
+    return float(stats.t.ppf(1 - LEVEL / 2 / comparisons, max(units - 1, 1)))
+
+
+def _sign(differences: FloatArray, comparisons: int) -> int:
+    """−1 or 1 where the mean of the differences is surely below or above 0, else 0."""
+    kept = differences[np.isfinite(differences)]
+    if len(kept) < 2:
+        return 0
+    spread = kept.std(ddof=1) / np.sqrt(len(kept))
+    surely = abs(kept.mean()) > _critical(len(kept), comparisons) * spread
+    return int(np.sign(kept.mean())) if surely else 0
+
+
+def _compare(a: FloatArray, b: FloatArray, other: str, sign: int, factor: float) -> str:
+    both = np.isfinite(a) & np.isfinite(b)
+    if both.sum() < 2:
+        return f"and {other}: too few runs"
+    times = "" if factor == 1 else f"{factor:g} × "
+    return f"{a[both].mean():.3g} {'<≈>'[sign + 1]} {times}{b[both].mean():.3g} {other}"
+
+
+def _at(label: Any, results: Results) -> str:
+    return f"{results.experiment.axis} {label}: " if len(results.experiment.points) > 1 else ""
+
+
+def _overall(signs: Sequence[int], need: str) -> Outcome:
+    """Signs of the points: −1 as claimed, 1 the other way, 0 not to be told."""
+    holds, fails = sum(s < 0 for s in signs), sum(s > 0 for s in signs)
+    if need == "most":
+        return "holds" if 2 * holds > len(signs) else "does not hold" if 2 * fails >= len(signs) else "cannot be told"
+    return "does not hold" if fails else "holds" if signs and holds == len(signs) else "cannot be told"

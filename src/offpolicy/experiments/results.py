@@ -1,0 +1,120 @@
+"""The numbers of an experiment's runs, and what is made of them: mean squared error, bias², variance, medians."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import pyarrow as pa
+
+from offpolicy.batch import FloatArray
+from offpolicy.experiments.spec import Experiment
+
+MEASURES = ("mse", "bias2", "variance")
+
+
+@dataclass(frozen=True)
+class Results:
+    """Values as estimators × points × worlds × logs, NaN where there is none; truths and their errors as points × worlds."""
+
+    experiment: Experiment
+    values: FloatArray
+    truth: FloatArray
+    truth_error: FloatArray
+    failures: dict[str, Counter[str]]
+
+    @classmethod
+    def of(cls, experiment: Experiment, table: pa.Table) -> Results:
+        """From the rows of runs, in any order."""
+        shape = len(experiment.points), experiment.worlds, experiment.logs
+        values = np.full((len(experiment.entries), *shape), np.nan)
+        truth, truth_error = np.full(shape[:2], np.nan), np.full(shape[:2], np.nan)
+        failures: dict[str, Counter[str]] = {}
+        columns = {name: table[name].to_numpy(zero_copy_only=False) for name in table.column_names}
+        inside = columns["world"] < experiment.worlds
+        point, world, log = (columns[name][inside] for name in ("point", "world", "log"))
+        order = {label: k for k, label in enumerate(experiment.labels)}
+        label = columns["estimator"][inside]
+        values[[order[name] for name in label], point, world, log] = columns["value"][inside]
+        truth[point, world], truth_error[point, world] = columns["truth"][inside], columns["truth_error"][inside]
+        for name, why in zip(label, columns["failure"][inside], strict=True):
+            if why is not None:
+                failures.setdefault(name, Counter())[why] += 1
+        return cls(experiment, values, truth, truth_error, failures)
+
+    @cached_property
+    def errors(self) -> FloatArray:
+        return self.values - self.truth[None, :, :, None]
+
+    @property
+    def runs(self) -> int:
+        return self.experiment.worlds * self.experiment.logs
+
+    def units(self, measure: str) -> FloatArray:
+        """Estimators × points × units whose mean is the measure. Units are worlds; of one world, its logs."""
+        e = self.errors
+        if measure.startswith("median"):
+            rounds = np.array([point.rounds for point in self.experiment.points])[None, :, None]
+            return rounds * np.nanmedian(e[..., : int(measure[6:])] ** 2, axis=3)
+        one_world = e.shape[2] == 1
+        if measure == "mse":
+            return e[:, :, 0] ** 2 if one_world else _mean(e**2)
+        found = np.array([[_spread(cell, one_world) for cell in row] for row in e])
+        return found[..., 0, :] if measure == "bias2" else found[..., 1, :]
+
+    def summary(self, measure: str) -> tuple[FloatArray, FloatArray]:
+        """The mean over units and its standard error: estimators × points each."""
+        units = self.units(measure)
+        count = np.isfinite(units).sum(axis=2)
+        mean = _mean(units)
+        centred = np.where(np.isfinite(units), units - mean[..., None], 0.0)
+        error = np.sqrt((centred**2).sum(axis=2) / np.maximum(count - 1, 1) / np.maximum(count, 1))
+        return mean, np.where(count > 1, error, np.nan)
+
+    def shares(self, label: str, other: str) -> tuple[float, float, float, int]:
+        """How often `label` is nearer to the truth than `other`: at the truth as measured, least and most over its interval."""
+        a, b = (self.values[self.experiment.labels.index(name)] for name in (label, other))
+        given = np.isfinite(a) & np.isfinite(b)
+
+        def share(z: float) -> float:
+            truth = (self.truth + z * self.truth_error)[..., None]
+            return float((np.abs(a - truth) < np.abs(b - truth))[given].mean())
+
+        each = [share(z) for z in np.linspace(-1.96, 1.96, 41)]
+        return share(0.0), min(each), max(each), int(given.sum())
+
+
+def _mean(values: FloatArray) -> FloatArray:
+    """The mean along the last axis of what is there; NaN where nothing is."""
+    there = np.isfinite(values)
+    count = there.sum(axis=-1)
+    total = np.where(there, values, 0.0).sum(axis=-1)
+    mean: FloatArray = np.where(count > 0, total / np.maximum(count, 1), np.nan)
+    return mean
+
+
+def _spread(errors: FloatArray, one_world: bool) -> FloatArray:
+    """Bias² and variance of each world (2 × worlds); of one world, jackknife values of its logs.
+
+    The square of a mean error is on average too large by its variance over the number of logs, which is taken off: so an
+    unbiased estimator's bias² is about 0, and may come out below.
+    """
+    if not one_world:
+        return np.array([_bias_variance(world) for world in errors]).T
+    logs = errors[0]
+    kept = logs[np.isfinite(logs)]
+    whole, n = _bias_variance(kept), len(kept)
+    without = np.array([_bias_variance(np.delete(kept, k)) for k in range(n)]).reshape(n, 2)
+    values = np.full((len(logs), 2), np.nan)
+    values[np.isfinite(logs)] = n * whole - (n - 1) * without
+    return values.T
+
+
+def _bias_variance(errors: FloatArray) -> FloatArray:
+    kept = errors[np.isfinite(errors)]
+    if len(kept) < 2:
+        return np.array([np.nan, np.nan])
+    variance = kept.var(ddof=1)
+    return np.array([kept.mean() ** 2 - variance / len(kept), variance])

@@ -1,0 +1,199 @@
+"""What an experiment is: points (worlds and sizes of logs), estimators, how many runs, and what is claimed of them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from offpolicy import __version__
+from offpolicy.errors import InputError, unknown_name
+from offpolicy.experiments.claims import Claim, claim
+from offpolicy.experiments.entries import Entry, entry
+from offpolicy.worlds.named import world
+
+FORMAT = 1
+"""Of the results; a change in what a run means must change it."""
+
+
+@dataclass(frozen=True)
+class Point:
+    """One place on the horizontal axis: a kind of world and the number of rounds of its logs."""
+
+    label: str | int | float
+    kind: str
+    settings: Mapping[str, Any]
+    rounds: int
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """All that decides what is run, and how it is shown."""
+
+    name: str
+    title: str
+    points: tuple[Point, ...]
+    entries: tuple[Entry, ...]
+    worlds: int
+    logs: int
+    seed: int = 0
+    axis: str = "world"
+    figure: str = "curves"
+    medians: tuple[int, ...] = ()
+    """Numbers of logs over which the median squared error is taken and multiplied by the rounds, as the paper's table does."""
+    relative_to: tuple[str, ...] = ()
+    """Estimators that squared errors are divided by, run by run."""
+    claims: tuple[Claim, ...] = ()
+    published: Mapping[str, Mapping[str, Sequence[float]]] = field(default_factory=dict)
+    note: str = ""
+
+    @property
+    def labels(self) -> list[str]:
+        return [each.label for each in self.entries]
+
+    def settings(self) -> dict[str, Any]:
+        """What a run's numbers depend on. More worlds may be added later, so their number is not among them."""
+        return {
+            "format": FORMAT,
+            "version": __version__,
+            "points": [asdict(point) | {"settings": _plain(point.settings)} for point in self.points],
+            "estimators": {each.label: [each.identity, each.worlds] for each in self.entries},
+            "logs": self.logs,
+            "seed": self.seed,
+        }
+
+    @property
+    def key(self) -> str:
+        """A hash of the settings."""
+        text = json.dumps(self.settings(), sort_keys=True, default=str)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _plain(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings by which runs are known; a folder of data by the sizes of its files, wherever it lies."""
+    plain = dict(settings)
+    if "path" in plain:
+        files = sorted(Path(plain["path"]).rglob("*.csv"))
+        plain["path"] = [(str(file.relative_to(plain["path"])), file.stat().st_size) for file in files]
+    return plain
+
+
+NAMES = ("table1", "actions", "samples", "hidden", "real", "rank", "nonlinear", "models")
+KEYS = (
+    "title", "axis", "figure", "rounds", "worlds", "logs", "seed", "medians", "relative_to", "note", "world", "vary", "points",
+    "estimators", "features", "claims", "published", "quick",
+)  # fmt: skip
+
+
+def load(name: str, *, quick: bool = False, worlds: int | None = None, data: Path | None = None) -> Experiment:
+    """An experiment by its name, or from a TOML file."""
+    read = _read(name)
+    unknown = next((key for key in read if key not in KEYS), None)
+    if unknown is not None:
+        raise InputError(f"{name}: {unknown_name('setting', unknown, KEYS)}")
+    if quick:
+        read |= read.get("quick", {})
+    if worlds is not None:
+        read["worlds"] = worlds
+    label = Path(name).stem
+    return _checked(_experiment(label, read, data), name)
+
+
+def _read(name: str) -> dict[str, Any]:
+    if name in NAMES or name == "bench":
+        text = resources.files("offpolicy.experiments").joinpath("settings", f"{name}.toml").read_text()
+    elif name.endswith(".toml"):
+        try:
+            text = Path(name).read_text()
+        except OSError as error:
+            raise InputError(f"{name}: cannot be read: {error.strerror}.") from None
+    else:
+        raise unknown_name("experiment", name, NAMES)
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise InputError(f"{name}: not a readable TOML file: {error}") from None
+
+
+def _experiment(name: str, read: Mapping[str, Any], data: Path | None) -> Experiment:
+    points = _points(name, read, data)
+    plain = [entry(label, given, False) for label, given in read.get("estimators", {}).items()]
+    featured = [entry(label, given, True) for label, given in read.get("features", {}).items()]
+    return Experiment(
+        name=name,
+        title=read.get("title", name),
+        points=points,
+        entries=tuple(plain + featured),
+        worlds=read.get("worlds", 1),
+        logs=read.get("logs", 1),
+        seed=read.get("seed", 0),
+        axis=read.get("axis", "world"),
+        figure=read.get("figure", "curves"),
+        medians=tuple(read.get("medians", ())),
+        relative_to=tuple(read.get("relative_to", ())),
+        claims=tuple(claim(name, given) for given in read.get("claims", ())),
+        published=read.get("published", {}),
+        note=read.get("note", ""),
+    )
+
+
+def _points(name: str, read: Mapping[str, Any], data: Path | None) -> tuple[Point, ...]:
+    shared, rounds = dict(read.get("world", {})), read.get("rounds", 20_000)
+    if "points" in read:
+        return tuple(_point(name, each, rounds, data) for each in read["points"])
+    kind = shared.pop("kind", None)
+    if kind is None:
+        raise InputError(f"{name}: needs [world] with its kind, or [[points]].")
+    vary = read.get("vary", {})
+    if len(vary) > 1:
+        raise InputError(f"{name}: [vary] names {len(vary)} settings; one is the axis.")
+    if not vary:
+        return (_point(name, {"world": kind, "label": kind, **shared}, rounds, data),)
+    (setting, values), *_ = vary.items()
+    return tuple(
+        _point(name, {"world": kind, "label": v, "rounds": rounds, **shared, setting: v}, rounds, data) for v in values
+    )
+
+
+def _point(name: str, given: Mapping[str, Any], rounds: int, data: Path | None) -> Point:
+    settings = dict(given)
+    kind, label = settings.pop("world", None), settings.pop("label", None)
+    if kind is None:
+        raise InputError(f"{name}: a point needs its `world`.")
+    if kind == "open-bandit" and data is not None:
+        settings["path"] = str(data)
+    n = settings.pop("rounds", rounds)
+    if kind == "open-bandit" and "path" not in settings:
+        settings["path"] = str(world(kind, settings).path)  # type: ignore[attr-defined]
+    return Point(kind if label is None else label, kind, settings, n)
+
+
+def _checked(experiment: Experiment, name: str) -> Experiment:
+    for what in ("worlds", "logs"):
+        value = getattr(experiment, what)
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            raise InputError(f"{name}: {what} is {value!r}; give a whole number from 1.")
+    if not experiment.points or not experiment.entries:
+        raise InputError(f"{name}: needs at least one point and one estimator.")
+    for point in experiment.points:
+        if not isinstance(point.rounds, int) or point.rounds < 2:
+            raise InputError(f"{name}: rounds is {point.rounds!r}; give a whole number from 2.")
+        world(point.kind, point.settings)  # says what is wrong with it before anything runs
+    labels = experiment.labels
+    twice = next((label for label in labels if labels.count(label) > 1), None)
+    if twice is not None:
+        raise InputError(f"{name}: two estimators are called {twice!r}.")
+    for named in (*experiment.relative_to, *(n for each in experiment.claims for n in each.names)):
+        if named not in labels:
+            raise InputError(f"{name}: {unknown_name('estimator', named, labels)}")
+    return experiment
+
+
+def with_entries(experiment: Experiment, entries: Sequence[Entry]) -> Experiment:
+    """The same points with other estimators."""
+    return _checked(replace(experiment, entries=tuple(entries)), experiment.name)

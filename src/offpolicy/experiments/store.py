@@ -1,0 +1,122 @@
+"""Results on disk: Parquet parts that appear whole, one for each task that is done, merged when all are.
+
+A run that is killed at any moment keeps every part that was written; the next one reads them and goes on.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from offpolicy.errors import InputError
+from offpolicy.experiments.spec import Experiment
+from offpolicy.files import whole_file
+
+SCHEMA = pa.schema(
+    [
+        ("point", pa.int32()),
+        ("world", pa.int32()),
+        ("log", pa.int32()),
+        ("estimator", pa.string()),
+        ("value", pa.float64()),
+        ("truth", pa.float64()),
+        ("truth_error", pa.float64()),
+        ("failure", pa.string()),
+    ]
+)
+ORDER = [("point", "ascending"), ("world", "ascending"), ("log", "ascending"), ("estimator", "ascending")]
+MERGE_AT = 200
+KEY = b"offpolicy.settings"
+
+
+@dataclass(frozen=True)
+class Store:
+    """The folder of one experiment's results."""
+
+    folder: Path
+    experiment: Experiment
+
+    @classmethod
+    def open(cls, folder: Path, experiment: Experiment) -> Store:
+        """The folder, made if need be; one that holds results of other settings is refused, and left as it is."""
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InputError(f"{folder}: cannot be made a folder: {error.strerror}.") from None
+        store, note = cls(folder, experiment), folder / "settings.json"
+        if note.exists():
+            try:
+                found = json.loads(note.read_text())
+                key, settings = found["key"], found["settings"]
+            except (ValueError, KeyError, TypeError):
+                raise InputError(f"{note}: not a settings file of results; choose another folder with --out.") from None
+            if key != experiment.key:
+                raise InputError(
+                    f"{folder}: holds results of other settings ({_difference(settings, experiment.settings())}). They are left "
+                    "as they are: choose another folder with --out, or delete this one."
+                )
+        elif store._parts():
+            raise InputError(f"{folder}: holds results without their settings.json; choose another folder with --out.")
+        else:
+            with whole_file(note) as draft:
+                said = {"experiment": experiment.name, "key": experiment.key, "settings": experiment.settings()}
+                draft.write_text(json.dumps(said, indent=2, default=str) + "\n")
+        return store
+
+    def _parts(self) -> list[Path]:
+        return sorted(self.folder.glob("runs*.parquet"))
+
+    def read(self) -> pa.Table:
+        """Every run that is done, each once, in order."""
+        found = [_read_part(path, self.experiment.key) for path in self._parts()]
+        table = pa.concat_tables([SCHEMA.empty_table(), *found])
+        # the same rows stand twice where a merge was cut short before it deleted what it had merged
+        keys = [name for name, _ in ORDER]
+        return table.group_by(keys, use_threads=False).aggregate(
+            [(name, "first") for name in SCHEMA.names if name not in keys]
+        ).rename_columns([*keys, *(n for n in SCHEMA.names if n not in keys)]).select(SCHEMA.names).sort_by(ORDER)  # fmt: skip
+
+    def write(self, task: Sequence[int], rows: Sequence[dict[str, Any]]) -> None:
+        """The rows of one task, as a part of its own."""
+        self._write(pa.Table.from_pylist(list(rows), SCHEMA), f"runs-{'-'.join(str(k) for k in task)}.parquet")
+
+    def merge(self, least: int = MERGE_AT) -> None:
+        """One file in place of many parts."""
+        parts = self._parts()
+        if len(parts) > least:
+            self._write(self.read(), "runs.parquet")
+            for path in parts:
+                if path.name != "runs.parquet":
+                    path.unlink()
+
+    def _write(self, table: pa.Table, name: str) -> None:
+        with whole_file(self.folder / name) as draft:
+            pq.write_table(table.replace_schema_metadata({KEY: self.experiment.key.encode()}), draft)
+
+
+def _read_part(path: Path, key: str) -> pa.Table:
+    try:
+        table = pq.read_table(path)
+    except (pa.ArrowException, OSError) as error:
+        raise InputError(f"{path}: cannot be read ({error}); delete it, and its runs are made again.") from None
+    if (table.schema.metadata or {}).get(KEY, b"").decode() != key:
+        raise InputError(f"{path}: holds runs of other settings; choose another folder with --out, or delete it.")
+    return table.replace_schema_metadata(None).cast(SCHEMA)
+
+
+def _difference(there: Any, here: Any) -> str:
+    """The names of the settings that differ."""
+    plain = json.loads(json.dumps(here, default=str))
+    names = sorted(name for name in {*there, *plain} if there.get(name) != plain.get(name))
+    shown = [f"{n} {there.get(n)!r}, now {plain.get(n)!r}" if _short(there.get(n), plain.get(n)) else n for n in names]
+    return "; ".join(shown) or "unknown"
+
+
+def _short(*values: Any) -> bool:
+    return all(len(repr(value)) < 60 for value in values)

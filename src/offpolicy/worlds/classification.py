@@ -1,0 +1,114 @@
+"""`Classification`: a labelled data set as a bandit. Actions are classes, and the reward is 1 where the class is right."""
+
+from __future__ import annotations
+
+from dataclasses import KW_ONLY, dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from offpolicy.batch import FloatArray
+from offpolicy.errors import InputError, unknown_name
+from offpolicy.log import Log
+from offpolicy.policies import EpsilonGreedy, Mixture, Uniform, as_policy
+from offpolicy.policy import Policy
+from offpolicy.units import IntArray
+from offpolicy.worlds.base import Seed, World, as_batch, check_between, choose, generator
+
+DATA_SETS = ("breast_cancer", "digits", "iris", "wine")
+"""Those that come with scikit-learn."""
+
+
+
+
+@dataclass(frozen=True, eq=False)
+class Classification(World):
+    """Three parts of a data set: the target learns from one, the logging policy from another, rounds come from the third.
+
+    Both policies take the class that logistic regression holds likeliest: the target but for a chance of `epsilon`, the
+    logging policy with a chance of `trust` and any class else. Contexts are drawn from the third part with replacement, so
+    that a policy's value is an exact mean over it. `data` is the name of a set that comes with scikit-learn, or a pair of
+    features (rows × columns) and labels.
+    """
+
+    data: Any = "digits"
+    _: KW_ONLY
+    trust: float = 0.5
+    epsilon: float = 0.05
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if isinstance(self.data, str) and self.data not in DATA_SETS:
+            raise unknown_name("data set", self.data, DATA_SETS)
+        check_between("Classification", "trust", self.trust, 0, 1)
+        check_between("Classification", "epsilon", self.epsilon, 0, 1)
+
+    @cached_property
+    def _data(self) -> tuple[FloatArray, IntArray]:
+        features, labels = _load(self.data) if isinstance(self.data, str) else self.data
+        x, y = np.asarray(features, dtype=np.float64), np.asarray(labels)
+        if x.ndim != 2 or y.shape != (len(x),) or not np.isfinite(x).all():
+            raise InputError(
+                f"Classification: features of shape {x.shape} and labels of shape {y.shape}; give finite numbers, "
+                "rows × columns, and one label a row."
+            )
+        codes: IntArray = np.unique(y, return_inverse=True)[1].astype(np.int64)
+        least = np.bincount(codes).min()
+        if codes.max() < 1 or least < 6:
+            raise InputError(
+                f"Classification: {codes.max() + 1} classes, the smallest with {least} rows; give at least 2 classes of 6 "
+                "rows, so that each has some in every part."
+            )
+        return (x - x.mean(axis=0)) / np.where(x.std(axis=0) > 0, x.std(axis=0), 1.0), codes
+
+    @property
+    def n_actions(self) -> int:  # type: ignore[override]
+        return int(self._data[1].max()) + 1
+
+    @cached_property
+    def _thirds(self) -> list[IntArray]:
+        """Three parts, each with a third of every class."""
+        order = np.random.default_rng([self.seed, 7]).permutation(len(self._data[1]))
+        by_class = order[np.argsort(self._data[1][order], kind="stable")]
+        return [by_class[k::3] for k in range(3)]
+
+    def _classifier(self, part: int) -> Any:
+        from sklearn.linear_model import LogisticRegression
+
+        x, y = self._data
+        rows = self._thirds[part]
+        return LogisticRegression(max_iter=1000).fit(x[rows], y[rows]).predict_proba
+
+    @cached_property
+    def target(self) -> Policy:
+        return EpsilonGreedy(self._classifier(0), self.epsilon)
+
+    @cached_property
+    def logging(self) -> Policy:
+        return Mixture([EpsilonGreedy(self._classifier(1), 0), Uniform()], [self.trust, 1 - self.trust])
+
+    def sample(self, n: int, seed: Seed) -> Log:
+        rng, (x, y) = generator(seed), self._data
+        rows = rng.choice(self._thirds[2], n)
+        action, propensity = choose(self.logging, x[rows], self.n_actions, rng)
+        reward: npt.NDArray[Any] = (action == y[rows]).astype(np.float64)
+        return Log(
+            x[rows], action, reward, propensity=propensity, logging=self.logging, n_actions=self.n_actions,
+            reward_range=(0.0, 1.0),
+        )  # fmt: skip
+
+    def value_with_error(self, policy: Any) -> tuple[float, float]:
+        """The mean chance of the right class: exact."""
+        x, y = self._data
+        rows = self._thirds[2]
+        p = as_policy(policy).probabilities(as_batch(x[rows], self.n_actions), y[rows])
+        return float(p.mean()), 0.0
+
+
+def _load(name: str) -> tuple[Any, Any]:
+    from sklearn import datasets
+
+    loaded: tuple[Any, Any] = getattr(datasets, f"load_{name}")(return_X_y=True)
+    return loaded
