@@ -181,6 +181,67 @@ def demo(
             print(f"\nWritten to {out}: log.parquet, log.truth.json, report.md, estimates.png", file=sys.stderr)
 
 
+@app.command()
+def reproduce(
+    experiment: Annotated[
+        str, typer.Argument(help="table1, actions, samples, hidden, real, rank, nonlinear, models; or a TOML file.")
+    ],
+    quick: Annotated[bool, typer.Option("--quick", help="A small size, for a first look (under 2 minutes).")] = False,
+    out: Annotated[Path | None, typer.Option(help="The folder of results (results/NAME); a stopped run goes on.")] = None,
+    worlds: Annotated[int | None, typer.Option(min=1, help="How many worlds (or reward functions) instead.")] = None,
+    logs: Annotated[int | None, typer.Option(min=1, help="How many logs (or bootstrap samples) of each instead.")] = None,
+    data: Annotated[Path | None, typer.Option(help="The folder of the Open Bandit Dataset, for real.")] = None,
+    processes: Annotated[int | None, typer.Option(min=1, help="Worker processes (all cores).")] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON instead of the tables.")] = False,
+    progress: Annotated[bool | None, typer.Option(help="A progress bar on stderr; by default on a terminal.")] = None,
+) -> None:
+    """Run one of the paper's experiments; print its tables and the verdict on each claim, and draw its figure."""
+    from offpolicy.experiments import reproduce as experiments
+    from offpolicy.experiments import show, spec
+
+    chosen = spec.load(experiment, quick=quick, worlds=worlds, logs=logs, data=data)
+    folder = out or Path("results") / (chosen.name + ("-quick" if quick else ""))
+    results = experiments.reproduce(chosen, folder, processes=processes, progress=progress)
+    _say(show.as_dict(results) if json else show.plain(results))
+    print(f"\nWritten to {folder}: summary.md, figure.png, runs.parquet", file=sys.stderr)
+
+
+@app.command()
+def bench(
+    estimator: Annotated[
+        Many, typer.Option(help="Such as DR, LABEL=learned-mips:rank=4, or module:object; several times.")
+    ] = None,
+    add: Annotated[Many, typer.Option(help="The same, beside the standard estimators.")] = None,
+    world: Annotated[
+        Many,
+        typer.Option(help="Such as synthetic:n_actions=100,rounds=5000; several times. By default a suite of thirteen."),
+    ] = None,
+    rounds: Annotated[int | None, typer.Option(min=2, help="Rounds of each log.")] = None,
+    runs: Annotated[int | None, typer.Option(help="Worlds of each kind, one log each (20).")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Five runs.")] = False,
+    out: Annotated[Path | None, typer.Option(help="Keep the runs in this folder; an unfinished bench goes on.")] = None,
+    data: Annotated[Path | None, typer.Option(help="The folder of the Open Bandit Dataset, for open-bandit.")] = None,
+    processes: Annotated[int | None, typer.Option(min=1, help="Worker processes (all cores).")] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON instead of the table.")] = False,
+    progress: Annotated[bool | None, typer.Option(help="A progress bar on stderr; by default on a terminal.")] = None,
+) -> None:
+    """Try estimators, your own among them, in many worlds, and print who came nearest to the best of each."""
+    from offpolicy.experiments import bench as board
+    from offpolicy.experiments.runner import run
+    from offpolicy.experiments.store import Store
+
+    chosen = board.experiment(estimator or (), world or (), add=add or (), runs=runs, rounds=rounds, quick=quick, data=data)
+    with tempfile.TemporaryDirectory() as scratch:
+        results = run(chosen, Store.open(out or Path(scratch), chosen), processes, progress)
+    _say(board.as_dict(results) if json else board.plain(results))
+
+
+def _say(answer: dict[str, Any] | str) -> None:
+    import json as json_module
+
+    print(answer if isinstance(answer, str) else json_module.dumps(answer, indent=2))
+
+
 def _write(summary: dict[str, Any], markdown: Path | None, plot: Path | None) -> None:
     """The report and the picture, each whole or not at all."""
     from offpolicy.files import whole_file

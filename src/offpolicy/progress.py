@@ -12,12 +12,15 @@ DELAY = 1.0
 
 
 class PassProgress:
-    """Counts rows of a pass; a bar appears only when the pass has taken longer than a second."""
+    """Counts rows of a pass; a bar appears only when the pass has taken longer than a second.
 
-    def __init__(self, what: str, rows: int, shown: bool | None) -> None:
+    `done` of them were done before, and do not count for the time that is left.
+    """
+
+    def __init__(self, what: str, rows: int, shown: bool | None, done: int = 0) -> None:
         self._what, self._rows = what, rows
         self._shown = sys.stderr.isatty() if shown is None else shown
-        self._done = 0
+        self._done = self._before = done
         self._bar: Any = None
         self._task: Any = None
         self._lock = threading.Lock()
@@ -46,7 +49,7 @@ class PassProgress:
                 transient=True,
             )
             bar.start()
-            self._bar, self._task = bar, bar.add_task(self._what, total=self._rows)
+            self._bar, self._task = bar, bar.add_task(self._what, total=self._rows, completed=self._before)
         self._bar.update(self._task, completed=self._done)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:

@@ -21,7 +21,7 @@ from offpolicy.log import Log
 from offpolicy.policies import as_policy
 from offpolicy.policy import Policy
 from offpolicy.posteriors import Categorical, Gaussian, Logistic, Posterior
-from offpolicy.rewards import AdamW, RewardModel, Ridge
+from offpolicy.rewards import AdamW, RewardModel, Ridge, Torch
 from offpolicy.sources import read_log
 
 LISTS = ("logs", "context", "reward", "target", "estimator", "features")
@@ -204,7 +204,7 @@ def imported(text: str) -> Any:
 
 
 POSTERIORS: dict[str, type[Posterior]] = {"logistic": Logistic, "gaussian": Gaussian, "categorical": Categorical}
-REWARDS: dict[str, type[RewardModel]] = {"ridge": Ridge, "adamw": AdamW}
+REWARDS: dict[str, type[RewardModel]] = {"ridge": Ridge, "adamw": AdamW, "network": Torch}
 WHOLE_NUMBERS = ("cross_fit", "rank", "clusters", "rows", "epochs", "batch", "seed")
 
 

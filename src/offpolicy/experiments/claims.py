@@ -131,7 +131,7 @@ class Share(Claim):
 
     better: str
     than: str
-    published: float
+    published: float | None = None
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -145,8 +145,9 @@ class Share(Claim):
             verdict = "holds"
         elif most + spread < 0.5:
             verdict = "does not hold"
+        known = "" if self.published is None else f" (published: about {self.published:.0%})"
         line = (
-            f"nearer in {share:.0%} of {n} samples (published: about {self.published:.0%}); from {least:.0%} to {most:.0%} as the "
+            f"nearer in {share:.0%} of {n} samples{known}; from {least:.0%} to {most:.0%} as the "
             "truth moves through its 95% interval"
         )
         return Judged(self.says, verdict, (line,))

@@ -74,7 +74,7 @@ class Results:
         return mean, np.where(count > 1, error, np.nan)
 
     def shares(self, label: str, other: str) -> tuple[float, float, float, int]:
-        """How often `label` is nearer to the truth than `other`: at the truth as measured, least and most over its interval."""
+        """How often `label` is nearer to the truth than `other`, least and most over its interval, of how many."""
         a, b = (self.values[self.experiment.labels.index(name)] for name in (label, other))
         given = np.isfinite(a) & np.isfinite(b)
 

@@ -1,4 +1,4 @@
-"""Running an experiment: every task is one world at one point with all its logs, in processes of their own."""
+"""Running an experiment: tasks are worlds at points with their logs, and are done in processes of their own."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -29,16 +30,19 @@ from offpolicy.threads import cores
 from offpolicy.worlds import World
 from offpolicy.worlds.named import world
 
-Task = tuple[int, int]
-"""A point and a world."""
+Task = tuple[int, int, int]
+"""A point, a world and the first of its logs."""
+
+BLOCK = 10
+"""Logs of a task, where there is one world; else all logs of a world are one task."""
 
 
 def run(experiment: Experiment, store: Store, processes: int | None = None, progress: bool | None = None) -> Results:
     """Do what is not yet done, and give all results."""
     done = _done(store.read())
-    todo = [task for task in tasks(experiment) if task not in done]
-    with PassProgress(experiment.name, len(todo) + len(done), progress) as told:
-        told(len(done))
+    every = tasks(experiment)
+    todo = [task for task in every if task not in done]
+    with PassProgress(experiment.name, len(every), progress, done=len(every) - len(todo)) as told:
         for task, rows in _each(experiment, todo, processes or cores()):
             store.write(task, rows)
             told(1)
@@ -49,11 +53,17 @@ def run(experiment: Experiment, store: Store, processes: int | None = None, prog
 
 def tasks(experiment: Experiment) -> list[Task]:
     """World by world, so that every point has some results early and the time that is left can be told."""
-    return [(point, w) for w in range(experiment.worlds) for point in range(len(experiment.points))]
+    points, starts = range(len(experiment.points)), range(0, experiment.logs, _block(experiment))
+    return [(point, w, log) for w in range(experiment.worlds) for point in points for log in starts]
+
+
+def _block(experiment: Experiment) -> int:
+    return BLOCK if experiment.worlds == 1 else experiment.logs
 
 
 def _done(table: pa.Table) -> set[Task]:
-    return set(zip(table["point"].to_pylist(), table["world"].to_pylist(), strict=True))
+    """Rows of a task appear together, so its first log tells."""
+    return set(zip(*(table[name].to_pylist() for name in ("point", "world", "log")), strict=True))
 
 
 def _each(experiment: Experiment, todo: Sequence[Task], processes: int) -> Iterator[tuple[Task, list[dict[str, Any]]]]:
@@ -75,23 +85,22 @@ def _each(experiment: Experiment, todo: Sequence[Task], processes: int) -> Itera
                     yield running.pop(future), future.result()
         except BrokenProcessPool:
             raise InputError(
-                "a worker process died (killed, or out of memory). What was finished is kept: run the same command again to go "
-                "on, perhaps with fewer --processes."
+                "a worker process died (killed, or out of memory). What was finished is kept: run the same command again to "
+                "go on, perhaps with fewer --processes."
             ) from None
         finally:
             pool.shutdown(cancel_futures=True)
 
 
 def run_task(experiment: Experiment, task: Task) -> list[dict[str, Any]]:
-    """All logs of one world at one point: a row for each log and estimator."""
-    p, w = task
+    """Some logs of one world at one point: a row for each log and estimator."""
+    p, w, first = task
     point = experiment.points[p]
     entries = [each for each in experiment.entries if each.worlds is None or w < each.worlds]
     with threadpool_limits(1):
-        there = world(point.kind, point.settings, seed=experiment.seed + w)
-        truth, error = there.value_with_error(there.target)
+        there, truth, error = _with_truth(point.kind, tuple(point.settings.items()), experiment.seed + w)
         rows = []
-        for log in range(experiment.logs):
+        for log in range(first, min(first + _block(experiment), experiment.logs)):
             # a seed of its own for every run: no two share a stream
             seed = np.random.SeedSequence(experiment.seed, spawn_key=(p, w, log))
             source = there.of_log(seed)
@@ -102,6 +111,13 @@ def run_task(experiment: Experiment, task: Task) -> list[dict[str, Any]]:
                 for label, (value, failure) in values.items()
             ]  # fmt: skip
         return rows
+
+
+@lru_cache(maxsize=1)
+def _with_truth(kind: str, settings: tuple[tuple[str, Any], ...], seed: int) -> tuple[World, float, float]:
+    """A world and the value of its target with its error; kept, for the next task is often of the same world."""
+    there = world(kind, dict(settings), seed)
+    return there, *there.value_with_error(there.target)
 
 
 def estimates(entries: Sequence[Entry], source: World, log: Log) -> dict[str, tuple[float | None, str | None]]:
@@ -130,10 +146,7 @@ def estimates(entries: Sequence[Entry], source: World, log: Log) -> dict[str, tu
 def _alone(built: Any, log: Log, target: Policy) -> tuple[float | None, str | None]:
     """One estimator, whatever it does."""
     try:
-        if isinstance(built, Estimator):
-            value = _values([built], log, target)[built.name]
-        else:
-            value = float(built(log, target))
+        value = _values([built], log, target)[built.name] if isinstance(built, Estimator) else float(built(log, target))
     except Exception as error:
         return None, _words(error)
     return (value, None) if math.isfinite(value) else (None, "not a number")

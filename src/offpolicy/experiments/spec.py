@@ -45,7 +45,7 @@ class Experiment:
     axis: str = "world"
     figure: str = "curves"
     medians: tuple[int, ...] = ()
-    """Numbers of logs over which the median squared error is taken and multiplied by the rounds, as the paper's table does."""
+    """Numbers of logs over which the median squared error is taken, times the rounds, as in the paper's table."""
     relative_to: tuple[str, ...] = ()
     """Estimators that squared errors are divided by, run by run."""
     claims: tuple[Claim, ...] = ()
@@ -85,12 +85,14 @@ def _plain(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 NAMES = ("table1", "actions", "samples", "hidden", "real", "rank", "nonlinear", "models")
 KEYS = (
-    "title", "axis", "figure", "rounds", "worlds", "logs", "seed", "medians", "relative_to", "note", "world", "vary", "points",
-    "estimators", "features", "claims", "published", "quick",
+    "title", "axis", "figure", "rounds", "worlds", "logs", "seed", "medians", "relative_to", "note", "world", "vary",
+    "points", "estimators", "features", "claims", "published", "quick",
 )  # fmt: skip
 
 
-def load(name: str, *, quick: bool = False, worlds: int | None = None, data: Path | None = None) -> Experiment:
+def load(
+    name: str, *, quick: bool = False, worlds: int | None = None, logs: int | None = None, data: Path | None = None
+) -> Experiment:
     """An experiment by its name, or from a TOML file."""
     read = _read(name)
     unknown = next((key for key in read if key not in KEYS), None)
@@ -98,8 +100,7 @@ def load(name: str, *, quick: bool = False, worlds: int | None = None, data: Pat
         raise InputError(f"{name}: {unknown_name('setting', unknown, KEYS)}")
     if quick:
         read |= read.get("quick", {})
-    if worlds is not None:
-        read["worlds"] = worlds
+    read |= {key: given for key, given in (("worlds", worlds), ("logs", logs)) if given is not None}
     label = Path(name).stem
     return _checked(_experiment(label, read, data), name)
 
@@ -122,6 +123,7 @@ def _read(name: str) -> dict[str, Any]:
 
 def _experiment(name: str, read: Mapping[str, Any], data: Path | None) -> Experiment:
     points = _points(name, read, data)
+    logs = read.get("logs", 1)
     plain = [entry(label, given, False) for label, given in read.get("estimators", {}).items()]
     featured = [entry(label, given, True) for label, given in read.get("features", {}).items()]
     return Experiment(
@@ -130,16 +132,22 @@ def _experiment(name: str, read: Mapping[str, Any], data: Path | None) -> Experi
         points=points,
         entries=tuple(plain + featured),
         worlds=read.get("worlds", 1),
-        logs=read.get("logs", 1),
+        logs=logs,
         seed=read.get("seed", 0),
         axis=read.get("axis", "world"),
         figure=read.get("figure", "curves"),
-        medians=tuple(read.get("medians", ())),
+        medians=tuple(k for k in read.get("medians", ()) if k <= logs),
         relative_to=tuple(read.get("relative_to", ())),
-        claims=tuple(claim(name, given) for given in read.get("claims", ())),
+        claims=tuple(claim(name, given) for given in read.get("claims", ()) if _fits(given, logs)),
         published=read.get("published", {}),
         note=read.get("note", ""),
     )
+
+
+def _fits(given: Mapping[str, Any], logs: int) -> bool:
+    """Whether a claim about medians has the logs to take them over."""
+    measure = str(given.get("measure", ""))
+    return not measure.startswith("median") or int(measure[6:]) <= logs
 
 
 def _points(name: str, read: Mapping[str, Any], data: Path | None) -> tuple[Point, ...]:

@@ -58,8 +58,8 @@ class Store:
                 raise InputError(f"{note}: not a settings file of results; choose another folder with --out.") from None
             if key != experiment.key:
                 raise InputError(
-                    f"{folder}: holds results of other settings ({_difference(settings, experiment.settings())}). They are left "
-                    "as they are: choose another folder with --out, or delete this one."
+                    f"{folder}: holds results of other settings ({_difference(settings, experiment.settings())}). They are "
+                    "left as they are: choose another folder with --out, or delete this one."
                 )
         elif store._parts():
             raise InputError(f"{folder}: holds results without their settings.json; choose another folder with --out.")
@@ -78,9 +78,9 @@ class Store:
         table = pa.concat_tables([SCHEMA.empty_table(), *found])
         # the same rows stand twice where a merge was cut short before it deleted what it had merged
         keys = [name for name, _ in ORDER]
-        return table.group_by(keys, use_threads=False).aggregate(
-            [(name, "first") for name in SCHEMA.names if name not in keys]
-        ).rename_columns([*keys, *(n for n in SCHEMA.names if n not in keys)]).select(SCHEMA.names).sort_by(ORDER)  # fmt: skip
+        rest = [name for name in SCHEMA.names if name not in keys]
+        once = table.group_by(keys, use_threads=False).aggregate([(name, "first") for name in rest])
+        return once.rename_columns([*keys, *rest]).select(SCHEMA.names).sort_by(ORDER)
 
     def write(self, task: Sequence[int], rows: Sequence[dict[str, Any]]) -> None:
         """The rows of one task, as a part of its own."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from html import escape
 from typing import Any
 
@@ -66,9 +66,12 @@ def _is_naive(estimate: Mapping[str, Any]) -> bool:
     return any(reason["code"] == "naive" for reason in estimate["reasons"])
 
 
-def _aligned(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+RIGHT = frozenset({"value", "eff. rounds", "off by"})
+
+
+def aligned(header: Sequence[str], rows: Sequence[Sequence[str]], right: Set[str] = RIGHT) -> list[str]:
+    """A table in columns; those with a name among `right` are set to the right."""
     widths = [max(len(row[k]) for row in [header, *rows]) for k in range(len(header))]
-    right = {"value", "eff. rounds", "off by"}
 
     def line(cells: Sequence[str]) -> str:
         parts = [c.rjust(w) if h in right else c.ljust(w) for c, w, h in zip(cells, widths, header, strict=True)]
@@ -124,9 +127,9 @@ def sections(result: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
 
 def plain(result: Mapping[str, Any]) -> str:
     """The table and its notes as plain text."""
-    lines = [title(result), "", *_aligned(*rows_of(result)), "", *notes(result)]
+    lines = [title(result), "", *aligned(*rows_of(result)), "", *notes(result)]
     for heading, part in sections(result):
-        lines += ["", heading, "", *_aligned(*rows_of(part))]
+        lines += ["", heading, "", *aligned(*rows_of(part))]
     return "\n".join([*lines, *_footnote(result)])
 
 

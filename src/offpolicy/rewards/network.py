@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -35,7 +35,7 @@ ModuleFactory = Callable[[int, int, int], Any]
 
 @dataclass(frozen=True, eq=False)
 class Torch(RewardModel):
-    """A PyTorch network as a reward model, and as a source of embeddings. `two_layer` is an example to start from.
+    """A PyTorch network as a reward model, and as a source of embeddings: `two_layer()`, unless you give your own.
 
     `module(n_actions, context, features)` makes a `torch.nn.Module` for these numbers of columns, with two methods:
 
@@ -51,7 +51,7 @@ class Torch(RewardModel):
     Where features vary per round, an action that was not taken is predicted at its mean features in the sample.
     """
 
-    module: ModuleFactory
+    module: ModuleFactory = field(default_factory=lambda: two_layer())
     _: KW_ONLY
     learning_rate: float = 1e-3
     epochs: int = 100

@@ -21,8 +21,6 @@ DATA_SETS = ("breast_cancer", "digits", "iris", "wine")
 """Those that come with scikit-learn."""
 
 
-
-
 @dataclass(frozen=True, eq=False)
 class Classification(World):
     """Three parts of a data set: the target learns from one, the logging policy from another, rounds come from the third.

@@ -37,8 +37,8 @@ class OpenBandit(World):
 
     The 80 items × 3 positions are 240 actions, item by item. The context is the user's features (one-hot); the item's
     categories and the position are the pre-defined embedding. Thompson sampling is context-free: the chance of an item in a
-    position comes from `draws` draws of every item's Beta prior, best three first. The policy that made the `bts` log went on
-    learning from there, so its propensities drift away from these chances: a log of `bts` comes without the whole of π0.
+    position comes from `draws` draws of every item's Beta prior, best three first. The policy that made the `bts` log went
+    on learning from there, so its propensities drift away from these chances: a log of `bts` comes without the whole of π0.
     """
 
     path: str | Path

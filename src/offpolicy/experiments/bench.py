@@ -1,0 +1,119 @@
+"""The bench: any estimators in a suite of worlds, and who came nearest to the best of each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from offpolicy.batch import FloatArray
+from offpolicy.errors import InputError
+from offpolicy.experiments import entries
+from offpolicy.experiments.results import Results
+from offpolicy.experiments.show import notes
+from offpolicy.experiments.spec import Experiment, Point, load, with_entries
+from offpolicy.report.text import aligned
+from offpolicy.worlds.named import from_text, world
+
+
+def experiment(
+    estimators: Sequence[str] = (),
+    worlds: Sequence[str] = (),
+    *,
+    add: Sequence[str] = (),
+    runs: int | None = None,
+    rounds: int | None = None,
+    quick: bool = False,
+    data: Path | None = None,
+) -> Experiment:
+    """The standard suite, with the estimators and worlds that are named in place of its own; `add` adds to its own."""
+    standard = load("bench", quick=quick, data=data)
+    if worlds:
+        standard = replace(standard, points=tuple(_point(text, rounds or 10_000, data) for text in worlds))
+    elif rounds is not None:
+        standard = replace(standard, points=tuple(replace(point, rounds=rounds) for point in standard.points))
+    if runs is not None:
+        if runs < 2:
+            raise InputError(f"runs is {runs}; give at least 2.")
+        standard = replace(standard, worlds=runs)
+    given = [entries.from_text(text) for text in estimators] or list(standard.entries)
+    return with_entries(standard, [*given, *(entries.from_text(text) for text in add)])
+
+
+def _point(text: str, rounds: int, data: Path | None) -> Point:
+    kind, settings = from_text(text)
+    own = settings.pop("rounds", rounds)
+    if kind == "open-bandit":
+        settings.setdefault("path", str(data) if data is not None else str(world(kind, settings).path))  # type: ignore[attr-defined]
+    world(kind, settings)
+    return Point(text, kind, settings, own)
+
+
+def relative(results: Results) -> FloatArray:
+    """Mean squared errors over the least of each world: estimators × points; NaN where an estimator gave nothing."""
+    mean, _ = results.summary("mse")
+    if np.isnan(mean).all():
+        raise InputError("no estimator gave a number in any world; the failures say why: " + "; ".join(notes(results)))
+    with np.errstate(all="ignore"):
+        ratios: FloatArray = mean / np.nanmin(np.where(np.isnan(mean).all(axis=0), 1.0, mean), axis=0)
+    return ratios
+
+
+def leaders(results: Results) -> list[dict[str, Any]]:
+    """One row an estimator, the best first: by the geometric mean; those that did not serve every world come last."""
+    ratios = relative(results)
+    rows = [
+        {
+            "estimator": label,
+            "geometric_mean": float(np.exp(np.log(each[np.isfinite(each)]).mean())) if np.isfinite(each).any() else None,
+            "worst": float(np.nanmax(each)) if np.isfinite(each).any() else None,
+            "worlds": int(np.isfinite(each).sum()),
+            "relative": [float(r) if np.isfinite(r) else None for r in each],
+        }
+        for label, each in zip(results.experiment.labels, ratios, strict=True)
+    ]
+    return sorted(rows, key=lambda row: (-row["worlds"], row["geometric_mean"] or np.inf))
+
+
+def plain(results: Results) -> str:
+    """The leaderboard as text."""
+    e = results.experiment
+    rows = [
+        [
+            row["estimator"],
+            _cell(row["geometric_mean"]),
+            _cell(row["worst"]),
+            f"{row['worlds']} of {len(e.points)}",
+            *(_cell(r) for r in row["relative"]),
+        ]
+        for row in leaders(results)
+    ]
+    letters = [f"w{k + 1}" for k in range(len(e.points))]
+    header = ["estimator", "geo. mean", "worst", "worlds", *letters]
+    lines = ["Mean squared error relative to the best estimator of each world", ""]
+    lines += [*aligned(header, rows, right=set(header[1:])), ""]
+    best = results.summary("mse")[0]
+    for k, (letter, point) in enumerate(zip(letters, e.points, strict=True)):
+        known = np.isfinite(best[:, k])
+        least = f"{np.nanmin(best[:, k]):.3g}" if known.any() else "–"
+        lines.append(f"{letter}: {point.label}, {point.rounds:,} rounds; least mean squared error {least}")
+    return "\n".join([*lines, f"{results.runs} runs in each world.", *notes(results)])
+
+
+def _cell(value: float | None) -> str:
+    return "–" if value is None else f"{value:.2f}" if value < 100 else f"{value:,.0f}"
+
+
+def as_dict(results: Results) -> dict[str, Any]:
+    """For JSON; the schema has a version."""
+    return {
+        "schema": "offpolicy.bench/1",
+        "key": results.experiment.key,
+        "runs": results.runs,
+        "worlds": [{"world": str(p.label), "rounds": p.rounds} for p in results.experiment.points],
+        "leaderboard": leaders(results),
+        "failures": {label: dict(why) for label, why in results.failures.items()},
+    }

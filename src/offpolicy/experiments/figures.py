@@ -1,0 +1,142 @@
+"""Pictures of an experiment, in the manner of the paper's: ▽ for what sees only identities, × for what uses features."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from offpolicy.batch import FloatArray
+from offpolicy.experiments.results import MEASURES, Results
+from offpolicy.files import whole_file
+
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7a5195", "#8c8c3c", "#000000", "#999999")
+DASHES = ("-", "--", ":")
+TITLES = {"mse": "mean squared error", "bias2": "bias²", "variance": "variance"}
+
+
+def write(results: Results, path: Path) -> None:
+    """The picture that belongs to the experiment, whole or not at all."""
+    import matplotlib as mpl
+
+    with mpl.rc_context({"svg.hashsalt": "offpolicy", "font.size": 9}):
+        figure = {"curves": _curves, "series": _series, "cdf": _cdf}[results.experiment.figure](results)
+        with whole_file(path) as draft:
+            figure.savefig(draft, dpi=110, format=path.suffix[1:], metadata={"Software": None})
+        _close(figure)
+
+
+def _figure(columns: int) -> tuple[Any, Any]:
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(3.6 * columns + 2.2, 3.6), layout="constrained")
+    return figure, np.atleast_1d(figure.subplots(1, columns))
+
+
+def _close(figure: Any) -> None:
+    figure.clear()
+
+
+def _style(results: Results, k: int) -> dict[str, Any]:
+    features = results.experiment.entries[k].features
+    return {
+        "color": COLOURS[k % len(COLOURS)], "linestyle": DASHES[k // len(COLOURS) % len(DASHES)],
+        "marker": "x" if features else "v", "markersize": 5, "markerfacecolor": "none", "linewidth": 1.2,
+    }  # fmt: skip
+
+
+def _curves(results: Results) -> Any:
+    """The three measures against the points, with shaded standard errors."""
+    points, numbers = results.experiment.points, [p.label for p in results.experiment.points]
+    numeric = all(isinstance(n, (int, float)) for n in numbers)
+    x = np.array(numbers, dtype=float) if numeric else np.arange(len(points), dtype=float)
+    measures = [m for m in MEASURES if np.isfinite(results.summary(m)[0]).any()]
+    figure, axes = _figure(len(measures))
+    for ax, measure in zip(axes, measures, strict=True):
+        for k, label in enumerate(results.experiment.labels):
+            mean, error = (m[k] for m in results.summary(measure))
+            _line(ax, x, mean, error, label, **_style(results, k))
+        _axes(ax, x, numbers, numeric, results.experiment.axis, TITLES[measure])
+    _legend(figure, axes[-1])
+    return figure
+
+
+def _series(results: Results) -> Any:
+    """Estimators with a number at the end of their label against that number; the others as level lines."""
+    experiment = results.experiment
+    families: dict[str, list[tuple[float, int]]] = {}
+    for k, label in enumerate(experiment.labels):
+        stem, _, last = label.rpartition(" ")
+        if last.isdigit():
+            families.setdefault(stem.rpartition(",")[0] or stem, []).append((float(last), k))
+    alone = [k for k, label in enumerate(experiment.labels) if not label.rpartition(" ")[2].isdigit()]
+    figure, axes = _figure(len(MEASURES))
+    for ax, measure in zip(axes, MEASURES, strict=True):
+        mean, error = results.summary(measure)
+        for p, point in enumerate(experiment.points):
+            tail = f", {point.label:,} {experiment.axis}" if len(experiment.points) > 1 else ""
+            for f, (stem, members) in enumerate(families.items()):
+                x, rows = np.array([n for n, _ in members]), [k for _, k in members]
+                style = _style(results, rows[0]) | {"color": COLOURS[f], "linestyle": DASHES[p % len(DASHES)]}
+                _line(ax, x, mean[rows, p], error[rows, p], stem + tail, **style)
+            for c, k in enumerate(alone):
+                if mean[k, p] > 0:
+                    ax.axhline(
+                        mean[k, p], color=COLOURS[len(families) + c], linestyle=DASHES[p % len(DASHES)], linewidth=0.9,
+                        label=experiment.labels[k] + tail,
+                    )  # fmt: skip
+        x = np.array([n for n, _ in next(iter(families.values()))])
+        _axes(ax, x, x.astype(int).tolist(), True, "size of the embedding", TITLES[measure])
+    _legend(figure, axes[-1])
+    return figure
+
+
+def _line(ax: Any, x: FloatArray, mean: FloatArray, error: FloatArray, label: str, **style: Any) -> None:
+    """A curve with its band; what is not above 0 has no place on a log scale, and is left out of the picture."""
+    shown = np.where(mean > 0, mean, np.nan)
+    ax.plot(x, shown, label=label, **style)
+    low = np.maximum(mean - error, np.where(mean > 0, mean / 20, np.nan))
+    ax.fill_between(x, low, np.where(mean > 0, mean + error, np.nan), color=style["color"], alpha=0.15, linewidth=0)
+
+
+def _axes(ax: Any, x: FloatArray, labels: list[Any], numeric: bool, axis: str, title: str) -> None:
+    ax.set_yscale("log")
+    if numeric and (x > 0).all() and x.max() / x.min() > 5:
+        ax.set_xscale("log")
+        ax.minorticks_off()
+    ax.set_xticks(x, [f"{n:,}" if numeric else str(n) for n in labels], rotation=45, fontsize=8, ha="right")
+    ax.set_xlabel(axis)
+    ax.set_title(title)
+    ax.grid(alpha=0.3)
+    ax.spines[["top", "right"]].set_visible(False)
+
+
+def _cdf(results: Results) -> Any:
+    """The distribution of each squared error relative to one estimator's, run by run."""
+    experiment = results.experiment
+    squared = results.errors**2
+    figure, axes = _figure(len(experiment.relative_to))
+    for ax, other in zip(axes, experiment.relative_to, strict=True):
+        base = squared[experiment.labels.index(other)].ravel()
+        for k, label in enumerate(experiment.labels):
+            if label != other:
+                ratio = squared[k].ravel() / base
+                ratio = np.sort(ratio[np.isfinite(ratio)])
+                share = np.arange(1, len(ratio) + 1) / max(len(ratio), 1)
+                style = _style(results, k) | {"markevery": max(len(ratio) // 8, 1)}
+                ax.plot(np.clip(ratio, 1e-4, 1e4), share, label=label, **style)
+        ax.axvline(1, color="#555555", linewidth=0.8)
+        ax.axhline(0.5, color="#555555", linewidth=0.5, linestyle=":")
+        ax.set(xscale="log", xlim=(1e-3, 1e2), ylim=(0, 1), xlabel=f"squared error relative to {other}",
+               ylabel="share of samples")  # fmt: skip
+        ax.spines[["top", "right"]].set_visible(False)
+        ax.grid(alpha=0.3)
+    _legend(figure, axes[0])
+    return figure
+
+
+def _legend(figure: Any, ax: Any) -> None:
+    handles, labels = ax.get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside right center", frameon=False, fontsize=8,
+                  title="▽ identities only   × features", title_fontsize=7)  # fmt: skip

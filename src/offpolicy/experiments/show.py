@@ -1,0 +1,170 @@
+"""An experiment's results as tables in text and Markdown, and as a plain dict for JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from offpolicy.experiments.claims import Judged
+from offpolicy.experiments.results import MEASURES, Results
+from offpolicy.report.text import aligned, number
+
+NAMES = {"mse": "mean squared error", "bias2": "bias²", "variance": "variance"}
+
+
+def name_of(measure: str) -> str:
+    return NAMES.get(measure) or f"n × median squared error over {measure[6:]} logs"
+
+
+def measures(results: Results) -> list[str]:
+    """What is shown: the medians of the paper's table first, then what there are numbers for."""
+    wanted = [*(f"median{k}" for k in results.experiment.medians), *MEASURES]
+    return [m for m in wanted if np.isfinite(results.summary(m)[0]).any()]
+
+
+def judged(results: Results) -> list[Judged]:
+    return [claim.judge(results) for claim in results.experiment.claims]
+
+
+def table_of(results: Results, measure: str) -> tuple[list[str], list[list[str]]]:
+    """Estimators × points: mean ± standard error."""
+    mean, error = results.summary(measure)
+    header = [results.experiment.axis, *(_label(point.label) for point in results.experiment.points)]
+    rows = [
+        [label, *(_cell(mean[k, p], error[k, p]) for p in range(mean.shape[1]))]
+        for k, label in enumerate(results.experiment.labels)
+    ]
+    return header, rows
+
+
+def _label(label: Any) -> str:
+    return f"{label:,}" if isinstance(label, (int, float)) else str(label)
+
+
+def _cell(mean: float, error: float) -> str:
+    if not np.isfinite(mean):
+        return "–"
+    return number(mean) if not np.isfinite(error) else f"{mean:.3g} ± {error:.1g}"
+
+
+def published_table(results: Results, measure: str) -> tuple[list[str], list[list[str]]]:
+    """Ours, the published figure, and their difference in standard errors of both."""
+    mean, error = results.summary(measure)
+    rows = []
+    for name, figures in results.experiment.published.items():
+        k = results.experiment.labels.index(name)
+        for p, point in enumerate(results.experiment.points):
+            if str(point.label) in figures:
+                there, there_error = figures[str(point.label)]
+                z = (mean[k, p] - there) / np.hypot(error[k, p], there_error)
+                ours = _cell(mean[k, p], error[k, p])
+                rows.append([name, _label(point.label), ours, f"{there:g} ± {there_error:g}", f"{z:+.1f}"])
+    return ["estimator", results.experiment.axis, "ours", "published", "z"], rows
+
+
+def share_table(results: Results) -> tuple[list[str], list[list[str]]]:
+    """How often each is nearer to the truth than the estimators that errors are relative to."""
+    header = ["estimator", *(f"nearer than {other}" for other in results.experiment.relative_to)]
+    rows = []
+    for label in results.experiment.labels:
+        cells = []
+        for other in results.experiment.relative_to:
+            share, least, most, n = results.shares(label, other)
+            cells.append("–" if label == other or not n else f"{share:.0%} ({least:.0%} to {most:.0%})")
+        rows.append([label, *cells])
+    return header, rows
+
+
+def tables(results: Results) -> list[tuple[str, list[str], list[list[str]]]]:
+    """All tables with their titles."""
+    found = [(f"{name_of(m)} (mean ± standard error)", *table_of(results, m)) for m in measures(results)]
+    if results.experiment.published:
+        found += [
+            (f"beside the published figures: {name_of(f'median{k}')}", *published_table(results, f"median{k}"))
+            for k in results.experiment.medians
+        ]
+    if results.experiment.relative_to:
+        title = "share of samples nearer to the truth (in brackets: as the truth moves through its 95% interval)"
+        found.append((title, *share_table(results)))
+    return found
+
+
+def heading(results: Results) -> list[str]:
+    """What was run."""
+    e = results.experiment
+    of = f"{e.worlds} worlds × {e.logs} logs" if e.worlds > 1 else f"{e.logs} logs"
+    return [e.title, f"{of} at each of {len(e.points)} points. {e.note}".strip()]
+
+
+def notes(results: Results) -> list[str]:
+    """How well the truth is known, and what failed."""
+    lines = []
+    worst = float(np.nanmax(results.truth_error / np.maximum(np.abs(results.truth), 1e-300)))
+    if worst > 0:
+        p, w = np.unravel_index(np.nanargmax(results.truth_error), results.truth.shape)
+        lines.append(
+            f"The true values are averages: the largest standard error is {results.truth_error[p, w]:.2g}, of a value of "
+            f"{results.truth[p, w]:.4g}."
+        )
+    for label, why in results.failures.items():
+        text = why.most_common(1)[0][0]
+        lines.append(f"{label} failed in {sum(why.values()):,} runs, which are left out of its numbers: {text}")
+    return lines
+
+
+def plain(results: Results) -> str:
+    lines = heading(results)
+    for title, header, rows in tables(results):
+        lines += ["", title, "", *aligned(header, rows, right=set(header[1:]))]
+    lines += ["", *notes(results)]
+    return "\n".join([*lines, *_claims_text(judged(results))]).rstrip()
+
+
+def _claims_text(claims: Sequence[Judged]) -> list[str]:
+    lines: list[str] = []
+    for each in claims:
+        lines += ["", f"{each.verdict.upper()}: {each.says}", *(f"    {line}" for line in each.evidence)]
+    return lines
+
+
+def markdown(results: Results) -> str:
+    """The same as Markdown, below a heading of the third level."""
+    title, about = heading(results)
+    lines = [f"### {title}", "", about, ""]
+    for name, header, rows in tables(results):
+        cells = [header, ["---", *("---:" for _ in header[1:])], *rows]
+        lines += [f"**{name[0].upper()}{name[1:]}**", "", *("| " + " | ".join(row) + " |" for row in cells), ""]
+    lines += [f"{line}\n" for line in notes(results)]
+    for each in judged(results):
+        lines += [f"- **{each.verdict}**: {each.says}", *(f"  - {line}" for line in each.evidence)]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def as_dict(results: Results) -> dict[str, Any]:
+    """For JSON; the schema has a version."""
+    summaries = {m: results.summary(m) for m in measures(results)}
+    rows = [
+        {
+            "point": point.label,
+            "estimator": label,
+            **{m: _finite(mean[k, p]) for m, (mean, _) in summaries.items()},
+            **{f"{m}_error": _finite(error[k, p]) for m, (_, error) in summaries.items()},
+        }
+        for p, point in enumerate(results.experiment.points)
+        for k, label in enumerate(results.experiment.labels)
+    ]
+    return {
+        "schema": "offpolicy.experiment/1",
+        "experiment": results.experiment.name,
+        "key": results.experiment.key,
+        "runs": results.runs,
+        "table": rows,
+        "claims": [{"says": j.says, "verdict": j.verdict, "evidence": list(j.evidence)} for j in judged(results)],
+        "failures": {label: dict(why) for label, why in results.failures.items()},
+    }
+
+
+def _finite(value: float) -> float | None:
+    return float(value) if np.isfinite(value) else None
