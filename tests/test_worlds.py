@@ -1,29 +1,283 @@
-"""Worlds: the log agrees with the world's own value, and runs are independent."""
+"""Worlds: a log agrees with the world's own value, runs are independent, and what a world says of itself is true."""
 
 from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from offpolicy.worlds import Linear
+import offpolicy as op
+from offpolicy.batch import Batch
+from offpolicy.experiments.spec import load
+from offpolicy.worlds import Classification, Linear, NonLinear, OpenBandit, Synthetic, Toy, World
+from offpolicy.worlds.base import as_batch
+from offpolicy.worlds.named import from_text, world
 
 
-@pytest.mark.parametrize("clicks", [False, True])
-def test_the_log_is_of_the_same_world_as_the_value(clicks: bool) -> None:
+def rounds(log: op.Log) -> Batch:
+    return next(iter(log.partitions()[0].batches(len(log))))
+
+
+MAKERS = {
+    "linear": lambda seed: Linear(12, seed=seed),
+    "linear clicks": lambda seed: Linear(12, clicks=True, seed=seed),
+    "toy": lambda seed: Toy(12, seed=seed),
+    "synthetic": lambda seed: Synthetic(12, seed=seed),
+    "hidden": lambda seed: Synthetic(12, dimensions=6, hidden=3, seed=seed),
+    "deficient": lambda seed: Synthetic(12, deficient=4, seed=seed),
+    "clicks": lambda seed: Synthetic(12, clicks=True, seed=seed),
+    "nonlinear": lambda seed: NonLinear(12, dimensions=2, categories=4, seed=seed),
+    "nonlinear clicks": lambda seed: NonLinear(12, dimensions=2, categories=4, clicks=True, seed=seed),
+    "classification": lambda seed: Classification("wine", seed=seed),
+}
+
+
+@pytest.mark.parametrize("kind", MAKERS)
+def test_the_log_is_of_the_same_world_as_the_value(kind: str) -> None:
+    """Over many worlds, the mean of the logged rewards is a draw around the world's own value of the logging policy."""
     z = []
     for seed in range(30):
-        world = Linear(12, clicks=clicks, seed=seed)
-        value, error = world.value_with_error(world.logging)
-        reward = next(iter(world.sample(5000, seed).partitions()[0].batches(5000))).reward[:, 0]
-        z.append((reward.mean() - value) / np.hypot(error, reward.std() / np.sqrt(5000)))
+        there = MAKERS[kind](seed)
+        value, error = there.value_with_error(there.logging)
+        reward = rounds(there.sample(2000, seed + 50)).reward[:, 0]
+        z.append((reward.mean() - value) / np.hypot(error, reward.std() / np.sqrt(2000)))
     assert abs(np.mean(z)) < 3.5 / np.sqrt(30)
     assert 0.6 < np.std(z) < 1.5
 
 
 def test_a_seed_is_a_log() -> None:
-    world = Linear(10)
-    a, b, c = (next(iter(world.sample(2000, seed).partitions()[0].batches(2000))) for seed in (1, 1, 2))
+    there = Linear(10)
+    a, b = (rounds(there.sample(2000, 1)) for _ in range(2))
     np.testing.assert_array_equal(a.action, b.action)
     np.testing.assert_array_equal(a.reward, b.reward)
-    chance = (np.bincount(a.action, minlength=10) / 2000) @ (np.bincount(c.action, minlength=10) / 2000)
-    assert (a.action == c.action).mean() == pytest.approx(chance, abs=4 * np.sqrt(chance / 2000))
+
+
+def equal_actions(logs: list[op.Log], n_actions: int) -> tuple[float, float]:
+    """How far the share of rows with the same action in two logs is from chance, in standard errors; and the share."""
+    a, b = (rounds(log) for log in logs)
+    n = len(a)
+    chance = (np.bincount(a.action, minlength=n_actions) / n) @ (np.bincount(b.action, minlength=n_actions) / n)
+    share = float((a.action == b.action).mean())
+    return (share - chance) / np.sqrt(chance * (1 - chance) / n), share
+
+
+@pytest.mark.parametrize("kind", ["linear", "toy", "synthetic", "nonlinear", "classification"])
+def test_runs_are_independent(kind: str) -> None:
+    """Actions of two runs at the same row are equal no more often than by chance; one stream for all would show at once."""
+    there = MAKERS[kind](3)
+    runs = [there.sample(4000, np.random.SeedSequence(0, spawn_key=(0, 3, log))) for log in range(2)]
+    assert abs(equal_actions(runs, there.n_actions)[0]) < 4
+    same = [there.sample(4000, np.random.SeedSequence(0, spawn_key=(0, 3, 0))) for _ in range(2)]
+    z, share = equal_actions(same, there.n_actions)
+    assert share == 1
+    assert z > 20
+
+
+def test_every_run_of_an_experiment_has_its_own_stream() -> None:
+    experiment = load("actions")
+    keys = [(p, w, log) for p in range(len(experiment.points)) for w in range(3) for log in range(3)]
+    first = {float(np.random.default_rng(np.random.SeedSequence(experiment.seed, spawn_key=k)).random()) for k in keys}
+    assert len(first) == len(keys)
+
+
+def test_the_published_flaw_on_request() -> None:
+    """With `redraw_importance` logs come from worlds with other importances, so their mean is not around the value."""
+    z, z_redrawn = [], []
+    for seed in range(6):
+        right, wrong = (
+            Synthetic(12, seed=seed, noise=0.5, beta=2),
+            Synthetic(12, seed=seed, noise=0.5, beta=2, redraw_importance=True),
+        )
+        value = right.value(right.logging)
+        for there, found in ((right, z), (wrong, z_redrawn)):
+            reward = rounds(there.sample(5000, 9)).reward[:, 0]
+            found.append((reward.mean() - value) / (reward.std() / np.sqrt(5000)))
+    assert np.abs(z).max() < 4
+    assert np.abs(z_redrawn).max() > 6
+    assert wrong.value(wrong.target) == right.value(right.target)
+    assert right.of_log(1) is right
+    assert wrong.of_log(1) != wrong.of_log(2)
+
+
+def test_deficient_actions_are_never_logged() -> None:
+    there = Synthetic(10, deficient=4)
+    batch = rounds(there.sample(5000, 0))
+    assert batch.action.max() == 5
+    assert there.target.probabilities(batch)[:, 6:].max() > 0.9
+
+
+def test_each_dimension_of_the_synthetic_reward_is_standardised() -> None:
+    """f_k has mean 0 and variance 1 over contexts and categories, so η alone says how much a dimension matters."""
+    there = Synthetic(5, dimensions=1, noise=0)
+    x, e = np.random.default_rng(0).normal(size=(200_000, 10)), np.random.default_rng(1).integers(10, size=(200_000, 1))
+    score = there._score_of(x, e)
+    assert score.mean() == pytest.approx(0, abs=0.02)
+    assert score.var() == pytest.approx(1, abs=0.03)
+
+
+@pytest.mark.parametrize("there", [Synthetic(4, dimensions=2), NonLinear(4, dimensions=2, categories=3)])
+def test_the_mean_reward_is_the_mean_over_embeddings(there: Synthetic | NonLinear) -> None:
+    x = np.random.default_rng(0).normal(size=(3, there.context))
+    exact = there.mean_reward(x)
+    rng, n = np.random.default_rng(1), 40_000
+    for row in range(3):
+        for action in range(4):
+            e = there._embeddings(np.full(n, action), rng)
+            drawn = there._score_of(np.repeat(x[[row]], n, axis=0), e)
+            assert exact[row, action] == pytest.approx(drawn.mean(), abs=5 * drawn.std() / np.sqrt(n))
+
+
+def test_no_linear_model_is_right_in_the_nonlinear_world() -> None:
+    there, rng = NonLinear(5, noise=0), np.random.default_rng(0)
+    x = rng.normal(size=(5000, there.context))
+    q = there.mean_reward(x)
+    design = np.column_stack([x, np.ones(len(x))])
+    residual = q - design @ np.linalg.lstsq(design, q, rcond=None)[0]
+    assert (residual.var(axis=0) / q.var(axis=0)).min() > 0.05
+
+
+def test_mips_true_is_unbiased() -> None:
+    """With all dimensions in the log, weights by the known p(e|a) give the value on average."""
+    z = []
+    for seed in range(25):
+        there = Synthetic(30, seed=seed)
+        result = op.evaluate(there.sample(2000, seed), there.target, [op.MIPS(there.exact)], engine=op.Local(1))
+        z.append((result["MIPS"].value - there.value(there.target)) / result["MIPS"].std_error)
+    assert abs(np.mean(z)) < 3.5 / np.sqrt(25)
+
+
+def test_hidden_dimensions_are_not_in_the_log() -> None:
+    assert len(Synthetic(5, dimensions=4, hidden=3).sample(500, 0).schema.feature_dimensions) == 1
+
+
+MEMORY = """
+import resource
+from offpolicy.worlds import Synthetic
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+Synthetic(2000).sample(100_000, 0)
+print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss) / 1024)
+"""
+
+
+def test_a_large_log_is_made_in_little_memory() -> None:
+    """100,000 rounds × 2,000 actions would be 1.6 GB; the whole process stays below 500 MB."""
+    done = subprocess.run([sys.executable, "-c", MEMORY], capture_output=True, text=True, check=True)
+    assert float(done.stdout) < 500
+
+
+def test_a_classification_value_is_the_mean_chance_of_the_right_class() -> None:
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(300, 3))
+    y = np.array(["low", "mid", "high"])[np.digitize(x[:, 0], [-0.5, 0.5])]
+    there = Classification((x, y))
+    assert there.n_actions == 3
+    assert there.value(op.Uniform()) == pytest.approx(1 / 3)
+    assert there.value(there.target) > 0.7 > there.value(there.logging)
+    log = there.sample(50, 0)
+    assert set(rounds(log).reward.ravel()) <= {0.0, 1.0}
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [("diggits", "digits"), ((np.zeros((4, 2)), [0, 0, 1, 1]), "6 rows"), ((np.zeros(4), [0, 1, 0, 1]), "rows × columns")],
+)
+def test_data_that_is_no_classification(data: object, words: str) -> None:
+    with pytest.raises(op.InputError, match=words):
+        _ = Classification(data).n_actions
+
+
+def open_bandit(folder: Path, rows: int = 300) -> Path:
+    """A small folder in the layout of the Open Bandit Dataset: four items, three positions."""
+    rng = np.random.default_rng(0)
+    for policy in ("random", "bts"):
+        there = folder / policy / "all"
+        there.mkdir(parents=True)
+        lines = [
+            ",timestamp,item_id,position,click,propensity_score,user_feature_0,user_feature_1,user_feature_2,user_feature_3"
+        ]
+        for k in range(rows):
+            item, position, click = rng.integers(4), rng.integers(1, 4), int(rng.random() < 0.3)
+            users = ",".join("abc"[u] for u in rng.integers(3, size=4))
+            lines.append(f"{k},2019-11-24,{item},{position},{click},0.25,{users}")
+        (there / "all.csv").write_text("\n".join(lines) + "\n")
+        items = "\n".join(f"{k},{k},{k / 7},{'xy'[k % 2]},{'uv'[k // 2]},{'wz'[k % 3 > 0]}" for k in range(4))
+        (there / "item_context.csv").write_text(
+            ",item_id,item_feature_0,item_feature_1,item_feature_2,item_feature_3\n" + items
+        )
+    (folder / "bts_prior_all.json").write_text(json.dumps({"alpha": [1, 2, 3, 40], "beta": [10, 10, 10, 10]}))
+    return folder
+
+
+def test_open_bandit_layout(tmp_path: Path) -> None:
+    there = OpenBandit(open_bandit(tmp_path))
+    assert there.n_actions == 12
+    log = there.sample(100, 0)
+    batch = rounds(log)
+    assert batch.propensity is not None
+    np.testing.assert_allclose(batch.propensity, there.logging.probabilities(batch, batch.action))
+    chances = there.thompson_chances()
+    np.testing.assert_allclose(chances.sum(axis=0), 1)
+    np.testing.assert_allclose(there.target.probabilities(batch)[0].sum(), 1)
+    assert chances[3, 0] > 0.95
+    clicks = [int(line.split(",")[4]) for line in (tmp_path / "bts/all/all.csv").read_text().splitlines()[1:]]
+    assert there.value(there.target) == pytest.approx(np.mean(clicks))
+    with pytest.raises(op.InputError, match="only their values are known"):
+        there.value(op.Uniform())
+    other = OpenBandit(tmp_path, behaviour="bts")
+    assert other.value(other.logging) == pytest.approx(np.mean(clicks))
+    assert other.sample(50, 1).logging is None
+
+
+def test_open_bandit_says_what_is_wrong(tmp_path: Path) -> None:
+    with pytest.raises(op.InputError, match=r"lacks random/all/all\.csv"):
+        OpenBandit(tmp_path / "nowhere")
+    folder = open_bandit(tmp_path / "data")
+    with pytest.raises(op.InputError, match="lacks"):
+        OpenBandit(folder, campaign="men")
+    csv = folder / "random/all/all.csv"
+    whole = csv.read_text()
+    csv.write_text(whole.replace(",click,", ",clack,"))
+    with pytest.raises(op.InputError, match="cannot read the columns"):
+        OpenBandit(folder).sample(10, 0)
+    csv.write_text(whole + "9,2019,99,1,0,0.25,a,a,a,a\n")
+    with pytest.raises(op.InputError, match="1 rows have an unknown item or position"):
+        OpenBandit(folder).sample(10, 0)
+    (folder / "bts_prior_all.json").write_text("[]")
+    with pytest.raises(op.InputError, match="alpha"):
+        OpenBandit(folder).thompson_chances()
+
+
+def test_worlds_by_name() -> None:
+    assert world(*from_text("synthetic:n_actions=7,clicks=true"), seed=3) == Synthetic(7, clicks=True, seed=3)
+    for text, words in (
+        ("synthetik", "Did you mean 'synthetic'"),
+        ("toy:n_action=5", "Did you mean 'n_actions'"),
+        ("toy:n_actions=five", "a whole number"),
+        ("toy:n_actions=true", "a whole number"),
+        ("toy:n_actions=1", "from 2"),
+        ("synthetic:hidden=3", "from 0 to 2"),
+        ("nonlinear:dimensions=4", "from 1 to 3"),
+        ("toy:n_actions", "NAME=VALUE"),
+        ("linear:clicks=maybe", "true or false"),
+    ):
+        with pytest.raises(op.InputError, match=words):
+            world(*from_text(text))
+
+
+def test_the_value_of_the_toy_by_quadrature_is_that_by_monte_carlo() -> None:
+    there = Toy(20, seed=4)
+    x = np.random.default_rng(0).normal(size=(200_000, 5))
+    means = there.mean_reward(x).mean(axis=1)
+    assert there.value(there.target) == pytest.approx(means.mean(), abs=4 * means.std() / np.sqrt(len(x)))
+
+
+def test_toys_share_a_logging_policy_on_request() -> None:
+    a, b = (Toy(6, seed=seed, logging_seed=1) for seed in (0, 1))
+    asked = [there.logging.probabilities(as_batch(np.zeros((1, 5)), 6)) for there in (a, b)]
+    np.testing.assert_array_equal(*asked)
+    assert a.value(a.target) != b.value(b.target)
+    assert isinstance(a, World)

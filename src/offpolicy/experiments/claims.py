@@ -139,7 +139,7 @@ class Share(Claim):
 
     def judge(self, results: Results) -> Judged:
         share, least, most, n = results.shares(self.better, self.than)
-        spread = 1.96 * np.sqrt(0.25 / n)
+        spread = 1.96 * np.sqrt(0.25 / max(n, 1))
         verdict: Outcome = "cannot be told"
         if least - spread > 0.5:
             verdict = "holds"

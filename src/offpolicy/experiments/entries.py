@@ -60,18 +60,20 @@ class Entry:
             return MIPS(world.exact, name=self.label)
         if not self.foreign:
             return dataclasses.replace(estimator(self.text), name=self.label)
-        found = imported(self.text)
-        if isinstance(found, type):
-            found = found()
-        if isinstance(found, Estimator):
-            return dataclasses.replace(found, name=self.label)
-        if not callable(found):
-            raise InputError(
-                f"{self.text}: is {type(found).__name__}; give an op.Estimator, or a function of (log, target) that gives a "
-                "number."
-            )
-        own: Function = found
-        return own
+        own = _own(self.text)
+        return dataclasses.replace(own, name=self.label) if isinstance(own, Estimator) else own
+
+
+def _own(text: str) -> Estimator | Function:
+    """What the user wrote: an estimator, its class, or a function."""
+    found = imported(text)
+    found = found() if isinstance(found, type) and issubclass(found, Estimator) else found
+    if not callable(found) and not isinstance(found, Estimator):
+        raise InputError(
+            f"{text}: is {type(found).__name__}; give an op.Estimator, or a function of (log, target) that gives a number."
+        )
+    own: Estimator | Function = found
+    return own
 
 
 def _name(text: str) -> str:
@@ -92,7 +94,7 @@ def entry(label: str, given: Any, features: bool) -> Entry:
 def check(made: Entry) -> None:
     """Raise now for what is misspelt, and not in every run."""
     if made.foreign:
-        imported(made.text)
+        _own(made.text)
     elif made.text != MIPS_TRUE:
         estimator(made.text)
 

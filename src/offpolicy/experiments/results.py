@@ -80,7 +80,8 @@ class Results:
 
         def share(z: float) -> float:
             truth = (self.truth + z * self.truth_error)[..., None]
-            return float((np.abs(a - truth) < np.abs(b - truth))[given].mean())
+            nearer = (np.abs(a - truth) < np.abs(b - truth))[given]
+            return float(nearer.mean()) if len(nearer) else np.nan
 
         each = [share(z) for z in np.linspace(-1.96, 1.96, 41)]
         return share(0.0), min(each), max(each), int(given.sum())

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import multiprocessing
+import os
+import threading
 import warnings
 from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
@@ -72,7 +74,7 @@ def _each(experiment: Experiment, todo: Sequence[Task], processes: int) -> Itera
         yield from ((task, run_task(experiment, task)) for task in todo)
         return
     spawn = multiprocessing.get_context("spawn")  # a fork of a process with threads may hang
-    with ProcessPoolExecutor(min(processes, len(todo)), mp_context=spawn) as pool:
+    with ProcessPoolExecutor(min(processes, len(todo)), mp_context=spawn, initializer=_follow_parent) as pool:
         waiting = iter(todo)
         running: dict[Future[list[dict[str, Any]]], Task] = {}
         try:
@@ -90,6 +92,18 @@ def _each(experiment: Experiment, todo: Sequence[Task], processes: int) -> Itera
             ) from None
         finally:
             pool.shutdown(cancel_futures=True)
+
+
+def _follow_parent() -> None:
+    """A worker whose parent was killed ends, too, instead of waiting for tasks for ever."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+
+    def follow() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=follow, daemon=True).start()
 
 
 def run_task(experiment: Experiment, task: Task) -> list[dict[str, Any]]:

@@ -1,0 +1,389 @@
+"""Experiments: every one at a tiny size, the arithmetic of their tables, and what happens when they are killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from typer.testing import CliRunner
+
+import offpolicy as op
+from offpolicy.cli import app
+from offpolicy.experiments import bench, show
+from offpolicy.experiments.claims import Crossover, Falling, Lower, Share, claim
+from offpolicy.experiments.entries import Entry, from_text
+from offpolicy.experiments.reproduce import reproduce
+from offpolicy.experiments.results import Results
+from offpolicy.experiments.runner import run, run_task
+from offpolicy.experiments.spec import NAMES, Experiment, Point, load
+from offpolicy.experiments.store import Store
+from test_worlds import open_bandit
+
+TINY = """
+title = "Tiny"
+axis = "rounds"
+worlds = 4
+logs = 2
+[world]
+kind = "toy"
+n_actions = 5
+[vary]
+rounds = [60, 120]
+[estimators]
+"IPS" = "ips"
+"DM" = "dm"
+[[claims]]
+says = "DM is better."
+lower = "DM"
+than = "IPS"
+"""
+
+
+@pytest.fixture
+def tiny(tmp_path: Path) -> Path:
+    path = tmp_path / "tiny.toml"
+    path.write_text(TINY)
+    return path
+
+
+def smaller(experiment: Experiment) -> Experiment:
+    """The same estimators and claims in small worlds, with a fraction of the rounds."""
+
+    def shrunk(k: int, point: Point) -> Point:
+        settings = dict(point.settings) | ({"n_actions": 8 + k} if "n_actions" in point.settings else {})
+        settings |= {"dimensions": 4, "hidden": settings["hidden"] // 6} if "hidden" in settings else {}
+        return replace(point, settings=settings, rounds=300 + 10 * k)
+
+    return replace(experiment, points=tuple(shrunk(k, p) for k, p in enumerate(experiment.points)))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_experiment_at_a_tiny_size(name: str, tmp_path: Path) -> None:
+    data = open_bandit(tmp_path / "data") if name == "real" else None
+    experiment = smaller(
+        load(name, quick=True, worlds=1 if name == "real" else 2, logs=3 if name == "real" else 2, data=data)
+    )
+    if name == "models":  # what needs PyTorch has tests of its own
+        experiment = replace(experiment, entries=tuple(e for e in experiment.entries if "rewards=" not in e.text), claims=())
+    results = reproduce(experiment, tmp_path / "out", processes=1)
+    assert not results.failures
+    assert np.isfinite(results.values).all()
+    printed, written = show.plain(results), (tmp_path / "out" / "summary.md").read_text()
+    for label in experiment.labels:
+        assert label in printed
+        assert label in written
+    assert len(show.judged(results)) == len(experiment.claims)
+    assert (tmp_path / "out" / "figure.png").stat().st_size > 10_000
+    assert json.loads(json.dumps(show.as_dict(results), allow_nan=False))["schema"] == "offpolicy.experiment/1"
+
+
+def test_a_part_of_the_published_table() -> None:
+    """30 reward functions with 100 actions: within 3.5 standard errors of the published entries."""
+    experiment = load("table1", worlds=30, logs=15)
+    wanted = tuple(replace(e, worlds=None) for e in experiment.entries if e.label in experiment.published)
+    experiment = replace(experiment, points=(experiment.points[1],), entries=wanted)
+    rows = [row for w in range(30) for row in run_task(experiment, (0, w, 0))]
+    results = results_of(experiment, rows)
+    mean, error = results.summary("median15")
+    for k, label in enumerate(experiment.labels):
+        there, there_error = experiment.published[label]["100"]
+        assert abs(mean[k, 0] - there) < 3.5 * np.hypot(error[k, 0], there_error)
+
+
+def results_of(experiment: Experiment, rows: list[dict[str, object]]) -> Results:
+    import pyarrow as pa
+
+    from offpolicy.experiments.store import SCHEMA
+
+    return Results.of(experiment, pa.Table.from_pylist(rows, SCHEMA))
+
+
+def made(values: np.ndarray, truth: np.ndarray | float = 0.0, truth_error: float = 0.0) -> Results:
+    """Results with these values (estimators × points × worlds × logs), estimators called A, B, …"""
+    labels = [chr(65 + k) for k in range(len(values))]
+    points = tuple(Point(k + 1, "toy", {}, 10) for k in range(values.shape[1]))
+    experiment = Experiment(
+        "made", "made", points, tuple(Entry(label, "ips") for label in labels), values.shape[2], values.shape[3]
+    )
+    shape = values.shape[1:3]
+    return Results(experiment, values, np.broadcast_to(truth, shape), np.full(shape, truth_error), {})
+
+
+def test_measures_by_hand() -> None:
+    """Two worlds of two logs with errors (1, 3) and (−2, 2)."""
+    results = made(np.array([[[[1.0, 3.0], [-2.0, 2.0]]]]))
+    mean, error = results.summary("mse")
+    assert mean[0, 0] == pytest.approx((5 + 4) / 2)
+    assert error[0, 0] == pytest.approx(0.5)
+    assert results.summary("variance")[0][0, 0] == pytest.approx((2 + 8) / 2)
+    assert results.summary("bias2")[0][0, 0] == pytest.approx(((4 - 1) + (0 - 4)) / 2)
+    assert results.summary("median2")[0][0, 0] == pytest.approx(10 * (5 + 4) / 2)
+
+
+@pytest.mark.parametrize("worlds", [1, 5])
+def test_the_error_is_bias_and_variance(worlds: int) -> None:
+    rng = np.random.default_rng(0)
+    results = made(rng.normal(1, 2, size=(2, 3, worlds, 6)), truth=0.3)
+    total = results.summary("bias2")[0] + results.summary("variance")[0]
+    np.testing.assert_allclose(results.summary("mse")[0], total)
+
+
+def test_bias_is_not_overstated() -> None:
+    """The bias² of an unbiased estimator is 0 on average, however few the logs."""
+    results = made(np.random.default_rng(0).normal(size=(1, 1, 4000, 2)))
+    mean, error = results.summary("bias2")
+    assert abs(mean[0, 0]) < 4 * error[0, 0]
+
+
+def test_lower() -> None:
+    rng = np.random.default_rng(0)
+    values = rng.normal(size=(3, 2, 40, 2))
+    values[1] *= 3
+    results = made(values)
+    assert Lower("", "A", ("B",)).judge(results).verdict == "holds"
+    assert Lower("", "B", ("A",)).judge(results).verdict == "does not hold"
+    assert Lower("", "A", ("C",)).judge(results).verdict == "cannot be told"
+    assert Lower("", "A", ("C",), factor=3).judge(results).verdict == "holds"
+    values[1, 1] /= 30
+    assert Lower("", "A", ("B",)).judge(made(values)).verdict == "does not hold"
+    assert Lower("", "A", ("B",), at=(1,)).judge(made(values)).verdict == "holds"
+    assert Crossover("", ("A", "B")).judge(made(values)).verdict == "holds"
+    assert Crossover("", ("B", "A")).judge(made(values)).verdict == "does not hold"
+
+
+def test_most_points() -> None:
+    values = np.random.default_rng(0).normal(size=(2, 5, 40, 2))
+    values[1, :3] *= 4
+    assert Lower("", "A", ("B",), need="most").judge(made(values)).verdict == "holds"
+    assert Lower("", "A", ("B",)).judge(made(values)).verdict == "cannot be told"
+
+
+def test_falling() -> None:
+    values = np.random.default_rng(0).normal(size=(1, 3, 50, 4))
+    assert Falling("", "A").judge(made(values)).verdict == "cannot be told"
+    values *= np.array([9, 3, 1])[None, :, None, None]
+    assert Falling("", "A").judge(made(values)).verdict == "holds"
+    assert Falling("", "A").judge(made(values[:, ::-1])).verdict == "does not hold"
+
+
+def test_share_depends_on_how_well_the_truth_is_known() -> None:
+    """A is at 1, B at −1: A is nearer to any truth above 0."""
+    values = np.array([1.0, -1.0])[:, None, None, None] * np.ones((2, 1, 1, 100))
+    assert Share("", "A", "B").judge(made(values, 0.5, 0.1)).verdict == "holds"
+    assert Share("", "B", "A").judge(made(values, 0.5, 0.1)).verdict == "does not hold"
+    judged = Share("", "A", "B", 0.75).judge(made(values, 0.5, 0.4))
+    assert judged.verdict == "cannot be told"
+    assert "100% of 100 samples (published: about 75%); from 0% to 100%" in judged.evidence[0]
+
+
+def test_a_claim_must_be_one() -> None:
+    with pytest.raises(op.InputError, match="needs one of lower"):
+        claim("x", {"says": "all is well"})
+    with pytest.raises(op.InputError, match="unexpected keyword"):
+        claim("x", {"says": "", "lower": "A", "than": "B", "by": 3})
+
+
+def test_a_run_goes_on_where_it_stopped(tiny: Path, tmp_path: Path) -> None:
+    experiment = load(str(tiny))
+    whole = reproduce(experiment, tmp_path / "whole", processes=1)
+    half = reproduce(load(str(tiny), worlds=2), tmp_path / "half", processes=1)
+    assert half.values.shape[2] == 2
+    store = Store.open(tmp_path / "half", experiment)
+    store.write((0, 0, 0), run_task(experiment, (0, 0, 0)))  # as if a merge had been cut short: the same rows twice
+    reproduce(experiment, tmp_path / "half", processes=2)
+    for name in ("summary.md", "figure.png"):
+        assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / "half" / name).read_bytes()
+    assert pq.read_table(tmp_path / "half" / "runs.parquet").equals(pq.read_table(tmp_path / "whole" / "runs.parquet"))
+    assert np.isfinite(whole.values).all()
+
+
+def test_killed_in_the_middle(tmp_path: Path) -> None:
+    """SIGKILL while results come in: no worker stays behind, and the next run ends with the same table, byte for byte."""
+    path = tmp_path / "long.toml"
+    path.write_text(TINY.replace("worlds = 4", "worlds = 40").replace("logs = 2", "logs = 10"))
+    command = [sys.executable, "-m", "offpolicy.cli", "reproduce", str(path), "--processes", "2", "--out"]
+    process = subprocess.Popen([*command, "cut"], cwd=tmp_path, start_new_session=True)
+    while len(list((tmp_path / "cut").glob("runs*"))) < 3:
+        assert process.poll() is None, "it ended before it could be killed"
+        time.sleep(0.02)
+    workers = [int(p) for p in _children(process.pid)]
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    kept = pq.read_table(sorted((tmp_path / "cut").glob("runs*.parquet"))[0])
+    assert len(kept) > 0
+    ended = time.monotonic() + 20
+    while any(Path(f"/proc/{pid}").exists() and "Z" not in _state(pid) for pid in workers):
+        assert time.monotonic() < ended, "a worker was left behind"
+        time.sleep(0.1)
+    outputs = [
+        subprocess.run([*command, out], cwd=tmp_path, capture_output=True, check=True).stdout for out in ("cut", "whole")
+    ]
+    assert outputs[0] == outputs[1]
+    assert (tmp_path / "cut/summary.md").read_bytes() == (tmp_path / "whole/summary.md").read_bytes()
+
+
+def _children(pid: int) -> list[str]:
+    path = Path(f"/proc/{pid}/task/{pid}/children")
+    if not path.exists():
+        pytest.skip("this system does not tell the children of a process")
+    return path.read_text().split()
+
+
+def _state(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return "Z"
+
+
+def test_results_of_other_settings_are_refused_and_kept(tiny: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    reproduce(load(str(tiny)), out, processes=1)
+    before = {path.name: path.read_bytes() for path in out.iterdir()}
+    tiny.write_text(TINY.replace("logs = 2", "logs = 3"))
+    with pytest.raises(op.InputError, match=r"other settings \(logs 2, now 3\)"):
+        reproduce(load(str(tiny)), out, processes=1)
+    assert {path.name: path.read_bytes() for path in out.iterdir()} == before
+    (out / "settings.json").write_text("{}")
+    with pytest.raises(op.InputError, match="not a settings file"):
+        reproduce(load(str(tiny)), out, processes=1)
+    (out / "settings.json").unlink()
+    with pytest.raises(op.InputError, match="without their settings"):
+        reproduce(load(str(tiny)), out, processes=1)
+
+
+def test_a_broken_part_is_named(tiny: Path, tmp_path: Path) -> None:
+    experiment = load(str(tiny))
+    store = Store.open(tmp_path / "out", experiment)
+    (tmp_path / "out" / "runs-0-0-0.parquet").write_text("no parquet")
+    with pytest.raises(op.InputError, match=r"runs-0-0-0\.parquet: cannot be read"):
+        store.read()
+
+
+OWN = """
+import numpy as np
+import offpolicy as op
+
+def mean(log, target):
+    return 0.5
+
+def raises(log, target):
+    raise ZeroDivisionError("no such luck")
+
+def nan(log, target):
+    return float("nan")
+
+def sometimes(log, target):
+    first = next(iter(log.partitions()[0].batches(10)))
+    if first.reward[0, 0] > 0.5:
+        raise ValueError("sometimes")
+    return 0.5
+
+instance = op.ClippedIPS(clip=3)
+number = 7
+"""
+
+
+def test_own_estimators(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Functions, objects and classes by module:object; those that fail are counted, and the others go on."""
+    (tmp_path / "own_estimators.py").write_text(OWN)
+    monkeypatch.chdir(tmp_path)
+    texts = [f"own_estimators:{name}" for name in ("mean", "raises", "nan", "sometimes", "instance")]
+    experiment = bench.experiment([*texts, "lib=offpolicy:SNIPS", "ips"], ["toy:n_actions=5,rounds=50"], runs=6)
+    results = run(experiment, Store.open(tmp_path / "out", experiment), 1)
+    labels = experiment.labels
+    assert labels[-2:] == ["lib", "ips"]
+    np.testing.assert_array_equal(results.values[0], 0.5)
+    assert sum(results.failures["own_estimators:raises"].values()) == 6
+    assert "ZeroDivisionError: no such luck" in results.failures["own_estimators:raises"]
+    assert results.failures["own_estimators:nan"] == {"not a number": 6}
+    assert np.isfinite(results.values[[4, 5, 6]]).all()
+    failed = sum(results.failures["own_estimators:sometimes"].values())
+    assert 0 < failed < 6
+    printed = bench.plain(results)
+    assert f"own_estimators:sometimes failed in {failed} runs" in printed
+    assert "no such luck" in printed
+    with pytest.raises(op.InputError, match="is int"):
+        from_text("own_estimators:number")
+    key = experiment.key
+    (tmp_path / "own_estimators.py").write_text(OWN.replace("return 0.5", "return 0.25"))
+    sys.modules.pop("own_estimators")
+    assert bench.experiment([*texts, "lib=offpolicy:SNIPS", "ips"], ["toy:n_actions=5,rounds=50"], runs=6).key != key
+    sys.modules.pop("own_estimators")
+
+
+def test_the_leaderboard_by_hand() -> None:
+    """Squared errors of A: 1, 9; of B: 2, 2; C serves the first world only, and best of all: 1/4."""
+    values = np.array([[1.0, 3.0], [np.sqrt(2), np.sqrt(2)], [0.5, np.nan]])[:, :, None, None] * np.ones((3, 2, 3, 1))
+    rows = bench.leaders(made(values))
+    assert [row["estimator"] for row in rows] == ["B", "A", "C"]
+    by_name = {row["estimator"]: row for row in rows}
+    assert by_name["A"]["relative"] == pytest.approx([4.0, 4.5])
+    assert by_name["A"]["geometric_mean"] == pytest.approx(np.sqrt(18))
+    assert by_name["B"]["worst"] == pytest.approx(8)
+    assert by_name["C"]["worlds"] == 1
+
+
+def test_the_bench_on_the_command_line() -> None:
+    words = ["bench", "--estimator", "ips", "--estimator", "mine=clipped-ips:clip=2", "--world", "toy:n_actions=6,rounds=80"]
+    done = CliRunner().invoke(app, [*words, "--runs", "3", "--processes", "1", "--json"])
+    assert done.exit_code == 0, done.output
+    found = json.loads(done.stdout)
+    assert found["schema"] == "offpolicy.bench/1"
+    assert {row["estimator"] for row in found["leaderboard"]} == {"ips", "mine"}
+    done = CliRunner().invoke(app, [*words, "--runs", "3", "--processes", "1"])
+    assert "geo. mean" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["reproduce", "tabel1"], "Did you mean 'table1'"),
+        (["reproduce", "nowhere.toml"], "cannot be read"),
+        (["reproduce", "real", "--data", "nowhere"], "lacks random/all/all.csv"),
+        (["reproduce", "real"], "OPEN_BANDIT_DATASET"),
+        (["bench", "--world", "tyo"], "Did you mean 'toy'"),
+        (["bench", "--estimator", "lerned-mips"], "Did you mean 'LearnedMIPS'"),
+        (["bench", "--estimator", "nowhere:thing"], "cannot import"),
+        (["bench", "--estimator", "ips", "--estimator", "ips"], "two estimators are called 'ips'"),
+        (["bench", "--runs", "1"], "at least 2"),
+        (["bench", "--world", "toy:rounds=many"], "rounds is 'many'"),
+    ],
+)
+def test_bad_words(words: list[str], said: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("OPEN_BANDIT_DATASET", raising=False)
+    monkeypatch.chdir(tmp_path)
+    done = subprocess.run([sys.executable, "-m", "offpolicy.cli", *words], capture_output=True, text=True)
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (("axis", "axes"), "Did you mean 'axis'"),
+        (("worlds = 4", "worlds = 0"), "worlds is 0"),
+        (("rounds = [60, 120]", "rounds = [60, 1]"), "rounds is 1"),
+        (('kind = "toy"', ""), "needs [world] with its kind"),
+        (('"DM" = "dm"', '"DM" = "dmm"'), "there is no estimator 'dmm'"),
+        (('lower = "DM"', 'lower = "DR"'), "there is no estimator 'DR'"),
+        (("[vary]", "[vary]\nnoise = [1]"), "one is the axis"),
+        (("n_actions = 5", "n_actons = 5"), "Did you mean 'n_actions'"),
+        (("[estimators]", "[estimators"), "not a readable TOML"),
+    ],
+)
+def test_bad_toml(change: tuple[str, str], said: str, tiny: Path) -> None:
+    tiny.write_text(TINY.replace(*change))
+    with pytest.raises(op.InputError) as caught:
+        load(str(tiny))
+    assert said in str(caught.value)
