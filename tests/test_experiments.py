@@ -261,6 +261,14 @@ def test_results_of_other_settings_are_refused_and_kept(tiny: Path, tmp_path: Pa
         reproduce(load(str(tiny)), out, processes=1)
 
 
+def test_two_runs_in_one_folder(tiny: Path, tmp_path: Path) -> None:
+    experiment = load(str(tiny))
+    store = Store.open(tmp_path / "out", experiment)
+    with store.alone(), pytest.raises(op.InputError, match="another run is at work"):
+        run(experiment, store, 1)
+    assert np.isfinite(run(experiment, store, 1).values).all()
+
+
 def test_a_broken_part_is_named(tiny: Path, tmp_path: Path) -> None:
     experiment = load(str(tiny))
     store = Store.open(tmp_path / "out", experiment)

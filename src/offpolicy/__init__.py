@@ -32,6 +32,7 @@ _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 __all__ = ["__version__", *sorted(_HOME_OF)]
 
 if TYPE_CHECKING:  # the same names for type checkers and editors
+    from offpolicy import worlds as worlds
     from offpolicy.diagnostics import Finding as Finding
     from offpolicy.diagnostics import Verdict as Verdict
     from offpolicy.embedding import EmbeddingTable as EmbeddingTable
@@ -92,6 +93,8 @@ if TYPE_CHECKING:  # the same names for type checkers and editors
 
 def __getattr__(name: str) -> Any:
     """Load a name's module when it is first asked for, so that `import offpolicy` stays fast."""
+    if name == "worlds":
+        return importlib.import_module("offpolicy.worlds")
     if name not in _HOME_OF:
         raise AttributeError(f"module 'offpolicy' has no attribute {name!r}")
     value = getattr(importlib.import_module(f"offpolicy.{_HOME_OF[name]}"), name)

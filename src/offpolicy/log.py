@@ -166,6 +166,16 @@ class Log:
         """The parts of the log, with the extra named columns that a policy reads."""
         return self._source.partitions(columns)
 
+    def batches(self, rows: int = 65_536) -> Iterator[Batch]:
+        """All rounds in order, at most `rows` at a time: for estimators of your own.
+
+        >>> log = Log(None, action=[0, 1, 1], reward=[1, 0, 1], propensity=[0.5, 0.5, 0.5])
+        >>> float(sum((0.5 / b.propensity * b.reward[:, 0]).sum() for b in log.batches()) / len(log))
+        0.6666666666666666
+        """
+        for partition in self.partitions():
+            yield from partition.batches(rows)
+
     @cached_property
     def anchor(self) -> FloatArray:
         """A typical value of each reward (the median of the first rows), from which sums are taken.

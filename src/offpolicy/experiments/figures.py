@@ -11,7 +11,20 @@ from offpolicy.batch import FloatArray
 from offpolicy.experiments.results import MEASURES, Results
 from offpolicy.files import whole_file
 
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7a5195", "#8c8c3c", "#000000", "#999999")
+COLOURS = (
+    "#0072b2",
+    "#d55e00",
+    "#009e73",
+    "#cc79a7",
+    "#e69f00",
+    "#56b4e9",
+    "#7a5195",
+    "#8c8c3c",
+    "#000000",
+    "#999999",
+    "#a05a2c",
+    "#2f4b7c",
+)
 DASHES = ("-", "--", ":")
 TITLES = {"mse": "mean squared error", "bias2": "bias²", "variance": "variance"}
 
@@ -101,10 +114,12 @@ def _line(ax: Any, x: FloatArray, mean: FloatArray, error: FloatArray, label: st
 
 
 def _axes(ax: Any, x: FloatArray, labels: list[Any], numeric: bool, axis: str, title: str) -> None:
+    from matplotlib.ticker import NullLocator
+
     ax.set_yscale("log")
     if numeric and (x > 0).all() and x.max() / x.min() > 5:
         ax.set_xscale("log")
-        ax.minorticks_off()
+        ax.xaxis.set_minor_locator(NullLocator())
     ax.set_xticks(x, [f"{n:,}" if numeric else str(n) for n in labels], rotation=45, fontsize=8, ha="right")
     ax.set_xlabel(axis)
     ax.set_title(title)

@@ -55,9 +55,11 @@ class Results:
     def units(self, measure: str) -> FloatArray:
         """Estimators × points × units whose mean is the measure. Units are worlds; of one world, its logs."""
         e = self.errors
+        rounds = np.array([point.rounds for point in self.experiment.points])[None, :, None]
         if measure.startswith("median"):
-            rounds = np.array([point.rounds for point in self.experiment.points])[None, :, None]
             return rounds * np.nanmedian(e[..., : int(measure[6:])] ** 2, axis=3)
+        if measure == "scaled":
+            return rounds * self.units("mse")
         one_world = e.shape[2] == 1
         if measure == "mse":
             return e[:, :, 0] ** 2 if one_world else _mean(e**2)

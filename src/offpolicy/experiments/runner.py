@@ -41,16 +41,21 @@ BLOCK = 10
 
 def run(experiment: Experiment, store: Store, processes: int | None = None, progress: bool | None = None) -> Results:
     """Do what is not yet done, and give all results."""
+    with store.alone():
+        _finish(experiment, store, processes or cores(), progress)
+        return Results.of(experiment, store.read())
+
+
+def _finish(experiment: Experiment, store: Store, processes: int, progress: bool | None) -> None:
     done = _done(store.read())
     every = tasks(experiment)
     todo = [task for task in every if task not in done]
     with PassProgress(experiment.name, len(every), progress, done=len(every) - len(todo)) as told:
-        for task, rows in _each(experiment, todo, processes or cores()):
+        for task, rows in _each(experiment, todo, processes):
             store.write(task, rows)
             told(1)
             store.merge()
     store.merge(1)
-    return Results.of(experiment, store.read())
 
 
 def tasks(experiment: Experiment) -> list[Task]:

@@ -11,7 +11,7 @@ from offpolicy.experiments.claims import Judged
 from offpolicy.experiments.results import MEASURES, Results
 from offpolicy.report.text import aligned, number
 
-NAMES = {"mse": "mean squared error", "bias2": "bias²", "variance": "variance"}
+NAMES = {"scaled": "n × mean squared error", "mse": "mean squared error", "bias2": "bias²", "variance": "variance"}
 
 
 def name_of(measure: str) -> str:
@@ -19,8 +19,9 @@ def name_of(measure: str) -> str:
 
 
 def measures(results: Results) -> list[str]:
-    """What is shown: the medians of the paper's table first, then what there are numbers for."""
-    wanted = [*(f"median{k}" for k in results.experiment.medians), *MEASURES]
+    """What is shown: the medians of the paper's table with the means beside, then what there are numbers for."""
+    medians = [f"median{k}" for k in results.experiment.medians]
+    wanted = [*medians, "scaled", "bias2", "variance"] if medians else MEASURES
     return [m for m in wanted if np.isfinite(results.summary(m)[0]).any()]
 
 
@@ -98,6 +99,12 @@ def heading(results: Results) -> list[str]:
     return [e.title, f"{of} at each of {len(e.points)} points. {e.note}".strip()]
 
 
+def command(results: Results) -> str:
+    """What gives these numbers."""
+    e = results.experiment
+    return f"offpolicy reproduce {e.source} --worlds {e.worlds} --logs {e.logs}"
+
+
 def notes(results: Results) -> list[str]:
     """How well the truth is known, and what failed."""
     lines = []
@@ -130,9 +137,9 @@ def _claims_text(claims: Sequence[Judged]) -> list[str]:
 
 
 def markdown(results: Results) -> str:
-    """The same as Markdown, below a heading of the third level."""
+    """The same as Markdown, with the picture beside it."""
     title, about = heading(results)
-    lines = [f"### {title}", "", about, ""]
+    lines = [f"# {title}", "", about, "", f"Made by `{command(results)}`.", "", "![](figure.png)", ""]
     for name, header, rows in tables(results):
         cells = [header, ["---", *("---:" for _ in header[1:])], *rows]
         lines += [f"**{name[0].upper()}{name[1:]}**", "", *("| " + " | ".join(row) + " |" for row in cells), ""]
@@ -160,6 +167,7 @@ def as_dict(results: Results) -> dict[str, Any]:
         "experiment": results.experiment.name,
         "key": results.experiment.key,
         "runs": results.runs,
+        "command": command(results),
         "table": rows,
         "claims": [{"says": j.says, "verdict": j.verdict, "evidence": list(j.evidence)} for j in judged(results)],
         "failures": {label: dict(why) for label, why in results.failures.items()},

@@ -51,6 +51,8 @@ class Experiment:
     claims: tuple[Claim, ...] = ()
     published: Mapping[str, Mapping[str, Sequence[float]]] = field(default_factory=dict)
     note: str = ""
+    source: str = ""
+    """The name or the file that it came from, and --quick where it was."""
 
     @property
     def labels(self) -> list[str]:
@@ -102,7 +104,8 @@ def load(
         read |= read.get("quick", {})
     read |= {key: given for key, given in (("worlds", worlds), ("logs", logs)) if given is not None}
     label = Path(name).stem
-    return _checked(_experiment(label, read, data), name)
+    source = f"{name} --quick" if quick else name
+    return _checked(replace(_experiment(label, read, data), source=source), name)
 
 
 def _read(name: str) -> dict[str, Any]:

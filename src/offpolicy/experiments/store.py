@@ -5,8 +5,10 @@ A run that is killed at any moment keeps every part that was written; the next o
 
 from __future__ import annotations
 
+import fcntl
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -41,6 +43,16 @@ class Store:
 
     folder: Path
     experiment: Experiment
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Two runs in one folder would do the same work and merge each other's parts away: the second is refused."""
+        with (self.folder / ".lock").open("w") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # given back when the process ends, however it ends
+            except OSError:
+                raise InputError(f"{self.folder}: another run is at work here; wait for it, or choose --out.") from None
+            yield
 
     @classmethod
     def open(cls, folder: Path, experiment: Experiment) -> Store:
