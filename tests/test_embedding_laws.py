@@ -226,3 +226,11 @@ def test_batches_and_threads_do_not_matter(small: Small) -> None:
     for a, b in zip(one, many, strict=True):
         assert a.value == pytest.approx(b.value, rel=1e-6)
         assert a.std_error == pytest.approx(b.std_error, rel=1e-5)
+
+
+@pytest.mark.parametrize("select", ["exact", "greedy"])
+def test_a_dimension_of_one_category_is_nothing_to_choose(small: Small, select: str) -> None:
+    padded = np.column_stack([small.features, np.full(len(small.action), 3)])
+    estimator = op.MIPS(select=select)
+    plain, more = (value(small.log(action_features=f), small.target, estimator) for f in (small.features, padded))
+    assert more == pytest.approx(plain, rel=1e-12)

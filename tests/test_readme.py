@@ -39,3 +39,20 @@ def test_the_page_on_embeddings() -> None:
     with contextlib.redirect_stdout(shown):
         exec(compile(blocks("python", page)[0], "embeddings.md", "exec"), {})
     assert shown.getvalue().strip() == blocks("", page)[0].strip()
+
+
+def test_the_page_on_worlds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its example prints what is shown; its estimator and its experiment run as written."""
+    page = (Path(__file__).parent.parent / "docs" / "bench.md").read_text()
+    example, own = blocks("python", page)
+    shown = io.StringIO()
+    with contextlib.redirect_stdout(shown):
+        exec(compile(example, "bench.md", "exec"), {})
+    assert shown.getvalue() == blocks("", page)[0]
+    (tmp_path / "my_estimators.py").write_text(own)
+    small = blocks("toml", page)[0].replace("worlds = 20", "worlds = 2").replace("16_000", "500")
+    (tmp_path / "mine.toml").write_text(small)
+    command = [sys.executable, "-m", "offpolicy.cli", "reproduce", "mine.toml", "--processes", "1"]
+    printed = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path).stdout
+    assert "Clipping at 20 lowers the error." in printed
+    assert "failed" not in printed

@@ -163,7 +163,10 @@ class MIPS(_Predefined):
                 f"{self.name}: select chooses dimensions, and numbers in a catalog need a bandwidth, which it cannot choose "
                 'as well; give one: op.MIPS(op.Gaussian(0.3), select="exact") (mips:select=exact,bandwidth=0.3).'
             )
-        names = tuple(d.name for d in features.dimensions)
+        # a dimension with one category tells no actions apart: without it there is the same to choose from
+        names = tuple(d.name for d in features.dimensions if d.width > 1 or not d.categorical)
+        if not names:
+            return settled
         if len(names) > MOST_SUBSETS and settled.select == "exact":
             raise InputError(
                 f'{self.name}: select="exact" tries all subsets, and {len(names)} dimensions have too many '
