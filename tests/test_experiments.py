@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 import offpolicy as op
 from offpolicy.cli import app
-from offpolicy.experiments import bench, show
+from offpolicy.experiments import bench, figures, runner, show
 from offpolicy.experiments.claims import Crossover, Falling, Lower, Share, claim
 from offpolicy.experiments.entries import Entry, from_text
 from offpolicy.experiments.reproduce import reproduce
@@ -26,7 +26,8 @@ from offpolicy.experiments.results import Results
 from offpolicy.experiments.runner import run, run_task
 from offpolicy.experiments.spec import NAMES, Experiment, Point, load
 from offpolicy.experiments.store import Store
-from test_worlds import open_bandit
+from offpolicy.worlds import Toy
+from test_worlds import equal_actions, open_bandit
 
 TINY = """
 title = "Tiny"
@@ -148,6 +149,7 @@ def test_lower() -> None:
     rng = np.random.default_rng(0)
     values = rng.normal(size=(3, 2, 40, 2))
     values[1] *= 3
+    assert Lower("", "A", ("B",)).judge(made(values[:, :, :9])).verdict == "cannot be told"
     results = made(values)
     assert Lower("", "A", ("B",)).judge(results).verdict == "holds"
     assert Lower("", "B", ("A",)).judge(results).verdict == "does not hold"
@@ -182,7 +184,46 @@ def test_share_depends_on_how_well_the_truth_is_known() -> None:
     assert Share("", "B", "A").judge(made(values, 0.5, 0.1)).verdict == "does not hold"
     judged = Share("", "A", "B", 0.75).judge(made(values, 0.5, 0.4))
     assert judged.verdict == "cannot be told"
-    assert "100% of 100 samples (published: about 75%); from 0% to 100%" in judged.evidence[0]
+    assert "100% of 100 samples (published: about 75%); 95% interval 0% to 100%" in judged.evidence[0]
+
+
+def test_a_share_from_samples_of_one_log_knows_that_the_log_is_a_sample() -> None:
+    """Logs whose own deviation is as large as that of samples from them: a true share of about a half is seldom decided."""
+    rng, decided, naive = np.random.default_rng(0), 0, 0
+    for _ in range(100):
+        own = rng.normal(size=(2, 1, 1, 1))  # how far this log's estimates are from the truth
+        results = made(own + rng.normal(size=(2, 1, 1, 150)))
+        share = results.shares("A", "B")[0]
+        decided += Share("", "A", "B").judge(results).verdict != "cannot be told"
+        naive += abs(share - 0.5) > 1.96 * np.sqrt(0.25 / 150)
+    assert naive > 40
+    assert decided <= 12
+
+
+def test_shares_of_several_worlds_are_drawn_by_world() -> None:
+    """In each world all logs agree on who is nearer: ten worlds are ten coins, not a hundred."""
+    nearer = np.random.default_rng(1).random(10) < 0.5
+    values = np.where(nearer, 1.0, 3.0)[None, None, :, None] * np.ones((2, 1, 10, 10))
+    values[1] = 2.0
+    _, low, high, n = made(values).shares("A", "B")
+    assert n == 100
+    assert high - low > 0.4
+
+
+def test_skewed_errors_are_not_decided_too_often() -> None:
+    """A is heavy-tailed with the same mean as B: calling it lower should be rare, though it mostly looks so."""
+    rng, wrong = np.random.default_rng(0), 0
+    for _ in range(200):
+        tails = np.sqrt(rng.lognormal(0, 1.2, size=20) / np.exp(0.72))
+        values = np.stack([tails, np.ones(20)])[:, None, :, None]
+        wrong += Lower("", "A", ("B",)).judge(made(values)).verdict == "holds"
+    assert wrong <= 20
+
+
+def test_the_error_of_the_truth_is_in_the_error_of_the_measure() -> None:
+    values = np.full((1, 1, 1, 50), 3.0) + np.random.default_rng(0).normal(0, 0.1, 50)
+    known, unknown = (made(values, 0.0, tau).summary("mse")[1][0, 0] for tau in (0.0, 1.0))
+    assert unknown == pytest.approx(np.hypot(known, np.sqrt(4 * 9 + 2)), rel=0.02)
 
 
 def test_a_claim_must_be_one() -> None:
@@ -190,13 +231,32 @@ def test_a_claim_must_be_one() -> None:
         claim("x", {"says": "all is well"})
     with pytest.raises(op.InputError, match="unexpected keyword"):
         claim("x", {"says": "", "lower": "A", "than": "B", "by": 3})
+    with pytest.raises(op.InputError, match="measure is 'MSE'"):
+        claim("x", {"says": "", "lower": "A", "than": "B", "measure": "MSE"})
+    with pytest.raises(op.InputError, match="need is 'all'"):
+        claim("x", {"says": "", "lower": "A", "than": "B", "need": "all"})
 
 
-def test_a_run_goes_on_where_it_stopped(tiny: Path, tmp_path: Path) -> None:
+def test_a_task_is_done_when_all_its_logs_are(tiny: Path, tmp_path: Path) -> None:
+    """With one world, tasks are blocks of ten logs; more worlds later find the rest missing, and make it."""
+    tiny.write_text(TINY.replace("logs = 2", "logs = 14").replace("[60, 120]", "[60]"))
+    one = load(str(tiny), worlds=1)
+    store = Store.open(tmp_path / "out", one)
+    store.write((0, 0, 0), run_task(one, (0, 0, 0)))
+    two = load(str(tiny), worlds=2)
+    assert np.isfinite(run(two, Store.open(tmp_path / "out", two), 1).values).all()
+
+
+def test_a_run_goes_on_where_it_stopped(tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     experiment = load(str(tiny))
     whole = reproduce(experiment, tmp_path / "whole", processes=1)
     half = reproduce(load(str(tiny), worlds=2), tmp_path / "half", processes=1)
     assert half.values.shape[2] == 2
+    with monkeypatch.context() as patch:
+        made_again: list[object] = []
+        patch.setattr(runner, "run_task", lambda e, task: made_again.append(task) or run_task(e, task))
+        reproduce(load(str(tiny), worlds=3), tmp_path / "half", processes=1)
+    assert made_again == [(0, 2, 0), (1, 2, 0)]
     store = Store.open(tmp_path / "half", experiment)
     store.write((0, 0, 0), run_task(experiment, (0, 0, 0)))  # as if a merge had been cut short: the same rows twice
     reproduce(experiment, tmp_path / "half", processes=2)
@@ -261,6 +321,31 @@ def test_results_of_other_settings_are_refused_and_kept(tiny: Path, tmp_path: Pa
         reproduce(load(str(tiny)), out, processes=1)
 
 
+def test_every_run_has_a_stream_of_its_own(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All runs of two worlds at two points: their first uniforms, and where the actions fall, have nothing in common."""
+    experiment, logs = load(str(tiny)), []
+    plain = Toy.sample
+    monkeypatch.setattr(Toy, "sample", lambda self, n, seed: logs.append(plain(self, 2000, seed)) or logs[-1])
+    for task in runner.tasks(experiment)[:4]:
+        run_task(experiment, task)
+    firsts = {float(next(log.batches()).context[0, 0]) for log in logs}
+    assert len(firsts) == len(logs) == 8
+    for k, one in enumerate(logs):
+        for two in logs[:k]:
+            assert abs(equal_actions([one, two], 5)[0]) < 4.5
+
+
+def test_no_bias_to_draw(tiny: Path, tmp_path: Path) -> None:
+    """Where every bias² comes out below 0 there is no log scale to draw it on, and the picture is drawn all the same."""
+    experiment = replace(load(str(tiny)), claims=())
+    results = made(
+        np.random.default_rng(0).choice([-1.0, 1.0], size=(1, 2, 1, 1)) * np.array([1.0, -1.0]) * np.ones((1, 2, 6, 1))
+    )
+    assert (results.summary("bias2")[0] < 0).all()
+    figures.write(replace(results, experiment=replace(results.experiment, axis=experiment.axis)), tmp_path / "figure.png")
+    assert (tmp_path / "figure.png").stat().st_size > 5_000
+
+
 def test_two_runs_in_one_folder(tiny: Path, tmp_path: Path) -> None:
     experiment = load(str(tiny))
     store = Store.open(tmp_path / "out", experiment)
@@ -290,6 +375,17 @@ def raises(log, target):
 def nan(log, target):
     return float("nan")
 
+def spoils(log, target):
+    for batch in log.batches():
+        batch.reward[:] = 0
+    return 0.5
+
+def leaves(log, target):
+    raise SystemExit(3)
+
+def draws(log, target):
+    return np.random.random()
+
 def sometimes(log, target):
     first = next(iter(log.partitions()[0].batches(10)))
     if first.reward[0, 0] > 0.5:
@@ -305,7 +401,9 @@ def test_own_estimators(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     """Functions, objects and classes by module:object; those that fail are counted, and the others go on."""
     (tmp_path / "own_estimators.py").write_text(OWN)
     monkeypatch.chdir(tmp_path)
-    texts = [f"own_estimators:{name}" for name in ("mean", "raises", "nan", "sometimes", "instance")]
+    names = ("mean", "raises", "nan", "sometimes", "instance", "spoils", "leaves", "draws")
+    texts = [f"own_estimators:{name}" for name in names]
+    alone = bench.experiment(["ips"], ["toy:n_actions=5,rounds=50"], runs=6)
     experiment = bench.experiment([*texts, "lib=offpolicy:SNIPS", "ips"], ["toy:n_actions=5,rounds=50"], runs=6)
     results = run(experiment, Store.open(tmp_path / "out", experiment), 1)
     labels = experiment.labels
@@ -314,11 +412,18 @@ def test_own_estimators(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     assert sum(results.failures["own_estimators:raises"].values()) == 6
     assert "ZeroDivisionError: no such luck" in results.failures["own_estimators:raises"]
     assert results.failures["own_estimators:nan"] == {"not a number": 6}
-    assert np.isfinite(results.values[[4, 5, 6]]).all()
+    assert np.isfinite(results.values[[4, 5, 7, 8, 9]]).all()
+    assert results.failures["own_estimators:leaves"] == {"SystemExit: 3": 6}
+    again = run(experiment, Store.open(tmp_path / "again", experiment), 1)
+    np.testing.assert_array_equal(again.values, results.values)
+    plain = run(alone, Store.open(tmp_path / "alone", alone), 1)
+    np.testing.assert_array_equal(plain.values[0], results.values[9])
     failed = sum(results.failures["own_estimators:sometimes"].values())
     assert 0 < failed < 6
     printed = bench.plain(results)
-    assert f"own_estimators:sometimes failed in {failed} runs" in printed
+    assert f"own_estimators:sometimes failed in {failed} of 6 runs" in printed
+    ranked = {row["estimator"]: row for row in bench.leaders(results)}
+    assert ranked["own_estimators:sometimes"]["worlds"] == 0
     assert "no such luck" in printed
     with pytest.raises(op.InputError, match="is int"):
         from_text("own_estimators:number")
@@ -386,6 +491,10 @@ def test_bad_words(words: list[str], said: str, monkeypatch: pytest.MonkeyPatch,
         (('"DM" = "dm"', '"DM" = "dmm"'), "there is no estimator 'dmm'"),
         (('lower = "DM"', 'lower = "DR"'), "there is no estimator 'DR'"),
         (("[vary]", "[vary]\nnoise = [1]"), "one is the axis"),
+        (('than = "IPS"', 'than = "IPS"\nat = [61]'), "is about 61"),
+        (("[vary]", "[[points]]\nworld = 'toy'\n[vary]"), "leave out [world]"),
+        (('says = "DM', 'measure = "MSE"\nsays = "DM'), "measure is 'MSE'"),
+        (("[[claims]]", "[quick]\nworlts = 2\n[[claims]]"), "[quick]: there is no setting 'worlts'"),
         (("n_actions = 5", "n_actons = 5"), "Did you mean 'n_actions'"),
         (("[estimators]", "[estimators"), "not a readable TOML"),
     ],

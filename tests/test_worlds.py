@@ -12,7 +12,6 @@ import pytest
 
 import offpolicy as op
 from offpolicy.batch import Batch
-from offpolicy.experiments.spec import load
 from offpolicy.worlds import Classification, Linear, NonLinear, OpenBandit, Synthetic, Toy, World
 from offpolicy.worlds.base import as_batch
 from offpolicy.worlds.named import from_text, world
@@ -77,11 +76,10 @@ def test_runs_are_independent(kind: str) -> None:
     assert z > 20
 
 
-def test_every_run_of_an_experiment_has_its_own_stream() -> None:
-    experiment = load("actions")
-    keys = [(p, w, log) for p in range(len(experiment.points)) for w in range(3) for log in range(3)]
-    first = {float(np.random.default_rng(np.random.SeedSequence(experiment.seed, spawn_key=k)).random()) for k in keys}
-    assert len(first) == len(keys)
+def test_a_log_never_draws_from_the_stream_of_the_parameters() -> None:
+    theta = Linear(50, seed=3)._parameters[0]
+    x = rounds(Linear(50, seed=3).sample(200, np.random.SeedSequence(3))).context
+    assert not np.isin(x.ravel(), theta.ravel() / 0.5).any()
 
 
 def test_the_published_flaw_on_request() -> None:

@@ -54,7 +54,9 @@ def _point(text: str, rounds: int, data: Path | None) -> Point:
 
 def relative(results: Results) -> FloatArray:
     """Mean squared errors over the least of each world: estimators × points; NaN where an estimator gave nothing."""
-    mean, _ = results.summary("mse")
+    mean = results.summary("mse")[0]
+    # who answers only where it is easy is not compared: a world counts when every run of it gave a number
+    mean = np.where(np.isfinite(results.values).all(axis=(2, 3)), mean, np.nan)
     if np.isnan(mean).all():
         raise InputError("no estimator gave a number in any world; the failures say why: " + "; ".join(notes(results)))
     with np.errstate(all="ignore"):
@@ -95,7 +97,8 @@ def plain(results: Results) -> str:
     header = ["estimator", "geo. mean", "worst", "worlds", *letters]
     lines = ["Mean squared error relative to the best estimator of each world", ""]
     lines += [*aligned(header, rows, right=set(header[1:])), ""]
-    best = results.summary("mse")[0]
+    best = results.summary("mse")[0]  # of those that gave a number in every run
+    best = np.where(np.isfinite(relative(results)), best, np.nan)
     for k, (letter, point) in enumerate(zip(letters, e.points, strict=True)):
         known = np.isfinite(best[:, k])
         least = f"{np.nanmin(best[:, k]):.3g}" if known.any() else "–"

@@ -116,7 +116,8 @@ def _line(ax: Any, x: FloatArray, mean: FloatArray, error: FloatArray, label: st
 def _axes(ax: Any, x: FloatArray, labels: list[Any], numeric: bool, axis: str, title: str) -> None:
     from matplotlib.ticker import NullLocator
 
-    ax.set_yscale("log")
+    if any((np.asarray(line.get_ydata(), dtype=float) > 0).any() for line in ax.get_lines()):
+        ax.set_yscale("log")
     if numeric and (x > 0).all() and x.max() / x.min() > 5:
         ax.set_xscale("log")
         ax.xaxis.set_minor_locator(NullLocator())

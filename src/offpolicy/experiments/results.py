@@ -13,6 +13,7 @@ from offpolicy.batch import FloatArray
 from offpolicy.experiments.spec import Experiment
 
 MEASURES = ("mse", "bias2", "variance")
+DRAWS = 2_000
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,10 @@ class Results:
         e = self.errors
         rounds = np.array([point.rounds for point in self.experiment.points])[None, :, None]
         if measure.startswith("median"):
-            return rounds * np.nanmedian(e[..., : int(measure[6:])] ** 2, axis=3)
+            squared = e[..., : int(measure[6:])] ** 2
+            lost = np.isnan(squared).all(axis=3)
+            medians: FloatArray = np.nanmedian(np.where(lost[..., None], 0.0, squared), axis=3)
+            return rounds * np.where(lost, np.nan, medians)
         if measure == "scaled":
             return rounds * self.units("mse")
         one_world = e.shape[2] == 1
@@ -73,20 +77,42 @@ class Results:
         mean = _mean(units)
         centred = np.where(np.isfinite(units), units - mean[..., None], 0.0)
         error = np.sqrt((centred**2).sum(axis=2) / np.maximum(count - 1, 1) / np.maximum(count, 1))
+        if len(self.truth[0]) == 1 and measure in ("mse", "scaled", "bias2"):
+            error = np.hypot(error, self._truth_share(measure))
         return mean, np.where(count > 1, error, np.nan)
 
+    def _truth_share(self, measure: str) -> FloatArray:
+        """What an uncertain truth adds to the error of a squared distance to it, where all runs share that truth.
+
+        (e + δ)² with δ ~ N(0, τ²) has the variance 4e²τ² + 2τ⁴.
+        """
+        tau, bias = self.truth_error[:, 0], _mean(self.errors.reshape(*self.errors.shape[:2], -1))
+        scale = np.array([point.rounds for point in self.experiment.points]) if measure == "scaled" else 1.0
+        share: FloatArray = scale * np.sqrt(4 * bias**2 * tau**2 + 2 * tau**4)
+        return share
+
     def shares(self, label: str, other: str) -> tuple[float, float, float, int]:
-        """How often `label` is nearer to the truth than `other`, least and most over its interval, of how many."""
+        """How often `label` is nearer to the truth than `other`, its 95% interval, and of how many runs.
+
+        Several worlds: worlds are drawn again. One world: its logs are samples of one set of data, so the set itself moves,
+        too, by as much as a sample moves from it; and the truth moves by its error.
+        """
         a, b = (self.values[self.experiment.labels.index(name)] for name in (label, other))
         given = np.isfinite(a) & np.isfinite(b)
-
-        def share(z: float) -> float:
-            truth = (self.truth + z * self.truth_error)[..., None]
-            nearer = (np.abs(a - truth) < np.abs(b - truth))[given]
-            return float(nearer.mean()) if len(nearer) else np.nan
-
-        each = [share(z) for z in np.linspace(-1.96, 1.96, 41)]
-        return share(0.0), min(each), max(each), int(given.sum())
+        if not given.any():
+            return np.nan, np.nan, np.nan, 0
+        nearer = np.where(given, np.abs(a - self.truth[..., None]) < np.abs(b - self.truth[..., None]), np.nan)
+        rng = np.random.default_rng(0)
+        if a.shape[1] > 1:
+            drawn = rng.integers(a.shape[1], size=(DRAWS, a.shape[1]))
+            each = _mean(_mean(nearer.transpose(1, 0, 2).reshape(a.shape[1], -1))[drawn])
+        else:
+            one, two, truth = a[given], b[given], np.broadcast_to(self.truth[..., None], a.shape)[given]
+            moved, z = rng.integers(len(one), size=DRAWS), rng.normal(size=DRAWS) * float(self.truth_error.max())
+            off = [x + (x[moved] - x.mean())[:, None] - truth - z[:, None] for x in (one, two)]
+            each = (np.abs(off[0]) < np.abs(off[1])).mean(axis=1)
+        low, high = np.quantile(each, [0.025, 0.975])
+        return float(np.nanmean(nearer)), float(low), float(high), int(given.sum())
 
 
 def _mean(values: FloatArray) -> FloatArray:

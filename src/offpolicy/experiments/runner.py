@@ -7,10 +7,10 @@ import multiprocessing
 import os
 import threading
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -35,6 +35,14 @@ from offpolicy.worlds.named import world
 Task = tuple[int, int, int]
 """A point, a world and the first of its logs."""
 
+Run = tuple[int, int, int]
+"""A point, a world and a log."""
+
+SEEDS = 1_000_003
+"""Experiments with other seeds have other worlds."""
+
+LARGEST = 1e150
+
 BLOCK = 10
 """Logs of a task, where there is one world; else all logs of a world are one task."""
 
@@ -47,9 +55,8 @@ def run(experiment: Experiment, store: Store, processes: int | None = None, prog
 
 
 def _finish(experiment: Experiment, store: Store, processes: int, progress: bool | None) -> None:
-    done = _done(store.read())
-    every = tasks(experiment)
-    todo = [task for task in every if task not in done]
+    done, every = _done(store.read()), tasks(experiment)
+    todo = [task for task in every if not done.issuperset(_runs(experiment, task))]
     with PassProgress(experiment.name, len(every), progress, done=len(every) - len(todo)) as told:
         for task, rows in _each(experiment, todo, processes):
             store.write(task, rows)
@@ -68,8 +75,13 @@ def _block(experiment: Experiment) -> int:
     return BLOCK if experiment.worlds == 1 else experiment.logs
 
 
-def _done(table: pa.Table) -> set[Task]:
-    """Rows of a task appear together, so its first log tells."""
+def _runs(experiment: Experiment, task: Task) -> list[Run]:
+    """The runs of a task."""
+    p, w, first = task
+    return [(p, w, log) for log in range(first, min(first + _block(experiment), experiment.logs))]
+
+
+def _done(table: pa.Table) -> set[Run]:
     return set(zip(*(table[name].to_pylist() for name in ("point", "world", "log")), strict=True))
 
 
@@ -113,17 +125,18 @@ def _follow_parent() -> None:
 
 def run_task(experiment: Experiment, task: Task) -> list[dict[str, Any]]:
     """Some logs of one world at one point: a row for each log and estimator."""
-    p, w, first = task
+    p, w, _ = task
     point = experiment.points[p]
     entries = [each for each in experiment.entries if each.worlds is None or w < each.worlds]
     with threadpool_limits(1):
-        there, truth, error = _with_truth(point.kind, tuple(point.settings.items()), experiment.seed + w)
+        there, truth, error = _with_truth(point.kind, tuple(point.settings.items()), SEEDS * experiment.seed + w)
         rows = []
-        for log in range(first, min(first + _block(experiment), experiment.logs)):
+        for _, _, log in _runs(experiment, task):
             # a seed of its own for every run: no two share a stream
             seed = np.random.SeedSequence(experiment.seed, spawn_key=(p, w, log))
             source = there.of_log(seed)
-            values = estimates(entries, source, source.sample(point.rounds, seed))
+            np.random.seed(seed.generate_state(1)[0])  # noqa: NPY002  (what a user's own estimator may draw from)
+            values = estimates(entries, source, partial(source.sample, point.rounds, seed))
             rows += [
                 {"point": p, "world": w, "log": log, "estimator": label, "value": value, "truth": truth,
                  "truth_error": error, "failure": failure}
@@ -139,10 +152,17 @@ def _with_truth(kind: str, settings: tuple[tuple[str, Any], ...], seed: int) -> 
     return there, *there.value_with_error(there.target)
 
 
-def estimates(entries: Sequence[Entry], source: World, log: Log) -> dict[str, tuple[float | None, str | None]]:
-    """The value of each estimator, or why there is none. Ours are evaluated together, for they share fits."""
-    target = source.target
-    found: dict[str, tuple[float | None, str | None]] = {}
+Estimated = tuple[float | None, str | None]
+"""A value, or why there is none."""
+
+
+def estimates(entries: Sequence[Entry], source: World, sample: Callable[[], Log]) -> dict[str, Estimated]:
+    """The value of each estimator, or why there is none. Ours are evaluated together, for they share fits.
+
+    A user's own gets a copy of the log to itself, so that what it does to the arrays stays with it.
+    """
+    log, target = sample(), source.target
+    found: dict[str, Estimated] = {}
     together: list[Estimator] = []
     for each in entries:
         try:
@@ -153,22 +173,27 @@ def estimates(entries: Sequence[Entry], source: World, log: Log) -> dict[str, tu
         if isinstance(built, Estimator) and not each.foreign:
             together.append(built)
         else:
-            found[each.label] = _alone(built, log, target)
+            found[each.label] = _alone(built, sample(), target)
     try:
-        ours = _values(together, log, target)
-        found |= {name: (value, None) if math.isfinite(value) else (None, "not a number") for name, value in ours.items()}
+        found |= {name: _checked(value) for name, value in _values(together, log, target).items()}
     except Exception:
         found |= {built.name: _alone(built, log, target) for built in together}
     return found
 
 
-def _alone(built: Any, log: Log, target: Policy) -> tuple[float | None, str | None]:
+def _alone(built: Any, log: Log, target: Policy) -> Estimated:
     """One estimator, whatever it does."""
     try:
-        value = _values([built], log, target)[built.name] if isinstance(built, Estimator) else float(built(log, target))
-    except Exception as error:
+        return _checked(_values([built], log, target)[built.name] if isinstance(built, Estimator) else built(log, target))
+    except (Exception, SystemExit) as error:
         return None, _words(error)
-    return (value, None) if math.isfinite(value) else (None, "not a number")
+
+
+def _checked(value: Any) -> Estimated:
+    number = float(value)
+    if not math.isfinite(number):
+        return None, "not a number"
+    return (number, None) if abs(number) < LARGEST else (None, f"{number:.0e} is too large to be squared")
 
 
 def _values(estimators: Sequence[Estimator], log: Log, target: Policy) -> dict[str, float]:
@@ -178,5 +203,5 @@ def _values(estimators: Sequence[Estimator], log: Log, target: Policy) -> dict[s
     return {each.name: result["target", each.name].value for each in estimators} if result else {}
 
 
-def _words(error: Exception) -> str:
+def _words(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}"

@@ -34,10 +34,16 @@ def table_of(results: Results, measure: str) -> tuple[list[str], list[list[str]]
     mean, error = results.summary(measure)
     header = [results.experiment.axis, *(_label(point.label) for point in results.experiment.points)]
     rows = [
-        [label, *(_cell(mean[k, p], error[k, p]) for p in range(mean.shape[1]))]
-        for k, label in enumerate(results.experiment.labels)
+        [_row_label(results, k), *(_cell(mean[k, p], error[k, p]) for p in range(mean.shape[1]))]
+        for k in range(len(results.experiment.entries))
     ]
     return header, rows
+
+
+def _row_label(results: Results, k: int) -> str:
+    """The label, with the number of worlds where it is smaller than that of the others."""
+    each, worlds = results.experiment.entries[k], results.experiment.worlds
+    return each.label if each.worlds is None or each.worlds >= worlds else f"{each.label} ({each.worlds} worlds)"
 
 
 def _label(label: Any) -> str:
@@ -72,8 +78,8 @@ def share_table(results: Results) -> tuple[list[str], list[list[str]]]:
     for label in results.experiment.labels:
         cells = []
         for other in results.experiment.relative_to:
-            share, least, most, n = results.shares(label, other)
-            cells.append("–" if label == other or not n else f"{share:.0%} ({least:.0%} to {most:.0%})")
+            share, low, high, n = results.shares(label, other)
+            cells.append("–" if label == other or not n else f"{share:.0%} ({low:.0%} to {high:.0%})")
         rows.append([label, *cells])
     return header, rows
 
@@ -87,7 +93,7 @@ def tables(results: Results) -> list[tuple[str, list[str], list[list[str]]]]:
             for k in results.experiment.medians
         ]
     if results.experiment.relative_to:
-        title = "share of samples nearer to the truth (in brackets: as the truth moves through its 95% interval)"
+        title = "share of samples nearer to the truth (95% interval: the data and the truth are themselves samples)"
         found.append((title, *share_table(results)))
     return found
 
@@ -113,11 +119,13 @@ def notes(results: Results) -> list[str]:
         p, w = np.unravel_index(np.nanargmax(results.truth_error), results.truth.shape)
         lines.append(
             f"The true values are averages: the largest standard error is {results.truth_error[p, w]:.2g}, of a value of "
-            f"{results.truth[p, w]:.4g}."
+            f"{results.truth[p, w]:.4g}. Its square, {results.truth_error[p, w] ** 2:.2g}, is part of every mean squared "
+            "error and bias²."
         )
     for label, why in results.failures.items():
         text = why.most_common(1)[0][0]
-        lines.append(f"{label} failed in {sum(why.values()):,} runs, which are left out of its numbers: {text}")
+        of = int(np.isfinite(results.values[results.experiment.labels.index(label)]).sum()) + sum(why.values())
+        lines.append(f"{label} failed in {sum(why.values()):,} of {of:,} runs, which are left out of its numbers: {text}")
     return lines
 
 

@@ -77,11 +77,12 @@ class Experiment:
 
 
 def _plain(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings by which runs are known; a folder of data by the sizes of its files, wherever it lies."""
+    """Settings by which runs are known; a folder of data by the sizes of its tables and by its priors, wherever it lies."""
     plain = dict(settings)
     if "path" in plain:
-        files = sorted(Path(plain["path"]).rglob("*.csv"))
-        plain["path"] = [(str(file.relative_to(plain["path"])), file.stat().st_size) for file in files]
+        folder = Path(plain["path"])
+        tables = [[str(file.relative_to(folder)), file.stat().st_size] for file in sorted(folder.rglob("*.csv"))]
+        plain["path"] = tables + [[file.name, file.read_text()] for file in sorted(folder.glob("bts_prior_*.json"))]
     return plain
 
 
@@ -100,8 +101,12 @@ def load(
     unknown = next((key for key in read if key not in KEYS), None)
     if unknown is not None:
         raise InputError(f"{name}: {unknown_name('setting', unknown, KEYS)}")
+    unknown = next((key for key in read.get("quick", {}) if key not in KEYS or key == "quick"), None)
+    if unknown is not None:
+        raise InputError(f"{name}: [quick]: {unknown_name('setting', unknown, KEYS)}")
     if quick:
         read |= read.get("quick", {})
+        read["claims"] = [given for given in read.get("claims", ()) if _at_points(given, read)]
     read |= {key: given for key, given in (("worlds", worlds), ("logs", logs)) if given is not None}
     label = Path(name).stem
     source = f"{name} --quick" if quick else name
@@ -147,6 +152,12 @@ def _experiment(name: str, read: Mapping[str, Any], data: Path | None) -> Experi
     )
 
 
+def _at_points(given: Mapping[str, Any], read: Mapping[str, Any]) -> bool:
+    """Whether all points that a claim is about are among those of the small size."""
+    points: Sequence[Any] = next(iter(read.get("vary", {}).values()), [])
+    return all(point in points for point in given.get("at", ()))
+
+
 def _fits(given: Mapping[str, Any], logs: int) -> bool:
     """Whether a claim about medians has the logs to take them over."""
     measure = str(given.get("measure", ""))
@@ -156,6 +167,8 @@ def _fits(given: Mapping[str, Any], logs: int) -> bool:
 def _points(name: str, read: Mapping[str, Any], data: Path | None) -> tuple[Point, ...]:
     shared, rounds = dict(read.get("world", {})), read.get("rounds", 20_000)
     if "points" in read:
+        if shared or "vary" in read:
+            raise InputError(f"{name}: [[points]] name their own worlds; leave out [world] and [vary].")
         return tuple(_point(name, each, rounds, data) for each in read["points"])
     kind = shared.pop("kind", None)
     if kind is None:
@@ -202,6 +215,11 @@ def _checked(experiment: Experiment, name: str) -> Experiment:
     for named in (*experiment.relative_to, *(n for each in experiment.claims for n in each.names)):
         if named not in labels:
             raise InputError(f"{name}: {unknown_name('estimator', named, labels)}")
+    places = [point.label for point in experiment.points]
+    for each in experiment.claims:
+        lost = next((at for at in getattr(each, "at", ()) if at not in places), None)
+        if lost is not None:
+            raise InputError(f"{name}: the claim {each.says!r} is about {lost!r}, which is none of the points {places}.")
     return experiment
 
 

@@ -116,8 +116,11 @@ def choose(policy: Policy, contexts: FloatArray, n_actions: int, rng: np.random.
 
 
 def generator(seed: Seed) -> np.random.Generator:
-    """The stream of one log; that of a whole number is apart from the stream of a world's own parameters."""
-    return np.random.default_rng(seed if isinstance(seed, np.random.SeedSequence) else [seed, 1])
+    """The stream of one log, apart from the streams of a world's own parameters."""
+    if not isinstance(seed, np.random.SeedSequence):
+        return np.random.default_rng([seed, 1])
+    spawned = seed.spawn_key or (1,)  # a root sequence could be that of some world's parameters
+    return np.random.default_rng(np.random.SeedSequence(seed.entropy, spawn_key=spawned))
 
 
 def average(values: FloatArray) -> tuple[float, float]:
