@@ -59,7 +59,7 @@ class Results:
         rounds = np.array([point.rounds for point in self.experiment.points])[None, :, None]
         if measure.startswith("median"):
             squared = e[..., : int(measure[6:])] ** 2
-            lost = np.isnan(squared).all(axis=3)
+            lost = np.asarray(np.isnan(squared).all(axis=3))
             medians: FloatArray = np.nanmedian(np.where(lost[..., None], 0.0, squared), axis=3)
             return rounds * np.where(lost, np.nan, medians)
         if measure == "scaled":
