@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from offpolicy.batch import FloatArray
+from offpolicy.experiments import show
 from offpolicy.experiments.results import MEASURES, Results
 from offpolicy.files import whole_file
 
@@ -26,7 +27,6 @@ COLOURS = (
     "#2f4b7c",
 )
 DASHES = ("-", "--", ":")
-TITLES = {"mse": "mean squared error", "bias2": "bias²", "variance": "variance"}
 
 
 def write(results: Results, path: Path) -> None:
@@ -37,7 +37,6 @@ def write(results: Results, path: Path) -> None:
         figure = {"curves": _curves, "series": _series, "cdf": _cdf}[results.experiment.figure](results)
         with whole_file(path) as draft:
             figure.savefig(draft, dpi=110, format=path.suffix[1:], metadata={"Software": None})
-        _close(figure)
 
 
 def _figure(columns: int) -> tuple[Any, Any]:
@@ -45,10 +44,6 @@ def _figure(columns: int) -> tuple[Any, Any]:
 
     figure = Figure(figsize=(3.6 * columns + 2.2, 3.6), layout="constrained")
     return figure, np.atleast_1d(figure.subplots(1, columns))
-
-
-def _close(figure: Any) -> None:
-    figure.clear()
 
 
 def _style(results: Results, k: int) -> dict[str, Any]:
@@ -60,17 +55,17 @@ def _style(results: Results, k: int) -> dict[str, Any]:
 
 
 def _curves(results: Results) -> Any:
-    """The three measures against the points, with shaded standard errors."""
+    """The measures against the points, with shaded standard errors."""
     points, numbers = results.experiment.points, [p.label for p in results.experiment.points]
     numeric = all(isinstance(n, (int, float)) for n in numbers)
     x = np.array(numbers, dtype=float) if numeric else np.arange(len(points), dtype=float)
-    measures = [m for m in MEASURES if np.isfinite(results.summary(m)[0]).any()]
+    measures = show.measures(results)[-4:]  # of several medians the one over the most logs
     figure, axes = _figure(len(measures))
     for ax, measure in zip(axes, measures, strict=True):
         for k, label in enumerate(results.experiment.labels):
             mean, error = (m[k] for m in results.summary(measure))
             _line(ax, x, mean, error, label, **_style(results, k))
-        _axes(ax, x, numbers, numeric, results.experiment.axis, TITLES[measure])
+        _axes(ax, x, numbers, numeric, results.experiment.axis, show.name_of(measure))
     _legend(figure, axes[-1])
     return figure
 
@@ -100,7 +95,7 @@ def _series(results: Results) -> Any:
                         label=experiment.labels[k] + tail,
                     )  # fmt: skip
         x = np.array([n for n, _ in next(iter(families.values()))])
-        _axes(ax, x, x.astype(int).tolist(), True, "size of the embedding", TITLES[measure])
+        _axes(ax, x, x.astype(int).tolist(), True, "size of the embedding", show.name_of(measure))
     _legend(figure, axes[-1])
     return figure
 

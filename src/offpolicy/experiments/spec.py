@@ -87,10 +87,12 @@ def _plain(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 NAMES = ("table1", "actions", "samples", "hidden", "real", "rank", "nonlinear", "models")
-KEYS = (
-    "title", "axis", "figure", "rounds", "worlds", "logs", "seed", "medians", "relative_to", "note", "world", "vary",
-    "points", "estimators", "features", "claims", "published", "quick",
-)  # fmt: skip
+FIGURES = ("curves", "series", "cdf")
+KEYS: dict[str, type] = {
+    "title": str, "axis": str, "figure": str, "note": str, "rounds": int, "worlds": int, "logs": int, "seed": int,
+    "medians": list, "relative_to": list, "world": dict, "vary": dict, "points": list, "estimators": dict, "features": dict,
+    "claims": list, "published": dict, "quick": dict,
+}  # fmt: skip
 
 
 def load(
@@ -98,12 +100,8 @@ def load(
 ) -> Experiment:
     """An experiment by its name, or from a TOML file."""
     read = _read(name)
-    unknown = next((key for key in read if key not in KEYS), None)
-    if unknown is not None:
-        raise InputError(f"{name}: {unknown_name('setting', unknown, KEYS)}")
-    unknown = next((key for key in read.get("quick", {}) if key not in KEYS or key == "quick"), None)
-    if unknown is not None:
-        raise InputError(f"{name}: [quick]: {unknown_name('setting', unknown, KEYS)}")
+    _check_keys(name, read)
+    _check_keys(f"{name}: [quick]", read.get("quick", {}))
     if quick:
         read |= read.get("quick", {})
         read["claims"] = [given for given in read.get("claims", ()) if _at_points(given, read)]
@@ -111,6 +109,15 @@ def load(
     label = Path(name).stem
     source = f"{name} --quick" if quick else name
     return _checked(replace(_experiment(label, read, data), source=source), name)
+
+
+def _check_keys(name: str, read: Mapping[str, Any]) -> None:
+    for key, value in read.items():
+        if key not in KEYS:
+            raise InputError(f"{name}: {unknown_name('setting', key, KEYS)}")
+        if not isinstance(value, KEYS[key]) or isinstance(value, bool):
+            words = {str: "text", int: "a whole number", list: "a list", dict: "a table"}[KEYS[key]]
+            raise InputError(f"{name}: {key} is {value!r}, but must be {words}.")
 
 
 def _read(name: str) -> dict[str, Any]:
@@ -179,12 +186,16 @@ def _points(name: str, read: Mapping[str, Any], data: Path | None) -> tuple[Poin
     if not vary:
         return (_point(name, {"world": kind, "label": kind, **shared}, rounds, data),)
     (setting, values), *_ = vary.items()
+    if not isinstance(values, list):
+        raise InputError(f"{name}: [vary] {setting} is {values!r}; give a list of values.")
     return tuple(
         _point(name, {"world": kind, "label": v, "rounds": rounds, **shared, setting: v}, rounds, data) for v in values
     )
 
 
-def _point(name: str, given: Mapping[str, Any], rounds: int, data: Path | None) -> Point:
+def _point(name: str, given: Any, rounds: int, data: Path | None) -> Point:
+    if not isinstance(given, dict):
+        raise InputError(f"{name}: a point is {given!r}, but must be a table.")
     settings = dict(given)
     kind, label = settings.pop("world", None), settings.pop("label", None)
     if kind is None:
@@ -208,6 +219,8 @@ def _checked(experiment: Experiment, name: str) -> Experiment:
         if not isinstance(point.rounds, int) or point.rounds < 2:
             raise InputError(f"{name}: rounds is {point.rounds!r}; give a whole number from 2.")
         world(point.kind, point.settings)  # says what is wrong with it before anything runs
+    if experiment.figure not in FIGURES:
+        raise InputError(f"{name}: {unknown_name('figure', experiment.figure, FIGURES)}")
     labels = experiment.labels
     twice = next((label for label in labels if labels.count(label) > 1), None)
     if twice is not None:
