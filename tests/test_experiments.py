@@ -21,10 +21,11 @@ from offpolicy.cli import app
 from offpolicy.experiments import bench, figures, runner, show
 from offpolicy.experiments.claims import Crossover, Falling, Lower, Share, claim
 from offpolicy.experiments.entries import Entry, from_text
+from offpolicy.experiments.read import NAMES, load
 from offpolicy.experiments.reproduce import reproduce
 from offpolicy.experiments.results import Results
 from offpolicy.experiments.runner import run, run_task
-from offpolicy.experiments.spec import NAMES, Experiment, Point, load
+from offpolicy.experiments.spec import Experiment, Point
 from offpolicy.experiments.store import Store
 from offpolicy.worlds import Toy
 from test_worlds import equal_actions, open_bandit
@@ -233,6 +234,10 @@ def test_a_claim_must_be_one() -> None:
         claim("x", {"says": "", "lower": "A", "than": "B", "by": 3})
     with pytest.raises(op.InputError, match="measure is 'MSE'"):
         claim("x", {"says": "", "lower": "A", "than": "B", "measure": "MSE"})
+    with pytest.raises(op.InputError, match="measure is 'medianx'"):
+        claim("x", {"says": "", "lower": "A", "than": "B", "measure": "medianx"})
+    with pytest.raises(op.InputError, match="needs one of lower"):
+        claim("x", 3)
     with pytest.raises(op.InputError, match="need is 'all'"):
         claim("x", {"says": "", "lower": "A", "than": "B", "need": "all"})
 

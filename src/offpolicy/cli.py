@@ -197,9 +197,10 @@ def reproduce(
 ) -> None:
     """Run one of the paper's experiments; print its tables and the verdict on each claim, and draw its figure."""
     from offpolicy.experiments import reproduce as experiments
-    from offpolicy.experiments import show, spec
+    from offpolicy.experiments import show
+    from offpolicy.experiments.read import load
 
-    chosen = spec.load(experiment, quick=quick, worlds=worlds, logs=logs, data=data)
+    chosen = load(experiment, quick=quick, worlds=worlds, logs=logs, data=data)
     folder = out or Path("results") / (chosen.name + ("-quick" if quick else ""))
     results = experiments.reproduce(chosen, folder, processes=processes, progress=progress)
     _say(show.as_dict(results) if json else show.plain(results))

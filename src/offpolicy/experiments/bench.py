@@ -12,9 +12,10 @@ import numpy as np
 from offpolicy.batch import FloatArray
 from offpolicy.errors import InputError
 from offpolicy.experiments import entries
+from offpolicy.experiments.read import load
 from offpolicy.experiments.results import Results
 from offpolicy.experiments.show import notes
-from offpolicy.experiments.spec import Experiment, Point, load, with_entries
+from offpolicy.experiments.spec import Experiment, Point, checked
 from offpolicy.report.text import aligned
 from offpolicy.worlds.named import from_text, world
 
@@ -40,7 +41,8 @@ def experiment(
             raise InputError(f"runs is {runs}; give at least 2.")
         standard = replace(standard, worlds=runs)
     given = [entries.from_text(text) for text in estimators] or list(standard.entries)
-    return with_entries(standard, [*given, *(entries.from_text(text) for text in add)])
+    chosen = (*given, *(entries.from_text(text) for text in add))
+    return checked(replace(standard, entries=chosen), standard.name)
 
 
 def _point(text: str, rounds: int, data: Path | None) -> Point:

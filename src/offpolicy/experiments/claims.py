@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -156,11 +156,11 @@ MEASURE = re.compile(r"mse|bias2|variance|scaled|median[1-9][0-9]*")
 KINDS: dict[str, type[Claim]] = {"lower": Lower, "falling": Falling, "crossover": Crossover, "better": Share}
 
 
-def claim(name: str, given: Mapping[str, Any]) -> Claim:
+def claim(name: str, given: Any) -> Claim:
     """A claim from TOML; its kind is told by the setting that only it has."""
-    kind = next((kind for key, kind in KINDS.items() if key in given), None)
+    kind = next((kind for key, kind in KINDS.items() if isinstance(given, dict) and key in given), None)
     if kind is None:
-        raise InputError(f"{name}: a claim needs one of {', '.join(KINDS)}: {dict(given)!r}")
+        raise InputError(f"{name}: a claim needs one of {', '.join(KINDS)}: {given!r}")
     plain: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in given.items()}
     if kind is Lower and isinstance(plain.get("than"), str):
         plain["than"] = (plain["than"],)

@@ -1,0 +1,132 @@
+"""Experiments from TOML: those of the paper by name, and anyone's own."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import replace
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from offpolicy.errors import InputError, unknown_name
+from offpolicy.experiments.claims import Claim, claim
+from offpolicy.experiments.entries import entry
+from offpolicy.experiments.spec import Experiment, Point, checked
+from offpolicy.worlds.named import world
+
+NAMES = ("table1", "actions", "samples", "hidden", "real", "rank", "nonlinear", "models")
+KEYS: dict[str, type] = {
+    "title": str, "axis": str, "figure": str, "note": str, "rounds": int, "worlds": int, "logs": int, "seed": int,
+    "medians": list, "relative_to": list, "world": dict, "vary": dict, "points": list, "estimators": dict, "features": dict,
+    "claims": list, "published": dict, "quick": dict,
+}  # fmt: skip
+
+
+def load(
+    name: str, *, quick: bool = False, worlds: int | None = None, logs: int | None = None, data: Path | None = None
+) -> Experiment:
+    """An experiment by its name, or from a TOML file."""
+    read = _read(name)
+    _check_keys(name, read)
+    _check_keys(f"{name}: [quick]", read.get("quick", {}))
+    if quick:
+        read |= read.get("quick", {})
+    read |= {key: given for key, given in (("worlds", worlds), ("logs", logs)) if given is not None}
+    label = Path(name).stem
+    source = f"{name} --quick" if quick else name
+    made = replace(_experiment(label, read, data), source=source)
+    return checked(replace(made, claims=tuple(c for c in made.claims if _can_be_judged(c, made, quick))), name)
+
+
+def _check_keys(name: str, read: Mapping[str, Any]) -> None:
+    for key, value in read.items():
+        if key not in KEYS:
+            raise InputError(f"{name}: {unknown_name('setting', key, KEYS)}")
+        if not isinstance(value, KEYS[key]) or isinstance(value, bool):
+            words = {str: "text", int: "a whole number", list: "a list", dict: "a table"}[KEYS[key]]
+            raise InputError(f"{name}: {key} is {value!r}, but must be {words}.")
+
+
+def _read(name: str) -> dict[str, Any]:
+    if name in NAMES or name == "bench":
+        text = resources.files("offpolicy.experiments").joinpath("settings", f"{name}.toml").read_text()
+    elif name.endswith(".toml"):
+        try:
+            text = Path(name).read_text()
+        except OSError as error:
+            raise InputError(f"{name}: cannot be read: {error.strerror}.") from None
+    else:
+        raise unknown_name("experiment", name, NAMES)
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise InputError(f"{name}: not a readable TOML file: {error}") from None
+
+
+def _experiment(name: str, read: Mapping[str, Any], data: Path | None) -> Experiment:
+    points = _points(name, read, data)
+    logs = read.get("logs", 1)
+    plain = [entry(label, given, False) for label, given in read.get("estimators", {}).items()]
+    featured = [entry(label, given, True) for label, given in read.get("features", {}).items()]
+    return Experiment(
+        name=name,
+        title=read.get("title", name),
+        points=points,
+        entries=tuple(plain + featured),
+        worlds=read.get("worlds", 1),
+        logs=logs,
+        seed=read.get("seed", 0),
+        axis=read.get("axis", "world"),
+        figure=read.get("figure", "curves"),
+        medians=tuple(k for k in read.get("medians", ()) if k <= logs),
+        relative_to=tuple(read.get("relative_to", ())),
+        claims=tuple(claim(name, given) for given in read.get("claims", ())),
+        published=read.get("published", {}),
+        note=read.get("note", ""),
+    )
+
+
+def _can_be_judged(made: Claim, experiment: Experiment, quick: bool) -> bool:
+    """Whether there are the logs that a median is taken over, and (at the small size) the points that a claim is about."""
+    measure = getattr(made, "measure", "mse")
+    if measure.startswith("median") and int(measure[6:]) > experiment.logs:
+        return False
+    return not quick or {point.label for point in experiment.points}.issuperset(getattr(made, "at", ()))
+
+
+def _points(name: str, read: Mapping[str, Any], data: Path | None) -> tuple[Point, ...]:
+    shared, rounds = dict(read.get("world", {})), read.get("rounds", 20_000)
+    if "points" in read:
+        if shared or "vary" in read:
+            raise InputError(f"{name}: [[points]] name their own worlds; leave out [world] and [vary].")
+        return tuple(_point(name, each, rounds, data) for each in read["points"])
+    kind = shared.pop("kind", None)
+    if kind is None:
+        raise InputError(f"{name}: needs [world] with its kind, or [[points]].")
+    vary = read.get("vary", {})
+    if len(vary) > 1:
+        raise InputError(f"{name}: [vary] names {len(vary)} settings; one is the axis.")
+    if not vary:
+        return (_point(name, {"world": kind, "label": kind, **shared}, rounds, data),)
+    (setting, values), *_ = vary.items()
+    if not isinstance(values, list):
+        raise InputError(f"{name}: [vary] {setting} is {values!r}; give a list of values.")
+    return tuple(
+        _point(name, {"world": kind, "label": v, "rounds": rounds, **shared, setting: v}, rounds, data) for v in values
+    )
+
+
+def _point(name: str, given: Any, rounds: int, data: Path | None) -> Point:
+    if not isinstance(given, dict):
+        raise InputError(f"{name}: a point is {given!r}, but must be a table.")
+    settings = dict(given)
+    kind, label = settings.pop("world", None), settings.pop("label", None)
+    if kind is None:
+        raise InputError(f"{name}: a point needs its `world`.")
+    if kind == "open-bandit" and data is not None:
+        settings["path"] = str(data)
+    n = settings.pop("rounds", rounds)
+    if kind == "open-bandit" and "path" not in settings:
+        settings["path"] = str(world(kind, settings).path)  # type: ignore[attr-defined]
+    return Point(kind if label is None else label, kind, settings, n)
