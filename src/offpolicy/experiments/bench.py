@@ -16,7 +16,7 @@ from offpolicy.experiments.read import load
 from offpolicy.experiments.results import Results
 from offpolicy.experiments.show import notes
 from offpolicy.experiments.spec import Experiment, Point, checked
-from offpolicy.report.text import aligned
+from offpolicy.report.text import aligned, label
 from offpolicy.worlds.named import from_text, world
 
 
@@ -87,7 +87,7 @@ def plain(results: Results) -> str:
     e = results.experiment
     rows = [
         [
-            row["estimator"],
+            label(row["estimator"]),
             _cell(row["geometric_mean"]),
             _cell(row["worst"]),
             f"{row['worlds']} of {len(e.points)}",

@@ -10,6 +10,7 @@ import numpy as np
 from offpolicy.experiments.claims import Judged
 from offpolicy.experiments.results import MEASURES, Results
 from offpolicy.report.text import aligned, number
+from offpolicy.report.text import label as one_line
 
 NAMES = {"scaled": "n × mean squared error", "mse": "mean squared error", "bias2": "bias²", "variance": "variance"}
 
@@ -43,7 +44,8 @@ def table_of(results: Results, measure: str) -> tuple[list[str], list[list[str]]
 def _row_label(results: Results, k: int) -> str:
     """The label, with the number of worlds where it is smaller than that of the others."""
     each, worlds = results.experiment.entries[k], results.experiment.worlds
-    return each.label if each.worlds is None or each.worlds >= worlds else f"{each.label} ({each.worlds} worlds)"
+    name = one_line(each.label)
+    return name if each.worlds is None or each.worlds >= worlds else f"{name} ({each.worlds} worlds)"
 
 
 def _label(label: Any) -> str:
@@ -80,7 +82,7 @@ def share_table(results: Results) -> tuple[list[str], list[list[str]]]:
         for other in results.experiment.relative_to:
             share, low, high, n = results.shares(label, other)
             cells.append("–" if label == other or not n else f"{share:.0%} ({low:.0%} to {high:.0%})")
-        rows.append([label, *cells])
+        rows.append([one_line(label), *cells])
     return header, rows
 
 
@@ -150,7 +152,8 @@ def markdown(results: Results) -> str:
     lines = [f"# {title}", "", about, "", f"Made by `{command(results)}`.", "", "![](figure.png)", ""]
     for name, header, rows in tables(results):
         cells = [header, ["---", *("---:" for _ in header[1:])], *rows]
-        lines += [f"**{name[0].upper()}{name[1:]}**", "", *("| " + " | ".join(row) + " |" for row in cells), ""]
+        table = ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in cells]
+        lines += [f"**{name[0].upper()}{name[1:]}**", "", *table, ""]
     lines += [f"{line}\n" for line in notes(results)]
     for each in judged(results):
         lines += [f"- **{each.verdict}**: {each.says}", *(f"  - {line}" for line in each.evidence)]
