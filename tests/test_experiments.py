@@ -62,7 +62,7 @@ def smaller(experiment: Experiment) -> Experiment:
 
     def shrunk(k: int, point: Point) -> Point:
         settings = dict(point.settings) | ({"n_actions": 8 + k} if "n_actions" in point.settings else {})
-        settings |= {"dimensions": 4, "hidden": settings["hidden"] // 6} if "hidden" in settings else {}
+        settings |= {"dimensions": 4, "hidden": settings["hidden"] // 2} if "hidden" in settings else {}
         return replace(point, settings=settings, rounds=300 + 10 * k)
 
     return replace(experiment, points=tuple(shrunk(k, p) for k, p in enumerate(experiment.points)))
