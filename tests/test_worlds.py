@@ -241,6 +241,12 @@ def test_open_bandit_says_what_is_wrong(tmp_path: Path) -> None:
     csv.write_text(whole.replace(",click,", ",clack,"))
     with pytest.raises(op.InputError, match="cannot read the columns"):
         OpenBandit(folder).sample(10, 0)
+    csv.write_text(whole + "9,2019,1,1,7,0.25,a,a,a,a\n")
+    with pytest.raises(op.InputError, match="click must be 0 or 1; 7 is neither"):
+        OpenBandit(folder).sample(10, 0)
+    csv.write_text(whole.splitlines()[0] + "\n")
+    with pytest.raises(op.InputError, match="holds no rows"):
+        OpenBandit(folder).sample(10, 0)
     csv.write_text(whole + "9,2019,99,1,0,0.25,a,a,a,a\n")
     with pytest.raises(op.InputError, match="1 rows have an unknown item or position"):
         OpenBandit(folder).sample(10, 0)
@@ -257,6 +263,8 @@ def test_worlds_by_name() -> None:
         ("toy:n_actions=five", "a whole number"),
         ("toy:n_actions=true", "a whole number"),
         ("toy:n_actions=1", "from 2"),
+        ("linear:noise=-3", "at least 0"),
+        ("synthetic:noise=nan", "give a number"),
         ("synthetic:hidden=3", "from 0 to 2"),
         ("nonlinear:dimensions=4", "from 1 to 3"),
         ("toy:n_actions", "NAME=VALUE"),

@@ -8,6 +8,8 @@ from __future__ import annotations
 import sys
 import tempfile
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -21,6 +23,7 @@ app = typer.Typer(
 )  # fmt: skip
 
 NOT_TRUSTED = 3
+INTERRUPTED = 130
 
 Logs = Annotated[list[str] | None, typer.Argument(help="Parquet or CSV: files, folders or globs.")]
 Names = Annotated[list[str] | None, typer.Option(help="Context columns, separated by commas, or given several times.")]
@@ -202,7 +205,8 @@ def reproduce(
 
     chosen = load(experiment, quick=quick, worlds=worlds, logs=logs, data=data)
     folder = out or Path("results") / (chosen.name + ("-quick" if quick else ""))
-    results = experiments.reproduce(chosen, folder, processes=processes, progress=progress)
+    with _kept(folder):
+        results = experiments.reproduce(chosen, folder, processes=processes, progress=progress)
     _say(show.as_dict(results) if json else show.plain(results))
     print(f"\nWritten to {folder}: summary.md, figure.png, runs.parquet", file=sys.stderr)
 
@@ -232,9 +236,24 @@ def bench(
     from offpolicy.experiments.store import Store
 
     chosen = board.experiment(estimator or (), world or (), add=add or (), runs=runs, rounds=rounds, quick=quick, data=data)
-    with tempfile.TemporaryDirectory() as scratch:
+    with tempfile.TemporaryDirectory() as scratch, _kept(out):
         results = run(chosen, Store.open(out or Path(scratch), chosen), processes, progress)
     _say(board.as_dict(results) if json else board.plain(results))
+
+
+@contextmanager
+def _kept(folder: Path | None) -> Iterator[None]:
+    """Someone who stops a run is told where the rest of it is."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        where = (
+            "Nothing is kept (--out would)."
+            if folder is None
+            else f"What was finished is kept in {folder}: run it again to go on."
+        )
+        print(f"\nStopped. {where}", file=sys.stderr)
+        raise typer.Exit(INTERRUPTED) from None
 
 
 def _say(answer: dict[str, Any] | str) -> None:

@@ -196,7 +196,7 @@ def imported(text: str) -> Any:
     except AttributeError:
         names = [name for name in vars(sys.modules[module_name]) if not name.startswith("_")]
         raise InputError(f"{text}: {unknown_name(f'object in {module_name}', attribute, names)}") from None
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise InputError(f"{text}: importing {module_name!r} failed: {type(error).__name__}: {error}") from error
     finally:
         sys.path.remove(str(Path.cwd()))

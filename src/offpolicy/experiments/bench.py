@@ -118,7 +118,17 @@ def as_dict(results: Results) -> dict[str, Any]:
         "schema": "offpolicy.bench/1",
         "key": results.experiment.key,
         "runs": results.runs,
-        "worlds": [{"world": str(p.label), "rounds": p.rounds} for p in results.experiment.points],
+        "worlds": [
+            {"world": str(p.label), "rounds": p.rounds, "largest_truth_error": float(error)}
+            for p, error in zip(results.experiment.points, results.truth_error.max(axis=1), strict=True)
+        ],
         "leaderboard": leaders(results),
+        "mean_squared_errors": _finite_table(results.summary("mse")[0], results.experiment.labels),
+        "standard_errors": _finite_table(results.summary("mse")[1], results.experiment.labels),
         "failures": {label: dict(why) for label, why in results.failures.items()},
     }
+
+
+def _finite_table(values: FloatArray, labels: Sequence[str]) -> dict[str, list[float | None]]:
+    rows = zip(labels, values, strict=True)
+    return {label: [float(v) if np.isfinite(v) else None for v in each] for label, each in rows}

@@ -7,16 +7,17 @@ knows the skewness; of fewer than ten worlds nothing is said.
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, final
 
 import numpy as np
 
 from offpolicy.batch import FloatArray
-from offpolicy.errors import InputError
+from offpolicy.errors import InputError, unknown_name
 
 if TYPE_CHECKING:
     from offpolicy.experiments.results import Results
@@ -48,8 +49,17 @@ class Claim(ABC):
     def names(self) -> tuple[str, ...]:
         """The estimators that it is about."""
 
+    @final
+    def judge(self, results: Results) -> Judged:
+        """The verdict; none where an estimator failed in some runs, for those that are left may be the easy ones."""
+        failed = {name: sum(results.failures[name].values()) for name in self.names if name in results.failures}
+        if failed:
+            lines = tuple(f"{name} failed in {count:,} runs, so it is not compared" for name, count in failed.items())
+            return Judged(self.says, "cannot be told", lines)
+        return self._judge(results)
+
     @abstractmethod
-    def judge(self, results: Results) -> Judged: ...
+    def _judge(self, results: Results) -> Judged: ...
 
 
 @dataclass(frozen=True)
@@ -67,7 +77,7 @@ class Lower(Claim):
     def names(self) -> tuple[str, ...]:
         return self.lower, *self.than
 
-    def judge(self, results: Results) -> Judged:
+    def _judge(self, results: Results) -> Judged:
         labels, points = results.experiment.labels, results.experiment.points
         units = results.units(self.measure)
         places = [p for p, point in enumerate(points) if not self.at or point.label in self.at]
@@ -97,7 +107,7 @@ class Falling(Claim):
     def names(self) -> tuple[str, ...]:
         return (self.falling,)
 
-    def judge(self, results: Results) -> Judged:
+    def _judge(self, results: Results) -> Judged:
         units, points = results.units(self.measure)[results.experiment.labels.index(self.falling)], results.experiment.points
         signs, evidence = [], []
         for p in range(1, len(points)):
@@ -119,7 +129,7 @@ class Crossover(Claim):
     def names(self) -> tuple[str, ...]:
         return self.crossover
 
-    def judge(self, results: Results) -> Judged:
+    def _judge(self, results: Results) -> Judged:
         first, second = self.crossover
         ends = [point.label for point in (results.experiment.points[0], results.experiment.points[-1])]
         each = [
@@ -143,15 +153,32 @@ class Share(Claim):
     def names(self) -> tuple[str, ...]:
         return self.better, self.than
 
-    def judge(self, results: Results) -> Judged:
+    def _judge(self, results: Results) -> Judged:
         share, low, high, n = results.shares(self.better, self.than)
+        worlds, logs = results.values.shape[2:]
         verdict: Outcome = "holds" if low > 0.5 else "does not hold" if high < 0.5 else "cannot be told"
+        if (worlds if worlds > 1 else logs) < LEAST_UNITS:
+            verdict = "cannot be told"
         known = "" if self.published is None else f" (published: about {self.published:.0%})"
         line = f"nearer in {share:.0%} of {n} samples{known}; 95% interval {low:.0%} to {high:.0%}"
         return Judged(self.says, verdict, (line,))
 
 
-MEASURE = re.compile(r"mse|bias2|variance|scaled|median[1-9][0-9]*")
+MEASURE = re.compile(r"mse|bias2|variance|median[1-9][0-9]*")
+
+TEXT: tuple[Any, str] = (lambda v: isinstance(v, str), "text")
+WANTED: dict[Any, tuple[Any, str]] = {
+    "says": TEXT, "lower": TEXT, "falling": TEXT, "better": TEXT, Share: TEXT,
+    Lower: (lambda v: isinstance(v, tuple) and v and all(isinstance(n, str) for n in v), "a label, or a list of labels"),
+    "crossover": (lambda v: isinstance(v, tuple) and len(v) == 2 and all(isinstance(n, str) for n in v), "two labels"),
+    "measure": (
+        lambda v: isinstance(v, str) and MEASURE.fullmatch(v), "mse, bias2, variance, or median and a number of logs"
+    ),
+    "need": (lambda v: v in ("each", "most"), '"each" or "most"'),
+    "at": (lambda v: isinstance(v, tuple) and v, "a list of points"),
+    "factor": (lambda v: isinstance(v, (int, float)) and not isinstance(v, bool) and v > 0, "a number above 0"),
+    "published": (lambda v: isinstance(v, (int, float)) and 0 <= v <= 1, "a share from 0 to 1"),
+}  # fmt: skip
 
 KINDS: dict[str, type[Claim]] = {"lower": Lower, "falling": Falling, "crossover": Crossover, "better": Share}
 
@@ -164,15 +191,17 @@ def claim(name: str, given: Any) -> Claim:
     plain: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in given.items()}
     if kind is Lower and isinstance(plain.get("than"), str):
         plain["than"] = (plain["than"],)
-    measure, need = str(plain.get("measure", "mse")), plain.get("need", "each")
-    if not MEASURE.fullmatch(measure):
-        raise InputError(f"{name}: measure is {measure!r}; give mse, bias2, variance, or median and a number of logs.")
-    if need not in ("each", "most"):
-        raise InputError(f"{name}: need is {need!r}; give each or most.")
-    try:
-        return kind(**plain)
-    except TypeError as error:
-        raise InputError(f"{name}: claim {given.get('says', '')!r}: {error}") from None
+    fields = {f.name: f for f in dataclasses.fields(kind)}
+    needed = [f.name for f in fields.values() if f.default is dataclasses.MISSING]
+    for key in (*needed, *plain):
+        if key not in fields:
+            raise InputError(f"{name}: a claim of {kind.__name__.lower()!r}: {unknown_name('setting', key, fields)}")
+        if key not in plain:
+            raise InputError(f"{name}: a claim needs {key!r}: {given!r}")
+        test, words = WANTED[kind if key == "than" else key]
+        if not test(plain[key]):
+            raise InputError(f"{name}: {key} is {given[key]!r}, but must be {words}.")
+    return kind(**plain)
 
 
 def _sign(differences: FloatArray, comparisons: int) -> int:
@@ -192,21 +221,25 @@ def _sign(differences: FloatArray, comparisons: int) -> int:
 
 def _measured(measure: str) -> str:
     """The name of a measure, where it is not the mean squared error."""
-    names = {"mse": "", "bias2": "bias² of ", "variance": "variance of ", "scaled": ""}
+    names = {"mse": "", "bias2": "bias² of ", "variance": "variance of "}
     return names.get(measure, f"median over {measure[6:]} logs, ")
 
 
 def _compare(a: FloatArray, b: FloatArray, other: str, sign: int, factor: float) -> str:
     both = np.isfinite(a) & np.isfinite(b)
     if not both.any():
-        return f"and {other}: no runs"
+        return f"and {other}: not known (bias² and variance take two logs)"
     times = "" if factor == 1 else f"{factor:g} × "
-    few = f" (of {both.sum()}, too few to tell)" if both.sum() < LEAST_UNITS else ""
-    return f"{a[both].mean():.3g} {'<≈>'[sign + 1]} {times}{b[both].mean():.3g} {other}{few}"
+    few = f" (of {both.sum()} worlds, too few to tell)" if both.sum() < LEAST_UNITS else ""
+    return f"{a[both].mean():.3g} {'<?>'[sign + 1]} {times}{b[both].mean():.3g} {other}{few}"
 
 
 def _at(label: Any, results: Results) -> str:
-    return f"{results.experiment.axis} {label}: " if len(results.experiment.points) > 1 else ""
+    return f"{results.experiment.axis} {_number(label)}: " if len(results.experiment.points) > 1 else ""
+
+
+def _number(label: Any) -> str:
+    return f"{label:,}" if isinstance(label, int) else str(label)
 
 
 def _overall(signs: Sequence[int], need: str) -> Outcome:

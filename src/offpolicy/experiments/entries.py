@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import inspect
 import sys
 from collections.abc import Callable
+from contextlib import redirect_stdout
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from offpolicy.errors import InputError
@@ -35,15 +36,14 @@ class Entry:
 
     @property
     def identity(self) -> str:
-        """What its numbers depend on: its settings, and for a user's own the source of its module."""
+        """What its numbers depend on: its settings, and for a user's own the source of its module or package."""
         if not self.foreign:
             return self.text
-        module = sys.modules.get(self.text.partition(":")[0])
-        try:
-            source = inspect.getsource(module) if module is not None else ""
-        except (OSError, TypeError):
-            source = ""
-        return f"{self.text} {hashlib.sha256(source.encode()).hexdigest()[:16]}"
+        top = sys.modules.get(self.text.partition(":")[0].partition(".")[0])
+        where = getattr(top, "__path__", None) or [getattr(top, "__file__", None) or ""]
+        files = sorted(f for place in where for f in ([Path(place)] if Path(place).is_file() else Path(place).rglob("*.py")))
+        digest = hashlib.sha256(b"".join(file.read_bytes() for file in files))
+        return f"{self.text} {digest.hexdigest()[:16]}"
 
     @property
     def foreign(self) -> bool:
@@ -66,8 +66,15 @@ class Entry:
 
 def _own(text: str) -> Estimator | Function:
     """What the user wrote: an estimator, its class, or a function."""
-    found = imported(text)
-    found = found() if isinstance(found, type) and issubclass(found, Estimator) else found
+    with redirect_stdout(sys.stderr):  # what it prints must not mix with the answer
+        found = imported(text)
+    if isinstance(found, type):
+        if not issubclass(found, Estimator):
+            raise InputError(f"{text}: is a class; give an object of it, an op.Estimator, or a function of (log, target).")
+        try:
+            found = found()
+        except (TypeError, ValueError) as error:
+            raise InputError(f"{text}: cannot be made without settings ({error}); name an object of it.") from None
     if not callable(found) and not isinstance(found, Estimator):
         raise InputError(
             f"{text}: is {type(found).__name__}; give an op.Estimator, or a function of (log, target) that gives a number."
@@ -83,10 +90,16 @@ def _name(text: str) -> str:
 def entry(label: str, given: Any, features: bool) -> Entry:
     """From TOML: the estimator as text, or a table with `estimator` and `worlds`."""
     settings = {"estimator": given} if isinstance(given, str) else given
-    known = {"estimator", "worlds"}
-    if not isinstance(settings, dict) or "estimator" not in settings or set(settings) - known:
+    if (
+        not isinstance(settings, dict)
+        or not isinstance(settings.get("estimator"), str)
+        or set(settings) - {"estimator", "worlds"}
+    ):
         raise InputError(f"{label}: {given!r} is no estimator; write text, or a table of `estimator` and `worlds`.")
-    made = Entry(label, settings["estimator"], features, settings.get("worlds"))
+    worlds = settings.get("worlds")
+    if worlds is not None and (type(worlds) is not int or worlds < 1):
+        raise InputError(f"{label}: worlds is {worlds!r}; give a whole number from 1.")
+    made = Entry(label, settings["estimator"], features, worlds)
     check(made)
     return made
 
@@ -102,7 +115,7 @@ def check(made: Entry) -> None:
 def from_text(text: str) -> Entry:
     """From a command line: LABEL=estimator, or the estimator alone."""
     label, separator, rest = text.partition("=")
-    if separator and ":" not in label and "," not in label:
+    if separator and ":" not in label:
         made = Entry(label.strip(), rest.strip(), _sees_features(rest))
     else:
         made = Entry(text, text.strip(), _sees_features(text))

@@ -11,6 +11,7 @@ from offpolicy.batch import FloatArray
 from offpolicy.experiments import show
 from offpolicy.experiments.results import MEASURES, Results
 from offpolicy.files import whole_file
+from offpolicy.report.text import label as one_line
 
 COLOURS = (
     "#0072b2",
@@ -64,9 +65,10 @@ def _curves(results: Results) -> Any:
     for ax, measure in zip(axes, measures, strict=True):
         for k, label in enumerate(results.experiment.labels):
             mean, error = (m[k] for m in results.summary(measure))
-            _line(ax, x, mean, error, label, **_style(results, k))
+            style = _style(results, k) | ({} if numeric else {"linestyle": "none"})  # worlds have no order
+            _line(ax, x, mean, error, _name(label), **style)
         _axes(ax, x, numbers, numeric, results.experiment.axis, show.name_of(measure))
-    _legend(figure, axes[-1])
+    _legend(figure, axes, results)
     return figure
 
 
@@ -87,16 +89,16 @@ def _series(results: Results) -> Any:
             for f, (stem, members) in enumerate(families.items()):
                 x, rows = np.array([n for n, _ in members]), [k for _, k in members]
                 style = _style(results, rows[0]) | {"color": COLOURS[f], "linestyle": DASHES[p % len(DASHES)]}
-                _line(ax, x, mean[rows, p], error[rows, p], stem + tail, **style)
+                _line(ax, x, mean[rows, p], error[rows, p], _name(stem + tail), **style)
             for c, k in enumerate(alone):
                 if mean[k, p] > 0:
                     ax.axhline(
                         mean[k, p], color=COLOURS[len(families) + c], linestyle=DASHES[p % len(DASHES)], linewidth=0.9,
-                        label=experiment.labels[k] + tail,
+                        label=_name(experiment.labels[k] + tail),
                     )  # fmt: skip
         x = np.array([n for n, _ in next(iter(families.values()))])
         _axes(ax, x, x.astype(int).tolist(), True, "size of the embedding", show.name_of(measure))
-    _legend(figure, axes[-1])
+    _legend(figure, axes, results)
     return figure
 
 
@@ -105,7 +107,8 @@ def _line(ax: Any, x: FloatArray, mean: FloatArray, error: FloatArray, label: st
     shown = np.where(mean > 0, mean, np.nan)
     ax.plot(x, shown, label=label, **style)
     low = np.maximum(mean - error, np.where(mean > 0, mean / 20, np.nan))
-    ax.fill_between(x, low, np.where(mean > 0, mean + error, np.nan), color=style["color"], alpha=0.15, linewidth=0)
+    if style["linestyle"] != "none":
+        ax.fill_between(x, low, np.where(mean > 0, mean + error, np.nan), color=style["color"], alpha=0.12, linewidth=0)
 
 
 def _axes(ax: Any, x: FloatArray, labels: list[Any], numeric: bool, axis: str, title: str) -> None:
@@ -116,8 +119,8 @@ def _axes(ax: Any, x: FloatArray, labels: list[Any], numeric: bool, axis: str, t
     if numeric and (x > 0).all() and x.max() / x.min() > 5:
         ax.set_xscale("log")
         ax.xaxis.set_minor_locator(NullLocator())
-    ax.set_xticks(x, [f"{n:,}" if numeric else str(n) for n in labels], rotation=45, fontsize=8, ha="right")
-    ax.set_xlabel(axis)
+    ax.set_xticks(x, [f"{n:,}" if numeric else _name(str(n)) for n in labels], rotation=45, fontsize=8, ha="right")
+    ax.set_xlabel(_name(axis))
     ax.set_title(title)
     ax.grid(alpha=0.3)
     ax.spines[["top", "right"]].set_visible(False)
@@ -136,18 +139,33 @@ def _cdf(results: Results) -> Any:
                 ratio = np.sort(ratio[np.isfinite(ratio)])
                 share = np.arange(1, len(ratio) + 1) / max(len(ratio), 1)
                 style = _style(results, k) | {"markevery": max(len(ratio) // 8, 1)}
-                ax.plot(np.clip(ratio, 1e-4, 1e4), share, label=label, **style)
+                ax.plot(np.clip(ratio, 1e-4, 1e4), share, label=_name(label), **style)
         ax.axvline(1, color="#555555", linewidth=0.8)
         ax.axhline(0.5, color="#555555", linewidth=0.5, linestyle=":")
-        ax.set(xscale="log", xlim=(1e-3, 1e2), ylim=(0, 1), xlabel=f"squared error relative to {other}",
+        ax.set(xscale="log", xlim=(1e-3, 1e2), ylim=(0, 1), xlabel=f"squared error relative to {_name(other)}",
                ylabel="share of samples")  # fmt: skip
         ax.spines[["top", "right"]].set_visible(False)
         ax.grid(alpha=0.3)
-    _legend(figure, axes[0])
+    _legend(figure, axes, results)
     return figure
 
 
-def _legend(figure: Any, ax: Any) -> None:
-    handles, labels = ax.get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside right center", frameon=False, fontsize=8,
-                  title="▽ identities only   × features", title_fontsize=7)  # fmt: skip
+def _legend(figure: Any, axes: Any, results: Results) -> None:
+    """Every line once, whichever panel it is in."""
+    shown = {label: handle for ax in axes for handle, label in zip(*ax.get_legend_handles_labels(), strict=True)}
+    title = "▽ identities only   × features" if any(e.features for e in results.experiment.entries) else None
+    figure.legend(
+        list(shown.values()),
+        list(shown),
+        loc="outside right center",
+        frameon=False,
+        fontsize=8,
+        title=title,
+        title_fontsize=7,
+    )
+
+
+def _name(label: str) -> str:
+    """A label that Matplotlib takes as plain text, and does not hide."""
+    plain = one_line(label).replace("$", r"\$")
+    return f" {plain}" if plain.startswith("_") else plain

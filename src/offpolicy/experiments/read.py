@@ -31,12 +31,15 @@ def load(
     _check_keys(name, read)
     _check_keys(f"{name}: [quick]", read.get("quick", {}))
     if quick:
-        read |= read.get("quick", {})
+        if "quick" not in read:
+            raise InputError(f"{name}: has no [quick] size; run it without --quick, or with --worlds and --logs.")
+        read |= read["quick"]
     read |= {key: given for key, given in (("worlds", worlds), ("logs", logs)) if given is not None}
     label = Path(name).stem
     source = f"{name} --quick" if quick else name
     made = replace(_experiment(label, read, data), source=source)
-    return checked(replace(made, claims=tuple(c for c in made.claims if _can_be_judged(c, made, quick))), name)
+    fit = tuple(c for c in made.claims if _can_be_judged(c, made, quick))
+    return checked(replace(made, claims=fit, unjudged=tuple(c.says for c in made.claims if c not in fit)), name)
 
 
 def _check_keys(name: str, read: Mapping[str, Any]) -> None:
@@ -44,7 +47,7 @@ def _check_keys(name: str, read: Mapping[str, Any]) -> None:
         if key not in KEYS:
             raise InputError(f"{name}: {unknown_name('setting', key, KEYS)}")
         if not isinstance(value, KEYS[key]) or isinstance(value, bool):
-            words = {str: "text", int: "a whole number", list: "a list", dict: "a table"}[KEYS[key]]
+            words: str = {str: "text", int: "a whole number", list: "a list", dict: "a table"}[KEYS[key]]
             raise InputError(f"{name}: {key} is {value!r}, but must be {words}.")
 
 
@@ -54,8 +57,8 @@ def _read(name: str) -> dict[str, Any]:
     elif name.endswith(".toml"):
         try:
             text = Path(name).read_text()
-        except OSError as error:
-            raise InputError(f"{name}: cannot be read: {error.strerror}.") from None
+        except (OSError, UnicodeDecodeError) as error:
+            raise InputError(f"{name}: cannot be read: {error}.") from None
     else:
         raise unknown_name("experiment", name, NAMES)
     try:
@@ -79,12 +82,21 @@ def _experiment(name: str, read: Mapping[str, Any], data: Path | None) -> Experi
         seed=read.get("seed", 0),
         axis=read.get("axis", "world"),
         figure=read.get("figure", "curves"),
-        medians=tuple(k for k in read.get("medians", ()) if k <= logs),
-        relative_to=tuple(read.get("relative_to", ())),
+        medians=tuple(k for k in _list(name, "medians", read, int) if k <= logs),
+        relative_to=_list(name, "relative_to", read, str),
         claims=tuple(claim(name, given) for given in read.get("claims", ())),
         published=read.get("published", {}),
         note=read.get("note", ""),
     )
+
+
+def _list(name: str, key: str, read: Mapping[str, Any], kind: type) -> tuple[Any, ...]:
+    values: list[Any] = read.get(key, [])
+    if not all(type(value) is kind and value not in (0, "") for value in values) or (
+        kind is int and min(values, default=1) < 1
+    ):
+        raise InputError(f"{name}: {key} is {values!r}; give a list of {'labels' if kind is str else 'numbers of logs'}.")
+    return tuple(values)
 
 
 def _can_be_judged(made: Claim, experiment: Experiment, quick: bool) -> bool:
@@ -102,8 +114,8 @@ def _points(name: str, read: Mapping[str, Any], data: Path | None) -> tuple[Poin
             raise InputError(f"{name}: [[points]] name their own worlds; leave out [world] and [vary].")
         return tuple(_point(name, each, rounds, data) for each in read["points"])
     kind = shared.pop("kind", None)
-    if kind is None:
-        raise InputError(f"{name}: needs [world] with its kind, or [[points]].")
+    if not isinstance(kind, str):
+        raise InputError(f"{name}: needs [world] with its kind, as text, or [[points]].")
     vary = read.get("vary", {})
     if len(vary) > 1:
         raise InputError(f"{name}: [vary] names {len(vary)} settings; one is the axis.")
@@ -122,8 +134,8 @@ def _point(name: str, given: Any, rounds: int, data: Path | None) -> Point:
         raise InputError(f"{name}: a point is {given!r}, but must be a table.")
     settings = dict(given)
     kind, label = settings.pop("world", None), settings.pop("label", None)
-    if kind is None:
-        raise InputError(f"{name}: a point needs its `world`.")
+    if not isinstance(kind, str):
+        raise InputError(f"{name}: a point needs its `world`, as text; it is {kind!r}.")
     if kind == "open-bandit" and data is not None:
         settings["path"] = str(data)
     n = settings.pop("rounds", rounds)

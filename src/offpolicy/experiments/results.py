@@ -62,8 +62,8 @@ class Results:
             lost = np.asarray(np.isnan(squared).all(axis=3))
             medians: FloatArray = np.nanmedian(np.where(lost[..., None], 0.0, squared), axis=3)
             return rounds * np.where(lost, np.nan, medians)
-        if measure == "scaled":
-            return rounds * self.units("mse")
+        if measure.startswith("scaled "):
+            return rounds * self.units(measure.removeprefix("scaled "))
         one_world = e.shape[2] == 1
         if measure == "mse":
             return e[:, :, 0] ** 2 if one_world else _mean(e**2)
@@ -77,18 +77,17 @@ class Results:
         mean = _mean(units)
         centred = np.where(np.isfinite(units), units - mean[..., None], 0.0)
         error = np.sqrt((centred**2).sum(axis=2) / np.maximum(count - 1, 1) / np.maximum(count, 1))
-        if len(self.truth[0]) == 1 and measure in ("mse", "scaled", "bias2"):
-            error = np.hypot(error, self._truth_share(measure))
+        if len(self.truth[0]) == 1 and measure in ("mse", "bias2"):
+            error = np.hypot(error, self._truth_share())
         return mean, np.where(count > 1, error, np.nan)
 
-    def _truth_share(self, measure: str) -> FloatArray:
+    def _truth_share(self) -> FloatArray:
         """What an uncertain truth adds to the error of a squared distance to it, where all runs share that truth.
 
         (e + δ)² with δ ~ N(0, τ²) has the variance 4e²τ² + 2τ⁴.
         """
         tau, bias = self.truth_error[:, 0], _mean(self.errors.reshape(*self.errors.shape[:2], -1))
-        scale = np.array([point.rounds for point in self.experiment.points]) if measure == "scaled" else 1.0
-        share: FloatArray = scale * np.sqrt(4 * bias**2 * tau**2 + 2 * tau**4)
+        share: FloatArray = np.sqrt(4 * bias**2 * tau**2 + 2 * tau**4)
         return share
 
     def shares(self, label: str, other: str) -> tuple[float, float, float, int]:
@@ -101,7 +100,7 @@ class Results:
         given = np.isfinite(a) & np.isfinite(b)
         if not given.any():
             return np.nan, np.nan, np.nan, 0
-        nearer = np.where(given, np.abs(a - self.truth[..., None]) < np.abs(b - self.truth[..., None]), np.nan)
+        nearer = np.where(given, _nearer(a - self.truth[..., None], b - self.truth[..., None]), np.nan)
         rng = np.random.default_rng(0)
         if a.shape[1] > 1:
             drawn = rng.integers(a.shape[1], size=(DRAWS, a.shape[1]))
@@ -110,9 +109,16 @@ class Results:
             one, two, truth = a[given], b[given], np.broadcast_to(self.truth[..., None], a.shape)[given]
             moved, z = rng.integers(len(one), size=DRAWS), rng.normal(size=DRAWS) * float(self.truth_error.max())
             off = [x + (x[moved] - x.mean())[:, None] - truth - z[:, None] for x in (one, two)]
-            each = (np.abs(off[0]) < np.abs(off[1])).mean(axis=1)
+            each = _nearer(*off).mean(axis=1)
         low, high = np.quantile(each, [0.025, 0.975])
         return float(np.nanmean(nearer)), float(low), float(high), int(given.sum())
+
+
+def _nearer(a: FloatArray, b: FloatArray) -> FloatArray:
+    """1 where a is nearer to 0 than b, 0 where it is farther, a half where the two are the same but for rounding."""
+    one, two = np.abs(a), np.abs(b)
+    nearer: FloatArray = np.where(np.isclose(one, two, rtol=1e-9, atol=0), 0.5, (one < two).astype(np.float64))
+    return nearer
 
 
 def _mean(values: FloatArray) -> FloatArray:

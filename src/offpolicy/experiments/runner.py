@@ -5,12 +5,16 @@ from __future__ import annotations
 import math
 import multiprocessing
 import os
+import sys
 import threading
+import traceback
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import redirect_stdout
 from functools import lru_cache, partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -104,8 +108,8 @@ def _each(experiment: Experiment, todo: Sequence[Task], processes: int) -> Itera
                     yield running.pop(future), future.result()
         except BrokenProcessPool:
             raise InputError(
-                "a worker process died (killed, or out of memory). What was finished is kept: run the same command again to "
-                "go on, perhaps with fewer --processes."
+                "a worker process died (killed, or out of memory). What was finished is kept in the folder of results (of a "
+                "bench: where --out was given); run the same command again to go on, perhaps with fewer --processes."
             ) from None
         finally:
             pool.shutdown(cancel_futures=True)
@@ -184,15 +188,19 @@ def estimates(entries: Sequence[Entry], source: World, sample: Callable[[], Log]
 def _alone(built: Any, log: Log, target: Policy) -> Estimated:
     """One estimator, whatever it does."""
     try:
-        return _checked(_values([built], log, target)[built.name] if isinstance(built, Estimator) else built(log, target))
+        with redirect_stdout(sys.stderr):  # what it prints must not mix with the answer
+            value = _values([built], log, target)[built.name] if isinstance(built, Estimator) else built(log, target)
+        return _checked(value)
     except (Exception, SystemExit) as error:
         return None, _words(error)
 
 
 def _checked(value: Any) -> Estimated:
+    if isinstance(value, (bool, str, bytes, type(None))):
+        return None, f"gave {str(value)[:40]!r}, a {type(value).__name__}, where a number is wanted"
     number = float(value)
     if not math.isfinite(number):
-        return None, "not a number"
+        return None, "gave NaN" if math.isnan(number) else "gave an infinite number"
     return (number, None) if abs(number) < LARGEST else (None, f"{number:.0e} is too large to be squared")
 
 
@@ -204,4 +212,7 @@ def _values(estimators: Sequence[Estimator], log: Log, target: Policy) -> dict[s
 
 
 def _words(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}"
+    """The error, and the last line of the user's own code that led to it."""
+    last = traceback.extract_tb(error.__traceback__)[-1:]
+    where = "" if isinstance(error, InputError) or not last else f" ({Path(last[0].filename).name}, line {last[0].lineno})"
+    return f"{type(error).__name__}: {error}{where}"

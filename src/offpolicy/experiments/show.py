@@ -12,17 +12,22 @@ from offpolicy.experiments.results import MEASURES, Results
 from offpolicy.report.text import aligned, number
 from offpolicy.report.text import label as one_line
 
-NAMES = {"scaled": "n × mean squared error", "mse": "mean squared error", "bias2": "bias²", "variance": "variance"}
+NAMES = {"mse": "mean squared error", "bias2": "bias²", "variance": "variance"}
+
+
+LONGEST_WORDS = 300
 
 
 def name_of(measure: str) -> str:
-    return NAMES.get(measure) or f"n × median squared error over {measure[6:]} logs"
+    if measure.startswith("median"):
+        return f"n × median squared error over {measure[6:]} logs"
+    return f"n × {NAMES[measure[7:]]}" if measure.startswith("scaled ") else NAMES[measure]
 
 
 def measures(results: Results) -> list[str]:
     """What is shown: the medians of the paper's table with the means beside, then what there are numbers for."""
     medians = [f"median{k}" for k in results.experiment.medians]
-    wanted = [*medians, "scaled", "bias2", "variance"] if medians else MEASURES
+    wanted = [*medians, *(f"scaled {m}" for m in MEASURES)] if medians else MEASURES
     return [m for m in wanted if np.isfinite(results.summary(m)[0]).any()]
 
 
@@ -33,7 +38,7 @@ def judged(results: Results) -> list[Judged]:
 def table_of(results: Results, measure: str) -> tuple[list[str], list[list[str]]]:
     """Estimators × points: mean ± standard error."""
     mean, error = results.summary(measure)
-    header = [results.experiment.axis, *(_label(point.label) for point in results.experiment.points)]
+    header = [f"{results.experiment.axis} →", *(_label(point.label) for point in results.experiment.points)]
     rows = [
         [_row_label(results, k), *(_cell(mean[k, p], error[k, p]) for p in range(mean.shape[1]))]
         for k in range(len(results.experiment.entries))
@@ -45,6 +50,8 @@ def _row_label(results: Results, k: int) -> str:
     """The label, with the number of worlds where it is smaller than that of the others."""
     each, worlds = results.experiment.entries[k], results.experiment.worlds
     name = one_line(each.label)
+    failed = sum(results.failures.get(each.label, {}).values())
+    name = f"{name} (failed in {failed:,} runs)" if failed else name
     return name if each.worlds is None or each.worlds >= worlds else f"{name} ({each.worlds} worlds)"
 
 
@@ -55,7 +62,12 @@ def _label(label: Any) -> str:
 def _cell(mean: float, error: float) -> str:
     if not np.isfinite(mean):
         return "–"
-    return number(mean) if not np.isfinite(error) else f"{mean:.3g} ± {error:.1g}"
+    if not np.isfinite(error):
+        return number(mean)
+    short = float(f"{error:.1g}")
+    if not 1e-4 < short < 1e6:
+        return f"{mean:.3g} ± {error:.1g}"
+    return f"{np.format_float_positional(float(f'{mean:.3g}'), trim='-')} ± {np.format_float_positional(short, trim='-')}"
 
 
 def published_table(results: Results, measure: str) -> tuple[list[str], list[list[str]]]:
@@ -70,7 +82,7 @@ def published_table(results: Results, measure: str) -> tuple[list[str], list[lis
                 z = (mean[k, p] - there) / np.hypot(error[k, p], there_error)
                 ours = _cell(mean[k, p], error[k, p])
                 rows.append([name, _label(point.label), ours, f"{there:g} ± {there_error:g}", f"{z:+.1f}"])
-    return ["estimator", results.experiment.axis, "ours", "published", "z"], rows
+    return ["estimator", results.experiment.axis, "ours", "published", "difference in errors"], rows
 
 
 def share_table(results: Results) -> tuple[list[str], list[list[str]]]:
@@ -103,14 +115,18 @@ def tables(results: Results) -> list[tuple[str, list[str], list[list[str]]]]:
 def heading(results: Results) -> list[str]:
     """What was run."""
     e = results.experiment
-    of = f"{e.worlds} worlds × {e.logs} logs" if e.worlds > 1 else f"{e.logs} logs"
-    return [e.title, f"{of} at each of {len(e.points)} points. {e.note}".strip()]
+    logs, sizes = f"{e.logs:,} log{'s' * (e.logs > 1)}", {point.rounds for point in e.points}
+    size = f" of {sizes.pop():,} rounds" if len(sizes) == 1 else ""
+    of = f"{e.worlds:,} worlds × {logs}{size}" if e.worlds > 1 else f"{logs}{size}"
+    where = f" at each of {len(e.points)} points" if len(e.points) > 1 else ""
+    return [e.title, f"{of}{where}. {e.note}".strip()]
 
 
 def command(results: Results) -> str:
     """What gives these numbers."""
     e = results.experiment
-    return f"offpolicy reproduce {e.source} --worlds {e.worlds} --logs {e.logs}"
+    data = " --data FOLDER" if any(point.kind == "open-bandit" for point in e.points) else ""
+    return f"offpolicy reproduce {e.source} --worlds {e.worlds} --logs {e.logs}{data}"
 
 
 def notes(results: Results) -> list[str]:
@@ -124,8 +140,13 @@ def notes(results: Results) -> list[str]:
             f"{results.truth[p, w]:.4g}. Its square, {results.truth_error[p, w] ** 2:.2g}, is part of every mean squared "
             "error and bias²."
         )
+    if any((results.summary(m)[0] < 0).any() for m in measures(results) if m.endswith("bias2")):
+        lines.append(
+            "The square of a mean error is too large by the variance of that mean, which is taken off: so the bias² of an "
+            "unbiased estimator falls on either side of 0. What is below 0 has no place in the picture."
+        )
     for label, why in results.failures.items():
-        text = why.most_common(1)[0][0]
+        text = why.most_common(1)[0][0][:LONGEST_WORDS]
         of = int(np.isfinite(results.values[results.experiment.labels.index(label)]).sum()) + sum(why.values())
         lines.append(f"{label} failed in {sum(why.values()):,} of {of:,} runs, which are left out of its numbers: {text}")
     return lines
@@ -135,7 +156,7 @@ def plain(results: Results) -> str:
     lines = heading(results)
     for title, header, rows in tables(results):
         lines += ["", title, "", *aligned(header, rows, right=set(header[1:]))]
-    lines += ["", *notes(results)]
+    lines += ["", *notes(results), *(f"Not judged at this size: {says}" for says in results.experiment.unjudged)]
     return "\n".join([*lines, *_claims_text(judged(results))]).rstrip()
 
 
@@ -155,6 +176,7 @@ def markdown(results: Results) -> str:
         table = ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in cells]
         lines += [f"**{name[0].upper()}{name[1:]}**", "", *table, ""]
     lines += [f"{line}\n" for line in notes(results)]
+    lines += [f"Not judged at this size: {says}\n" for says in results.experiment.unjudged]
     for each in judged(results):
         lines += [f"- **{each.verdict}**: {each.says}", *(f"  - {line}" for line in each.evidence)]
     return "\n".join(lines).rstrip() + "\n"

@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,8 @@ class Experiment:
     claims: tuple[Claim, ...] = ()
     published: Mapping[str, Mapping[str, Sequence[float]]] = field(default_factory=dict)
     note: str = ""
+    unjudged: tuple[str, ...] = ()
+    """Claims that this size has not the logs or the points for."""
     source: str = ""
     """The name or the file that it came from, and --quick where it was."""
 
@@ -74,17 +77,25 @@ class Experiment:
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
+@lru_cache
+def _digest(path: Path, changed: int) -> str:  # noqa: ARG001
+    """A hash of what a file holds; taken once for each time that it was changed."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()[:16]
+
+
 def _plain(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings by which runs are known; a folder of data by the sizes of its tables and by its priors, wherever it lies."""
+    """Settings by which runs are known; a folder of data by what its files hold, wherever it lies."""
     plain = dict(settings)
     if "path" in plain:
         folder = Path(plain["path"])
-        tables = [[str(file.relative_to(folder)), file.stat().st_size] for file in sorted(folder.rglob("*.csv"))]
-        plain["path"] = tables + [[file.name, file.read_text()] for file in sorted(folder.glob("bts_prior_*.json"))]
+        files = sorted([*folder.rglob("*.csv"), *folder.glob("bts_prior_*.json")])
+        plain["path"] = {str(f.relative_to(folder)): _digest(f, f.stat().st_mtime_ns) for f in files}
     return plain
 
 
 FIGURES = ("curves", "series", "cdf")
+MOST_ROUNDS = 100_000_000
 
 
 def checked(experiment: Experiment, name: str) -> Experiment:
@@ -96,21 +107,36 @@ def checked(experiment: Experiment, name: str) -> Experiment:
     if not experiment.points or not experiment.entries:
         raise InputError(f"{name}: needs at least one point and one estimator.")
     for point in experiment.points:
-        if not isinstance(point.rounds, int) or point.rounds < 2:
-            raise InputError(f"{name}: rounds is {point.rounds!r}; give a whole number from 2.")
+        if not isinstance(point.rounds, int) or isinstance(point.rounds, bool) or not 2 <= point.rounds <= MOST_ROUNDS:
+            raise InputError(f"{name}: rounds is {point.rounds!r}; give a whole number from 2 to {MOST_ROUNDS:,}.")
         world(point.kind, point.settings)  # says what is wrong with it before anything runs
     if experiment.figure not in FIGURES:
         raise InputError(f"{name}: {unknown_name('figure', experiment.figure, FIGURES)}")
+    if experiment.seed < 0:
+        raise InputError(f"{name}: seed is {experiment.seed}; give 0 or more.")
     labels = experiment.labels
+    if "" in labels:
+        raise InputError(f"{name}: an estimator has an empty label.")
+    if experiment.figure == "cdf" and not experiment.relative_to:
+        raise InputError(f'{name}: figure = "cdf" draws errors relative to others; name them in relative_to.')
+    if experiment.figure == "series" and not any(label.rpartition(" ")[2].isdigit() for label in labels):
+        raise InputError(f'{name}: figure = "series" needs labels that end in a number, such as "rank 4".')
     twice = next((label for label in labels if labels.count(label) > 1), None)
     if twice is not None:
         raise InputError(f"{name}: two estimators are called {twice!r}.")
-    for named in (*experiment.relative_to, *(n for each in experiment.claims for n in each.names)):
+    for named in (*experiment.relative_to, *experiment.published, *(n for each in experiment.claims for n in each.names)):
         if named not in labels:
             raise InputError(f"{name}: {unknown_name('estimator', named, labels)}")
+    for figures in experiment.published.values():
+        if not isinstance(figures, dict) or not all(_is_pair(pair) for pair in figures.values()):
+            raise InputError(f"{name}: [published] needs a table of POINT = [figure, standard error] for each estimator.")
     places = [point.label for point in experiment.points]
     for each in experiment.claims:
         lost = next((at for at in getattr(each, "at", ()) if at not in places), None)
         if lost is not None:
             raise InputError(f"{name}: the claim {each.says!r} is about {lost!r}, which is none of the points {places}.")
     return experiment
+
+
+def _is_pair(pair: Any) -> bool:
+    return isinstance(pair, list) and len(pair) == 2 and all(isinstance(n, (int, float)) for n in pair)

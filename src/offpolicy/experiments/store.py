@@ -47,7 +47,9 @@ class Store:
     @contextmanager
     def alone(self) -> Iterator[None]:
         """Two runs in one folder would do the same work and merge each other's parts away: the second is refused."""
-        with (self.folder / ".lock").open("w") as file:
+        with _told(self.folder):
+            file = (self.folder / ".lock").open("w")
+        with file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # given back when the process ends, however it ends
             except OSError:
@@ -57,15 +59,14 @@ class Store:
     @classmethod
     def open(cls, folder: Path, experiment: Experiment) -> Store:
         """The folder, made if need be; one that holds results of other settings is refused, and left as it is."""
-        try:
+        with _told(folder):
             folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise InputError(f"{folder}: cannot be made a folder: {error.strerror}.") from None
         store, note = cls(folder, experiment), folder / "settings.json"
         if note.exists():
             try:
-                found = json.loads(note.read_text())
-                key, settings = found["key"], found["settings"]
+                with _told(note):
+                    found = json.loads(note.read_text())
+                key, settings = found["key"], dict(found["settings"])
             except (ValueError, KeyError, TypeError):
                 raise InputError(f"{note}: not a settings file of results; choose another folder with --out.") from None
             if key != experiment.key:
@@ -76,7 +77,7 @@ class Store:
         elif store._parts():
             raise InputError(f"{folder}: holds results without their settings.json; choose another folder with --out.")
         else:
-            with whole_file(note) as draft:
+            with _told(note), whole_file(note) as draft:
                 said = {"experiment": experiment.name, "key": experiment.key, "settings": experiment.settings()}
                 draft.write_text(json.dumps(said, indent=2, default=str) + "\n")
         return store
@@ -108,8 +109,17 @@ class Store:
                     path.unlink()
 
     def _write(self, table: pa.Table, name: str) -> None:
-        with whole_file(self.folder / name) as draft:
+        with _told(self.folder / name), whole_file(self.folder / name) as draft:
             pq.write_table(table.replace_schema_metadata({KEY: self.experiment.key.encode()}), draft)
+
+
+@contextmanager
+def _told(path: Path) -> Iterator[None]:
+    """What the system refuses, in words."""
+    try:
+        yield
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read or written: {error.strerror or error}. What is there is kept.") from None
 
 
 def _read_part(path: Path, key: str) -> pa.Table:

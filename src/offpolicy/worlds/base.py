@@ -71,6 +71,7 @@ class Simulated(World):
     value_rounds: ClassVar[int] = 400_000
 
     def sample(self, n: int, seed: Seed) -> Log:
+        check_count(type(self).__name__, "n", n, 2, 10**9)
         rng = generator(seed)
         x = self.contexts(n, rng)
         action, propensity = choose(self.logging, x, self.n_actions, rng)
@@ -118,6 +119,7 @@ def choose(policy: Policy, contexts: FloatArray, n_actions: int, rng: np.random.
 def generator(seed: Seed) -> np.random.Generator:
     """The stream of one log, apart from the streams of a world's own parameters."""
     if not isinstance(seed, np.random.SeedSequence):
+        check_count("sample", "seed", seed, 0, 2**63)
         return np.random.default_rng([seed, 1])
     spawned = seed.spawn_key or (1,)  # a root sequence could be that of some world's parameters
     return np.random.default_rng(np.random.SeedSequence(seed.entropy, spawn_key=spawned))
@@ -144,8 +146,24 @@ def clicks(chances: FloatArray, rng: np.random.Generator) -> FloatArray:
     return (rng.random(chances.shape) < chances).astype(np.float64)
 
 
-def check_between(world: str, name: str, value: float, low: float, high: float) -> None:
-    """Raise if a setting of a world is out of its range."""
+MOST = 10_000_000
+
+
+def check_count(world: str, name: str, value: Any, low: int, high: float = MOST) -> None:
+    """Raise if a whole number of a world is none, or out of its range."""
+    if not isinstance(value, (int, np.integer)) or isinstance(value, bool) or not low <= value <= high:
+        raise InputError(f"{world}: {name} is {value!r}; give a whole number from {low:,} to {high:,.0f}.")
+
+
+def check_number(world: str, name: str, value: Any, low: float = -np.inf, high: float = np.inf) -> None:
+    """Raise if a number of a world is none, or out of its range."""
+    if not isinstance(value, (int, float, np.number)) or isinstance(value, bool) or not np.isfinite(value):
+        raise InputError(f"{world}: {name} is {value!r}; give a number.")
     if not low <= value <= high:
-        ceiling = "" if high == np.inf else f" to {high:g}"
-        raise InputError(f"{world}: {name} is {value!r}; give a number from {low:g}{ceiling}.")
+        limit = f"from {low:g} to {high:g}" if high < np.inf else f"of at least {low:g}"
+        raise InputError(f"{world}: {name} is {value!r}; give a number {limit}.")
+
+
+def check_flag(world: str, name: str, value: Any) -> None:
+    if not isinstance(value, (bool, np.bool_)):
+        raise InputError(f"{world}: {name} is {value!r}; give True or False.")

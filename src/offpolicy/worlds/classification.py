@@ -15,7 +15,7 @@ from offpolicy.log import Log
 from offpolicy.policies import EpsilonGreedy, Mixture, Uniform, as_policy
 from offpolicy.policy import Policy
 from offpolicy.units import IntArray
-from offpolicy.worlds.base import Seed, World, as_batch, check_between, choose, generator
+from offpolicy.worlds.base import Seed, World, as_batch, check_count, check_number, choose, generator
 
 DATA_SETS = ("breast_cancer", "digits", "iris", "wine")
 """Those that come with scikit-learn."""
@@ -40,17 +40,23 @@ class Classification(World):
     def __post_init__(self) -> None:
         if isinstance(self.data, str) and self.data not in DATA_SETS:
             raise unknown_name("data set", self.data, DATA_SETS)
-        check_between("Classification", "trust", self.trust, 0, 1)
-        check_between("Classification", "epsilon", self.epsilon, 0, 1)
+        if not isinstance(self.data, str) and not (isinstance(self.data, (tuple, list)) and len(self.data) == 2):
+            raise InputError("Classification: data is the name of a set, or a pair of features and labels.")
+        check_number("Classification", "trust", self.trust, 0, 1)
+        check_number("Classification", "epsilon", self.epsilon, 0, 1)
+        check_count("Classification", "seed", self.seed, 0, 2**63)
 
     @cached_property
     def _data(self) -> tuple[FloatArray, IntArray]:
         features, labels = _load(self.data) if isinstance(self.data, str) else self.data
-        x, y = np.asarray(features, dtype=np.float64), np.asarray(labels)
-        if x.ndim != 2 or y.shape != (len(x),) or not np.isfinite(x).all():
+        try:
+            x, y = np.asarray(features, dtype=np.float64), np.asarray(labels)
+        except (TypeError, ValueError):
+            raise InputError("Classification: features must be numbers, rows × columns.") from None
+        if x.ndim != 2 or not len(x) or (y != y).any() or y.shape != (len(x),) or not np.isfinite(x).all():
             raise InputError(
                 f"Classification: features of shape {x.shape} and labels of shape {y.shape}; give finite numbers, "
-                "rows × columns, and one label a row."
+                "rows × columns, and one label, not missing, a row."
             )
         codes: IntArray = np.unique(y, return_inverse=True)[1].astype(np.int64)
         least = np.bincount(codes).min()
@@ -88,6 +94,7 @@ class Classification(World):
         return Mixture([EpsilonGreedy(self._classifier(1), 0), Uniform()], [self.trust, 1 - self.trust])
 
     def sample(self, n: int, seed: Seed) -> Log:
+        check_count("Classification", "n", n, 2, 10**9)
         rng, (x, y) = generator(seed), self._data
         rows = rng.choice(self._thirds[2], n)
         action, propensity = choose(self.logging, x[rows], self.n_actions, rng)

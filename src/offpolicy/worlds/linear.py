@@ -11,7 +11,7 @@ from offpolicy.batch import FloatArray
 from offpolicy.policies import Softmax
 from offpolicy.policy import Policy
 from offpolicy.units import IntArray
-from offpolicy.worlds.base import Simulated, check_between, clicks, sigmoid
+from offpolicy.worlds.base import Simulated, check_count, check_flag, check_number, clicks, sigmoid
 
 CLICK_SHIFT = -2.0
 
@@ -33,9 +33,12 @@ class Linear(Simulated):
     seed: int = 0
 
     def __post_init__(self) -> None:
-        check_between("Linear", "n_actions", self.n_actions, 2, np.inf)
-        check_between("Linear", "context", self.context, 1, np.inf)
-        check_between("Linear", "overlap", self.overlap, 0, 1)
+        check_count("Linear", "n_actions", self.n_actions, 2)
+        check_count("Linear", "context", self.context, 1)
+        check_count("Linear", "seed", self.seed, 0, 2**63)
+        check_number("Linear", "overlap", self.overlap, 0, 1)
+        check_number("Linear", "noise", self.noise, 0)
+        check_flag("Linear", "clicks", self.clicks)
 
     @cached_property
     def _parameters(self) -> tuple[FloatArray, FloatArray]:

@@ -79,7 +79,10 @@ def from_text(text: str) -> tuple[str, dict[str, Any]]:
         name, separator, value = option.partition("=")
         if not separator:
             raise InputError(f"world {text!r}: {option!r} is no setting; write NAME=VALUE.")
-        settings[name.strip().replace("-", "_")] = _value(value.strip())
+        key = name.strip().replace("-", "_")
+        if key in settings:
+            raise InputError(f"world {text!r}: {key} is given twice.")
+        settings[key] = _value(value.strip())
     return kind.strip().lower().replace("_", "-"), settings
 
 

@@ -20,7 +20,7 @@ from offpolicy.log import Log
 from offpolicy.policies import Fixed
 from offpolicy.policy import Policy
 from offpolicy.units import IntArray
-from offpolicy.worlds.base import Seed, World, average, generator
+from offpolicy.worlds.base import Seed, World, average, check_count, generator
 
 POSITIONS = 3
 USER_FEATURES = tuple(f"user_feature_{k}" for k in range(4))
@@ -50,6 +50,7 @@ class OpenBandit(World):
     def __post_init__(self) -> None:
         if self.behaviour not in get_args(Behaviour):
             raise InputError(f'OpenBandit: behaviour is {self.behaviour!r}; give "random" or "bts".')
+        check_count("OpenBandit", "draws", self.draws, 1)
         wanted = [self._log_path("random"), self._log_path("bts"), self._items_path, self._prior_path]
         missing = [str(path.relative_to(self.path)) for path in wanted if not path.is_file()]
         if missing:
@@ -92,10 +93,13 @@ class OpenBandit(World):
         bad = np.flatnonzero((position < 1) | (position > POSITIONS) | (item < 0) | (action >= self.n_actions))
         if len(bad):
             raise InputError(f"{path}: {len(bad):,} rows have an unknown item or position (first: row {bad[0]}, from 0).")
+        click = table["click"].to_numpy()
+        if not np.isin(click, (0, 1)).all():
+            raise InputError(f"{path}: click must be 0 or 1; {click[~np.isin(click, (0, 1))][0]} is neither.")
         users = np.column_stack([_codes(table[name]) for name in USER_FEATURES])
         # the position is given by the page, alike for each: it divides out of every ratio
         propensity = table["propensity_score"].to_numpy() / POSITIONS
-        return users, action, table["click"].to_numpy().astype(np.float64), propensity
+        return users, action, click.astype(np.float64), propensity
 
     @cached_property
     def _uniform(self) -> Policy:
@@ -131,6 +135,7 @@ class OpenBandit(World):
         return shown / self.draws
 
     def sample(self, n: int, seed: Seed) -> Log:
+        check_count("OpenBandit", "n", n, 2, 10**9)
         users, action, click, propensity = self._rounds
         rows = generator(seed).integers(len(action), size=n)
         context = [np.eye(users[:, k].max() + 1)[users[rows, k], 1:] for k in range(users.shape[1])]
@@ -159,6 +164,8 @@ def _read(path: Path, columns: tuple[str, ...]) -> pa.Table:
         table = csv.read_csv(path, convert_options=read)
     except (pa.ArrowException, OSError, KeyError) as error:
         raise InputError(f"{path}: cannot read the columns {', '.join(columns)}: {error}") from None
+    if not len(table):
+        raise InputError(f"{path}: holds no rows.")
     empty = next((name for name in columns if table[name].null_count), None)
     if empty is not None:
         raise InputError(f"{path}: {empty} is missing in {table[empty].null_count:,} rows.")

@@ -18,7 +18,19 @@ from offpolicy.policies import EpsilonGreedy, Softmax, as_policy
 from offpolicy.policy import Policy, blocks
 from offpolicy.posteriors import Exact, Posterior
 from offpolicy.units import IntArray
-from offpolicy.worlds.base import Seed, Simulated, average, check_between, choose, clicks, draw, generator, sigmoid
+from offpolicy.worlds.base import (
+    Seed,
+    Simulated,
+    average,
+    check_count,
+    check_flag,
+    check_number,
+    choose,
+    clicks,
+    draw,
+    generator,
+    sigmoid,
+)
 
 MOST_ENUMERATED = 3
 
@@ -49,12 +61,15 @@ class _Embedded(Simulated):
 
     def __post_init__(self) -> None:
         name = type(self).__name__
-        for setting, low, high in (
-            ("n_actions", 2, np.inf), ("context", 1, np.inf), ("dimensions", 1, np.inf), ("categories", 2, np.inf),
-            ("latent", 1, np.inf), ("hidden", 0, self.dimensions - 1), ("epsilon", 0, 1), ("noise", 0, np.inf),
-            ("deficient", 0, self.n_actions - 1),
-        ):  # fmt: skip
-            check_between(name, setting, getattr(self, setting), low, high)
+        for setting, low in (("n_actions", 2), ("context", 1), ("dimensions", 1), ("categories", 2), ("latent", 1)):
+            check_count(name, setting, getattr(self, setting), low)
+        check_count(name, "hidden", self.hidden, 0, self.dimensions - 1)
+        check_count(name, "deficient", self.deficient, 0, self.n_actions - 1)
+        check_count(name, "seed", self.seed, 0, 2**63)
+        check_number(name, "beta", self.beta)
+        check_number(name, "epsilon", self.epsilon, 0, 1)
+        check_number(name, "noise", self.noise, 0)
+        check_flag(name, "clicks", self.clicks)
 
     @abstractmethod
     def _score(self, contexts: FloatArray) -> FloatArray:
@@ -187,8 +202,8 @@ class NonLinear(_Embedded):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_between("NonLinear", "dimensions", self.dimensions, 1, MOST_ENUMERATED)
-        check_between("NonLinear", "units", self.units, 1, np.inf)
+        check_count("NonLinear", "dimensions", self.dimensions, 1, MOST_ENUMERATED)
+        check_count("NonLinear", "units", self.units, 1)
 
     @cached_property
     def _network(self) -> tuple[FloatArray, FloatArray, FloatArray, float]:

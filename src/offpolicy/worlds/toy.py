@@ -12,7 +12,7 @@ from offpolicy.batch import FloatArray
 from offpolicy.policies import Fixed, Uniform, as_policy
 from offpolicy.policy import Policy
 from offpolicy.units import IntArray
-from offpolicy.worlds.base import Simulated, as_batch, check_between, sigmoid
+from offpolicy.worlds.base import Simulated, as_batch, check_count, check_number, sigmoid
 
 NODES = 64
 
@@ -32,8 +32,12 @@ class Toy(Simulated):
     seed: int = 0
 
     def __post_init__(self) -> None:
-        check_between("Toy", "n_actions", self.n_actions, 2, np.inf)
-        check_between("Toy", "context", self.context, 1, np.inf)
+        check_count("Toy", "n_actions", self.n_actions, 2)
+        check_count("Toy", "context", self.context, 1)
+        check_number("Toy", "noise", self.noise, 0)
+        for name in ("seed", "logging_seed"):
+            if getattr(self, name) is not None:
+                check_count("Toy", name, getattr(self, name), 0, 2**63)
 
     @cached_property
     def _parameters(self) -> tuple[FloatArray, FloatArray, FloatArray]:
