@@ -92,9 +92,7 @@ def _experiment(name: str, read: Mapping[str, Any], data: Path | None) -> Experi
 
 def _list(name: str, key: str, read: Mapping[str, Any], kind: type) -> tuple[Any, ...]:
     values: list[Any] = read.get(key, [])
-    if not all(type(value) is kind and value not in (0, "") for value in values) or (
-        kind is int and min(values, default=1) < 1
-    ):
+    if not all(type(value) is kind for value in values) or (kind is int and min(values, default=1) < 1):
         raise InputError(f"{name}: {key} is {values!r}; give a list of {'labels' if kind is str else 'numbers of logs'}.")
     return tuple(values)
 
