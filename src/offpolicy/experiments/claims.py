@@ -1,8 +1,10 @@
 """Claims about an experiment, and the verdict on each: holds, does not hold, or cannot be told, with the numbers.
 
-Two measures are compared by the paired differences over worlds (over logs, where there is one world), at 5% shared out among
-all comparisons of the claim. Squared errors are skewed, so the differences are judged by a bootstrap of Student's t, which
-knows the skewness; of fewer than ten worlds nothing is said.
+Two measures are compared by the paired differences over worlds (over logs, where there is one world). Squared errors are
+skewed, so the differences are judged by a bootstrap of Student's t, which knows the skewness; of fewer than ten worlds
+nothing is said. A claim about each of several comparisons holds when all of them do, which takes no correction; it does not
+hold when one goes surely the other way, at a level shared out among all. For most points, the same without the largest
+p-values that the claim can spare (the partial conjunction of Benjamini & Heller 2008).
 """
 
 from __future__ import annotations
@@ -81,19 +83,16 @@ class Lower(Claim):
         labels, points = results.experiment.labels, results.experiment.points
         units = results.units(self.measure)
         places = [p for p, point in enumerate(points) if not self.at or point.label in self.at]
-        many = len(places) * len(self.than)
-        by_point, evidence = [], []
+        chances, evidence = [], []
         for p in places:
             a = units[labels.index(self.lower), p]
-            found = []
-            for other in self.than:
-                b = units[labels.index(other), p]
-                sign = _sign(a - self.factor * b, many)
-                found.append(sign)
-                compared = _compare(a, b, other, sign, self.factor)
+            others = [units[labels.index(other), p] for other in self.than]
+            found = [_chances(a - self.factor * b) for b in others]
+            chances.append(found)
+            for other, b, chance in zip(self.than, others, found, strict=True):
+                compared = _compare(a, b, other, chance, self.factor)
                 evidence.append(f"{_at(points[p].label, results)}{_measured(self.measure)}{self.lower} {compared}")
-            by_point.append(max(found) if max(found) > 0 else -1 if all(s < 0 for s in found) else 0)
-        return Judged(self.says, _overall(by_point, self.need), tuple(evidence))
+        return Judged(self.says, _overall(chances, self.need), tuple(evidence))
 
 
 @dataclass(frozen=True)
@@ -109,13 +108,13 @@ class Falling(Claim):
 
     def _judge(self, results: Results) -> Judged:
         units, points = results.units(self.measure)[results.experiment.labels.index(self.falling)], results.experiment.points
-        signs, evidence = [], []
+        chances, evidence = [], []
         for p in range(1, len(points)):
-            sign = _sign(units[p] - units[p - 1], len(points) - 1)
-            signs.append(sign)
-            change = _compare(units[p], units[p - 1], "before", sign, 1.0)
+            chance = _chances(units[p] - units[p - 1])
+            chances.append([chance])
+            change = _compare(units[p], units[p - 1], "before", chance, 1.0)
             evidence.append(f"{_at(points[p].label, results)}{_measured(self.measure)}{change}")
-        return Judged(self.says, _overall(signs, "each"), tuple(evidence))
+        return Judged(self.says, _overall(chances, "each"), tuple(evidence))
 
 
 @dataclass(frozen=True)
@@ -204,19 +203,20 @@ def claim(name: str, given: Any) -> Claim:
     return kind(**plain)
 
 
-def _sign(differences: FloatArray, comparisons: int) -> int:
-    """−1 or 1 where the mean of the differences is surely below or above 0, else 0."""
+Chances = tuple[float, float]
+"""How likely the mean of some differences would be so far below 0, or above 0, if its truth were 0: two p-values."""
+
+
+def _chances(differences: FloatArray) -> Chances:
     kept = differences[np.isfinite(differences)]
     if len(kept) < LEAST_UNITS:
-        return 0
+        return 1.0, 1.0
     rng = np.random.default_rng(0)
     drawn = kept[rng.integers(len(kept), size=(RESAMPLES, len(kept)))]
-    spread = np.maximum(drawn.std(axis=1, ddof=1), TINY)
     # the law of t = (mean − truth) / error, skewness and all, is that of a resample about the mean of what was seen
-    t = np.sort((drawn.mean(axis=1) - kept.mean()) / spread)
+    t = (drawn.mean(axis=1) - kept.mean()) / np.maximum(drawn.std(axis=1, ddof=1), TINY)
     seen = kept.mean() / max(float(kept.std(ddof=1)), TINY)
-    low, high = np.quantile(t, [LEVEL / 2 / comparisons, 1 - LEVEL / 2 / comparisons])
-    return 1 if seen > high else -1 if seen < low else 0
+    return float(((t <= seen).sum() + 1) / (RESAMPLES + 1)), float(((t >= seen).sum() + 1) / (RESAMPLES + 1))
 
 
 def _measured(measure: str) -> str:
@@ -225,13 +225,14 @@ def _measured(measure: str) -> str:
     return names.get(measure, f"median over {measure[6:]} logs, ")
 
 
-def _compare(a: FloatArray, b: FloatArray, other: str, sign: int, factor: float) -> str:
+def _compare(a: FloatArray, b: FloatArray, other: str, chances: Chances, factor: float) -> str:
     both = np.isfinite(a) & np.isfinite(b)
     if not both.any():
         return f"and {other}: not known (bias² and variance take two logs)"
     times = "" if factor == 1 else f"{factor:g} × "
     few = f" (of {both.sum()} worlds, too few to tell)" if both.sum() < LEAST_UNITS else ""
-    return f"{a[both].mean():.3g} {'<?>'[sign + 1]} {times}{b[both].mean():.3g} {other}{few}"
+    sign = "<" if chances[0] < LEVEL / 2 else ">" if chances[1] < LEVEL / 2 else "?"
+    return f"{a[both].mean():.3g} {sign} {times}{b[both].mean():.3g} {other}{few}"
 
 
 def _at(label: Any, results: Results) -> str:
@@ -242,9 +243,17 @@ def _number(label: Any) -> str:
     return f"{label:,}" if isinstance(label, int) else str(label)
 
 
-def _overall(signs: Sequence[int], need: str) -> Outcome:
-    """Signs of the points: −1 as claimed, 1 the other way, 0 not to be told."""
-    holds, fails = sum(s < 0 for s in signs), sum(s > 0 for s in signs)
+def _overall(chances: Sequence[Sequence[Chances]], need: str) -> Outcome:
+    """The verdict from the p-values of all comparisons at each point."""
+    if not chances:
+        return "cannot be told"
+    points = len(chances)
+    many = sum(len(found) for found in chances)
+    for_it = sorted(max(below for below, _ in found) for found in chances)
+    against = sorted(min(above for _, above in found) * len(found) for found in chances)
     if need == "most":
-        return "holds" if 2 * holds > len(signs) else "does not hold" if 2 * fails >= len(signs) else "cannot be told"
-    return "does not hold" if fails else "holds" if signs and holds == len(signs) else "cannot be told"
+        enough, half = points // 2 + 1, -(-points // 2)
+        holds, fails = for_it[enough - 1] * (points - enough + 1), against[half - 1] * (points - half + 1)
+    else:
+        holds, fails = for_it[-1], min(above for found in chances for _, above in found) * many
+    return "does not hold" if fails < LEVEL / 2 else "holds" if holds < LEVEL / 2 else "cannot be told"
