@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -16,6 +17,8 @@ else:
 import offpolicy as op
 from conftest import make_small
 from offpolicy.batch import Batch
+from offpolicy.experiments.read import load
+from offpolicy.experiments.runner import run_task
 from offpolicy.features import Features
 from offpolicy.rewards import AdamW, FitShape, RewardModel, Torch, network, sample, training, two_layer
 from offpolicy.rewards.base import Fits
@@ -386,3 +389,18 @@ def test_in_an_evaluation() -> None:
         q = fit(model, w.log()).on_all(0).all(rows_of(w.log()))
         assert result[type(model).__name__].value == pytest.approx((w.target * q).sum(axis=1).mean(), rel=1e-6)
     assert result["DR"].diagnostics["reward_model"]["epochs"] == 5
+
+
+def test_the_experiment_on_reward_models() -> None:
+    """`reproduce models` at a tiny size: everything that is trained with PyTorch gives a number."""
+    experiment = load("models", quick=True)
+    point = replace(experiment.points[0], rounds=300, settings={**experiment.points[0].settings, "n_actions": 8})
+    trained = tuple(entry for entry in experiment.entries if "rewards=" in entry.text)
+    rows = run_task(replace(experiment, points=(point,), entries=trained, claims=()), (0, 0, 0))
+    assert len(rows) == len(trained) == 5
+    assert not [row["failure"] for row in rows if row["failure"]]
+
+
+def test_a_network_is_the_default_of_torch() -> None:
+    log = make_small().log()
+    assert np.isfinite(op.evaluate(log, op.Uniform(), [op.DM(op.Torch(epochs=2))])["DM"].value)
