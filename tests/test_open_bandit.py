@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import offpolicy as op
+from offpolicy.worlds import OpenBandit
 
 DEFAULT = Path(__file__).parents[2] / "shared" / "data" / "open_bandit_dataset"
 FOLDER = Path(os.environ.get("OPEN_BANDIT_DATASET", DEFAULT))
@@ -37,3 +39,11 @@ def test_the_uniform_log_is_uniform() -> None:
     result = op.evaluate(read("random", by="position"), op.Uniform(), [op.IPS()])
     assert result["IPS"].value == pytest.approx(result["LoggedMean"].value, rel=1e-12)
     assert sum(part["IPS"].n for part in result.slices.values()) == len(read("random"))
+
+
+def test_thompson_sampling_went_on_learning() -> None:
+    """The propensities in its log are not the chances that its priors give: their correlation is 0.07."""
+    world = OpenBandit(FOLDER, behaviour="bts")
+    (batch,) = world.sample(50_000, 0).batches()
+    prior = world.thompson_chances().ravel()[batch.action]
+    assert np.corrcoef(prior, batch.propensity)[0, 1] == pytest.approx(0.07, abs=0.02)

@@ -272,7 +272,8 @@ def test_worlds_by_name() -> None:
         ("synthetic:hidden=3", "from 0 to 2"),
         ("nonlinear:dimensions=4", "from 1 to 3"),
         ("toy:n_actions", "NAME=VALUE"),
-        ("linear:clicks=maybe", "true or false"),
+        ("linear:clicks=maybe", "True or False"),
+        ("synthetic:redraw_importance=no", "True or False"),
     ):
         with pytest.raises(op.InputError, match=words):
             world(*from_text(text))

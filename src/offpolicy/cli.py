@@ -259,7 +259,7 @@ def _kept(folder: Path | None) -> Iterator[None]:
 def _say(answer: dict[str, Any] | str) -> None:
     import json as json_module
 
-    print(answer if isinstance(answer, str) else json_module.dumps(answer, indent=2))
+    print(answer if isinstance(answer, str) else json_module.dumps(_finite(answer), indent=2, default=str))
 
 
 def _write(summary: dict[str, Any], markdown: Path | None, plot: Path | None) -> None:
@@ -283,11 +283,9 @@ def _write(summary: dict[str, Any], markdown: Path | None, plot: Path | None) ->
 
 
 def _print(summary: dict[str, Any], as_json: bool) -> None:
-    import json as json_module
-
     from offpolicy.report import text
 
-    print(json_module.dumps(_finite(summary), indent=2, default=str) if as_json else text.plain(summary))
+    _say(summary if as_json else text.plain(summary))
 
 
 def _finite(value: Any) -> Any:

@@ -12,12 +12,12 @@ import numpy as np
 from offpolicy.batch import FloatArray
 from offpolicy.errors import InputError
 from offpolicy.experiments import entries
-from offpolicy.experiments.read import load
+from offpolicy.experiments.read import load, point
 from offpolicy.experiments.results import Results
 from offpolicy.experiments.show import notes
 from offpolicy.experiments.spec import Experiment, Point, checked
 from offpolicy.report.text import aligned, label
-from offpolicy.worlds.named import from_text, world
+from offpolicy.worlds.named import from_text
 
 
 def experiment(
@@ -47,11 +47,7 @@ def experiment(
 
 def _point(text: str, rounds: int, data: Path | None) -> Point:
     kind, settings = from_text(text)
-    own = settings.pop("rounds", rounds)
-    if kind == "open-bandit":
-        settings.setdefault("path", str(data) if data is not None else str(world(kind, settings).path))  # type: ignore[attr-defined]
-    world(kind, settings)
-    return Point(text, kind, settings, own)
+    return point(text, {"label": text, "world": kind, **settings}, rounds, data)
 
 
 def relative(results: Results) -> FloatArray:
@@ -75,7 +71,7 @@ def leaders(results: Results) -> list[dict[str, Any]]:
             "geometric_mean": float(np.exp(np.log(each[np.isfinite(each)]).mean())) if np.isfinite(each).any() else None,
             "worst": float(np.nanmax(each)) if np.isfinite(each).any() else None,
             "worlds": int(np.isfinite(each).sum()),
-            "relative": [float(r) if np.isfinite(r) else None for r in each],
+            "relative": each.tolist(),
         }
         for label, each in zip(results.experiment.labels, ratios, strict=True)
     ]
@@ -101,19 +97,20 @@ def plain(results: Results) -> str:
     lines += [*aligned(header, rows, right=set(header[1:])), ""]
     best = results.summary("mse")[0]  # of those that gave a number in every run
     best = np.where(np.isfinite(relative(results)), best, np.nan)
-    for k, (letter, point) in enumerate(zip(letters, e.points, strict=True)):
+    for k, (letter, place) in enumerate(zip(letters, e.points, strict=True)):
         known = np.isfinite(best[:, k])
         least = f"{np.nanmin(best[:, k]):.3g}" if known.any() else "–"
-        lines.append(f"{letter}: {point.label}, {point.rounds:,} rounds; least mean squared error {least}")
+        lines.append(f"{letter}: {place.label}, {place.rounds:,} rounds; least mean squared error {least}")
     return "\n".join([*lines, f"{results.runs} runs in each world.", *notes(results)])
 
 
 def _cell(value: float | None) -> str:
-    return "–" if value is None else f"{value:.2f}" if value < 100 else f"{value:,.0f}"
+    return "–" if value is None or np.isnan(value) else f"{value:.2f}" if value < 100 else f"{value:,.0f}"
 
 
 def as_dict(results: Results) -> dict[str, Any]:
     """For JSON; the schema has a version."""
+    mean, error = results.summary("mse")
     return {
         "schema": "offpolicy.bench/1",
         "key": results.experiment.key,
@@ -123,12 +120,7 @@ def as_dict(results: Results) -> dict[str, Any]:
             for p, error in zip(results.experiment.points, results.truth_error.max(axis=1), strict=True)
         ],
         "leaderboard": leaders(results),
-        "mean_squared_errors": _finite_table(results.summary("mse")[0], results.experiment.labels),
-        "standard_errors": _finite_table(results.summary("mse")[1], results.experiment.labels),
+        "mean_squared_errors": dict(zip(results.experiment.labels, mean.tolist(), strict=True)),
+        "standard_errors": dict(zip(results.experiment.labels, error.tolist(), strict=True)),
         "failures": {label: dict(why) for label, why in results.failures.items()},
     }
-
-
-def _finite_table(values: FloatArray, labels: Sequence[str]) -> dict[str, list[float | None]]:
-    rows = zip(labels, values, strict=True)
-    return {label: [float(v) if np.isfinite(v) else None for v in each] for label, each in rows}

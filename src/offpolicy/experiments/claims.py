@@ -91,7 +91,7 @@ class Lower(Claim):
             chances.append(found)
             for other, b, chance in zip(self.than, others, found, strict=True):
                 compared = _compare(a, b, other, chance, self.factor)
-                evidence.append(f"{_at(points[p].label, results)}{_measured(self.measure)}{self.lower} {compared}")
+                evidence.append(f"{_at(p, results)}{_measured(self.measure)}{self.lower} {compared}")
         return Judged(self.says, _overall(chances, self.need), tuple(evidence))
 
 
@@ -113,7 +113,7 @@ class Falling(Claim):
             chance = _chances(units[p] - units[p - 1])
             chances.append([chance])
             change = _compare(units[p], units[p - 1], "before", chance, 1.0)
-            evidence.append(f"{_at(points[p].label, results)}{_measured(self.measure)}{change}")
+            evidence.append(f"{_at(p, results)}{_measured(self.measure)}{change}")
         return Judged(self.says, _overall(chances, "each"), tuple(evidence))
 
 
@@ -235,12 +235,9 @@ def _compare(a: FloatArray, b: FloatArray, other: str, chances: Chances, factor:
     return f"{a[both].mean():.3g} {sign} {times}{b[both].mean():.3g} {other}{few}"
 
 
-def _at(label: Any, results: Results) -> str:
-    return f"{results.experiment.axis} {_number(label)}: " if len(results.experiment.points) > 1 else ""
-
-
-def _number(label: Any) -> str:
-    return f"{label:,}" if isinstance(label, int) else str(label)
+def _at(p: int, results: Results) -> str:
+    experiment = results.experiment
+    return f"{experiment.axis} {experiment.points[p].name}: " if len(experiment.points) > 1 else ""
 
 
 def _overall(chances: Sequence[Sequence[Chances]], need: str) -> Outcome:

@@ -110,7 +110,7 @@ def _points(name: str, read: Mapping[str, Any], data: Path | None) -> tuple[Poin
     if "points" in read:
         if shared or "vary" in read:
             raise InputError(f"{name}: [[points]] name their own worlds; leave out [world] and [vary].")
-        return tuple(_point(name, each, rounds, data) for each in read["points"])
+        return tuple(point(name, each, rounds, data) for each in read["points"])
     kind = shared.pop("kind", None)
     if not isinstance(kind, str):
         raise InputError(f"{name}: needs [world] with its kind, as text, or [[points]].")
@@ -118,16 +118,17 @@ def _points(name: str, read: Mapping[str, Any], data: Path | None) -> tuple[Poin
     if len(vary) > 1:
         raise InputError(f"{name}: [vary] names {len(vary)} settings; one is the axis.")
     if not vary:
-        return (_point(name, {"world": kind, "label": kind, **shared}, rounds, data),)
+        return (point(name, {"world": kind, "label": kind, **shared}, rounds, data),)
     (setting, values), *_ = vary.items()
     if not isinstance(values, list):
         raise InputError(f"{name}: [vary] {setting} is {values!r}; give a list of values.")
     return tuple(
-        _point(name, {"world": kind, "label": v, "rounds": rounds, **shared, setting: v}, rounds, data) for v in values
+        point(name, {"world": kind, "label": v, "rounds": rounds, **shared, setting: v}, rounds, data) for v in values
     )
 
 
-def _point(name: str, given: Any, rounds: int, data: Path | None) -> Point:
+def point(name: str, given: Any, rounds: int, data: Path | None) -> Point:
+    """A point from its `label`, `world`, `rounds` and the settings of the world."""
     if not isinstance(given, dict):
         raise InputError(f"{name}: a point is {given!r}, but must be a table.")
     settings = dict(given)

@@ -9,12 +9,10 @@ import numpy as np
 
 from offpolicy.experiments.claims import Judged
 from offpolicy.experiments.results import MEASURES, Results
-from offpolicy.report.text import aligned, number
+from offpolicy.report.text import aligned, markdown_table, number
 from offpolicy.report.text import label as one_line
 
 NAMES = {"mse": "mean squared error", "bias2": "bias²", "variance": "variance"}
-
-
 LONGEST_WORDS = 300
 
 
@@ -38,7 +36,7 @@ def judged(results: Results) -> list[Judged]:
 def table_of(results: Results, measure: str) -> tuple[list[str], list[list[str]]]:
     """Estimators × points: mean ± standard error."""
     mean, error = results.summary(measure)
-    header = [f"{results.experiment.axis} →", *(_label(point.label) for point in results.experiment.points)]
+    header = [f"{results.experiment.axis} →", *(point.name for point in results.experiment.points)]
     rows = [
         [_row_label(results, k), *(_cell(mean[k, p], error[k, p]) for p in range(mean.shape[1]))]
         for k in range(len(results.experiment.entries))
@@ -53,10 +51,6 @@ def _row_label(results: Results, k: int) -> str:
     failed = sum(results.failures.get(each.label, {}).values())
     name = f"{name} (failed in {failed:,} runs)" if failed else name
     return name if each.worlds is None or each.worlds >= worlds else f"{name} ({each.worlds} worlds)"
-
-
-def _label(label: Any) -> str:
-    return f"{label:,}" if isinstance(label, (int, float)) else str(label)
 
 
 def _cell(mean: float, error: float) -> str:
@@ -81,7 +75,7 @@ def published_table(results: Results, measure: str) -> tuple[list[str], list[lis
                 there, there_error = figures[str(point.label)]
                 z = (mean[k, p] - there) / np.hypot(error[k, p], there_error)
                 ours = _cell(mean[k, p], error[k, p])
-                rows.append([name, _label(point.label), ours, f"{there:g} ± {there_error:g}", f"{z:+.1f}"])
+                rows.append([name, point.name, ours, f"{there:g} ± {there_error:g}", f"{z:+.1f}"])
     return ["estimator", results.experiment.axis, "ours", "published", "difference in errors"], rows
 
 
@@ -132,8 +126,7 @@ def command(results: Results) -> str:
 def notes(results: Results) -> list[str]:
     """How well the truth is known, and what failed."""
     lines = []
-    worst = float(np.nanmax(results.truth_error / np.maximum(np.abs(results.truth), 1e-300)))
-    if worst > 0:
+    if np.nanmax(results.truth_error) > 0:
         p, w = np.unravel_index(np.nanargmax(results.truth_error), results.truth.shape)
         lines.append(
             f"The true values are averages: the largest standard error is {results.truth_error[p, w]:.2g}, of a value of "
@@ -172,9 +165,7 @@ def markdown(results: Results) -> str:
     title, about = heading(results)
     lines = [f"# {title}", "", about, "", f"Made by `{command(results)}`.", "", "![](figure.png)", ""]
     for name, header, rows in tables(results):
-        cells = [header, ["---", *("---:" for _ in header[1:])], *rows]
-        table = ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in cells]
-        lines += [f"**{name[0].upper()}{name[1:]}**", "", *table, ""]
+        lines += [f"**{name[0].upper()}{name[1:]}**", "", *markdown_table(header, rows, right=set(header[1:])), ""]
     lines += [f"{line}\n" for line in notes(results)]
     lines += [f"Not judged at this size: {says}\n" for says in results.experiment.unjudged]
     for each in judged(results):
@@ -189,8 +180,8 @@ def as_dict(results: Results) -> dict[str, Any]:
         {
             "point": point.label,
             "estimator": label,
-            **{m: _finite(mean[k, p]) for m, (mean, _) in summaries.items()},
-            **{f"{m}_error": _finite(error[k, p]) for m, (_, error) in summaries.items()},
+            **{m: float(mean[k, p]) for m, (mean, _) in summaries.items()},
+            **{f"{m}_error": float(error[k, p]) for m, (_, error) in summaries.items()},
         }
         for p, point in enumerate(results.experiment.points)
         for k, label in enumerate(results.experiment.labels)
@@ -205,7 +196,3 @@ def as_dict(results: Results) -> dict[str, Any]:
         "claims": [{"says": j.says, "verdict": j.verdict, "evidence": list(j.evidence)} for j in judged(results)],
         "failures": {label: dict(why) for label, why in results.failures.items()},
     }
-
-
-def _finite(value: float) -> float | None:
-    return float(value) if np.isfinite(value) else None

@@ -29,6 +29,11 @@ class Point:
     settings: Mapping[str, Any]
     rounds: int
 
+    @property
+    def name(self) -> str:
+        """The label as a person would write it."""
+        return self.label if isinstance(self.label, str) else f"{self.label:,}"
+
 
 @dataclass(frozen=True)
 class Experiment:

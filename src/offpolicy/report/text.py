@@ -139,17 +139,18 @@ def _footnote(result: Mapping[str, Any]) -> list[str]:
     return ["", "* the error of what it fitted is not in this interval."] if starred else []
 
 
+def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]], right: Set[str] = frozenset()) -> list[str]:
+    """The lines of a Markdown table; columns with a name among `right` are set to the right."""
+    rule = ["---:" if name in right else "---" for name in header]
+    return ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in [header, rule, *rows]]
+
+
 def markdown(result: Mapping[str, Any]) -> str:
     """The same as Markdown."""
 
-    def table(part: Mapping[str, Any]) -> list[str]:
-        header, rows = rows_of(part)
-        cells = [[c.replace("|", "\\|") for c in row] for row in [header, ["---"] * len(header), *rows]]
-        return ["| " + " | ".join(row) + " |" for row in cells]
-
-    lines = [f"# {title(result)}", "", *table(result), "", *(f"{line}\n" for line in notes(result))]
+    lines = [f"# {title(result)}", "", *markdown_table(*rows_of(result)), "", *(f"{line}\n" for line in notes(result))]
     for heading, part in sections(result):
-        lines += [f"## {heading}", "", *table(part), ""]
+        lines += [f"## {heading}", "", *markdown_table(*rows_of(part)), ""]
     return "\n".join([*lines, *_footnote(result)]) + "\n"
 
 

@@ -144,6 +144,10 @@ class Synthetic(_Embedded):
     importance_seed: tuple[int, ...] | None = None
     """Where η comes from, if not from `seed`; what `of_log` sets."""
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_flag("Synthetic", "redraw_importance", self.redraw_importance)
+
     @cached_property
     def _parameters(self) -> tuple[FloatArray, FloatArray]:
         """η_k times the slope (dimensions × categories × context) and the intercept (dimensions × categories) of f_k."""
