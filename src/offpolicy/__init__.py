@@ -20,8 +20,9 @@ _HOMES = {
     "posteriors": ("Categorical", "Exact", "Gaussian", "Logistic", "Posterior"),
     "embedding": ("EmbeddingTable",),
     "estimators": (
-        "CAB", "DM", "DR", "IPS", "MDR", "MIPS", "MR", "MRDR", "SNDR", "SNIPS", "ClippedIPS", "DRos", "Estimator",
-        "GroupIPS", "LearnedMDR", "LearnedMIPS", "LoggedMean", "OffCEM", "SubGaussianIPS", "SwitchDR",
+        "CAB", "DM", "DR", "IPS", "MDR", "MIPS", "MR", "MRDR", "OCV", "SLOPE", "SNDR", "SNIPS", "Auto", "Blend",
+        "ClippedIPS", "DRos", "Estimator", "GroupIPS", "LearnedMDR", "LearnedMIPS", "LoggedMean", "OffCEM", "ScaledDR",
+        "SubGaussianIPS", "SwitchDR",
     ),
     "diagnostics": ("Finding", "Verdict"),
     "evaluation": ("Difference", "Estimate", "Evaluation"),
@@ -47,8 +48,12 @@ if TYPE_CHECKING:  # the same names for type checkers and editors
     from offpolicy.estimators import MIPS as MIPS
     from offpolicy.estimators import MR as MR
     from offpolicy.estimators import MRDR as MRDR
+    from offpolicy.estimators import OCV as OCV
+    from offpolicy.estimators import SLOPE as SLOPE
     from offpolicy.estimators import SNDR as SNDR
     from offpolicy.estimators import SNIPS as SNIPS
+    from offpolicy.estimators import Auto as Auto
+    from offpolicy.estimators import Blend as Blend
     from offpolicy.estimators import ClippedIPS as ClippedIPS
     from offpolicy.estimators import DRos as DRos
     from offpolicy.estimators import Estimator as Estimator
@@ -57,6 +62,7 @@ if TYPE_CHECKING:  # the same names for type checkers and editors
     from offpolicy.estimators import LearnedMIPS as LearnedMIPS
     from offpolicy.estimators import LoggedMean as LoggedMean
     from offpolicy.estimators import OffCEM as OffCEM
+    from offpolicy.estimators import ScaledDR as ScaledDR
     from offpolicy.estimators import SubGaussianIPS as SubGaussianIPS
     from offpolicy.estimators import SwitchDR as SwitchDR
     from offpolicy.evaluation import Difference as Difference

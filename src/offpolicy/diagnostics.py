@@ -8,8 +8,16 @@ from enum import Enum
 from typing import Any
 
 from offpolicy.batch import FloatArray
+from offpolicy.combining import Combination
 from offpolicy.statistics import LogHistogram, State
 from offpolicy.units import BUCKETS
+
+CARRIES = 0.05
+"""The weight from which a candidate counts as part of a blend."""
+DISAGREE = 3.0
+"""Standard errors of a paired difference beyond which chance does not explain it."""
+FEW, HARDLY_ANY = 100.0, 5.0
+"""Effective rounds below which the bias of a reward model cannot be checked well, or not at all."""
 
 
 class Verdict(Enum):
@@ -287,6 +295,41 @@ def disagreement(other: str, difference: float, z: float) -> Finding:
         "Chance does not explain that, so at least one of the two is biased here.",
         "Trust the one whose assumptions you can check; a reward model is the usual suspect.",
     )
+
+
+def combined_findings(combination: Combination, o: Overlap) -> list[Finding]:
+    """What speaks against a blend: candidates that cannot all be right, and biases that nothing can show."""
+    found = [finding for finding in weight_findings(o) if finding.code == "mean weight"]
+    candidates, weights = combination.candidates, combination.weights
+    heavy = [k for k in range(len(weights)) if weights[k] >= CARRIES]
+    pairs = [(abs(candidates.z(i, j)), i, j) for i in heavy for j in heavy if i < j]
+    z, i, j = max(pairs, default=(0.0, 0, 0))
+    if z > DISAGREE:
+        a, b = sorted((i, j), key=lambda k: -weights[k])
+        found.append(
+            Finding(
+                _grade(z, DISAGREE, 2 * DISAGREE),
+                "candidates disagree",
+                f"{candidates.names[a]} says {candidates.values[a]:.4g} and {candidates.names[b]} says "
+                f"{candidates.values[b]:.4g}, {z:.1f} standard errors of the paired difference apart.",
+                "Chance does not explain that, and both are in the blend: at least one of them is biased here.",
+                "See .explain(); trust the one whose assumptions you can check, or log more rounds.",
+            )
+        )
+    anchor = candidates.anchor
+    if o.ess < FEW and weights[anchor] < 0.5:
+        found.append(
+            Finding(
+                _grade(1 / max(o.ess, 1e-9), 1 / FEW, 1 / HARDLY_ANY),
+                "unchecked bias",
+                f"The {o.n:,} rounds count like {o.ess:,.0f} rounds of the new policy: {candidates.names[anchor]}, which is "
+                f"nearly unbiased, knows the value only to ±{candidates.errors[anchor]:.2g}.",
+                "The blend leans on reward models, and a bias of theirs of that size would not be seen; the interval allows "
+                "for it.",
+                "Log some rounds of the new policy, or of one closer to it.",
+            )
+        )
+    return found
 
 
 def few_units(units: int) -> list[Finding]:

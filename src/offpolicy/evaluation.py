@@ -11,6 +11,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 
 from offpolicy.actions import Actions
+from offpolicy.combining import Combination
 from offpolicy.diagnostics import Finding, Verdict, worst
 from offpolicy.embedding import EmbeddingTable
 from offpolicy.errors import InputError, InputWarning, unknown_name
@@ -80,7 +81,7 @@ class Estimate:
     n: int
     _details: Later[Details]
     _sums: Sums = field(repr=False)
-    _range: Range = field(repr=False)
+    _range: Range | None = field(repr=False)
     _range_given: bool = field(repr=False, default=True)
     _level: float = 0.95
     _method: str = "normal"
@@ -88,6 +89,7 @@ class Estimate:
     _embedding: PooledFits | None = field(repr=False, default=None)
     _labels: Actions | None = field(repr=False, default=None)
     _compared: Later[tuple[Finding, ...]] | None = None
+    _combination: Combination | None = field(repr=False, default=None)
 
     @property
     def std_error(self) -> float:
@@ -119,7 +121,7 @@ class Estimate:
     def embedding(self) -> EmbeddingTable:
         """The embedding that its weights come from: one row an action. `.nearest(action)` gives the closest others."""
         if self._embedding is None or self._labels is None:
-            raise InputError(f"{self.estimator} weighs by actions, not by embeddings; ask op.LearnedMIPS for one.")
+            raise InputError(f"{self.estimator} has no embedding of its own; ask op.LearnedMIPS for one.")
         return self._embedding.table(self._labels.to_numpy())
 
     @property
@@ -128,8 +130,9 @@ class Estimate:
 
     def confidence_interval(self, level: float | None = None, method: str | None = None) -> Interval:
         """`normal`, `bootstrap`, `bernstein` or `cressie-read`; the last two need the log's `reward_range`."""
-        method = self._method if method is None else method
-        if method in ("bernstein", "cressie-read") and not self._range_given:
+        if method is None:  # a blend has no interval for finite samples: its table shows the normal one
+            method = self._method if self._range is not None or self._method == "bootstrap" else "normal"
+        if method in ("bernstein", "cressie-read") and self._range is not None and not self._range_given:
             warnings.warn(
                 f"{self.reward}: the log has no reward_range; the smallest and largest reward seen "
                 f"({self._range.reward_low:g}, {self._range.reward_high:g}) stand in for it, which is no guarantee.",
@@ -137,6 +140,10 @@ class Estimate:
                 stacklevel=2,
             )
         return interval(self._functional, self._sums, self._level if level is None else level, method, self._range)
+
+    def explain(self) -> str:
+        """In words: of a blend, which candidates carry the weight and why; else the value, its error and every doubt."""
+        return text.explained(self.to_dict())
 
     def scores(self, path: str | Path) -> None:
         """Write row, baseline, correction and weight of every round as Parquet. Reads the log once more."""

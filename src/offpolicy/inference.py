@@ -7,7 +7,7 @@ is a ratio to the mean row weight). With g = ∇V(m), a row's influence is g·z,
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import NormalDist
 from typing import Literal, get_args
 
@@ -72,6 +72,8 @@ class Functional:
     anchor: float = 0.0
     fit: FloatArray | None = None
     sampling: FloatArray | None = None
+    extra: float = 0.0
+    """Variance besides: that of a choice among estimates."""
 
     def minus(self, other: Functional) -> Functional:
         def both(a: FloatArray | None, b: FloatArray | None) -> FloatArray | None:
@@ -85,7 +87,11 @@ class Functional:
             lambda sums: self.evaluate(sums) - other.evaluate(sums),
             fit=both(self.fit, other.fit),
             sampling=both(self.sampling, other.sampling),
+            extra=0.0 if other is self else self.extra + other.extra,
         )
+
+    def less(self, constant: float) -> Functional:
+        return replace(self, value=self.value - constant, evaluate=lambda sums: self.evaluate(sums) - constant)
 
     @property
     def error_covers(self) -> str:
@@ -106,7 +112,10 @@ def functional(terms: Terms, means: FloatArray, anchor: float) -> Functional:
             if b is not None:
                 value = value + m[..., b] / unit
             if u is not None and w is not None:
-                if terms.normalised:
+                if terms.scaling is not None:
+                    product, square = terms.scaling
+                    value = value + m[..., u] / m[..., square] * m[..., product] / unit
+                elif terms.normalised:
                     value = value + m[..., u] / m[..., w] + correction_anchor
                 else:
                     value = value + (m[..., u] + correction_anchor * m[..., w]) / unit
@@ -119,7 +128,12 @@ def functional(terms: Terms, means: FloatArray, anchor: float) -> Functional:
             g[b] += 1 / unit
             g[0] -= means[b] / unit**2
         if u is not None and w is not None:
-            if terms.normalised:
+            if terms.scaling is not None:
+                product, square = terms.scaling
+                scaled = means[u] * means[product] / (means[square] * unit)
+                for column, sign in ((u, 1), (product, 1), (square, -1), (0, -1)):
+                    g[column] += sign * scaled / means[column] if means[column] else 0.0
+            elif terms.normalised:
                 g[u] += 1 / means[w]
                 g[w] -= means[u] / means[w] ** 2
             else:
@@ -145,13 +159,13 @@ def variance(f: Functional, sums: Sums) -> float:
     """Sampling variance and, where a fit counts, its own variance and its covariance with the sampling, by the jackknife."""
     sampled = sampling_variance(f, sums)
     if f.fit is None or f.sampling is None:
-        return sampled
+        return sampled + f.extra
     fit, sampling = f.fit - f.fit.mean(), f.sampling - f.sampling.mean()
     scale = (len(fit) - 1) / len(fit)
     both, alone = scale * float((fit + sampling) @ (fit + sampling)), scale * float(sampling @ sampling)
     # A few groups know the sampling variance badly and the rows know it well: replace the one by the other, but never by
     # more than the share of it that is left when fit and sampling cancel, as in the difference of DM and DR.
-    return both + (sampled - alone) * (min(1.0, both / alone) if alone > 0 else 1.0)
+    return both + (sampled - alone) * (min(1.0, both / alone) if alone > 0 else 1.0) + f.extra
 
 
 def std_error(f: Functional, sums: Sums) -> float:
@@ -218,7 +232,8 @@ def interval(f: Functional, sums: Sums, level: float, method: str, bounds: Range
     else:
         if bounds is None:
             raise InputError(
-                f"a {method} interval is for the value of one policy, not for a difference; use normal or bootstrap."
+                f"a {method} interval is for the value of one policy by one estimator, not for a difference or a blend; use "
+                "normal or bootstrap."
             )
         low, high = (_bernstein if method == "bernstein" else _cressie_read)(f, sums, level, bounds)
     return Interval(low, high, level, method)

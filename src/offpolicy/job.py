@@ -16,12 +16,12 @@ from offpolicy.batch import Batch, FloatArray
 from offpolicy.embedding import EmbeddingTable
 from offpolicy.engines import Local
 from offpolicy.errors import InputError, RowsError
-from offpolicy.estimators import DM, DR, IPS, SNIPS, Estimator, LoggedMean, Member, Run
+from offpolicy.estimators import DR, SNIPS, Auto, Combined, Estimator, LearnedMIPS, LoggedMean, Member, Run
 from offpolicy.evaluation import Evaluation
 from offpolicy.features import Features, Inputs
 from offpolicy.log import Log
 from offpolicy.outcome import OutcomeFits, OutcomeRows
-from offpolicy.plan import FitKey, ModelKey, Plan, Terms, fit_of, plan_estimators
+from offpolicy.plan import Family, FitKey, ModelKey, Plan, Terms, fit_of, plan_estimators
 from offpolicy.policies import as_policy
 from offpolicy.policy import Policy
 from offpolicy.pooled import PooledFits
@@ -44,7 +44,7 @@ TABLE_ROWS = 100_000
 
 def default_estimators() -> list[Estimator]:
     """What is run when nothing is named."""
-    return [LoggedMean(), IPS(), SNIPS(), DM(), DR()]
+    return [Auto(), LoggedMean(), SNIPS(), DR(), LearnedMIPS()]
 
 
 def evaluate(
@@ -78,9 +78,22 @@ def evaluate(
     def run(some: Sequence[Estimator]) -> Evaluation:
         return evaluate(log, policies, some, level=level, cross_fit=cross_fit, engine=engine, seed=seed, progress=progress)
 
-    job = _Job.of(log, policies, estimators, cross_fit, seed, run)
-    with threadpool_limits(1, "blas"):  # many small products: threads over partitions and refits keep the cores busy
-        return job.score(engine, job.fit(engine, progress), level, progress)
+    wanted = _Wanted.of(estimators)
+
+    def evaluated(wanted: _Wanted) -> Evaluation:
+        job = _Job.of(log, policies, wanted, cross_fit, seed, run)
+        with threadpool_limits(1, "blas"):  # many small products: threads over partitions and refits keep the cores busy
+            return job.score(engine, job.fit(engine, progress), level, progress)
+
+    try:
+        return evaluated(wanted)
+    except RowsError:
+        raise
+    except InputError:
+        spared = wanted.without_failing(run)
+        if spared == wanted:
+            raise
+        return evaluated(spared)
 
 
 def embed(
@@ -141,18 +154,18 @@ class _Job:
     estimators: tuple[Estimator, ...]
     skipped: dict[str, str]
     plan: Plan
-    members: dict[tuple[int, int, int], list[tuple[Member, Any]]]
+    members: dict[tuple[int, int, int], list[Family]]
     references: dict[tuple[int, int], Terms]
     features: Features
     groups: int
     seed: int
 
     @classmethod
-    def of(cls, log: Log, policies: dict[str, Policy], estimators: Any, cross_fit: int | None, seed: int, run: Run) -> _Job:
+    def of(cls, log: Log, policies: dict[str, Policy], wanted: _Wanted, cross_fit: int | None, seed: int, run: Run) -> _Job:
         logging = None if log.logging is None else as_policy(log.logging)
         if logging is not None:
             logging.check(log)
-        chosen, skipped = _choose(estimators, _Lacking(log, tuple(policies.values()), logging), cross_fit)
+        chosen, skipped = _choose(wanted, _Lacking(log, tuple(policies.values()), logging), cross_fit)
         features = Features.of(log.schema)
         chosen = [estimator.settled(features, run) for estimator in chosen]
         has_ratio = log.schema.propensity or logging is not None
@@ -186,9 +199,10 @@ class _Job:
     def _names(self) -> dict[Any, str]:
         """The estimator that first uses each ratio, for messages."""
         names: dict[Any, str] = {}
-        for (_, e, _), family in self.members.items():
-            for member, _ in family:
-                names.setdefault(member.weight.ratio, self.estimators[e].name)
+        for (_, e, _), families in self.members.items():
+            for part, family in zip(self.estimators[e].parts, families, strict=True):
+                for member, _ in family:
+                    names.setdefault(member.weight.ratio, part.name)
         return names
 
     @cached_property
@@ -348,29 +362,76 @@ class _Lacking:
         return None
 
 
-def _choose(given: Any, lacking: _Lacking, cross_fit: int | None) -> tuple[list[Estimator], dict[str, str]]:
-    """The estimators to run, `LoggedMean` always among them, and those left out with the reason."""
-    wanted = default_estimators() if given is None else [given] if isinstance(given, Estimator) else list(given)
-    for estimator in wanted:
-        if not isinstance(estimator, Estimator):
-            hint = f"; write {estimator.__name__}()" if isinstance(estimator, type) else "; give objects, such as op.DR()"
-            raise InputError(f"estimators: {estimator!r} is not an estimator{hint}.")
-    if not any(isinstance(estimator, LoggedMean) for estimator in wanted):
-        wanted.insert(0, LoggedMean())
-    names = [estimator.name for estimator in wanted]
-    twice = next((name for name in names if names.count(name) > 1), None)
-    if twice is not None:
-        raise InputError(f"two estimators are called {twice!r}; give one of them another `name=`.")
-    chosen, skipped = [], {}
-    for estimator in wanted:
+@dataclass(frozen=True)
+class _Wanted:
+    """The estimators to run, `LoggedMean` always among them."""
+
+    estimators: tuple[Estimator, ...]
+    named: bool
+    """By the user, so that one that cannot be computed is an error."""
+    skipped: tuple[tuple[str, str], ...] = ()
+
+    @classmethod
+    def of(cls, given: Any) -> _Wanted:
+        wanted = default_estimators() if given is None else [given] if isinstance(given, Estimator) else list(given)
+        for estimator in wanted:
+            if not isinstance(estimator, Estimator):
+                hint = (
+                    f"; write {estimator.__name__}()" if isinstance(estimator, type) else "; give objects, such as op.DR()"
+                )
+                raise InputError(f"estimators: {estimator!r} is not an estimator{hint}.")
+        if not any(isinstance(estimator, LoggedMean) for estimator in wanted):
+            wanted.insert(0, LoggedMean())
+        names = [estimator.name for estimator in wanted]
+        twice = next((name for name in names if names.count(name) > 1), None)
+        if twice is not None:
+            raise InputError(f"two estimators are called {twice!r}; give one of them another `name=`.")
+        return cls(tuple(wanted), given is not None)
+
+    def without_failing(self, run: Run) -> _Wanted:
+        """The same without candidates that fail, and without estimators of the defaults that do: each is tried alone."""
+
+        def failure(estimator: Estimator) -> str | None:
+            try:
+                run([estimator])
+            except InputError as error:
+                return str(error)
+            return None
+
+        kept: list[Estimator] = []
+        skipped = list(self.skipped)
+        for estimator in self.estimators:
+            if isinstance(estimator, Combined):
+                kept.append(estimator.without(failure))
+            elif self.named or (why := failure(estimator)) is None:
+                kept.append(estimator)
+            else:
+                skipped.append((estimator.name, why.rstrip(".")))
+        return replace(self, estimators=tuple(kept), skipped=tuple(skipped))
+
+
+def _choose(wanted: _Wanted, lacking: _Lacking, cross_fit: int | None) -> tuple[list[Estimator], dict[str, str]]:
+    """The estimators to run, and those left out with the reason."""
+    chosen, skipped = [], dict(wanted.skipped)
+    for estimator in wanted.estimators:
         reason = lacking(estimator.members(cross_fit))
+        if reason is not None and isinstance(estimator, Combined):
+            estimator, reason = _without_lacking(estimator, lacking, cross_fit)
         if reason is None:
             chosen.append(estimator)
-        elif given is None:
+        elif not wanted.named:
             skipped[estimator.name] = reason
         else:
             raise InputError(f"{estimator.name} cannot be computed: {reason}.")
-    if given is None and len(chosen) == 1:
+    if not wanted.named and len(chosen) == 1:
         reasons = "; ".join(dict.fromkeys(skipped.values()))
         raise InputError(f"nothing can be said of the new policy: {reasons}.")
     return chosen, skipped
+
+
+def _without_lacking(estimator: Combined, lacking: _Lacking, cross_fit: int | None) -> tuple[Combined, str | None]:
+    """Without the candidates that cannot be computed here; or why nothing is left."""
+    reasons = {each.name: lacking(each.members(cross_fit)) for each in estimator.parts}
+    if all(reason is not None for reason in reasons.values()):
+        return estimator, "; ".join(dict.fromkeys(filter(None, reasons.values())))
+    return estimator.without(lambda each: reasons[each.name]), None

@@ -9,7 +9,7 @@ from typing import Any
 from offpolicy.estimators import Estimator, Member
 from offpolicy.features import Inputs
 from offpolicy.rewards import RewardModel
-from offpolicy.weights import Outcome, Pooled, Weight
+from offpolicy.weights import Outcome, Pooled, Times, Weight
 
 
 @dataclass(frozen=True)
@@ -83,6 +83,8 @@ class Terms:
     correction: int | None
     weight: int | None
     normalised: bool
+    scaling: tuple[int, int] | None
+    """The columns of h·w and h², where the correction by h is scaled by the quotient of their means."""
     anchored_baseline: bool
     """The baseline is kept less the anchor (and the correction as it is); else the correction is kept less anchor·weight."""
     tables: tuple[TableKey | None, TableKey | None] = (None, None)
@@ -162,9 +164,15 @@ class Plan:
             correction=self._column(CorrectionColumn(policy, member.weight, reward, control)) if weighted else None,
             weight=self._column(WeightColumn(policy, member.weight)) if weighted else None,
             normalised=member.normalised,
+            scaling=self._scaling(member, policy) if member.scaled else None,
             anchored_baseline=control is not None,
             tables=(None, None) if model is None or member.weight.exact else self._tables(member, policy, clip, control),
         )
+
+    def _scaling(self, member: Member, policy: int) -> tuple[int, int]:
+        bend = member.weight.bend
+        columns = (WeightColumn(policy, replace(member.weight, bend=Times(bend, squared))) for squared in (False, True))
+        return self._column(next(columns)), self._column(next(columns))
 
     def _tables(
         self, member: Member, policy: int, clip: float | None, control: ModelKey | None
@@ -205,12 +213,16 @@ def model_key(member: Member, policy: int, reward: int) -> ModelKey | None:
     return ModelKey(fit, member.cross_fit, reward)
 
 
+Family = list[tuple[Member, Terms]]
+"""Members among which SLOPE picks one."""
+
+
 def plan_estimators(
     estimators: Sequence[Estimator], n_policies: int, rewards: int, cross_fit: int | None, ratio: bool
-) -> tuple[Plan, dict[tuple[int, int, int], list[tuple[Member, Terms]]], dict[tuple[int, int], Terms]]:
-    """The plan, the members of each (policy, estimator, reward) with their terms, and the terms of SNIPS."""
+) -> tuple[Plan, dict[tuple[int, int, int], list[Family]], dict[tuple[int, int], Terms]]:
+    """The plan, the members of each part of each (policy, estimator, reward) with their terms, and the terms of SNIPS."""
     plan = Plan(n_policies, rewards)
-    members: dict[Any, list[tuple[Member, Terms]]] = {}
+    members: dict[Any, list[Family]] = {}
     references: dict[tuple[int, int], Terms] = {}
     for policy in range(n_policies):
         if ratio:
@@ -219,6 +231,11 @@ def plan_estimators(
                 references[policy, reward] = plan.add(Member(Weight(), normalised=True), policy, reward)
         for e, estimator in enumerate(estimators):
             for reward in range(rewards):
-                settled = (replace(m, weight=m.weight.for_reward(reward)) for m in estimator.members(cross_fit))
-                members[policy, e, reward] = [(member, plan.add(member, policy, reward)) for member in settled]
+                members[policy, e, reward] = [
+                    [
+                        (member, plan.add(member, policy, reward))
+                        for member in (replace(m, weight=m.weight.for_reward(reward)) for m in part.members(cross_fit))
+                    ]
+                    for part in estimator.parts
+                ]
     return plan, members, references

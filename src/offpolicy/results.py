@@ -13,15 +13,16 @@ from threadpoolctl import threadpool_limits
 
 from offpolicy import diagnostics as dx
 from offpolicy.batch import FloatArray
+from offpolicy.combining import Candidate, Combination
 from offpolicy.engines import Local
 from offpolicy.errors import InputError
-from offpolicy.estimators import Estimator, LoggedMean, Member
+from offpolicy.estimators import Combined, Estimator, LoggedMean, Member
 from offpolicy.evaluation import Details, Estimate, Evaluation, Later
 from offpolicy.inference import Functional, Range, Sums, concentration, functional, in_errors, mean_weight, std_error
 from offpolicy.kept import outcome_name, pool_name
 from offpolicy.log import Log
 from offpolicy.outcome import OutcomeFits
-from offpolicy.plan import BaselineColumn, FitKey, ModelKey, Terms, WeightColumn, model_key
+from offpolicy.plan import BaselineColumn, Family, FitKey, ModelKey, Terms, WeightColumn, model_key
 from offpolicy.pool import slopes_of
 from offpolicy.pooled import PooledFits
 from offpolicy.posteriors import Exact
@@ -33,11 +34,10 @@ from offpolicy.statistics import LogHistogram, State
 from offpolicy.threads import parallel
 from offpolicy.weights import Outcome, Pooled, Weight
 
-LEADS = ("DR", "SNDR", "SNIPS", "IPS", "DM")
+LEADS = ("Auto", "DR", "SNDR", "SNIPS", "IPS", "DM")
 """Which estimator leads, the first of these that was run; else the last in the list."""
 REFERENCES = ("SNIPS", "IPS", "DR")
 """Nearly unbiased estimators that the others are held against."""
-DISAGREE = 3.0
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Assembly:
     engine: Local
     policies: tuple[str, ...]
     estimators: tuple[Estimator, ...]
-    members: Mapping[tuple[int, int, int], Sequence[tuple[Member, Terms]]]
+    members: Mapping[tuple[int, int, int], Sequence[Family]]
     references: Mapping[tuple[int, int], Terms]
     """Of SNIPS for each policy and reward, where there are propensities."""
     scorer: Scorer
@@ -123,17 +123,10 @@ class Assembly:
         return replace(evaluation, estimates=_compared(evaluation, hidden, sums))
 
     def _estimate(self, p: int, e: int, reward: int, sums: Sums, slice_: str | None) -> Estimate:
-        family = self.members[p, e, reward]
-        anchor = float(self.scorer.anchor[reward])
-        functionals = [functional(terms, sums.moments["mean"], anchor) for _, terms in family]
-        pick = 0
-        if len(family) > 1:
-            functionals = [
-                self._with_fit_error(p, f, member, terms, sums, slice_)
-                for f, (member, terms) in zip(functionals, family, strict=True)
-            ]
-            pick = self._select(p, e, family, functionals, sums)
-        f, (member, terms) = functionals[pick], family[pick]
+        estimator, families = self.estimators[e], self.members[p, e, reward]
+        if isinstance(estimator, Combined):
+            return self._combined(p, estimator, families, reward, sums, slice_)
+        f, member, terms = self._picked(p, estimator, families[0], reward, sums, slice_)
         low, high = self.log.reward_range or (
             self.state["reward_low"][reward],
             self.state["reward_high"][reward],
@@ -151,10 +144,71 @@ class Assembly:
             _range=Range(float(low), float(high), bent, member.weight.mean_one, terms),
             _range_given=self.log.reward_range is not None,
             _level=self.level,
-            _write_scores=None if slice_ is not None else self._score_writer(terms, anchor),
+            _write_scores=None if slice_ is not None else self._score_writer([(1.0, terms)], reward, sums),
             _embedding=self.fitted.pooled[ratio] if isinstance(ratio, Pooled) else None,
             _labels=self.log.schema.actions,
         )
+
+    def _picked(
+        self, p: int, estimator: Estimator, family: Family, reward: int, sums: Sums, slice_: str | None
+    ) -> tuple[Functional, Member, Terms]:
+        """The member of a family that counts."""
+        anchor = float(self.scorer.anchor[reward])
+        functionals = [functional(terms, sums.moments["mean"], anchor) for _, terms in family]
+        pick = 0
+        if len(family) > 1:
+            functionals = [
+                self._with_fit_error(p, f, member, terms, sums, slice_)
+                for f, (member, terms) in zip(functionals, family, strict=True)
+            ]
+            pick = self._select(p, estimator, family, functionals, sums)
+        return functionals[pick], *family[pick]
+
+    def _combined(
+        self, p: int, estimator: Combined, families: Sequence[Family], reward: int, sums: Sums, slice_: str | None
+    ) -> Estimate:
+        """One estimate from several candidates."""
+        candidates, terms = [], []
+        for part, family in zip(estimator.parts, families, strict=True):
+            f, member, own = self._picked(p, part, family, reward, sums, slice_)
+            with threadpool_limits(1, "blas"):
+                f = f if f.sampling is not None else self._with_fit_error(p, f, member, own, sums, slice_)
+            known = f.fit is not None or not self._fit_matters(member, model_key(member, p, reward))
+            candidates.append(Candidate(part.name, f, member.weight.exact, known))
+            terms.append(own)
+        shortfall = in_errors(mean_weight(self._raw_weight(p), sums).less(1.0), sums)
+        combination = Combination.of(estimator, candidates, sums, -shortfall)
+        names = {candidate.name: own for candidate, own in zip(candidates, terms, strict=True)}
+        used = [(float(w), names[part.name]) for part, w in zip(combination.parts, combination.weights, strict=True) if w]
+        return Estimate(
+            policy=self.policies[p],
+            estimator=estimator.name,
+            reward=self.log.schema.rewards[reward],
+            value=combination.value,
+            n=sums.n,
+            _details=Later(partial(self._combined_details, p, reward, combination, sums)),
+            _sums=sums,
+            _range=None,
+            _level=self.level,
+            _write_scores=None if slice_ is not None else self._score_writer(used, reward, sums),
+            _labels=self.log.schema.actions,
+            _combination=combination,
+        )
+
+    def _combined_details(self, p: int, reward: int, combination: Combination, sums: Sums) -> Details:
+        kept = self.state["policies"][str(p)] if sums.moments is self.state["moments"] else None
+        o = self._overlap(p, sums, kept)
+        found = [] if np.isfinite(combination.value) else [dx.UNDEFINED]
+        if combination.defined:
+            found += dx.combined_findings(combination, o)
+        found += dx.support_findings(o, True)
+        found += dx.concentration_findings(concentration(combination.functional, sums))
+        found += dx.reward_findings(int(sums.nonzero[reward]), sums.n)
+        if sums.clustered:
+            found += dx.few_units(int((sums.buckets[:, 0] > 0).sum()))
+        seen = o.to_dict() | (combination.told() if combination.defined else {})
+        f = combination.functional
+        return Details(f, std_error(f, sums), seen, tuple(found))
 
     def _details(
         self, p: int, e: int, reward: int, f: Functional, member: Member, terms: Terms, sums: Sums, slice_: str | None
@@ -181,9 +235,7 @@ class Assembly:
             return float(max(values.max() for values in self.scorer.outcomes[p, weight.ratio][1]))
         return float(self.state["policies"][str(p)]["weights"]["max"])
 
-    def _select(
-        self, p: int, e: int, family: Sequence[tuple[Member, Terms]], functionals: Sequence[Functional], sums: Sums
-    ) -> int:
+    def _select(self, p: int, estimator: Estimator, family: Family, functionals: Sequence[Functional], sums: Sums) -> int:
         """The member of a family that SLOPE picks; families stand from the least biased member to the most."""
         tails = [self._unseen_tail(p, member, terms, sums) for member, terms in family]
 
@@ -192,15 +244,17 @@ class Assembly:
             error = np.hypot(std_error(difference, sums), tails[i])
             return float(difference.value / error) if error > 0 else in_errors(difference, sums)
 
-        if self.estimators[e].lattice:
+        if estimator.lattice:
             ratios = [member.weight.ratio for member, _ in family]
             sets = [frozenset(r.dimensions or ()) if isinstance(r, Pooled) else frozenset[str]() for r in ratios]
             return smallest_error(sets, z, [std_error(f, sums) for f in functionals])
         return slope(len(family), z)
 
-    def _score_writer(self, terms: Terms, anchor: float) -> Any:
+    def _score_writer(self, parts: Sequence[tuple[float, Terms]], reward: int, sums: Sums) -> Any:
+        anchor, means = float(self.scorer.anchor[reward]), sums.moments["mean"]
+
         def write(path: Path) -> None:
-            write_scores(path, self.log, self.scorer, terms, anchor, self.engine.batch_rows)
+            write_scores(path, self.log, self.scorer, parts, anchor, means, self.engine.batch_rows)
 
         return write
 
@@ -284,7 +338,10 @@ class Assembly:
             return None
         tables = [state["tables"][self.scorer.plan.tables.index(key)] for key in terms.tables if key is not None]
         share, weight = tables[0], sum(tables[1:])
-        if terms.normalised and terms.weight is not None:
+        if terms.scaling is not None:
+            product, square = terms.scaling
+            weight = weight * (sums.moments["mean"][product] / sums.moments["mean"][square])
+        elif terms.normalised and terms.weight is not None:
             weight = weight / (sums.moments["mean"][terms.weight] / sums.moments["mean"][0])
         fit = np.tensordot(refits, (share - weight) / rows, axes=2)  # the value under each refit, up to a constant
         moves: FloatArray = fit[1:] - fit[0]
@@ -317,13 +374,9 @@ class Assembly:
         seen: dict[str, Any] = {}
         if not np.isfinite(f.value):
             found.append(dx.UNDEFINED)
-        column = next((1 + k for k, key in enumerate(self.scorer.plan.columns)
-                       if isinstance(key, WeightColumn) and key.policy == p and key.weight == Weight()), None)  # fmt: skip
-        if column is not None:
-            known = self.scorer.logging is not None and self.scorer.logging.whole
+        if (p, reward) in self.references:
             kept = self.state["policies"][str(p)] if sums.moments is self.state["moments"] else None  # not kept by slice
-            error = std_error(mean_weight(column, sums), sums)
-            o = dx.overlap(sums.moments, column, error, kept, self.state["counts"], known)
+            o = self._overlap(p, sums, kept)
             found += dx.support_findings(o, model is not None)
             if member.weight.ratio == "action":
                 found += dx.weight_findings(o)
@@ -341,6 +394,16 @@ class Assembly:
         if sums.clustered:
             found += dx.few_units(int((sums.buckets[:, 0] > 0).sum()))
         return found, seen
+
+    def _raw_weight(self, p: int) -> int:
+        """The column of w itself."""
+        return 1 + self.scorer.plan.columns.index(WeightColumn(p, Weight()))
+
+    def _overlap(self, p: int, sums: Sums, kept: State | None) -> dx.Overlap:
+        column, logging = self._raw_weight(p), self.scorer.logging
+        error = std_error(mean_weight(column, sums), sums)
+        whole = logging is not None and logging.whole
+        return dx.overlap(sums.moments, column, error, kept, self.state["counts"], whole)
 
     def _pooled_overlap(self, p: int, weight: Weight, sums: Sums, whole: State | None) -> dx.PooledOverlap:
         """What the weights of embeddings or outcomes look like."""
@@ -378,7 +441,7 @@ def _compared(evaluation: Evaluation, hidden: Mapping[str, Functional], sums: Su
         if not np.isfinite(difference.value):
             return ()
         z = in_errors(difference, sums)
-        if np.isfinite(z) and abs(z) > DISAGREE:
+        if np.isfinite(z) and abs(z) > dx.DISAGREE:
             return (dx.disagreement(reference or "SNIPS", difference.value, z),)
         return ()
 

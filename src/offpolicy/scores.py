@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from offpolicy.batch import FloatArray
 from offpolicy.engines.local import BATCH_ROWS
 from offpolicy.errors import InputError
 from offpolicy.files import whole_file
@@ -19,8 +21,18 @@ from offpolicy.scoring import ScorePass, Scorer
 SCHEMA = pa.schema([("row", pa.int64()), *((name, pa.float64()) for name in ("baseline", "correction", "weight"))])
 
 
-def write_scores(path: Path, log: Log, scorer: Scorer, terms: Terms, anchor: float, batch_rows: int | None) -> None:
-    """Row, baseline, correction and weight of every round. The file appears whole or not at all."""
+Parts = Sequence[tuple[float, Terms]]
+"""The estimators that an estimate is made of, and what each counts."""
+
+
+def write_scores(
+    path: Path, log: Log, scorer: Scorer, parts: Parts, anchor: float, means: FloatArray, batch_rows: int | None
+) -> None:
+    """Row, baseline, correction and weight of every round. The file appears whole or not at all.
+
+    `means` are those of the columns: a correction that is scaled by some of them, or a blend of several estimators, is
+    written such that the means of baseline and correction add up to the value.
+    """
     if path.suffix not in (".parquet", ".pq"):
         raise InputError(f"{path}: scores are written as Parquet; the name must end in .parquet.")
     score_pass = ScorePass(scorer, log.n_actions, len(log.schema.slices or ()))
@@ -29,19 +41,29 @@ def write_scores(path: Path, log: Log, scorer: Scorer, terms: Terms, anchor: flo
             for batch in partition.batches(batch_rows or BATCH_ROWS):
                 rows, bucket = scorer.ordered(batch)
                 values = scorer.score(rows, bucket, Kept(score_pass.zero()), weighted=False)
-                writer.write_table(_table(rows.row, values, terms, anchor))
+                order = np.argsort(rows.row)
+                alone = len(parts) == 1
+                summed = sum(share * _numbers(values[:, order], terms, anchor, means, alone) for share, terms in parts)
+                writer.write_table(pa.table([rows.row[order], *np.asarray(summed)], schema=SCHEMA))
 
 
-def _table(row: np.ndarray, values: np.ndarray, terms: Terms, anchor: float) -> pa.Table:
-    """Undo the anchoring, and put the rows back in the log's order."""
-    order = np.argsort(row)
+def _numbers(values: FloatArray, terms: Terms, anchor: float, means: FloatArray, alone: bool) -> FloatArray:
+    """Baseline, correction and weight without the anchoring; corrections times what their mean is multiplied with.
 
-    def column(index: int | None) -> np.ndarray:
-        return np.zeros(len(row)) if index is None else values[index, order]
+    The published three numbers of a self-normalised estimator leave that division to the reader, where it stands alone.
+    """
+
+    def column(index: int | None) -> FloatArray:
+        return np.zeros(values.shape[1]) if index is None else values[index]
 
     baseline, correction, weight = column(terms.baseline), column(terms.correction), column(terms.weight)
     if terms.anchored_baseline:
         baseline = baseline + anchor
     else:
         correction = correction + anchor * weight
-    return pa.table([row[order], baseline, correction, weight], schema=SCHEMA)
+    factor = 1.0
+    if terms.scaling is not None:
+        factor = float(means[terms.scaling[0]] / means[terms.scaling[1]])
+    elif terms.normalised and terms.weight is not None and not alone:
+        factor = float(means[0] / means[terms.weight])
+    return np.array([baseline, factor * correction, factor * weight])

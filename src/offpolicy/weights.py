@@ -54,6 +54,18 @@ class Clip(Bend):
 
 
 @dataclass(frozen=True)
+class Times(Bend):
+    """h·w for a bend h, or h² with `squared`: what it takes to scale a correction by h."""
+
+    bend: Bend
+    squared: bool = False
+
+    def __call__(self, w: FloatArray) -> FloatArray:
+        h = self.bend(w)
+        return h * (h if self.squared else w)
+
+
+@dataclass(frozen=True)
 class Switch(Bend):
     """w where w ≤ τ, else 0."""
 

@@ -5,8 +5,9 @@ contract suite in tests/test_contract.py then covers it.
 """
 
 from offpolicy.estimators.base import REGISTRY, Estimator, Member, Run, register
+from offpolicy.estimators.combined import OCV, SLOPE, Auto, Blend, Combined
 from offpolicy.estimators.embedded import MDR, MIPS, GroupIPS, LearnedMDR, LearnedMIPS, OffCEM
-from offpolicy.estimators.modelled import CAB, DM, DR, MRDR, SNDR, DRos, SwitchDR
+from offpolicy.estimators.modelled import CAB, DM, DR, MRDR, SNDR, DRos, ScaledDR, SwitchDR
 from offpolicy.estimators.plain import IPS, MR, SNIPS, ClippedIPS, LoggedMean, SubGaussianIPS
 
 __all__ = [
@@ -18,10 +19,15 @@ __all__ = [
     "MIPS",
     "MR",
     "MRDR",
+    "OCV",
     "REGISTRY",
+    "SLOPE",
     "SNDR",
     "SNIPS",
+    "Auto",
+    "Blend",
     "ClippedIPS",
+    "Combined",
     "DRos",
     "Estimator",
     "GroupIPS",
@@ -31,6 +37,7 @@ __all__ = [
     "Member",
     "OffCEM",
     "Run",
+    "ScaledDR",
     "SubGaussianIPS",
     "SwitchDR",
     "register",

@@ -35,6 +35,9 @@ class Member:
     fit_by_weight: bool = False
     """The reward model is fitted with row weights w² (MRDR): one fit a target."""
     setting: float | None = None
+    scaled: bool = False
+    """The correction by a bent weight h is multiplied with mean[h·w] / mean[h²], so that it is right for residuals that are
+    proportional to h."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +61,11 @@ class Estimator(ABC):
     def lattice(self) -> bool:
         """Whether members are subsets of dimensions, of which each need only agree with those that contain it."""
         return False
+
+    @property
+    def parts(self) -> tuple[Estimator, ...]:
+        """The estimators that it is made of: itself, but where it chooses among others."""
+        return (self,)
 
     @abstractmethod
     def members(self, cross_fit: int | None = None) -> tuple[Member, ...]:

@@ -107,6 +107,21 @@ class DRos(_BentModelled):
 
 @register
 @dataclass(frozen=True)
+class ScaledDR(_BentModelled):
+    """DR with weights h = min(w, `clip`), scaled by mean[h·w] / mean[h²]: the fluctuation of TMLE along h."""
+
+    clip: Number = "auto"
+    tuned, bend, values, straight = "clip", Clip, LIMITS, np.inf
+
+    def _check(self) -> None:
+        check_setting(self.name, "clip", self.clip, 0)
+
+    def members(self, cross_fit: int | None = None) -> tuple[Member, ...]:
+        return tuple(self.member(weight, cross_fit, scaled=True, setting=v) for v, weight in self.weights())
+
+
+@register
+@dataclass(frozen=True)
 class CAB(_BentModelled):
     """Continuous adaptive blending: IPS up to `clip`, the model for the mass above it (Su et al. 2019)."""
 

@@ -8,6 +8,7 @@ from html import escape
 from typing import Any
 
 LONGEST_LABEL = 40
+SHOWN = 3
 VERDICTS = {"OK": "ok", "CAUTION": "caution", "DO_NOT_TRUST": "do not trust"}
 
 
@@ -21,7 +22,7 @@ def number(value: float | None, error: float | None = None) -> str:
         return "–"
     if not math.isfinite(value):
         return "undefined"
-    if not error or not math.isfinite(error) or error <= 0:
+    if not error or not math.isfinite(error) or error <= 1e-14 * abs(value):
         return f"{value:,.4g}" if abs(value) < 1e6 else f"{value:.4e}"
     if max(abs(value), error) >= 1e7 or error < 1e-9:
         return f"{value:.{max(2, min(12, 1 + _magnitude(value) - _magnitude(error)))}e}"
@@ -87,6 +88,8 @@ def notes(result: Mapping[str, Any]) -> list[str]:
     for e in (e for e in result["estimates"] if e["estimator"] == lead):
         of = f" of {label(e['policy'])}" if several else ""
         lines.append(f"{lead} says {number(e['value'], e['std_error'])}{of}; verdict: {VERDICTS[e['verdict']]}.")
+        if "candidates" in e["diagnostics"]:
+            lines += _blended(e)
         worst_first = sorted(e["reasons"], key=lambda r: list(VERDICTS).index(r["verdict"]), reverse=True)
         lines += [f"- {reason['seen']} {reason['why']} {reason['do']}" for reason in worst_first]
     lines += _other_doubts(result, lead, several)
@@ -98,6 +101,53 @@ def notes(result: Mapping[str, Any]) -> list[str]:
         skipped.setdefault(why, []).append(name)
     lines += [f"Not shown: {', '.join(names)} ({why})" for why, names in skipped.items()]
     return lines
+
+
+def _blended(estimate: Mapping[str, Any]) -> list[str]:
+    """Which candidates carry a blend, what the runner-up says, and what was left out: the short form."""
+    name, candidates, error = estimate["estimator"], estimate["diagnostics"]["candidates"], estimate["std_error"]
+    heavy = [c for c in candidates if c["weight"] >= 0.005][:SHOWN]
+    shares = ", ".join(f"{c['weight']:.0%} {label(c['name'])}" for c in heavy)
+    lines = [f"{name} is {shares}{', …' if sum(c['weight'] for c in heavy) < 0.995 else ''}."]
+    if len(candidates) > 1:
+        lines[0] += f" The runner-up, {label(candidates[1]['name'])}, says {number(candidates[1]['value'], error)}."
+    left_out: dict[str, list[str]] = {}
+    for candidate, why in estimate["diagnostics"]["left_out"].items():
+        left_out.setdefault(why, []).append(label(candidate))
+    return lines + [
+        f"{name} leaves out {', '.join(names)}: {why.partition('. ')[0].rstrip('.')}." for why, names in left_out.items()
+    ]
+
+
+def explained(estimate: Mapping[str, Any]) -> str:
+    """An estimate in words; of a blend, every candidate with its weight and why it has that."""
+    error, seen = estimate["std_error"], estimate["diagnostics"]
+    ci, value = estimate["interval"], number(estimate["value"], error)
+    lines = [
+        f"{estimate['estimator']} of {label(estimate['policy'])}: {value}, {ci['level']:.0%} interval "
+        f"{number(ci['low'], error)} to {number(ci['high'], error)}; verdict: {VERDICTS[estimate['verdict']]}."
+    ]
+    if "candidates" in seen:
+        header = ["candidate", "weight", "value", "std. error", "bias seen", f"less {seen['anchor']}"]
+        rows = [
+            [
+                label(c["name"]),
+                f"{c['weight']:.1%}",
+                number(c["value"], c["std_error"]),
+                f"{c['std_error']:.2g}" if c["error_known"] else "not known",
+                number(c["estimated_bias"], c["std_error"]) if c["estimated_bias"] else "none",
+                f"{number(c['difference'], c['difference_error'])} ± {c['difference_error']:.2g}"
+                if c["name"] != seen["anchor"] else "(nearly unbiased)",
+            ]
+            for c in seen["candidates"]
+        ]  # fmt: skip
+        lines += ["", *aligned(header, rows, right=set(header[1:])), "", *_blended(estimate)]
+        lines.append(
+            f"Biases are seen from {seen['anchor']}: of a difference, what chance does not explain. A candidate counts "
+            "the more the smaller its bias and its error are. One whose error is not known gets no weight."
+        )
+    lines += [f"- {reason['seen']} {reason['why']} {reason['do']}" for reason in estimate["reasons"]]
+    return "\n".join(lines)
 
 
 def _other_doubts(result: Mapping[str, Any], lead: str, several: bool) -> list[str]:

@@ -70,6 +70,11 @@ class Simulated(World):
 
     value_rounds: ClassVar[int] = 400_000
 
+    @property
+    def features(self) -> FloatArray | None:
+        """Features that every action always has, one row an action (None: it has none)."""
+        return None
+
     def sample(self, n: int, seed: Seed) -> Log:
         check_count(type(self).__name__, "n", n, 2, 10**9)
         rng = generator(seed)
@@ -78,7 +83,7 @@ class Simulated(World):
         reward, features = self.outcome(x, action, rng)
         return Log(
             x, action, reward, propensity=propensity, logging=self.logging, n_actions=self.n_actions,
-            action_features=features,
+            action_features=features, catalog=self.features,
         )  # fmt: skip
 
     def value_with_error(self, policy: Any) -> tuple[float, float]:

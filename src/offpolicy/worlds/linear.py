@@ -4,21 +4,23 @@ from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
 from functools import cached_property
+from typing import Literal, get_args
 
 import numpy as np
 
 from offpolicy.batch import FloatArray
+from offpolicy.errors import InputError
 from offpolicy.policies import Softmax
 from offpolicy.policy import Policy
 from offpolicy.units import IntArray
 from offpolicy.worlds.base import Simulated, check_count, check_flag, check_number, clicks, sigmoid
 
-CLICK_SHIFT = -2.0
+Catalog = Literal["none", "informative", "misleading"]
 
 
 @dataclass(frozen=True)
 class Linear(Simulated):
-    """q(x, a) = x·θ_a + μ_a with x ~ N(0, I); with `clicks`, the chance of a click with those log-odds less 2.
+    """q(x, a) = x·θ_a + μ_a with x ~ N(0, I); with `clicks`, the chance of a click with those log-odds plus `odds`.
 
     The logging policy leans softly towards other items than the target does, so that the two overlap, but not by much.
     """
@@ -27,17 +29,28 @@ class Linear(Simulated):
     _: KW_ONLY
     context: int = 5
     noise: float = 1.0
+    tails: float | None = None
+    """Degrees of freedom of Student's t, from which the noise then comes; None: normal."""
     clicks: bool = False
+    odds: float = -2.0
+    """The log-odds of a click where the score is 0."""
     overlap: float = 0.5
-    """1: the log was made by a uniform policy; towards 0 it avoids what the target likes."""
+    """2: the log was made by the target; 1: by a uniform policy; towards 0 it avoids what the target likes."""
+    catalog: Catalog = "none"
+    """Features of the actions: "informative" ones are (θ_a, μ_a) with as much noise, "misleading" ones noise alone."""
     seed: int = 0
 
     def __post_init__(self) -> None:
         check_count("Linear", "n_actions", self.n_actions, 2)
         check_count("Linear", "context", self.context, 1)
         check_count("Linear", "seed", self.seed, 0, 2**63)
-        check_number("Linear", "overlap", self.overlap, 0, 1)
+        check_number("Linear", "overlap", self.overlap, 0, 2)
         check_number("Linear", "noise", self.noise, 0)
+        check_number("Linear", "odds", self.odds)
+        if self.tails is not None:
+            check_number("Linear", "tails", self.tails, 1)
+        if self.catalog not in get_args(Catalog):
+            raise InputError(f"Linear: catalog is {self.catalog!r}; give one of {', '.join(get_args(Catalog))}.")
         check_flag("Linear", "clicks", self.clicks)
 
     @cached_property
@@ -58,16 +71,25 @@ class Linear(Simulated):
     def logging(self) -> Policy:
         return Softmax(lambda x: -(1 - self.overlap) * self._score(x))
 
+    @cached_property
+    def features(self) -> FloatArray | None:
+        if self.catalog == "none":
+            return None
+        noise = np.random.default_rng([self.seed, 8]).normal(size=(self.n_actions, self.context + 1)) * 0.5
+        theta, mu = self._parameters
+        return noise if self.catalog == "misleading" else np.vstack([theta, mu]).T + noise
+
     def contexts(self, n: int, rng: np.random.Generator) -> FloatArray:
         return rng.normal(size=(n, self.context))
 
     def mean_reward(self, contexts: FloatArray) -> FloatArray:
         score = self._score(contexts)
-        return sigmoid(score + CLICK_SHIFT) if self.clicks else score
+        return sigmoid(score + self.odds) if self.clicks else score
 
     def outcome(self, contexts: FloatArray, action: IntArray, rng: np.random.Generator) -> tuple[FloatArray, None]:
         theta, mu = self._parameters
         score = np.einsum("ij,ji->i", contexts, theta[:, action]) + mu[action]
         if self.clicks:
-            return clicks(sigmoid(score + CLICK_SHIFT), rng), None
-        return score + rng.normal(size=len(score)) * self.noise, None
+            return clicks(sigmoid(score + self.odds), rng), None
+        drawn = rng.normal(size=len(score)) if self.tails is None else rng.standard_t(self.tails, size=len(score))
+        return score + drawn * self.noise, None

@@ -1,0 +1,189 @@
+"""Estimators made of others: one answer from several candidates, which are all scored in the same pass."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from offpolicy.choosing import Candidates, Choice, blend, chain, cross_validated, widest
+from offpolicy.errors import InputError
+from offpolicy.estimators.base import Estimator, Member, Run, register
+from offpolicy.estimators.embedded import LearnedMDR
+from offpolicy.estimators.modelled import DM, SNDR, DRos, ScaledDR
+from offpolicy.estimators.plain import IPS, SNIPS, LoggedMean
+from offpolicy.features import Features
+from offpolicy.posteriors import Gaussian
+from offpolicy.rewards import Ridge
+
+LIGHT = 0.3
+"""The penalty, in rounds, of the reward model that the candidates share; the direct method has others as well."""
+CLIPS = (30.0, 3.0)
+WIDTH = 0.56
+SHRINKAGE = 10.0
+PENALTIES = (1.0, 10.0)
+
+
+def default_candidates(features: Features | None = None) -> tuple[Estimator, ...]:
+    """From nearly unbiased to smooth: exact weights, bounded ones, those of embeddings, and models of growing penalty.
+
+    Features help where they are a function of the action; where they vary within one, the error of the fit is not known.
+    """
+    light = Ridge(LIGHT)
+    known = features is not None and features.size and not features.varies
+    with_features = [SNDR(inputs="both", name="SNDR with features")] if known else []
+    model_with_features = [DM(light, inputs="both", name="DM with features")] if known else []
+    return (
+        SNDR(),
+        *with_features,
+        *(ScaledDR(light, clip=clip, name=f"ScaledDR, clip {clip:g}") for clip in CLIPS),
+        LearnedMDR("identity", light, Gaussian(WIDTH)),
+        DM(Ridge(LIGHT / 10), name=f"DM, penalty {LIGHT / 10:g}"),
+        DRos(light, shrinkage=SHRINKAGE),
+        DM(light, name=f"DM, penalty {LIGHT:g}"),
+        *model_with_features,
+        *(DM(Ridge(penalty), name=f"DM, penalty {penalty:g}") for penalty in PENALTIES),
+    )
+
+
+@dataclass(frozen=True)
+class Combined(Estimator):
+    """One answer from several candidates; without a list, from a standard family of them. They stand from the least biased
+    to the smoothest.
+
+    A candidate that needs what the log or the policy does not have is left out, and so is one that gives no number; the
+    result says which. At least one must be nearly unbiased (IPS, SNIPS, DR, SNDR, …): the others are held against it.
+    """
+
+    candidates: Sequence[Estimator] | None = None
+    left_out: tuple[tuple[str, str], ...] = ()
+    """Candidates that cannot be computed here, each with the reason; filled in by an evaluation."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.candidates is None:
+            return
+        given = self.candidates
+        if isinstance(given, (Estimator, str, type)) or not isinstance(given, Sequence) or not given:
+            raise InputError(
+                f"{self.name}: candidates is {given!r}; give a list of estimators, such as [op.SNIPS(), op.DM()]."
+            )
+        for each in given:
+            if not isinstance(each, Estimator) or isinstance(each, (Combined, LoggedMean)):
+                raise InputError(f"{self.name}: {each!r} cannot be a candidate; give objects such as op.SNIPS() or op.DM().")
+        names = [each.name for each in given]
+        twice = next((name for name in names if names.count(name) > 1), None)
+        if twice is not None:
+            raise InputError(f"{self.name}: two candidates are called {twice!r}; give one of them another `name=`.")
+        object.__setattr__(self, "candidates", tuple(given))
+
+    @property
+    def parts(self) -> tuple[Estimator, ...]:
+        return default_candidates() if self.candidates is None else tuple(self.candidates)
+
+    def settled(self, features: Features, run: Run) -> Combined:
+        given = default_candidates(features) if self.candidates is None else self.parts
+        kept, out = [], list(self.left_out)
+        for each in given:
+            try:
+                kept.append(each.settled(features, run))
+            except InputError as error:
+                out.append((each.name, str(error)))
+        return replace(self, candidates=tuple(kept) or None, left_out=tuple(out)).checked()
+
+    def without(self, reason: Callable[[Estimator], str | None]) -> Combined:
+        """The same without the candidates for which there is a reason to leave them out."""
+        why = {each.name: reason(each) for each in self.parts}
+        kept = [each for each in self.parts if why[each.name] is None]
+        if not kept and self.candidates is None:  # weights alone, where nothing can be modelled
+            kept = [each for each in (SNIPS(), IPS()) if reason(each) is None]
+        out = tuple((name, text.rstrip(".")) for name, text in why.items() if text is not None)
+        if not out:
+            return self
+        if not kept:
+            raise InputError(f"{self.name}: no candidate can be computed: {'; '.join(f'{n}: {t}' for n, t in out)}")
+        return replace(self, candidates=tuple(kept), left_out=(*self.left_out, *out))
+
+    def checked(self) -> Combined:
+        """Raise where nothing shows how biased the candidates are."""
+        if not any(each.members()[0].weight.exact for each in self.parts):
+            lost = "".join(f" ({name} was left out: {why})" for name, why in self.left_out)
+            raise InputError(
+                f"{self.name}: none of the candidates ({', '.join(each.name for each in self.parts)}) is nearly unbiased, "
+                f"so nothing shows how far off they are: all may be wrong in the same way.{lost} Add one that weighs by the "
+                "exact ratio of actions: op.SNIPS(), op.IPS(), op.DR() or op.SNDR()."
+            )
+        return self
+
+    def members(self, cross_fit: int | None = None) -> tuple[Member, ...]:
+        return tuple(member for each in self.parts for member in each.members(cross_fit))
+
+    @abstractmethod
+    def choose(self, candidates: Candidates) -> Choice:
+        """The weight of each candidate."""
+
+
+def _check_reach(name: str, reach: Any) -> None:
+    if not isinstance(reach, (int, float)) or isinstance(reach, bool) or not 0 <= reach < float("inf"):
+        raise InputError(f"{name}: reach is {reach!r}; give a number of standard errors, 0 or more.")
+
+
+@register
+@dataclass(frozen=True)
+class Auto(Combined):
+    """A chain from a nearly unbiased candidate along ever smoother ones, as far as their differences allow.
+
+    `reach`: a difference counts as bias as far as it goes beyond so many standard errors.
+    """
+
+    reach: float = 1.25
+
+    def _check(self) -> None:
+        _check_reach(self.name, self.reach)
+
+    def choose(self, candidates: Candidates) -> Choice:
+        return chain(candidates, self.reach)
+
+
+@register
+@dataclass(frozen=True)
+class Blend(Combined):
+    """The convex combination of least estimated mean squared error (after MAGIC, Thomas & Brunskill 2016)."""
+
+    reach: float = 1.0
+
+    def _check(self) -> None:
+        _check_reach(self.name, self.reach)
+
+    def choose(self, candidates: Candidates) -> Choice:
+        return blend(candidates, self.reach)
+
+
+@register
+@dataclass(frozen=True)
+class SLOPE(Combined):
+    """The last candidate, in the order given, that agrees with all before it (Su et al. 2020), judged by paired differences.
+
+    The list stands from the least biased candidate to the most.
+    """
+
+    reach: float = 2.0
+
+    def _check(self) -> None:
+        _check_reach(self.name, self.reach)
+
+    def choose(self, candidates: Candidates) -> Choice:
+        return widest(candidates, self.reach)
+
+
+@register
+@dataclass(frozen=True)
+class OCV(Combined):
+    """The candidate nearest to a nearly unbiased one on rounds it has not seen (after Cief, Kompan & Kveton 2025)."""
+
+    one_error: bool = True
+    """Take the most precise candidate whose loss is within a standard error of the least."""
+
+    def choose(self, candidates: Candidates) -> Choice:
+        return cross_validated(candidates, self.one_error)
