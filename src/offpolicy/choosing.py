@@ -17,7 +17,7 @@ from offpolicy.slope import slope
 DOUBT = 0.5
 """The part of the variance of the way from the anchor that counts as uncertain even where that way was short."""
 SUM_WEIGHT = 1e4
-SPLITS = 100
+SPLITS = 20
 
 
 @dataclass(frozen=True)
@@ -31,8 +31,8 @@ class Candidates:
     """Which of them weigh by the exact ratio of actions."""
     known: tuple[bool, ...]
     """Of which of them the whole error is known; the others get no weight."""
-    resampled: Callable[[FloatArray], FloatArray]
-    """Their values (draws × candidates) when each bucket of units counts so many times (draws × buckets)."""
+    resampled: Callable[[int, FloatArray], FloatArray]
+    """The value of one of them in each draw when each bucket of units counts so many times (draws × buckets)."""
     buckets: int
 
     def variance(self, weights: FloatArray) -> float:
@@ -166,7 +166,7 @@ def cross_validated(candidates: Candidates, one_error: bool) -> Choice:
         both = variances[k] + variances[anchor]
         share = float(np.clip(variances[k] / both if both > 0 else 0.5, 0.1, 0.9))
         seen = (keys < share).astype(np.float64)
-        losses[:, k] = (candidates.resampled(seen)[:, k] - candidates.resampled(1 - seen)[:, anchor]) ** 2
+        losses[:, k] = (candidates.resampled(k, seen) - candidates.resampled(anchor, 1 - seen)) ** 2
     loss = losses.mean(axis=0)
     loss[[not known for known in candidates.known]] = np.inf
     picked = int(np.nanargmin(loss))

@@ -109,12 +109,13 @@ class Combination:
             buckets=len(self.sums.buckets),
         )
 
-    def _resampled(self, counts: FloatArray) -> FloatArray:
-        """Values when buckets count so often; what was fitted moves with the groups of buckets, to first order."""
-        drawn = counts @ self.sums.buckets
-        return np.column_stack(
-            [part.functional.evaluate(drawn) + self._moved(part.functional, counts) for part in self.parts]
-        )
+    def _resampled(self, k: int, counts: FloatArray) -> FloatArray:
+        """One value when buckets count so often; what was fitted moves with the groups of buckets, to first order."""
+        f = self.parts[k].functional
+        used = np.flatnonzero(f.gradient)
+        drawn = np.ones((len(counts), self.sums.buckets.shape[1]))
+        drawn[:, used] = counts @ self.sums.buckets[:, used]
+        return f.evaluate(drawn) + self._moved(f, counts)
 
     def _moved(self, f: Functional, counts: FloatArray) -> FloatArray | float:
         if f.fit is None:

@@ -171,8 +171,7 @@ class Assembly:
         candidates, terms = [], []
         for part, family in zip(estimator.parts, families, strict=True):
             f, member, own = self._picked(p, part, family, reward, sums, slice_)
-            with threadpool_limits(1, "blas"):
-                f = f if f.sampling is not None else self._with_fit_error(p, f, member, own, sums, slice_)
+            f = f if f.sampling is not None else self._with_fit_error(p, f, member, own, sums, slice_)
             known = f.fit is not None or not self._fit_matters(member, model_key(member, p, reward))
             candidates.append(Candidate(part.name, f, member.weight.exact, known))
             terms.append(own)

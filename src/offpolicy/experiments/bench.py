@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +20,9 @@ from offpolicy.experiments.spec import Experiment, Point, checked
 from offpolicy.report.text import aligned, label
 from offpolicy.worlds.named import from_text
 
+LOGS = 10
+"""Of each world, where there are many runs: a world's own value takes longer to find than an estimate."""
+
 
 def experiment(
     estimators: Sequence[str] = (),
@@ -28,9 +32,13 @@ def experiment(
     runs: int | None = None,
     rounds: int | None = None,
     quick: bool = False,
+    intervals: bool = False,
     data: Path | None = None,
 ) -> Experiment:
-    """The standard suite, with the estimators and worlds that are named in place of its own; `add` adds to its own."""
+    """The standard suite, with the estimators and worlds that are named in place of its own; `add` adds to its own.
+
+    With `intervals` the 95% intervals of all estimators are kept, else those of the suite's own headline.
+    """
     standard = load("bench", quick=quick, data=data)
     if worlds:
         standard = replace(standard, points=tuple(_point(text, rounds or 10_000, data) for text in worlds))
@@ -39,10 +47,13 @@ def experiment(
     if runs is not None:
         if runs < 2:
             raise InputError(f"runs is {runs}; give at least 2.")
-        standard = replace(standard, worlds=runs)
+        logs = LOGS if runs >= 10 * LOGS else 1
+        standard = replace(standard, worlds=math.ceil(runs / logs), logs=logs)
     given = [entries.from_text(text) for text in estimators] or list(standard.entries)
     chosen = (*given, *(entries.from_text(text) for text in add))
-    return checked(replace(standard, entries=chosen), standard.name)
+    labels = [each.label for each in chosen]
+    kept = labels if intervals else [label for label in standard.intervals if label in labels]
+    return checked(replace(standard, entries=chosen, intervals=tuple(kept)), standard.name)
 
 
 def _point(text: str, rounds: int, data: Path | None) -> Point:

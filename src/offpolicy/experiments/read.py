@@ -19,7 +19,7 @@ NAMES = ("table1", "actions", "samples", "hidden", "real", "rank", "nonlinear", 
 KEYS: dict[str, type] = {
     "title": str, "axis": str, "figure": str, "note": str, "rounds": int, "worlds": int, "logs": int, "seed": int,
     "medians": list, "relative_to": list, "world": dict, "vary": dict, "points": list, "estimators": dict, "features": dict,
-    "claims": list, "published": dict, "quick": dict,
+    "claims": list, "published": dict, "quick": dict, "intervals": list,
 }  # fmt: skip
 
 
@@ -77,6 +77,7 @@ def _experiment(name: str, read: Mapping[str, Any], data: Path | None) -> Experi
         title=read.get("title", name),
         points=points,
         entries=tuple(plain + featured),
+        intervals=tuple(read.get("intervals", ())),
         worlds=read.get("worlds", 1),
         logs=logs,
         seed=read.get("seed", 0),

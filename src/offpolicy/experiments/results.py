@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -25,6 +25,9 @@ class Results:
     truth: FloatArray
     truth_error: FloatArray
     failures: dict[str, Counter[str]]
+    covered: FloatArray = field(default_factory=lambda: np.empty(0))
+    """1 where the interval of a run holds the truth, 0 where it does not, NaN where none was kept; as `values`."""
+    widths: FloatArray = field(default_factory=lambda: np.empty(0))
 
     @classmethod
     def of(cls, experiment: Experiment, table: pa.Table) -> Results:
@@ -38,12 +41,17 @@ class Results:
         point, world, log = (columns[name][inside] for name in ("point", "world", "log"))
         order = {label: k for k, label in enumerate(experiment.labels)}
         label = columns["estimator"][inside]
-        values[[order[name] for name in label], point, world, log] = columns["value"][inside]
+        values[[order[name] for name in label], point, world, log] = columns["value"][inside].astype(np.float64)
+        covered, widths = np.full(values.shape, np.nan), np.full(values.shape, np.nan)
+        low, high, true = (columns[name][inside].astype(np.float64) for name in ("low", "high", "truth"))
+        at = [order[name] for name in label], point, world, log
+        covered[at] = np.where(np.isfinite(low), (low <= true) & (true <= high), np.nan)
+        widths[at] = high - low
         truth[point, world], truth_error[point, world] = columns["truth"][inside], columns["truth_error"][inside]
         for name, why in zip(label, columns["failure"][inside], strict=True):
             if why is not None:
                 failures.setdefault(name, Counter())[why] += 1
-        return cls(experiment, values, truth, truth_error, failures)
+        return cls(experiment, values, truth, truth_error, failures, covered, widths)
 
     @cached_property
     def errors(self) -> FloatArray:

@@ -140,11 +140,10 @@ def run_task(experiment: Experiment, task: Task) -> list[dict[str, Any]]:
             seed = np.random.SeedSequence(experiment.seed, spawn_key=(p, w, log))
             source = there.of_log(seed)
             np.random.seed(seed.generate_state(1)[0])  # noqa: NPY002  (what a user's own estimator may draw from)
-            values = estimates(entries, source, partial(source.sample, point.rounds, seed))
+            values = estimates(entries, source, partial(source.sample, point.rounds, seed), experiment.intervals)
             rows += [
-                {"point": p, "world": w, "log": log, "estimator": label, "value": value, "truth": truth,
-                 "truth_error": error, "failure": failure}
-                for label, (value, failure) in values.items()
+                {"point": p, "world": w, "log": log, "estimator": label, "truth": truth, "truth_error": error, **found}
+                for label, found in values.items()
             ]  # fmt: skip
         return rows
 
@@ -156,11 +155,13 @@ def _with_truth(kind: str, settings: tuple[tuple[str, Any], ...], seed: int) -> 
     return there, *there.value_with_error(there.target)
 
 
-Estimated = tuple[float | None, str | None]
-"""A value, or why there is none."""
+Estimated = dict[str, float | str | None]
+"""A `value`, or the `failure` why there is none; and `low` and `high` of its interval, where that is wanted."""
 
 
-def estimates(entries: Sequence[Entry], source: World, sample: Callable[[], Log]) -> dict[str, Estimated]:
+def estimates(
+    entries: Sequence[Entry], source: World, sample: Callable[[], Log], intervals: Sequence[str] = ()
+) -> dict[str, Estimated]:
     """The value of each estimator, or why there is none. Ours are evaluated together, for they share fits.
 
     A user's own gets a copy of the log to itself, so that what it does to the arrays stays with it.
@@ -172,43 +173,57 @@ def estimates(entries: Sequence[Entry], source: World, sample: Callable[[], Log]
         try:
             built = each.build(source)
         except Exception as error:
-            found[each.label] = None, _words(error)
+            found[each.label] = _failed(_words(error))
             continue
         if isinstance(built, Estimator) and not each.foreign:
             together.append(built)
         else:
-            found[each.label] = _alone(built, sample(), target)
+            found[each.label] = _alone(built, sample(), target, intervals)
     try:
-        found |= {name: _checked(value) for name, value in _values(together, log, target).items()}
+        found |= _values(together, log, target, intervals)
     except Exception:
-        found |= {built.name: _alone(built, log, target) for built in together}
+        found |= {built.name: _alone(built, log, target, intervals) for built in together}
     return found
 
 
-def _alone(built: Any, log: Log, target: Policy) -> Estimated:
+def _alone(built: Any, log: Log, target: Policy, intervals: Sequence[str]) -> Estimated:
     """One estimator, whatever it does."""
     try:
         with redirect_stdout(sys.stderr):  # what it prints must not mix with the answer
-            value = _values([built], log, target)[built.name] if isinstance(built, Estimator) else built(log, target)
-        return _checked(value)
+            if isinstance(built, Estimator):
+                return _values([built], log, target, intervals)[built.name]
+            return _checked(built(log, target))
     except (Exception, SystemExit) as error:
-        return None, _words(error)
+        return _failed(_words(error))
 
 
 def _checked(value: Any) -> Estimated:
     if isinstance(value, (bool, str, bytes, type(None))):
-        return None, f"gave {str(value)[:40]!r}, a {type(value).__name__}, where a number is wanted"
+        return _failed(f"gave {str(value)[:40]!r}, a {type(value).__name__}, where a number is wanted")
     number = float(value)
     if not math.isfinite(number):
-        return None, "gave NaN" if math.isnan(number) else "gave an infinite number"
-    return (number, None) if abs(number) < LARGEST else (None, f"{number:.0e} is too large to be squared")
+        return _failed("gave NaN" if math.isnan(number) else "gave an infinite number")
+    return {"value": number} if abs(number) < LARGEST else _failed(f"{number:.0e} is too large to be squared")
 
 
-def _values(estimators: Sequence[Estimator], log: Log, target: Policy) -> dict[str, float]:
+def _failed(why: str) -> Estimated:
+    return {"value": None, "failure": why}
+
+
+def _values(estimators: Sequence[Estimator], log: Log, target: Policy, intervals: Sequence[str]) -> dict[str, Estimated]:
+    if not estimators:
+        return {}
+    found = {}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        result = evaluate(log, target, list(estimators), engine=Local(1), progress=False) if estimators else None
-    return {each.name: result["target", each.name].value for each in estimators} if result else {}
+        result = evaluate(log, target, list(estimators), engine=Local(1), progress=False)
+        for each in estimators:
+            estimate = result["target", each.name]
+            found[each.name] = _checked(estimate.value)
+            if each.name in intervals:
+                interval = estimate.confidence_interval(0.95)
+                found[each.name] |= {"low": interval.low, "high": interval.high}
+    return found
 
 
 def _words(error: BaseException) -> str:

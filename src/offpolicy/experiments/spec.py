@@ -55,6 +55,8 @@ class Experiment:
     claims: tuple[Claim, ...] = ()
     published: Mapping[str, Mapping[str, Sequence[float]]] = field(default_factory=dict)
     note: str = ""
+    intervals: tuple[str, ...] = ()
+    """Estimators of which the 95% interval of each run is kept, to see how often it holds the truth."""
     unjudged: tuple[str, ...] = ()
     """Claims that this size has not the logs or the points for."""
     source: str = ""
@@ -73,6 +75,7 @@ class Experiment:
             "estimators": {each.label: [each.identity, each.worlds] for each in self.entries},
             "logs": self.logs,
             "seed": self.seed,
+            **({"intervals": list(self.intervals)} if self.intervals else {}),
         }
 
     @property
@@ -129,7 +132,12 @@ def checked(experiment: Experiment, name: str) -> Experiment:
     twice = next((label for label in labels if labels.count(label) > 1), None)
     if twice is not None:
         raise InputError(f"{name}: two estimators are called {twice!r}.")
-    for named in (*experiment.relative_to, *experiment.published, *(n for each in experiment.claims for n in each.names)):
+    for named in (
+        *experiment.intervals,
+        *experiment.relative_to,
+        *experiment.published,
+        *(n for each in experiment.claims for n in each.names),
+    ):
         if named not in labels:
             raise InputError(f"{name}: {unknown_name('estimator', named, labels)}")
     for figures in experiment.published.values():

@@ -30,6 +30,8 @@ SCHEMA = pa.schema(
         ("truth", pa.float64()),
         ("truth_error", pa.float64()),
         ("failure", pa.string()),
+        ("low", pa.float64()),
+        ("high", pa.float64()),
     ]
 )
 ORDER = [("point", "ascending"), ("world", "ascending"), ("log", "ascending"), ("estimator", "ascending")]
@@ -129,6 +131,8 @@ def _read_part(path: Path, key: str) -> pa.Table:
         raise InputError(f"{path}: cannot be read ({error}); delete it, and its runs are made again.") from None
     if (table.schema.metadata or {}).get(KEY, b"").decode() != key:
         raise InputError(f"{path}: holds runs of other settings; choose another folder with --out, or delete it.")
+    for name in (name for name in SCHEMA.names if name not in table.column_names):  # runs from before there were intervals
+        table = table.append_column(name, pa.nulls(len(table), pa.float64()))
     return table.replace_schema_metadata(None).cast(SCHEMA)
 
 

@@ -8,6 +8,7 @@ slopes of minimum norm; else the solution of minimum norm around the pooled mode
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
@@ -100,7 +101,7 @@ class _GramPass(FitStatistic):
     def merge(self, a: State, b: State) -> State:
         return self.gram.merge(a, b)
 
-    def finish(self, state: State) -> list[GramState]:
+    def finish(self, state: State) -> Grams:
         """For each reward, the Gram matrices with leading shape (groups, actions), as if row weights had mean 1.
 
         The penalty counts rounds, so the unit in which rows are weighed must not matter.
@@ -109,13 +110,30 @@ class _GramPass(FitStatistic):
         scale = self.shape.weight_scale(float(state["n"].sum()))
         scaled = {"n": state["n"] * scale, "mean": state["mean"], "m2": state["m2"] * scale} if scale != 1.0 else state
         shaped = {name: array.reshape(*lead, *array.shape[1:]) for name, array in scaled.items()}
-        return [self.gram.unpack(shaped, k) for k in range(self.shape.rewards)]
+        return Grams(self.gram.unpack(shaped, k) for k in range(self.shape.rewards))
+
+
+class Grams(list[GramState]):
+    """The Gram matrices of each reward; and those without each fold, which fits with other penalties share."""
+
+    def __init__(self, states: Iterable[GramState]) -> None:
+        super().__init__(states)
+        self._without: dict[tuple[int, int], list[GramState]] = {}
+
+    def without(self, reward: int, folds: int) -> list[GramState]:
+        """All rows but those of each fold."""
+        if (reward, folds) not in self._without:
+            state = self[reward]
+            each = len(state.n) // folds
+            parts = [state.at(slice(k * each, (k + 1) * each)).pooled() for k in range(folds)]
+            self._without[reward, folds] = _left_out(parts)
+        return self._without[reward, folds]
 
 
 class RidgeFits:
     """Fits on all rows, without each fold, and without each group, all from the same sums."""
 
-    def __init__(self, model: Ridge, shape: FitShape, grams: list[GramState], crosses: list[Cross] | None = None) -> None:
+    def __init__(self, model: Ridge, shape: FitShape, grams: Grams, crosses: list[Cross] | None = None) -> None:
         self._model, self._shape, self._grams, self._crosses = model, shape, grams, crosses
         self._chosen: dict[int, _Choice] = {}
         self._left_out: dict[tuple[int, int], list[Rows]] = {}
@@ -196,7 +214,7 @@ class RidgeFits:
     def without(self, reward: int, folds: int) -> list[Rows]:
         """All rows but those of each fold, from sums of the others: nothing is subtracted, so nothing cancels."""
         if (reward, folds) not in self._left_out:
-            grams = _left_out([fold.gram.pooled() for fold in self._folds(reward, folds)])
+            grams = self._grams.without(reward, folds)
             crosses = [None] * folds if self._crosses is None else [
                 self._crosses[reward].summed(np.flatnonzero(np.arange(self._kept) * folds // self._kept != k))
                 for k in range(folds)
