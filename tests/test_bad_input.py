@@ -287,7 +287,7 @@ def test_what_is_lacking_is_said(small: Small) -> None:
     with pytest.raises(op.InputError, match="nothing can be said of the new policy: it weighs by"):
         op.evaluate(bare, op.Column(np.full(400, 0.5)))
     result = op.evaluate(bare, small.target)
-    assert set(result.skipped) == {"IPS", "SNIPS", "DR"}
+    assert set(result.skipped) == {"Auto", "SNIPS", "DR", "LearnedMIPS"}
     assert result.headline.estimator == "DM"
     part = op.Log(small.context, small.action, small.reward, propensity=small.propensity)
     with pytest.raises(op.InputError, match="CAB cannot be computed: it needs the logging policy's chance of every action"):

@@ -74,7 +74,7 @@ def test_table_fits_a_terminal(folder: Path) -> None:
     assert done.returncode == 0
     table = done.stdout.split("\n\n")[1]
     assert max(map(len, table.splitlines())) <= 80
-    assert "DR says" in done.stdout
+    assert "Auto says" in done.stdout
     assert "\x1b" not in done.stdout
 
 

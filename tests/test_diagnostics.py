@@ -19,8 +19,9 @@ def large() -> Small:
 
 
 def test_nothing_to_say_of_a_good_log(large: Small) -> None:
-    result = op.evaluate(large.log(), 0.1 * large.target + 0.9 * large.logging)
-    for name in ("IPS", "SNIPS", "DM", "DR"):
+    every = [op.Auto(), op.LoggedMean(), op.IPS(), op.SNIPS(), op.DM(), op.DR()]
+    result = op.evaluate(large.log(), 0.1 * large.target + 0.9 * large.logging, every)
+    for name in ("Auto", "IPS", "SNIPS", "DM", "DR"):
         assert result[name].verdict is op.Verdict.OK, result[name].reasons
     assert codes(result["LoggedMean"]) == {"naive"}
 

@@ -219,11 +219,14 @@ def bench(
     add: Annotated[Many, typer.Option(help="The same, beside the standard estimators.")] = None,
     world: Annotated[
         Many,
-        typer.Option(help="Such as synthetic:n_actions=100,rounds=5000; several times. By default a suite of thirteen."),
+        typer.Option(help="Such as synthetic:n_actions=100,rounds=5000; several times. By default a suite of 21."),
     ] = None,
     rounds: Annotated[int | None, typer.Option(min=2, help="Rounds of each log.")] = None,
-    runs: Annotated[int | None, typer.Option(help="Worlds of each kind, one log each (20).")] = None,
+    runs: Annotated[int | None, typer.Option(help="Runs in each kind of world (400).")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Five runs.")] = False,
+    intervals: Annotated[
+        bool, typer.Option("--intervals", help="Keep the 95% intervals of all estimators, and say how often they hold.")
+    ] = False,
     out: Annotated[Path | None, typer.Option(help="Keep the runs in this folder; an unfinished bench goes on.")] = None,
     data: Annotated[Path | None, typer.Option(help="The folder of the Open Bandit Dataset, for open-bandit.")] = None,
     processes: Annotated[int | None, typer.Option(min=1, help="Worker processes (all cores).")] = None,
@@ -235,7 +238,9 @@ def bench(
     from offpolicy.experiments.runner import run
     from offpolicy.experiments.store import Store
 
-    chosen = board.experiment(estimator or (), world or (), add=add or (), runs=runs, rounds=rounds, quick=quick, data=data)
+    chosen = board.experiment(
+        estimator or (), world or (), add=add or (), runs=runs, rounds=rounds, quick=quick, intervals=intervals, data=data
+    )
     with tempfile.TemporaryDirectory() as scratch, _kept(out):
         results = run(chosen, Store.open(out or Path(scratch), chosen), processes, progress)
     _say(board.as_dict(results) if json else board.plain(results))

@@ -16,7 +16,7 @@ CARRIES = 0.05
 """The weight from which a candidate counts as part of a blend."""
 DISAGREE = 3.0
 """Standard errors of a paired difference beyond which chance does not explain it."""
-FEW, HARDLY_ANY = 100.0, 5.0
+FEW, HARDLY_ANY = 100.0, 10.0
 """Effective rounds below which the bias of a reward model cannot be checked well, or not at all."""
 
 
@@ -299,8 +299,10 @@ def disagreement(other: str, difference: float, z: float) -> Finding:
 
 def combined_findings(combination: Combination, o: Overlap) -> list[Finding]:
     """What speaks against a blend: candidates that cannot all be right, and biases that nothing can show."""
-    found = [finding for finding in weight_findings(o) if finding.code == "mean weight"]
     candidates, weights = combination.candidates, combination.weights
+    anchor = candidates.anchor
+    keys = ("mean weight", "effective sample size") if weights[anchor] >= 0.5 else ("mean weight",)
+    found = [finding for finding in weight_findings(o) if finding.code in keys]
     heavy = [k for k in range(len(weights)) if weights[k] >= CARRIES]
     pairs = [(abs(candidates.z(i, j)), i, j) for i in heavy for j in heavy if i < j]
     z, i, j = max(pairs, default=(0.0, 0, 0))
@@ -316,7 +318,6 @@ def combined_findings(combination: Combination, o: Overlap) -> list[Finding]:
                 "See .explain(); trust the one whose assumptions you can check, or log more rounds.",
             )
         )
-    anchor = candidates.anchor
     if o.ess < FEW and weights[anchor] < 0.5:
         found.append(
             Finding(

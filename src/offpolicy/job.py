@@ -16,7 +16,7 @@ from offpolicy.batch import Batch, FloatArray
 from offpolicy.embedding import EmbeddingTable
 from offpolicy.engines import Local
 from offpolicy.errors import InputError, RowsError
-from offpolicy.estimators import DR, SNIPS, Auto, Combined, Estimator, LearnedMIPS, LoggedMean, Member, Run
+from offpolicy.estimators import DM, DR, SNIPS, Auto, Combined, Estimator, LearnedMIPS, LoggedMean, Member, Run
 from offpolicy.evaluation import Evaluation
 from offpolicy.features import Features, Inputs
 from offpolicy.log import Log
@@ -79,21 +79,16 @@ def evaluate(
         return evaluate(log, policies, some, level=level, cross_fit=cross_fit, engine=engine, seed=seed, progress=progress)
 
     wanted = _Wanted.of(estimators)
-
-    def evaluated(wanted: _Wanted) -> Evaluation:
-        job = _Job.of(log, policies, wanted, cross_fit, seed, run)
-        with threadpool_limits(1, "blas"):  # many small products: threads over partitions and refits keep the cores busy
-            return job.score(engine, job.fit(engine, progress), level, progress)
-
-    try:
-        return evaluated(wanted)
-    except RowsError:
-        raise
-    except InputError:
-        spared = wanted.without_failing(run)
-        if spared == wanted:
-            raise
-        return evaluated(spared)
+    job = _Job.of(log, policies, wanted, cross_fit, seed, run)
+    with threadpool_limits(1, "blas"):  # many small products: threads over partitions and refits keep the cores busy
+        try:
+            fits, scorer = job.fitted(engine, progress)
+        except InputError:
+            if not wanted.can_spare:
+                raise
+            job = _Job.of(log, policies, wanted.without_failing(run, job.features), cross_fit, seed, run)
+            fits, scorer = job.fitted(engine, progress)
+        return job.score(engine, fits, scorer, level, progress)
 
 
 def embed(
@@ -165,8 +160,8 @@ class _Job:
         logging = None if log.logging is None else as_policy(log.logging)
         if logging is not None:
             logging.check(log)
-        chosen, skipped = _choose(wanted, _Lacking(log, tuple(policies.values()), logging), cross_fit)
         features = Features.of(log.schema)
+        chosen, skipped = _choose(wanted, _Lacking(log, tuple(policies.values()), logging, features), cross_fit)
         chosen = [estimator.settled(features, run) for estimator in chosen]
         has_ratio = log.schema.propensity or logging is not None
         plan, members, references = plan_estimators(chosen, len(policies), len(log.schema.rewards), cross_fit, has_ratio)
@@ -252,12 +247,16 @@ class _Job:
         share = 1.0 if self.log.schema.clustered else min(1.0, rows / len(self.log))
         return math.ceil(self.groups * share)
 
-    def score(self, engine: Local, fitted: Fitted, level: float, progress: bool | None) -> Evaluation:
-        """The one pass that scores every estimator for every policy and reward."""
+    def fitted(self, engine: Local, progress: bool | None) -> tuple[Fitted, Scorer]:
+        """What was fitted, and the same ready to score."""
+        fitted = self.fit(engine, progress)
+        return fitted, self.scorer(fitted)
+
+    def scorer(self, fitted: Fitted) -> Scorer:
         schema = self.log.schema
         models = {key: _predictors(fitted.models[key.fit], key) for key in self.plan.models}
         centre = _centre(models, len(schema.context))
-        scorer = Scorer(
+        return Scorer(
             plan=self.plan,
             policies=tuple(self.policies.values()),
             logging=self.logging,
@@ -272,7 +271,10 @@ class _Job:
             mass_groups=self._groups_of(MASS_ROWS),
             seed=self.seed,
         )
-        score_pass = ScorePass(scorer, self.log.n_actions, len(schema.slices or ()))
+
+    def score(self, engine: Local, fitted: Fitted, scorer: Scorer, level: float, progress: bool | None) -> Evaluation:
+        """The one pass that scores every estimator for every policy and reward."""
+        score_pass = ScorePass(scorer, self.log.n_actions, len(self.log.schema.slices or ()))
         try:
             with PassProgress("scoring", len(self.log), progress) as told:
                 state = engine.reduce(self.log, score_pass, told)
@@ -341,6 +343,7 @@ class _Lacking:
     log: Log
     policies: tuple[Policy, ...]
     logging: Policy | None
+    features: Features
 
     def __call__(self, members: Sequence[Member]) -> str | None:
         if any(m.weight.weighs for m in members) and not (self.log.schema.propensity or self.logging):
@@ -388,8 +391,17 @@ class _Wanted:
             raise InputError(f"two estimators are called {twice!r}; give one of them another `name=`.")
         return cls(tuple(wanted), given is not None)
 
-    def without_failing(self, run: Run) -> _Wanted:
-        """The same without candidates that fail, and without estimators of the defaults that do: each is tried alone."""
+    @property
+    def can_spare(self) -> bool:
+        """Whether an estimator, or a candidate of one, may be left out."""
+        return not self.named or any(isinstance(estimator, Combined) for estimator in self.estimators)
+
+    def without_failing(self, run: Run, features: Features) -> _Wanted:
+        """The same without candidates that fail, and without estimators of the defaults that do: each is tried alone.
+
+        What has nothing to do with an estimator, such as a bad row of the log, is raised here for the mean of the log.
+        """
+        run([LoggedMean()])
 
         def failure(estimator: Estimator) -> str | None:
             try:
@@ -402,7 +414,7 @@ class _Wanted:
         skipped = list(self.skipped)
         for estimator in self.estimators:
             if isinstance(estimator, Combined):
-                kept.append(estimator.without(failure))
+                kept.append(estimator.without(failure, features))
             elif self.named or (why := failure(estimator)) is None:
                 kept.append(estimator)
             else:
@@ -423,6 +435,8 @@ def _choose(wanted: _Wanted, lacking: _Lacking, cross_fit: int | None) -> tuple[
             skipped[estimator.name] = reason
         else:
             raise InputError(f"{estimator.name} cannot be computed: {reason}.")
+    if not wanted.named and len(chosen) == 1 and lacking(DM().members(cross_fit)) is None:
+        chosen.append(DM())  # without propensities a reward model is all there is
     if not wanted.named and len(chosen) == 1:
         reasons = "; ".join(dict.fromkeys(skipped.values()))
         raise InputError(f"nothing can be said of the new policy: {reasons}.")
@@ -431,7 +445,7 @@ def _choose(wanted: _Wanted, lacking: _Lacking, cross_fit: int | None) -> tuple[
 
 def _without_lacking(estimator: Combined, lacking: _Lacking, cross_fit: int | None) -> tuple[Combined, str | None]:
     """Without the candidates that cannot be computed here; or why nothing is left."""
-    reasons = {each.name: lacking(each.members(cross_fit)) for each in estimator.parts}
-    if all(reason is not None for reason in reasons.values()):
-        return estimator, "; ".join(dict.fromkeys(filter(None, reasons.values())))
-    return estimator.without(lambda each: reasons[each.name]), None
+    fewer = estimator.without(lambda each: lacking(each.members(cross_fit)), lacking.features)
+    if fewer.anchored:
+        return fewer, None
+    return estimator, "; ".join(dict.fromkeys(why for _, why in fewer.left_out))

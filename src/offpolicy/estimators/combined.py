@@ -65,7 +65,8 @@ class Combined(Estimator):
         if self.candidates is None:
             return
         given = self.candidates
-        if isinstance(given, (Estimator, str, type)) or not isinstance(given, Sequence) or not given:
+        empty = not given and not self.left_out
+        if isinstance(given, (Estimator, str, type)) or not isinstance(given, Sequence) or empty:
             raise InputError(
                 f"{self.name}: candidates is {given!r}; give a list of estimators, such as [op.SNIPS(), op.DM()]."
             )
@@ -83,31 +84,36 @@ class Combined(Estimator):
         return default_candidates() if self.candidates is None else tuple(self.candidates)
 
     def settled(self, features: Features, run: Run) -> Combined:
-        given = default_candidates(features) if self.candidates is None else self.parts
         kept, out = [], list(self.left_out)
-        for each in given:
+        for each in self._filled(features):
             try:
                 kept.append(each.settled(features, run))
             except InputError as error:
                 out.append((each.name, str(error)))
-        return replace(self, candidates=tuple(kept) or None, left_out=tuple(out)).checked()
+        return replace(self, candidates=tuple(kept), left_out=tuple(out)).checked()
 
-    def without(self, reason: Callable[[Estimator], str | None]) -> Combined:
+    def _filled(self, features: Features) -> tuple[Estimator, ...]:
+        return default_candidates(features) if self.candidates is None else self.parts
+
+    def without(self, reason: Callable[[Estimator], str | None], features: Features) -> Combined:
         """The same without the candidates for which there is a reason to leave them out."""
-        why = {each.name: reason(each) for each in self.parts}
-        kept = [each for each in self.parts if why[each.name] is None]
+        why = {each.name: reason(each) for each in self._filled(features)}
+        kept = [each for each in self._filled(features) if why[each.name] is None]
         if not kept and self.candidates is None:  # weights alone, where nothing can be modelled
             kept = [each for each in (SNIPS(), IPS()) if reason(each) is None]
         out = tuple((name, text.rstrip(".")) for name, text in why.items() if text is not None)
         if not out:
             return self
-        if not kept:
-            raise InputError(f"{self.name}: no candidate can be computed: {'; '.join(f'{n}: {t}' for n, t in out)}")
         return replace(self, candidates=tuple(kept), left_out=(*self.left_out, *out))
+
+    @property
+    def anchored(self) -> bool:
+        """Whether a candidate is nearly unbiased."""
+        return any(each.members()[0].weight.exact for each in self.parts)
 
     def checked(self) -> Combined:
         """Raise where nothing shows how biased the candidates are."""
-        if not any(each.members()[0].weight.exact for each in self.parts):
+        if not self.anchored:
             lost = "".join(f" ({name} was left out: {why})" for name, why in self.left_out)
             raise InputError(
                 f"{self.name}: none of the candidates ({', '.join(each.name for each in self.parts)}) is nearly unbiased, "

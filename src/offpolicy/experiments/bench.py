@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from offpolicy.batch import FloatArray
 from offpolicy.errors import InputError
 from offpolicy.experiments import entries
+from offpolicy.experiments.ranking import Ranking
 from offpolicy.experiments.read import load, point
 from offpolicy.experiments.results import Results
 from offpolicy.experiments.show import notes
@@ -61,69 +61,86 @@ def _point(text: str, rounds: int, data: Path | None) -> Point:
     return point(text, {"label": text, "world": kind, **settings}, rounds, data)
 
 
-def relative(results: Results) -> FloatArray:
-    """Mean squared errors over the least of each world: estimators × points; NaN where an estimator gave nothing."""
-    mean = results.summary("mse")[0]
-    # who answers only where it is easy is not compared: a world counts when every run of it gave a number
-    mean = np.where(np.isfinite(results.values).all(axis=(2, 3)), mean, np.nan)
-    if np.isnan(mean).all():
-        raise InputError("no estimator gave a number in any world; the failures say why: " + "; ".join(notes(results)))
-    with np.errstate(all="ignore"):
-        ratios: FloatArray = mean / np.nanmin(np.where(np.isnan(mean).all(axis=0), 1.0, mean), axis=0)
-    return ratios
-
-
 def leaders(results: Results) -> list[dict[str, Any]]:
     """One row an estimator, the best first: by the geometric mean; those that did not serve every world come last."""
-    ratios = relative(results)
+    ranking = Ranking.of(results)
     rows = [
         {
             "estimator": label,
-            "geometric_mean": float(np.exp(np.log(each[np.isfinite(each)]).mean())) if np.isfinite(each).any() else None,
-            "worst": float(np.nanmax(each)) if np.isfinite(each).any() else None,
-            "worlds": int(np.isfinite(each).sum()),
-            "relative": each.tolist(),
+            "geometric_mean": _number(ranking.geometric[k]),
+            "geometric_mean_error": _number(ranking.geometric_errors[k]),
+            "worst": _number(ranking.worst[k]),
+            "worst_error": _number(ranking.worst_errors[k]),
+            "worlds": int(np.isfinite(ranking.ratios[k]).sum()),
+            "relative": ranking.ratios[k].tolist(),
+            "relative_errors": ranking.ratio_errors[k].tolist(),
         }
-        for label, each in zip(results.experiment.labels, ratios, strict=True)
+        for k, label in enumerate(results.experiment.labels)
     ]
     return sorted(rows, key=lambda row: (-row["worlds"], row["geometric_mean"] or np.inf))
+
+
+def coverage(results: Results) -> dict[str, list[float]]:
+    """How often the 95% interval held the truth, by point, of the estimators whose intervals were kept."""
+    kept = [label for label in results.experiment.labels if label in results.experiment.intervals]
+    at = [results.experiment.labels.index(label) for label in kept]
+    return {label: np.nanmean(results.covered[k], axis=(1, 2)).tolist() for label, k in zip(kept, at, strict=True)}
+
+
+def _number(value: float) -> float | None:
+    return float(value) if np.isfinite(value) else None
 
 
 def plain(results: Results) -> str:
     """The leaderboard as text."""
     e = results.experiment
+    letters = [f"w{k + 1}" for k in range(len(e.points))]
+    header, rows = table(results, letters)
+    lines = ["Mean squared error relative to the best single estimator of each world", ""]
+    lines += [*aligned(header, rows, right=set(header[1:])), ""]
+    held = coverage(results)
+    if held:
+        head = ["95% intervals that hold the truth", *letters]
+        cells = [[label(name), *(f"{100 * share:.0f}%" for share in shares)] for name, shares in held.items()]
+        lines += [*aligned(head, cells, right=set(letters)), ""]
+    mean = results.summary("mse")[0]
+    for k, (letter, place) in enumerate(zip(letters, e.points, strict=True)):
+        known = np.isfinite(results.values[:, k]).all(axis=(1, 2))
+        least = f"{mean[known, k].min():.3g}" if known.any() else "–"
+        lines.append(f"{letter}: {place.label}, {place.rounds:,} rounds; least mean squared error {least}")
+    lines.append(
+        f"{results.runs} runs in each world; the best of a world is chosen on one half of them, scored on the other."
+    )
+    return "\n".join([*lines, *notes(results)])
+
+
+def table(results: Results, letters: Sequence[str]) -> tuple[list[str], list[list[str]]]:
+    """The header and the cells of the leaderboard."""
     rows = [
         [
             label(row["estimator"]),
-            _cell(row["geometric_mean"]),
-            _cell(row["worst"]),
-            f"{row['worlds']} of {len(e.points)}",
+            _cell(row["geometric_mean"], row["geometric_mean_error"]),
+            _cell(row["worst"], row["worst_error"]),
+            f"{row['worlds']} of {len(letters)}",
             *(_cell(r) for r in row["relative"]),
         ]
         for row in leaders(results)
     ]
-    letters = [f"w{k + 1}" for k in range(len(e.points))]
-    header = ["estimator", "geo. mean", "worst", "worlds", *letters]
-    lines = ["Mean squared error relative to the best estimator of each world", ""]
-    lines += [*aligned(header, rows, right=set(header[1:])), ""]
-    best = results.summary("mse")[0]  # of those that gave a number in every run
-    best = np.where(np.isfinite(relative(results)), best, np.nan)
-    for k, (letter, place) in enumerate(zip(letters, e.points, strict=True)):
-        known = np.isfinite(best[:, k])
-        least = f"{np.nanmin(best[:, k]):.3g}" if known.any() else "–"
-        lines.append(f"{letter}: {place.label}, {place.rounds:,} rounds; least mean squared error {least}")
-    return "\n".join([*lines, f"{results.runs} runs in each world.", *notes(results)])
+    return ["estimator", "geo. mean", "worst", "worlds", *letters], rows
 
 
-def _cell(value: float | None) -> str:
-    return "–" if value is None or np.isnan(value) else f"{value:.2f}" if value < 100 else f"{value:,.0f}"
+def _cell(value: float | None, error: float | None = None) -> str:
+    if value is None or np.isnan(value):
+        return "–"
+    digits = 2 if value < 100 else 0
+    return f"{value:,.{digits}f}" + (f" ± {error:,.{digits}f}" if error is not None else "")
 
 
 def as_dict(results: Results) -> dict[str, Any]:
     """For JSON; the schema has a version."""
     mean, error = results.summary("mse")
     return {
-        "schema": "offpolicy.bench/1",
+        "schema": "offpolicy.bench/2",
         "key": results.experiment.key,
         "runs": results.runs,
         "worlds": [
@@ -131,6 +148,7 @@ def as_dict(results: Results) -> dict[str, Any]:
             for p, error in zip(results.experiment.points, results.truth_error.max(axis=1), strict=True)
         ],
         "leaderboard": leaders(results),
+        "coverage": coverage(results),
         "mean_squared_errors": dict(zip(results.experiment.labels, mean.tolist(), strict=True)),
         "standard_errors": dict(zip(results.experiment.labels, error.tolist(), strict=True)),
         "failures": {label: dict(why) for label, why in results.failures.items()},

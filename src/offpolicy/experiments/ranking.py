@@ -1,0 +1,94 @@
+"""Who came nearest to the best estimator of each world: ratios of mean squared errors, with their standard errors.
+
+The best is chosen among estimators that are no blends of others, on one half of a world's runs, and scored on the other, and
+the other way round; else the winner's luck would count against everybody.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from offpolicy.batch import FloatArray
+from offpolicy.errors import InputError
+from offpolicy.estimators import REGISTRY, Combined
+from offpolicy.experiments.entries import Entry
+from offpolicy.experiments.results import Results
+from offpolicy.experiments.show import notes
+from offpolicy.units import IntArray
+
+DRAWS = 200
+FEWEST = 4
+"""Units (worlds, or logs of one) from which on they are halved."""
+
+
+def is_blend(entry: Entry) -> bool:
+    name = entry.text.partition(":")[0].replace("-", "").replace("_", "").lower()
+    kinds = {known.lower(): kind for known, kind in REGISTRY.items()}
+    return not entry.foreign and name in kinds and issubclass(kinds[name], Combined)
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """Estimators × points, NaN where an estimator did not give a number in every run; standard errors from a bootstrap."""
+
+    ratios: FloatArray
+    ratio_errors: FloatArray
+    geometric: FloatArray
+    geometric_errors: FloatArray
+    worst: FloatArray
+    worst_errors: FloatArray
+
+    @classmethod
+    def of(cls, results: Results) -> Ranking:
+        units = results.units("mse")
+        complete: npt.NDArray[np.bool_] = np.asarray(np.isfinite(results.values).all(axis=(2, 3)))
+        if not complete.any():
+            raise InputError("no estimator gave a number in any world; the failures say why: " + "; ".join(notes(results)))
+        single = np.array([not is_blend(entry) for entry in results.experiment.entries])
+        judges = complete & (single[:, None] | ~complete[single].any(axis=0))
+        halves = _halves(units.shape[2])
+        ratios = _ratios(units, complete, judges, halves)
+        rng = np.random.default_rng(0)
+        drawn = [_ratios(units, complete, judges, [rng.choice(h, len(h)) for h in halves]) for _ in range(DRAWS)]
+        return cls(
+            ratios,
+            np.std(drawn, axis=0),
+            _geometric(ratios),
+            np.std([_geometric(each) for each in drawn], axis=0),
+            _worst(ratios),
+            np.std([_worst(each) for each in drawn], axis=0),
+        )
+
+
+def _halves(units: int) -> list[IntArray]:
+    every = np.arange(units)
+    return [every[::2], every[1::2]] if units >= FEWEST else [every, every]
+
+
+def _ratios(
+    units: FloatArray, complete: npt.NDArray[np.bool_], judges: npt.NDArray[np.bool_], halves: list[IntArray]
+) -> FloatArray:
+    """Each mean squared error over that of the best of the other half."""
+    means = [np.where(complete, units[:, :, half].mean(axis=2), np.nan) for half in halves]
+    best = [np.argmin(np.where(judges, mean, np.inf), axis=0) for mean in means]
+    points = np.arange(units.shape[1])
+    reference = means[0][best[1], points] + means[1][best[0], points]
+    with np.errstate(all="ignore"):
+        ratios: FloatArray = (means[0] + means[1]) / reference
+    return ratios
+
+
+def _geometric(ratios: FloatArray) -> FloatArray:
+    with np.errstate(all="ignore"):
+        logs = np.log(ratios)
+    there = np.isfinite(logs)
+    mean: FloatArray = np.exp(np.where(there, logs, 0.0).sum(axis=1) / np.maximum(there.sum(axis=1), 1))
+    return np.where(there.any(axis=1), mean, np.nan)
+
+
+def _worst(ratios: FloatArray) -> FloatArray:
+    largest: FloatArray = np.where(np.isfinite(ratios), ratios, -np.inf).max(axis=1)
+    return np.where(np.isfinite(largest), largest, np.nan)
