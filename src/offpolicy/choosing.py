@@ -14,8 +14,6 @@ import numpy as np
 from offpolicy.batch import FloatArray
 from offpolicy.slope import slope
 
-DOUBT = 0.5
-"""The part of the variance of the way from the anchor that counts as uncertain even where that way was short."""
 SUM_WEIGHT = 1e4
 SPLITS = 20
 
@@ -69,8 +67,6 @@ class Choice:
     anchor: int
     biases: FloatArray
     """The bias of each candidate as the rule saw it."""
-    spread: float = 0.0
-    """The standard error that the choice itself adds."""
 
 
 def beyond(difference: float, error: float, reach: float) -> float:
@@ -103,16 +99,7 @@ def chain(candidates: Candidates, reach: float) -> Choice:
         biases[k] = bias + step
         part = float(np.clip(-(x @ covariance @ d + bias * step) / (spread + step**2), 0.0, 1.0))
         x, bias = x + part * d, bias + part * step
-    return Choice(x, anchor, biases, _doubt(candidates, x))
-
-
-def _doubt(candidates: Candidates, weights: FloatArray) -> float:
-    """The standard error that the choice adds: the way from the anchor to the blend might all be bias.
-
-    It counts as it is, and where chance made it short, as `DOUBT` of its variance.
-    """
-    way = weights - np.eye(len(weights))[candidates.anchor]
-    return float(np.sqrt(max(float(way @ candidates.values) ** 2, DOUBT * candidates.variance(way))))
+    return Choice(x, anchor, biases)
 
 
 def blend(candidates: Candidates, reach: float) -> Choice:
@@ -125,7 +112,7 @@ def blend(candidates: Candidates, reach: float) -> Choice:
     some = np.flatnonzero(candidates.known)
     weights = np.zeros(size)
     weights[some] = _on_simplex((candidates.covariance + np.outer(biases, biases))[np.ix_(some, some)])
-    return Choice(weights, anchor, biases, _doubt(candidates, weights))
+    return Choice(weights, anchor, biases)
 
 
 def _on_simplex(matrix: FloatArray) -> FloatArray:
@@ -145,9 +132,10 @@ def _on_simplex(matrix: FloatArray) -> FloatArray:
 
 def widest(candidates: Candidates, reach: float) -> Choice:
     """SLOPE: the last candidate, in the order given, that agrees with every one before it."""
-    picked = slope(len(candidates.names), candidates.z, reach)
-    weights, biases = np.eye(len(candidates.names))[picked], candidates.values - candidates.values[candidates.anchor]
-    return Choice(weights, candidates.anchor, biases, _doubt(candidates, weights))
+    some = np.flatnonzero(candidates.known)
+    picked = some[slope(len(some), lambda i, j: candidates.z(some[i], some[j]), reach)]
+    anchor = candidates.anchor
+    return Choice(np.eye(len(candidates.names))[picked], anchor, candidates.values - candidates.values[anchor])
 
 
 def cross_validated(candidates: Candidates, one_error: bool) -> Choice:
@@ -169,9 +157,9 @@ def cross_validated(candidates: Candidates, one_error: bool) -> Choice:
         losses[:, k] = (candidates.resampled(k, seen) - candidates.resampled(anchor, 1 - seen)) ** 2
     loss = losses.mean(axis=0)
     loss[[not known for known in candidates.known]] = np.inf
-    picked = int(np.nanargmin(loss))
+    loss[~np.isfinite(loss)] = np.inf
+    picked = int(np.argmin(loss)) if np.isfinite(loss).any() else anchor
     if one_error:
         limit = loss[picked] + float(losses[:, picked].std() / np.sqrt(SPLITS))
         picked = min((k for k in range(size) if loss[k] <= limit), key=lambda k: float(variances[k]))
-    weights = np.eye(size)[picked]
-    return Choice(weights, anchor, candidates.values - candidates.values[anchor], _doubt(candidates, weights))
+    return Choice(np.eye(size)[picked], anchor, candidates.values - candidates.values[anchor])

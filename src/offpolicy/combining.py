@@ -26,6 +26,19 @@ class Candidate:
     """Whether its whole error is known, that of its fit included."""
 
 
+MISSED, MOST_MISSED = 2.0, 5.0
+"""Where the mean weight falls short of 1 by more than so many standard errors, errors are multiplied with that number, up to
+the second."""
+
+
+def _speaks(f: Functional, sums: Sums) -> bool:
+    """Whether there is a number, and one without any bucket or group of rounds."""
+    if not (np.isfinite(f.value) and np.isfinite(f.gradient).all()):
+        return False
+    left_out = sums.buckets.sum(axis=0) - sums.buckets[sums.buckets[:, 0] > 0]
+    return bool(np.isfinite(f.evaluate(left_out)).all() and f.sampling is not None and np.isfinite(f.sampling).all())
+
+
 def covariance(functionals: Sequence[Functional], sums: Sums) -> FloatArray:
     """Of the estimates' errors. Sampling by a jackknife over buckets of units, fits by that over groups.
 
@@ -34,14 +47,13 @@ def covariance(functionals: Sequence[Functional], sums: Sums) -> FloatArray:
     """
     total, filled = sums.buckets.sum(axis=0), sums.buckets[sums.buckets[:, 0] > 0]
     sampled = _jackknifed(np.array([f.evaluate(total - filled) for f in functionals]))
-    if any(f.sampling is None for f in functionals):
-        return sampled
     alone = np.array([f.sampling for f in functionals])
     fitted = np.array([np.zeros(alone.shape[1]) if f.fit is None else f.fit for f in functionals])
     groups, both = _jackknifed(alone), _jackknifed(alone + fitted)
     own = _joined(*(np.diag(part) for part in (sampled, groups, both)))
     of_differences = _joined(*(_between(part) for part in (sampled, groups, both)))
-    joint: FloatArray = (own[:, None] + own[None] - of_differences) / 2
+    values, vectors = np.linalg.eigh((own[:, None] + own[None] - of_differences) / 2)
+    joint: FloatArray = (vectors * np.maximum(values, 0.0)) @ vectors.T  # what was joined pair by pair may be no covariance
     return joint
 
 
@@ -81,7 +93,7 @@ class Combination:
 
     @classmethod
     def of(cls, estimator: Combined, parts: Sequence[Candidate], sums: Sums, shortfall: float) -> Combination:
-        spoke = [np.isfinite(part.functional.value) and np.isfinite(part.functional.gradient).all() for part in parts]
+        spoke = [_speaks(part.functional, sums) for part in parts]
         return cls(
             estimator,
             tuple(part for part, said in zip(parts, spoke, strict=True) if said),
@@ -98,7 +110,8 @@ class Combination:
     def candidates(self) -> Candidates:
         functionals = [part.functional for part in self.parts]
         # Weights that sum to too little have missed what they are largest for, and their own spread does not show it.
-        missed = np.array([max(1.0, self.shortfall) if part.unbiased else 1.0 for part in self.parts])
+        factor = min(self.shortfall, MOST_MISSED) if self.shortfall > MISSED else 1.0
+        missed = np.array([factor if part.unbiased else 1.0 for part in self.parts])
         return Candidates(
             names=tuple(part.name for part in self.parts),
             values=np.array([f.value for f in functionals]),
@@ -112,10 +125,7 @@ class Combination:
     def _resampled(self, k: int, counts: FloatArray) -> FloatArray:
         """One value when buckets count so often; what was fitted moves with the groups of buckets, to first order."""
         f = self.parts[k].functional
-        used = np.flatnonzero(f.gradient)
-        drawn = np.ones((len(counts), self.sums.buckets.shape[1]))
-        drawn[:, used] = counts @ self.sums.buckets[:, used]
-        return f.evaluate(drawn) + self._moved(f, counts)
+        return f.evaluate(counts @ self.sums.buckets) + self._moved(f, counts)
 
     def _moved(self, f: Functional, counts: FloatArray) -> FloatArray | float:
         if f.fit is None:
@@ -139,14 +149,19 @@ class Combination:
 
     @cached_property
     def functional(self) -> Functional:
-        """The weighted sum, with the error that the jackknife and the choice itself add."""
+        """The weighted sum, with what the jackknife adds to its error, and the way to it from the anchor."""
         if not self.defined:
             nothing = np.full(len(self.sums.moments["mean"]), np.nan)
             return Functional(float("nan"), nothing, lambda m: np.full(m.shape[:-1], np.nan))
-        weights = self.choice.weights
-        summed = combined([part.functional for part in self.parts], weights)
-        whole = self.candidates.variance(weights) + self.choice.spread**2
-        return replace(summed, extra=max(whole - variance(summed, self.sums), 0.0))
+        functionals, weights = [part.functional for part in self.parts], self.choice.weights
+        summed = combined(functionals, weights)
+        extra = max(self.candidates.variance(weights) - variance(summed, self.sums), 0.0)
+        step = weights - np.eye(len(weights))[self.choice.anchor]
+        if not step.any():
+            return replace(summed, extra=extra)
+        way = combined(functionals, step)
+        beyond = max(self.candidates.variance(step) - variance(way, self.sums), 0.0)
+        return replace(summed, extra=extra, way=replace(way, extra=beyond))
 
     def told(self) -> dict[str, Any]:
         """The candidates, the heaviest first: what each says, how it differs from the anchor, and what it counts."""

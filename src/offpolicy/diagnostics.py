@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
+import numpy as np
+
 from offpolicy.batch import FloatArray
 from offpolicy.combining import Combination
 from offpolicy.statistics import LogHistogram, State
@@ -16,6 +18,8 @@ CARRIES = 0.05
 """The weight from which a candidate counts as part of a blend."""
 DISAGREE = 3.0
 """Standard errors of a paired difference beyond which chance does not explain it."""
+NOT_ONE = 0.01
+"""How far a mean weight must be from 1 to matter, however well it is known."""
 FEW, HARDLY_ANY = 100.0, 10.0
 """Effective rounds below which the bias of a reward model cannot be checked well, or not at all."""
 
@@ -186,7 +190,7 @@ def weight_findings(o: Overlap) -> list[Finding]:
             "Log more rounds, or evaluate a policy closer to the logging one." if o.ess < o.n / 2 else "Log more rounds.",
         ),
         Finding(
-            _grade(abs(o.mean_weight_z), 3.0, 6.0) if abs(o.mean_weight - 1) > 0.01 else Verdict.OK,
+            _grade(abs(o.mean_weight_z), 3.0, 6.0) if abs(o.mean_weight - 1) > NOT_ONE else Verdict.OK,
             "mean weight",
             f"The mean weight is {o.mean_weight:.3f}, {abs(o.mean_weight_z):.1f} standard errors from 1.",
             "It is 1 on average when the propensities are right and the log covers all that the new policy does.",
@@ -303,18 +307,17 @@ def combined_findings(combination: Combination, o: Overlap) -> list[Finding]:
     anchor = candidates.anchor
     keys = ("mean weight", "effective sample size") if weights[anchor] >= 0.5 else ("mean weight",)
     found = [finding for finding in weight_findings(o) if finding.code in keys]
-    heavy = [k for k in range(len(weights)) if weights[k] >= CARRIES]
-    pairs = [(abs(candidates.z(i, j)), i, j) for i in heavy for j in heavy if i < j]
-    z, i, j = max(pairs, default=(0.0, 0, 0))
+    error = float(np.sqrt(candidates.variance(weights)))
+    heavy = [k for k in range(len(weights)) if weights[k] >= CARRIES and abs(candidates.difference(k, anchor)[0]) > error]
+    z, a, b = max(((abs(candidates.z(k, anchor)), k, anchor) for k in heavy), default=(0.0, 0, 0))
     if z > DISAGREE:
-        a, b = sorted((i, j), key=lambda k: -weights[k])
         found.append(
             Finding(
                 _grade(z, DISAGREE, 2 * DISAGREE),
                 "candidates disagree",
                 f"{candidates.names[a]} says {candidates.values[a]:.4g} and {candidates.names[b]} says "
                 f"{candidates.values[b]:.4g}, {z:.1f} standard errors of the paired difference apart.",
-                "Chance does not explain that, and both are in the blend: at least one of them is biased here.",
+                "Chance does not explain that, so the first is biased here, and still part of the blend.",
                 "See .explain(); trust the one whose assumptions you can check, or log more rounds.",
             )
         )
@@ -363,6 +366,14 @@ FIT_NOT_COVERED = Finding(
     "The interval is too narrow, by as much as the fit would change with another log.",
     "Read it as a lower bound of the error. Ridge models and smooth posteriors are counted for the log as a whole, but for "
     "clusters and for models with features that vary within actions; DR needs no such count.",
+)
+
+UNANCHORED = Finding(
+    Verdict.DO_NOT_TRUST,
+    "no anchor",
+    "No nearly unbiased candidate gave a number of known error: too few rounds have an action that the new policy takes.",
+    "Nothing shows how biased the others are, so there is no blend of them.",
+    "Log some rounds of a policy that overlaps with the new one.",
 )
 
 UNDEFINED = Finding(

@@ -20,6 +20,8 @@ from offpolicy.statistics import State
 
 Method = Literal["normal", "bootstrap", "bernstein", "cressie-read"]
 DRAWS = 2_000
+DOUBT = 0.5
+"""The part of the variance of a way that counts even where chance made the way short."""
 normal_quantile = NormalDist().inv_cdf
 
 
@@ -73,7 +75,9 @@ class Functional:
     fit: FloatArray | None = None
     sampling: FloatArray | None = None
     extra: float = 0.0
-    """Variance besides: that of a choice among estimates."""
+    """Variance besides, that the delta method does not see."""
+    way: Functional | None = None
+    """From a nearly unbiased estimate to a blend. It might all be bias, and counts as error."""
 
     def minus(self, other: Functional) -> Functional:
         def both(a: FloatArray | None, b: FloatArray | None) -> FloatArray | None:
@@ -87,7 +91,8 @@ class Functional:
             lambda sums: self.evaluate(sums) - other.evaluate(sums),
             fit=both(self.fit, other.fit),
             sampling=both(self.sampling, other.sampling),
-            extra=0.0 if other is self else self.extra + other.extra,
+            extra=abs(self.extra - other.extra),  # of much the same rows: it would be wrong to add them up
+            way=_less(self.way, other.way),
         )
 
     def less(self, constant: float) -> Functional:
@@ -96,6 +101,13 @@ class Functional:
     @property
     def error_covers(self) -> str:
         return "sampling" if self.fit is None else "sampling+fit"
+
+
+def _less(a: Functional | None, b: Functional | None) -> Functional | None:
+    """The way of a difference: blends that went the same way do not differ by it."""
+    if a is None:
+        return b
+    return a if b is None else a.minus(b)
 
 
 def functional(terms: Terms, means: FloatArray, anchor: float) -> Functional:
@@ -130,9 +142,11 @@ def functional(terms: Terms, means: FloatArray, anchor: float) -> Functional:
         if u is not None and w is not None:
             if terms.scaling is not None:
                 product, square = terms.scaling
-                scaled = means[u] * means[product] / (means[square] * unit)
-                for column, sign in ((u, 1), (product, 1), (square, -1), (0, -1)):
-                    g[column] += sign * scaled / means[column] if means[column] else 0.0
+                factor = means[product] / (means[square] * unit)
+                g[u] += factor
+                g[product] += means[u] / (means[square] * unit)
+                g[square] -= means[u] * factor / means[square]
+                g[0] -= means[u] * factor / unit
             elif terms.normalised:
                 g[u] += 1 / means[w]
                 g[w] -= means[u] / means[w] ** 2
@@ -158,14 +172,15 @@ def sampling_variance(f: Functional, sums: Sums) -> float:
 def variance(f: Functional, sums: Sums) -> float:
     """Sampling variance and, where a fit counts, its own variance and its covariance with the sampling, by the jackknife."""
     sampled = sampling_variance(f, sums)
+    besides = f.extra + (0.0 if f.way is None else max(f.way.value**2, DOUBT * variance(f.way, sums)))
     if f.fit is None or f.sampling is None:
-        return sampled + f.extra
+        return sampled + besides
     fit, sampling = f.fit - f.fit.mean(), f.sampling - f.sampling.mean()
     scale = (len(fit) - 1) / len(fit)
     both, alone = scale * float((fit + sampling) @ (fit + sampling)), scale * float(sampling @ sampling)
     # A few groups know the sampling variance badly and the rows know it well: replace the one by the other, but never by
     # more than the share of it that is left when fit and sampling cancel, as in the difference of DM and DR.
-    return both + (sampled - alone) * (min(1.0, both / alone) if alone > 0 else 1.0) + f.extra
+    return both + (sampled - alone) * (min(1.0, both / alone) if alone > 0 else 1.0) + besides
 
 
 def std_error(f: Functional, sums: Sums) -> float:

@@ -171,8 +171,8 @@ class Plan:
 
     def _scaling(self, member: Member, policy: int) -> tuple[int, int]:
         bend = member.weight.bend
-        columns = (WeightColumn(policy, replace(member.weight, bend=Times(bend, squared))) for squared in (False, True))
-        return self._column(next(columns)), self._column(next(columns))
+        product, square = (replace(member.weight, bend=Times(bend, squared)) for squared in (False, True))
+        return self._column(WeightColumn(policy, product)), self._column(WeightColumn(policy, square))
 
     def _tables(
         self, member: Member, policy: int, clip: float | None, control: ModelKey | None

@@ -141,10 +141,10 @@ class Assembly:
             n=sums.n,
             _details=Later(partial(self._details, p, e, reward, f, member, terms, sums, slice_)),
             _sums=sums,
-            _range=Range(float(low), float(high), bent, member.weight.mean_one, terms),
+            _range=None if member.scaled else Range(float(low), float(high), bent, member.weight.mean_one, terms),
             _range_given=self.log.reward_range is not None,
             _level=self.level,
-            _write_scores=None if slice_ is not None else self._score_writer([(1.0, terms)], reward, sums),
+            _write_scores=None if slice_ is not None else self._score_writer([(1.0, terms)], reward, sums, alone=True),
             _embedding=self.fitted.pooled[ratio] if isinstance(ratio, Pooled) else None,
             _labels=self.log.schema.actions,
         )
@@ -175,8 +175,9 @@ class Assembly:
             known = f.fit is not None or not self._fit_matters(member, model_key(member, p, reward))
             candidates.append(Candidate(part.name, f, member.weight.exact, known))
             terms.append(own)
-        shortfall = in_errors(mean_weight(self._raw_weight(p), sums).less(1.0), sums)
-        combination = Combination.of(estimator, candidates, sums, -shortfall)
+        missing = mean_weight(self._raw_weight(p), sums).less(1.0)
+        shortfall = -in_errors(missing, sums) if missing.value < -dx.NOT_ONE else 0.0
+        combination = Combination.of(estimator, candidates, sums, shortfall)
         names = {candidate.name: own for candidate, own in zip(candidates, terms, strict=True)}
         used = [(float(w), names[part.name]) for part, w in zip(combination.parts, combination.weights, strict=True) if w]
         return Estimate(
@@ -197,9 +198,9 @@ class Assembly:
     def _combined_details(self, p: int, reward: int, combination: Combination, sums: Sums) -> Details:
         kept = self.state["policies"][str(p)] if sums.moments is self.state["moments"] else None
         o = self._overlap(p, sums, kept)
-        found = [] if np.isfinite(combination.value) else [dx.UNDEFINED]
-        if combination.defined:
-            found += dx.combined_findings(combination, o)
+        found = (
+            dx.combined_findings(combination, o) if combination.defined else [dx.UNANCHORED if o.ess > 0 else dx.UNDEFINED]
+        )
         found += dx.support_findings(o, True)
         found += dx.concentration_findings(concentration(combination.functional, sums))
         found += dx.reward_findings(int(sums.nonzero[reward]), sums.n)
@@ -249,11 +250,11 @@ class Assembly:
             return smallest_error(sets, z, [std_error(f, sums) for f in functionals])
         return slope(len(family), z)
 
-    def _score_writer(self, parts: Sequence[tuple[float, Terms]], reward: int, sums: Sums) -> Any:
+    def _score_writer(self, parts: Sequence[tuple[float, Terms]], reward: int, sums: Sums, alone: bool = False) -> Any:
         anchor, means = float(self.scorer.anchor[reward]), sums.moments["mean"]
 
         def write(path: Path) -> None:
-            write_scores(path, self.log, self.scorer, parts, anchor, means, self.engine.batch_rows)
+            write_scores(path, self.log, self.scorer, parts, anchor, means, alone, self.engine.batch_rows)
 
         return write
 
@@ -434,7 +435,7 @@ def _compared(evaluation: Evaluation, hidden: Mapping[str, Functional], sums: Su
     def disagreement(policy: str, name: str) -> tuple[dx.Finding, ...]:
         if any(reason is dx.NAIVE for reason in evaluation[policy, name].reasons):
             return ()
-        mine = evaluation[policy, name]._functional
+        mine = replace(evaluation[policy, name]._functional, extra=0.0, way=None)
         other = hidden[policy] if reference is None else evaluation[policy, reference]._functional
         difference = mine.minus(other)
         if not np.isfinite(difference.value):

@@ -26,13 +26,22 @@ Parts = Sequence[tuple[float, Terms]]
 
 
 def write_scores(
-    path: Path, log: Log, scorer: Scorer, parts: Parts, anchor: float, means: FloatArray, batch_rows: int | None
+    path: Path,
+    log: Log,
+    scorer: Scorer,
+    parts: Parts,
+    anchor: float,
+    means: FloatArray,
+    alone: bool,
+    batch_rows: int | None,
 ) -> None:
     """Row, baseline, correction and weight of every round. The file appears whole or not at all.
 
-    `means` are those of the columns: a correction that is scaled by some of them, or a blend of several estimators, is
-    written such that the means of baseline and correction add up to the value.
+    Corrections are multiplied with what scales them, from the `means` of the columns, so that the means of baseline and
+    correction add up to the value; but a self-normalised estimator that stands alone leaves its division to the reader.
     """
+    if not parts:
+        raise InputError(f"{path}: there is no estimate, so there are no scores of it.")
     if path.suffix not in (".parquet", ".pq"):
         raise InputError(f"{path}: scores are written as Parquet; the name must end in .parquet.")
     score_pass = ScorePass(scorer, log.n_actions, len(log.schema.slices or ()))
@@ -42,16 +51,12 @@ def write_scores(
                 rows, bucket = scorer.ordered(batch)
                 values = scorer.score(rows, bucket, Kept(score_pass.zero()), weighted=False)
                 order = np.argsort(rows.row)
-                alone = len(parts) == 1
                 summed = sum(share * _numbers(values[:, order], terms, anchor, means, alone) for share, terms in parts)
                 writer.write_table(pa.table([rows.row[order], *np.asarray(summed)], schema=SCHEMA))
 
 
 def _numbers(values: FloatArray, terms: Terms, anchor: float, means: FloatArray, alone: bool) -> FloatArray:
-    """Baseline, correction and weight without the anchoring; corrections times what their mean is multiplied with.
-
-    The published three numbers of a self-normalised estimator leave that division to the reader, where it stands alone.
-    """
+    """Baseline, correction and weight without the anchoring; corrections times what their mean is multiplied with."""
 
     def column(index: int | None) -> FloatArray:
         return np.zeros(values.shape[1]) if index is None else values[index]

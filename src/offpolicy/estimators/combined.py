@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from offpolicy.choosing import Candidates, Choice, blend, chain, cross_validated, widest
 from offpolicy.errors import InputError
 from offpolicy.estimators.base import Estimator, Member, Run, register
@@ -109,7 +111,7 @@ class Combined(Estimator):
     @property
     def anchored(self) -> bool:
         """Whether a candidate is nearly unbiased."""
-        return any(each.members()[0].weight.exact for each in self.parts)
+        return any(_is_exact(each) for each in self.parts)
 
     def checked(self) -> Combined:
         """Raise where nothing shows how biased the candidates are."""
@@ -130,8 +132,13 @@ class Combined(Estimator):
         """The weight of each candidate."""
 
 
+def _is_exact(estimator: Estimator) -> bool:
+    """Whether it is nearly unbiased: it weighs by the exact ratio of actions, whatever is picked."""
+    return all(member.weight.exact for member in estimator.members())
+
+
 def _check_reach(name: str, reach: Any) -> None:
-    if not isinstance(reach, (int, float)) or isinstance(reach, bool) or not 0 <= reach < float("inf"):
+    if not isinstance(reach, (int, float, np.number)) or isinstance(reach, bool) or not 0 <= reach < float("inf"):
         raise InputError(f"{name}: reach is {reach!r}; give a number of standard errors, 0 or more.")
 
 
@@ -143,7 +150,7 @@ class Auto(Combined):
     `reach`: a difference counts as bias as far as it goes beyond so many standard errors.
     """
 
-    reach: float = 1.25
+    reach: float = 1.5
 
     def _check(self) -> None:
         _check_reach(self.name, self.reach)
@@ -171,10 +178,18 @@ class Blend(Combined):
 class SLOPE(Combined):
     """The last candidate, in the order given, that agrees with all before it (Su et al. 2020), judged by paired differences.
 
-    The list stands from the least biased candidate to the most.
+    The list stands from the least biased candidate to the most, and the first must be nearly unbiased.
     """
 
     reach: float = 2.0
+
+    def checked(self) -> Combined:
+        if self.parts and not _is_exact(self.parts[0]):
+            raise InputError(
+                f"{self.name}: the first candidate, {self.parts[0].name}, is not nearly unbiased, and all others would be "
+                "held against it. Begin with one that weighs by the exact ratio of actions, such as op.SNIPS() or op.SNDR()."
+            )
+        return super().checked()
 
     def _check(self) -> None:
         _check_reach(self.name, self.reach)
@@ -190,6 +205,10 @@ class OCV(Combined):
 
     one_error: bool = True
     """Take the most precise candidate whose loss is within a standard error of the least."""
+
+    def _check(self) -> None:
+        if not isinstance(self.one_error, (bool, np.bool_)):
+            raise InputError(f"{self.name}: one_error is {self.one_error!r}; give True or False.")
 
     def choose(self, candidates: Candidates) -> Choice:
         return cross_validated(candidates, self.one_error)

@@ -108,13 +108,14 @@ class DRos(_BentModelled):
 @register
 @dataclass(frozen=True)
 class ScaledDR(_BentModelled):
-    """DR with weights h = min(w, `clip`), scaled by mean[h·w] / mean[h²]: the fluctuation of TMLE along h."""
+    """DR with weights h = min(w, `clip`), scaled by mean[h·w] / mean[h²]: what is left of r − q is taken to be proportional
+    to h, as in the fluctuation of TMLE (van der Laan & Rubin 2006). clip = ∞ is DR; towards 0 it adds the mean residual."""
 
     clip: Number = "auto"
     tuned, bend, values, straight = "clip", Clip, LIMITS, np.inf
 
     def _check(self) -> None:
-        check_setting(self.name, "clip", self.clip, 0)
+        check_setting(self.name, "clip", self.clip, 1e-6)
 
     def members(self, cross_fit: int | None = None) -> tuple[Member, ...]:
         return tuple(self.member(weight, cross_fit, scaled=True, setting=v) for v, weight in self.weights())

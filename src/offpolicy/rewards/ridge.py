@@ -107,7 +107,10 @@ class _GramPass(FitStatistic):
         The penalty counts rounds, so the unit in which rows are weighed must not matter.
         """
         lead = (self.shape.groups, self.shape.n_actions)
-        scale = self.shape.weight_scale(float(state["n"].sum()))
+        total = float(state["n"].sum())
+        if not total > 0:
+            raise InputError("weight: every row has weight 0, so there is nothing to fit or to average.")
+        scale = self.shape.weight_scale(total)
         scaled = {"n": state["n"] * scale, "mean": state["mean"], "m2": state["m2"] * scale} if scale != 1.0 else state
         shaped = {name: array.reshape(*lead, *array.shape[1:]) for name, array in scaled.items()}
         return Grams(self.gram.unpack(shaped, k) for k in range(self.shape.rewards))
@@ -179,8 +182,8 @@ class RidgeFits:
 
         Where an action has few rounds for its coefficients, a group left out as a whole moves the fit farther than its rows
         are to blame for: with leverage h its residuals e count as e/(1 − h). As an infinitely small part they count as e,
-        too little. The true spread is that of e/√(1 − h), as in HC2 (MacKinnon & White 1985); e/(1 − ⅞h) is near it for
-        large h, and was closest to the spread over logs in three small worlds.
+        too little. The true spread is that of e/√(1 − h), as in HC2 (MacKinnon & White 1985); e/(1 − ⅞h) lies between
+        the two, and was nearest to the spread over logs in three small worlds.
         """
         rest, own = self.without(reward, self._shape.groups)[group], self._grams[reward].at(group)
         part = self._solve(Rows(rest.gram.plus(own.times(1 - LEFT_OUT)), None), self._penalty(reward, group, LEFT_OUT))
