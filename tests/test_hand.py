@@ -26,6 +26,10 @@ BY_HAND = [
     (op.SwitchDR(GIVEN, threshold=1), 6.4 / 5),
     (op.SwitchDR(GIVEN, threshold=1.2), 6.4 / 5 + 1.2 / 5),
     (op.DRos(GIVEN, shrinkage=1), 6.4 / 5 + 1.2 / 2.44 / 5),
+    (
+        op.ScaledDR(GIVEN, clip=1),
+        6.4 / 5 + 1 / 5 * (0.16 + 0.64 + 1 + 1.8 + 1.2) / (0.16 + 0.64 + 3),
+    ),  # h = 0.4, 0.8, 1, 1, 1
     (op.CAB(GIVEN, clip=1), (1.3 + 6.4) / 5),  # 1.3: the mass above π0, 0.3·2 + 0.1·1 + 0.4·1 + 0.1·2
 ]
 

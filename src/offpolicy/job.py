@@ -16,7 +16,7 @@ from offpolicy.batch import Batch, FloatArray
 from offpolicy.embedding import EmbeddingTable
 from offpolicy.engines import Local
 from offpolicy.errors import InputError, RowsError
-from offpolicy.estimators import DM, DR, SNIPS, Auto, Combined, Estimator, LearnedMIPS, LoggedMean, Member, Run
+from offpolicy.estimators import Estimator, Run
 from offpolicy.evaluation import Evaluation
 from offpolicy.features import Features, Inputs
 from offpolicy.log import Log
@@ -27,11 +27,13 @@ from offpolicy.policy import Policy
 from offpolicy.pooled import PooledFits
 from offpolicy.posteriors import Gaussian
 from offpolicy.progress import PassProgress
-from offpolicy.results import Assembly, Fitted
+from offpolicy.refits import Fitted
+from offpolicy.results import Assembly
 from offpolicy.rewards import Fits, FitShape, Linear, Predictor, Ridge, as_reward_model
 from offpolicy.rewards.base import NO_FEATURES
 from offpolicy.scoring import ScorePass, Scorer, ratio_of
 from offpolicy.statistics import Joint, Statistic
+from offpolicy.wanted import Lacking, Wanted, choose
 from offpolicy.weights import Outcome, Pooled
 
 LEAST_GROUPS = 20
@@ -40,11 +42,6 @@ MASS_ROWS = 10_000
 """Rows that are enough to know on which actions the target's mass lies."""
 TABLE_ROWS = 100_000
 """Rows that are enough to know how an estimate moves with its reward model, for the fit's share of the error."""
-
-
-def default_estimators() -> list[Estimator]:
-    """What is run when nothing is named."""
-    return [Auto(), LoggedMean(), SNIPS(), DR(), LearnedMIPS()]
 
 
 def evaluate(
@@ -78,7 +75,7 @@ def evaluate(
     def run(some: Sequence[Estimator]) -> Evaluation:
         return evaluate(log, policies, some, level=level, cross_fit=cross_fit, engine=engine, seed=seed, progress=progress)
 
-    wanted = _Wanted.of(estimators)
+    wanted = Wanted.of(estimators)
     job = _Job.of(log, policies, wanted, cross_fit, seed, run)
     with threadpool_limits(1, "blas"):  # many small products: threads over partitions and refits keep the cores busy
         try:
@@ -156,12 +153,12 @@ class _Job:
     seed: int
 
     @classmethod
-    def of(cls, log: Log, policies: dict[str, Policy], wanted: _Wanted, cross_fit: int | None, seed: int, run: Run) -> _Job:
+    def of(cls, log: Log, policies: dict[str, Policy], wanted: Wanted, cross_fit: int | None, seed: int, run: Run) -> _Job:
         logging = None if log.logging is None else as_policy(log.logging)
         if logging is not None:
             logging.check(log)
         features = Features.of(log.schema)
-        chosen, skipped = _choose(wanted, _Lacking(log, tuple(policies.values()), logging, features), cross_fit)
+        chosen, skipped = choose(wanted, Lacking(log, tuple(policies.values()), logging, features), cross_fit)
         chosen = [estimator.settled(features, run) for estimator in chosen]
         has_ratio = log.schema.propensity or logging is not None
         plan, members, references = plan_estimators(chosen, len(policies), len(log.schema.rewards), cross_fit, has_ratio)
@@ -334,118 +331,3 @@ def _centre(models: Mapping[ModelKey, Sequence[Predictor]], context: int) -> Flo
 
 def _moved(predictor: Predictor, centre: FloatArray) -> Predictor:
     return predictor.moved(centre) if isinstance(predictor, Linear) else predictor
-
-
-@dataclass(frozen=True)
-class _Lacking:
-    """What an estimator needs and the log or a policy does not have."""
-
-    log: Log
-    policies: tuple[Policy, ...]
-    logging: Policy | None
-    features: Features
-
-    def __call__(self, members: Sequence[Member]) -> str | None:
-        if any(m.weight.weighs for m in members) and not (self.log.schema.propensity or self.logging):
-            return "it weighs by π/π0, and the log has neither propensities nor a logging policy"
-        pooled = any(isinstance(m.weight.ratio, Pooled) for m in members)
-        if (pooled or any(m.rewards is not None for m in members)) and not all(policy.whole for policy in self.policies):
-            return (
-                "it needs the new policy's chance of every action, and only that of the logged action is known; "
-                "give list columns of candidates, a matrix or a function"
-            )
-        if any(m.remainder for m in members) and not (self.logging is not None and self.logging.whole):
-            return "it needs the logging policy's chance of every action; give it as `logging=`"
-        if pooled and not (self.logging is not None and self.logging.whole):
-            return (
-                "it weighs by embeddings, for which it needs the logging policy's chance of every action, not only of the "
-                "logged one. Give it as `logging=` (a policy, a matrix, a function, or list columns of candidates), "
-                "estimate it from the log and give that, or use IPS, SNIPS or DR, which need only the propensity"
-            )
-        return None
-
-
-@dataclass(frozen=True)
-class _Wanted:
-    """The estimators to run, `LoggedMean` always among them."""
-
-    estimators: tuple[Estimator, ...]
-    named: bool
-    """By the user, so that one that cannot be computed is an error."""
-    skipped: tuple[tuple[str, str], ...] = ()
-
-    @classmethod
-    def of(cls, given: Any) -> _Wanted:
-        wanted = default_estimators() if given is None else [given] if isinstance(given, Estimator) else list(given)
-        for estimator in wanted:
-            if not isinstance(estimator, Estimator):
-                hint = (
-                    f"; write {estimator.__name__}()" if isinstance(estimator, type) else "; give objects, such as op.DR()"
-                )
-                raise InputError(f"estimators: {estimator!r} is not an estimator{hint}.")
-        if not any(isinstance(estimator, LoggedMean) for estimator in wanted):
-            wanted.insert(0, LoggedMean())
-        names = [estimator.name for estimator in wanted]
-        twice = next((name for name in names if names.count(name) > 1), None)
-        if twice is not None:
-            raise InputError(f"two estimators are called {twice!r}; give one of them another `name=`.")
-        return cls(tuple(wanted), given is not None)
-
-    @property
-    def can_spare(self) -> bool:
-        """Whether an estimator, or a candidate of one, may be left out."""
-        return not self.named or any(isinstance(estimator, Combined) for estimator in self.estimators)
-
-    def without_failing(self, run: Run, features: Features) -> _Wanted:
-        """The same without candidates that fail, and without estimators of the defaults that do: each is tried alone.
-
-        What has nothing to do with an estimator, such as a bad row of the log, is raised here for the mean of the log.
-        """
-        run([LoggedMean()])
-
-        def failure(estimator: Estimator) -> str | None:
-            try:
-                run([estimator])
-            except InputError as error:
-                return str(error)
-            return None
-
-        kept: list[Estimator] = []
-        skipped = list(self.skipped)
-        for estimator in self.estimators:
-            if isinstance(estimator, Combined):
-                kept.append(estimator.without(failure, features))
-            elif self.named or (why := failure(estimator)) is None:
-                kept.append(estimator)
-            else:
-                skipped.append((estimator.name, why.rstrip(".")))
-        return replace(self, estimators=tuple(kept), skipped=tuple(skipped))
-
-
-def _choose(wanted: _Wanted, lacking: _Lacking, cross_fit: int | None) -> tuple[list[Estimator], dict[str, str]]:
-    """The estimators to run, and those left out with the reason."""
-    chosen, skipped = [], dict(wanted.skipped)
-    for estimator in wanted.estimators:
-        reason = lacking(estimator.members(cross_fit))
-        if reason is not None and isinstance(estimator, Combined):
-            estimator, reason = _without_lacking(estimator, lacking, cross_fit)
-        if reason is None:
-            chosen.append(estimator)
-        elif not wanted.named:
-            skipped[estimator.name] = reason
-        else:
-            raise InputError(f"{estimator.name} cannot be computed: {reason}.")
-    if not wanted.named and len(chosen) == 1 and lacking(DM().members(cross_fit)) is None:
-        chosen.append(DM())  # without propensities a reward model is all there is
-    if not wanted.named and len(chosen) == 1:
-        reasons = "; ".join(dict.fromkeys(skipped.values()))
-        raise InputError(f"nothing can be said of the new policy: {reasons}.")
-    return chosen, skipped
-
-
-def _without_lacking(estimator: Combined, lacking: _Lacking, cross_fit: int | None) -> tuple[Combined, str | None]:
-    """Without the candidates that cannot be computed here; or why nothing is left."""
-    fewer = estimator.without(lambda each: lacking(each.members(cross_fit)), lacking.features)
-    if fewer.anchored:
-        return fewer, None
-    return estimator, "; ".join(dict.fromkeys(why for _, why in fewer.left_out))

@@ -12,41 +12,26 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from offpolicy import diagnostics as dx
-from offpolicy.batch import FloatArray
 from offpolicy.combining import Candidate, Combination
 from offpolicy.engines import Local
 from offpolicy.errors import InputError
 from offpolicy.estimators import Combined, Estimator, LoggedMean, Member
 from offpolicy.evaluation import Details, Estimate, Evaluation, Later
 from offpolicy.inference import Functional, Range, Sums, concentration, functional, in_errors, mean_weight, std_error
-from offpolicy.kept import outcome_name, pool_name
+from offpolicy.kept import pool_name
 from offpolicy.log import Log
-from offpolicy.outcome import OutcomeFits
-from offpolicy.plan import BaselineColumn, Family, FitKey, ModelKey, Terms, WeightColumn, model_key
-from offpolicy.pool import slopes_of
-from offpolicy.pooled import PooledFits
-from offpolicy.posteriors import Exact
-from offpolicy.rewards import Fits, Linear
+from offpolicy.plan import Family, ModelKey, Terms, WeightColumn, model_key
+from offpolicy.refits import Fitted, Refits
 from offpolicy.scores import write_scores
 from offpolicy.scoring import AGREE, Scorer
 from offpolicy.slope import slope, smallest_error
 from offpolicy.statistics import LogHistogram, State
-from offpolicy.threads import parallel
 from offpolicy.weights import Outcome, Pooled, Weight
 
 LEADS = ("Auto", "DR", "SNDR", "SNIPS", "IPS", "DM")
 """Which estimator leads, the first of these that was run; else the last in the list."""
 REFERENCES = ("SNIPS", "IPS", "DR")
 """Nearly unbiased estimators that the others are held against."""
-
-
-@dataclass(frozen=True)
-class Fitted:
-    """What the fit pass gave: reward models, embeddings with their posteriors, and outcome weights."""
-
-    models: Mapping[FitKey, Fits]
-    pooled: Mapping[Pooled, PooledFits]
-    outcomes: Mapping[tuple[int, Any], OutcomeFits]
 
 
 @dataclass(frozen=True)
@@ -65,6 +50,10 @@ class Assembly:
     state: State
     level: float
     skipped: Mapping[str, str]
+
+    @cached_property
+    def _refits(self) -> Refits:
+        return Refits(self.scorer, self.fitted, self.state)
 
     def evaluation(self) -> Evaluation:
         schema, sums = self.log.schema, self._sums(self.state)
@@ -158,7 +147,7 @@ class Assembly:
         pick = 0
         if len(family) > 1:
             functionals = [
-                self._with_fit_error(p, f, member, terms, sums, slice_)
+                self._refits.with_fit_error(p, f, member, terms, sums, slice_)
                 for f, (member, terms) in zip(functionals, family, strict=True)
             ]
             pick = self._select(p, estimator, family, functionals, sums)
@@ -171,8 +160,8 @@ class Assembly:
         candidates, terms = [], []
         for part, family in zip(estimator.parts, families, strict=True):
             f, member, own = self._picked(p, part, family, reward, sums, slice_)
-            f = f if f.sampling is not None else self._with_fit_error(p, f, member, own, sums, slice_)
-            known = f.fit is not None or not self._fit_matters(member, model_key(member, p, reward))
+            f = f if f.sampling is not None else self._refits.with_fit_error(p, f, member, own, sums, slice_)
+            known = f.fit is not None or not self._refits.matters(member, model_key(member, p, reward))
             candidates.append(Candidate(part.name, f, member.weight.exact, known))
             terms.append(own)
         missing = mean_weight(self._raw_weight(p), sums).less(1.0)
@@ -216,13 +205,13 @@ class Assembly:
         """The error, which may take refits, and every finding."""
         model = model_key(member, p, reward)
         with threadpool_limits(1, "blas"):
-            f = f if f.sampling is not None else self._with_fit_error(p, f, member, terms, sums, slice_)
+            f = f if f.sampling is not None else self._refits.with_fit_error(p, f, member, terms, sums, slice_)
         found, seen = self._findings(p, reward, member, model, f, sums)
         if member.setting is not None:
             seen[self.estimators[e].tuned or "setting"] = member.setting
         if isinstance(member.weight.ratio, Pooled) and member.weight.ratio.dimensions is not None:
             seen["dimensions"] = list(member.weight.ratio.dimensions)
-        if f.fit is None and self._fit_matters(member, model):
+        if f.fit is None and self._refits.matters(member, model):
             seen["fit_not_covered"] = True
             found.append(dx.FIT_NOT_COVERED)
         return Details(f, std_error(f, sums), seen, tuple(found))
@@ -268,102 +257,6 @@ class Assembly:
             return 0.0
         above = LogHistogram.count_above(self.state["policies"][str(p)]["weights"], member.setting)
         return abs(float(sums.moments["mean"][terms.baseline])) / float(sums.moments["mean"][0]) / float(np.sqrt(1 + above))
-
-    def _is_fitted(self, model: ModelKey) -> bool:
-        return bool(self.fitted.models[model.fit].diagnostics(model.reward))
-
-    def _fit_matters(self, member: Member, model: ModelKey | None) -> bool:
-        """Whether the value moves, to first order, with what was fitted. With the exact ratio of actions a reward model's
-        error cancels: baseline and control move alike on average; so it does for the exact ratio of embeddings."""
-        ratio = member.weight.ratio
-        if isinstance(ratio, Outcome) or (isinstance(ratio, Pooled) and ratio.posterior.fitted):
-            return True
-        if isinstance(ratio, Pooled) and isinstance(ratio.posterior, Exact):
-            return False
-        return model is not None and not member.weight.exact and self._is_fitted(model)
-
-    @cached_property
-    def _jackknife(self) -> dict[ModelKey, FloatArray | None]:
-        return {}
-
-    def _refits(self, model: ModelKey) -> FloatArray | None:
-        """Coefficients of the fit on all rows, then without each group, around the scorer's centre."""
-        if model not in self._jackknife:
-            fits = self.fitted.models[model.fit]
-            on_all = fits.on_all(model.reward) if fits.can_refit else None
-            if isinstance(on_all, Linear) and on_all.varying is None:
-                fits.without_group(model.reward, 0)  # makes what the others share
-                left = parallel(lambda g: fits.without_group(model.reward, g), range(self.scorer.groups))
-                moved = [linear.moved(self.scorer.centre).coef for linear in (on_all, *left) if linear is not None]
-                self._jackknife[model] = np.stack(moved) if len(moved) == 1 + self.scorer.groups else None
-            else:
-                self._jackknife[model] = None
-        return self._jackknife[model]
-
-    def _with_fit_error(
-        self, p: int, f: Functional, member: Member, terms: Terms, sums: Sums, slice_: str | None
-    ) -> Functional:
-        """How the value moves when each group of rows is left out of the scoring, and of all that was fitted."""
-        by_group = sums.by_group(self.scorer.groups)
-        kept = np.flatnonzero(by_group[:, 0] > 0)
-        f = replace(f, sampling=f.evaluate(by_group.sum(axis=0) - by_group[kept]))
-        model = None if member.rewards is None else self._model_of(terms)
-        if not self._fit_matters(member, model) or len(kept) < 2:
-            return f
-        moves: list[FloatArray | None] = []
-        if model is not None and self._is_fitted(model):
-            moves.append(self._moves_of_model(terms, model, sums, slice_))
-        ratio = member.weight.ratio
-        if isinstance(ratio, Outcome) or (isinstance(ratio, Pooled) and ratio.posterior.fitted):
-            moves.append(None if slice_ is not None else self._moves_of_weights(p, f, member.weight, terms, sums))
-        known = [move for move in moves if move is not None]
-        if not moves or len(known) < len(moves):
-            return f
-        return replace(f, fit=np.sum(known, axis=0)[kept])
-
-    def _model_of(self, terms: Terms) -> ModelKey | None:
-        if terms.baseline is None:
-            return None
-        key = self.scorer.plan.columns[terms.baseline - 1]
-        assert isinstance(key, BaselineColumn)
-        return key.model
-
-    def _moves_of_model(self, terms: Terms, model: ModelKey, sums: Sums, slice_: str | None) -> FloatArray | None:
-        """V depends on the coefficients through ⟨Σ share·x̃, β⟩ / Σ1 − ⟨Σ weight·x̃, β⟩ / Σ1: two tables."""
-        state = self.state if slice_ is None else self.state["slices"][slice_]
-        refits = None if terms.tables[0] is None else self._refits(model)
-        by_group = sums.by_group(self.scorer.groups)
-        rows = float(state["table_rows"]) if "table_rows" in state else by_group[: self.scorer.table_groups, 0].sum()
-        if refits is None or not len(state["tables"]) or not rows > 0:
-            return None
-        tables = [state["tables"][self.scorer.plan.tables.index(key)] for key in terms.tables if key is not None]
-        share, weight = tables[0], sum(tables[1:])
-        if terms.scaling is not None:
-            product, square = terms.scaling
-            weight = weight * (sums.moments["mean"][product] / sums.moments["mean"][square])
-        elif terms.normalised and terms.weight is not None:
-            weight = weight / (sums.moments["mean"][terms.weight] / sums.moments["mean"][0])
-        fit = np.tensordot(refits, (share - weight) / rows, axes=2)  # the value under each refit, up to a constant
-        moves: FloatArray = fit[1:] - fit[0]
-        return moves
-
-    def _moves_of_weights(self, p: int, f: Functional, weight: Weight, terms: Terms, sums: Sums) -> FloatArray | None:
-        """V depends on the fitted weights through the means of two columns."""
-        assert terms.weight is not None
-        assert terms.correction is not None
-        plan, ratio = self.scorer.plan, weight.ratio
-        if isinstance(ratio, Outcome):
-            table = self.state["outcomes"][outcome_name(p, ratio)]
-            moved, rows, at = self.fitted.outcomes[p, ratio].moves(table), table[0].sum(), 1
-        elif ratio in self.scorer.sloped and isinstance(ratio, Pooled):
-            pool = self.state["pools"][pool_name(plan, p, weight)]
-            moved, rows = self.fitted.pooled[ratio].moves(slopes_of(pool)), float(pool["sloped_rows"])
-            at = 1 + plan.corrections(p, weight).index(terms.correction)
-        else:
-            return None
-        means = moved / rows * float(sums.moments["mean"][0])
-        moves: FloatArray = means[:, 0] * f.gradient[terms.weight] + means[:, at] * f.gradient[terms.correction]
-        return moves
 
     def _findings(
         self, p: int, reward: int, member: Member, model: ModelKey | None, f: Functional, sums: Sums
