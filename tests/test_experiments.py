@@ -22,6 +22,7 @@ from offpolicy.cli import app
 from offpolicy.experiments import bench, figures, runner, show
 from offpolicy.experiments.claims import Crossover, Falling, Lower, Share, claim
 from offpolicy.experiments.entries import Entry, from_text
+from offpolicy.experiments.ranking import Ranking, is_blend
 from offpolicy.experiments.read import NAMES, load
 from offpolicy.experiments.reproduce import reproduce
 from offpolicy.experiments.results import Results
@@ -541,12 +542,44 @@ def test_the_leaderboard_by_hand() -> None:
     assert by_name["C"]["worlds"] == 1
 
 
+def test_the_best_is_chosen_on_one_half_and_scored_on_the_other() -> None:
+    """A is best in the even worlds (1 against 4), B in the odd ones: so B judges the even and A the odd, 4 in each."""
+    even = np.arange(8) % 2 == 0
+    values = np.array([np.where(even, 1.0, 2.0), np.where(even, 2.0, 1.0)])[:, None, :, None]
+    ranking = Ranking.of(made(values))
+    assert ranking.ratios[:, 0] == pytest.approx([2.5 / 4, 2.5 / 4])
+    assert (ranking.geometric_errors >= 0).all()
+
+
+def test_blends_are_no_judges() -> None:
+    assert [is_blend(Entry("x", text)) for text in ("auto", "auto:reach=1", "SLOPE", "ips", "os:getcwd")] == [
+        True, True, True, False, False,
+    ]  # fmt: skip
+    values = np.array([0.1, 1.0])[:, None, None, None] * np.ones((2, 1, 6, 1))
+    results = made(values)
+    entries = (Entry("A", "auto"), Entry("B", "ips"))
+    blended = Ranking.of(replace(results, experiment=replace(results.experiment, entries=entries)))
+    assert blended.ratios[:, 0] == pytest.approx([0.01, 1.0])
+
+
+def test_the_bench_counts_intervals_that_hold(tmp_path: Path) -> None:
+    experiment = bench.experiment(["auto", "snips"], ["linear:n_actions=4,rounds=200"], runs=6, intervals=True)
+    results = runner.run(experiment, Store.open(tmp_path, experiment), processes=1)
+    held = bench.coverage(results)
+    assert set(held) == {"auto", "snips"}
+    assert results.widths.shape == (2, 1, 6, 1)
+    inside = np.abs(results.errors) <= results.widths / 2 + 1e-12
+    assert held["auto"][0] == pytest.approx(inside[0].mean())
+    assert "95% intervals that hold the truth" in bench.plain(results)
+    assert bench.experiment(runs=400).worlds * bench.experiment(runs=400).logs == 400
+
+
 def test_the_bench_on_the_command_line() -> None:
     words = ["bench", "--estimator", "ips", "--estimator", "mine=clipped-ips:clip=2", "--world", "toy:n_actions=6,rounds=80"]
     done = CliRunner().invoke(app, [*words, "--runs", "3", "--processes", "1", "--json"])
     assert done.exit_code == 0, done.output
     found = json.loads(done.stdout)
-    assert found["schema"] == "offpolicy.bench/1"
+    assert found["schema"] == "offpolicy.bench/2"
     assert {row["estimator"] for row in found["leaderboard"]} == {"ips", "mine"}
     done = CliRunner().invoke(app, [*words, "--runs", "3", "--processes", "1"])
     assert "geo. mean" in done.stdout

@@ -33,11 +33,12 @@ def test_the_demo_and_the_python_example(tmp_path: Path, monkeypatch: pytest.Mon
     assert "LearnedMDR" in shown.getvalue()
 
 
-def test_the_page_on_embeddings() -> None:
-    page = (Path(__file__).parent.parent / "docs" / "embeddings.md").read_text()
+@pytest.mark.parametrize("name", ["embeddings.md", "auto.md"])
+def test_the_pages_on_embeddings_and_auto(name: str) -> None:
+    page = (Path(__file__).parent.parent / "docs" / name).read_text()
     shown = io.StringIO()
     with contextlib.redirect_stdout(shown):
-        exec(compile(blocks("python", page)[0], "embeddings.md", "exec"), {})
+        exec(compile(blocks("python", page)[0], name, "exec"), {})
     assert shown.getvalue().strip() == blocks("", page)[0].strip()
 
 

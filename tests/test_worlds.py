@@ -24,6 +24,8 @@ def rounds(log: op.Log) -> Batch:
 MAKERS = {
     "linear": lambda seed: Linear(12, seed=seed),
     "linear clicks": lambda seed: Linear(12, clicks=True, seed=seed),
+    "linear rare clicks": lambda seed: Linear(12, clicks=True, odds=-4.0, overlap=1.7, seed=seed),
+    "linear tails": lambda seed: Linear(12, tails=3.0, catalog="informative", seed=seed),
     "toy": lambda seed: Toy(12, seed=seed),
     "synthetic": lambda seed: Synthetic(12, seed=seed),
     "hidden": lambda seed: Synthetic(12, dimensions=6, hidden=3, seed=seed),
@@ -292,3 +294,27 @@ def test_toys_share_a_logging_policy_on_request() -> None:
     np.testing.assert_array_equal(*asked)
     assert a.value(a.target) != b.value(b.target)
     assert isinstance(a, World)
+
+
+def test_linear_with_features_and_near_targets() -> None:
+    """Informative features predict the scores, misleading ones do not; overlap=2 is the target's own log."""
+    scores = {}
+    for kind in ("informative", "misleading"):
+        there = Linear(2_000, catalog=kind, seed=1)
+        mu = there._parameters[1]
+        design = np.column_stack([there.features, np.ones(2_000)])
+        fitted = design @ np.linalg.lstsq(design, mu, rcond=None)[0]
+        scores[kind] = np.corrcoef(fitted, mu)[0, 1] ** 2
+        assert rounds(there.sample(50, 1)) is not None
+    assert scores["informative"] == pytest.approx(0.5, abs=0.06)
+    assert scores["misleading"] < 0.02
+    same = Linear(5, overlap=2.0, seed=1)
+    x = as_batch(np.random.default_rng(0).normal(size=(20, 5)), 5)
+    np.testing.assert_allclose(same.logging.probabilities(x), same.target.probabilities(x))
+    for bad, words in (
+        ({"catalog": "good"}, "catalog is 'good'"),
+        ({"tails": 0.5}, "tails is 0.5"),
+        ({"overlap": 3}, "overlap is 3"),
+    ):
+        with pytest.raises(op.InputError, match=words):
+            Linear(5, **bad)

@@ -169,11 +169,11 @@ def demo(
         folder = Path(scratch) if out is None else out
         folder.mkdir(parents=True, exist_ok=True)
         truth = write(Linear(actions, clicks=True, seed=seed), folder / "log.parquet", rounds, seed, "click")
+        listed = actions <= 100
         log = op.read_log(
             folder / "log.parquet", context=[f"x{j}" for j in range(5)], action="item", reward="click",
-            propensity="propensity", reward_range=(0, 1),
+            propensity="propensity", logging=op.Candidates("items", "p_items_old") if listed else None, reward_range=(0, 1),
         )  # fmt: skip
-        listed = actions <= 100
         target = op.Candidates("items", "p_items_new") if listed else op.Column("p_new")
         result = op.evaluate(log, target)
         summary = {**result.to_dict(), "truth": {"target": truth["target"]["value"]}}

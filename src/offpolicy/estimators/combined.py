@@ -25,27 +25,37 @@ CLIPS = (30.0, 3.0)
 WIDTH = 0.56
 SHRINKAGE = 10.0
 PENALTIES = (1.0, 10.0)
+MOST_FEATURES = 20
 
 
-def default_candidates(features: Features | None = None) -> tuple[Estimator, ...]:
+def default_candidates(
+    features: Features | None = None,
+    *,
+    penalty: float = LIGHT,
+    clips: Sequence[float] = CLIPS,
+    width: float = WIDTH,
+    shrinkage: float = SHRINKAGE,
+    penalties: Sequence[float] = PENALTIES,
+) -> tuple[Estimator, ...]:
     """From nearly unbiased to smooth: exact weights, bounded ones, those of embeddings, and models of growing penalty.
 
-    Features help where they are a function of the action; where they vary within one, the error of the fit is not known.
+    Features help where they are a function of the action; where they vary within one, the error of the fit is not known,
+    and where they are wide its cost is much larger than that of all the rest.
     """
-    light = Ridge(LIGHT)
-    known = features is not None and features.size and not features.varies
+    light = Ridge(penalty)
+    known = features is not None and 0 < features.size <= MOST_FEATURES and not features.varies
     with_features = [SNDR(inputs="both", name="SNDR with features")] if known else []
     model_with_features = [DM(light, inputs="both", name="DM with features")] if known else []
     return (
         SNDR(),
         *with_features,
-        *(ScaledDR(light, clip=clip, name=f"ScaledDR, clip {clip:g}") for clip in CLIPS),
-        LearnedMDR("identity", light, Gaussian(WIDTH)),
-        DM(Ridge(LIGHT / 10), name=f"DM, penalty {LIGHT / 10:g}"),
-        DRos(light, shrinkage=SHRINKAGE),
-        DM(light, name=f"DM, penalty {LIGHT:g}"),
+        *(ScaledDR(light, clip=clip, name=f"ScaledDR, clip {clip:g}") for clip in clips),
+        LearnedMDR("identity", light, Gaussian(width)),
+        DM(Ridge(penalty / 10), name=f"DM, penalty {penalty / 10:g}"),
+        DRos(light, shrinkage=shrinkage),
+        DM(light, name=f"DM, penalty {penalty:g}"),
         *model_with_features,
-        *(DM(Ridge(penalty), name=f"DM, penalty {penalty:g}") for penalty in PENALTIES),
+        *(DM(Ridge(more), name=f"DM, penalty {more:g}") for more in penalties),
     )
 
 
@@ -87,6 +97,8 @@ class Combined(Estimator):
 
     def settled(self, features: Features, run: Run) -> Combined:
         kept, out = [], list(self.left_out)
+        if self.candidates is None and features.size > MOST_FEATURES and not features.varies:
+            out.append(("candidates with features", f"{features.size} columns of features take long; name one to have it"))
         for each in self._filled(features):
             try:
                 kept.append(each.settled(features, run))

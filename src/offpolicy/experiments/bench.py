@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -18,8 +19,9 @@ from offpolicy.experiments.results import Results
 from offpolicy.experiments.show import notes
 from offpolicy.experiments.spec import Experiment, Point, checked
 from offpolicy.report.text import aligned, label
-from offpolicy.worlds.named import from_text
+from offpolicy.worlds.named import DATA_VARIABLE, from_text
 
+OPEN_BANDIT_ROUNDS = 10_000
 LOGS = 10
 """Of each world, where there are many runs: a world's own value takes longer to find than an estimate."""
 
@@ -40,6 +42,9 @@ def experiment(
     With `intervals` the 95% intervals of all estimators are kept, else those of the suite's own headline.
     """
     standard = load("bench", quick=quick, data=data)
+    if not worlds and (data is not None or os.environ.get(DATA_VARIABLE)):
+        sample = point("bench", {"label": "Open Bandit sample", "world": "open-bandit"}, OPEN_BANDIT_ROUNDS, data)
+        standard = replace(standard, points=(*standard.points, sample))
     if worlds:
         standard = replace(standard, points=tuple(_point(text, rounds or 10_000, data) for text in worlds))
     elif rounds is not None:

@@ -100,7 +100,7 @@ def notes(result: Mapping[str, Any]) -> list[str]:
     for name, why in result["skipped"].items():
         skipped.setdefault(why, []).append(name)
     lines += [f"Not shown: {', '.join(names)} ({why})" for why, names in skipped.items()]
-    return lines
+    return list(dict.fromkeys(lines))  # what is left out is the same for every policy
 
 
 def _blended(estimate: Mapping[str, Any]) -> list[str]:

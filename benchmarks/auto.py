@@ -1,0 +1,140 @@
+"""`op.Auto`: what it costs, whether it finds the truth, and how it changes with its constants.
+
+python -m benchmarks.auto cost | rounds | constants
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+import warnings
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import ExitStack
+from dataclasses import replace
+from functools import partial
+from multiprocessing import get_context
+from unittest.mock import patch
+
+import numpy as np
+
+import offpolicy as op
+from offpolicy.estimators.combined import default_candidates
+from offpolicy.experiments import bench
+from offpolicy.features import Features
+from offpolicy.report.text import markdown_table
+from offpolicy.threads import cores
+from offpolicy.worlds import Linear
+from offpolicy.worlds.named import world
+
+
+def shortest(job: Callable[[], object], times: int = 3) -> float:
+    seconds = []
+    for _ in range(times):
+        start = time.perf_counter()
+        job()
+        seconds.append(time.perf_counter() - start)
+    return min(seconds)
+
+
+def cost() -> None:
+    """Against Learned MDR with bandwidth="slope" alone, values and errors of both, in one process."""
+    rows = []
+    for rounds, actions in ((5_000, 100), (20_000, 1_000), (200_000, 100), (1_000_000, 20)):
+        there = Linear(actions, seed=0)
+        log, target = there.sample(rounds, 0), there.target
+        both = [op.Auto(), op.LearnedMDR(posterior=op.Gaussian("slope"))]
+        ours, theirs = (shortest(partial(_with_error, log, target, each)) for each in both)
+        rows.append([f"{rounds:,}", f"{actions:,}", f"{ours:.2f}", f"{theirs:.2f}", f"{ours / theirs:.2f}"])
+    print("\n".join(markdown_table(["rounds", "actions", "Auto, s", "Learned MDR (slope), s", "ratio"], rows)))
+
+
+def _with_error(log: op.Log, target: op.Policy, estimator: op.Estimator) -> float:
+    return op.evaluate(log, target, [estimator], progress=False)[estimator.name].std_error
+
+
+def rounds() -> None:
+    """Clicks in a world with full support, where no linear model is right."""
+    there = Linear(20, clicks=True, seed=1)
+    truth = there.value(there.target)
+    rows = []
+    for n, logs in ((1_000, 40), (10_000, 40), (100_000, 20), (1_000_000, 10)):
+        every = [op.Auto(), op.SNIPS(), op.DR(), op.DM(op.Ridge(1.0))]
+        found = [op.evaluate(there.sample(n, seed), there.target, every) for seed in range(logs)]
+        errors = {e.name: np.sqrt(np.mean([(r[e.name].value - truth) ** 2 for r in found])) for e in every}
+        held = np.mean([truth in r["Auto"].confidence_interval() for r in found])
+        rows.append([f"{n:,}", str(logs), *(f"{e:.4f}" for e in errors.values()), f"{held:.0%}"])
+    header = ["rounds", "logs", "Auto", "SNIPS", "DR", "DM, penalty 1", "Auto's 95% intervals hold"]
+    print(f"Root mean squared error; the truth is {truth:.4f}.\n")
+    print("\n".join(markdown_table(header, rows)))
+
+
+CANDIDATES = {
+    "penalty 0.3": {"penalty": 0.3},
+    "clips 30, 3": {"clips": (30.0, 3.0)},
+    "width 0.56": {"width": 0.56},
+    "shrinkage 10": {"shrinkage": 10.0},
+    "penalties 1, 10": {"penalties": (1.0, 10.0)},
+}
+PATCHED = {"missed 2": "offpolicy.combining.MISSED", "left out 7/8": "offpolicy.rewards.ridge.LEFT_OUT"}
+"""Twice 7/8 of a group cannot be left out: there the double is all of it."""
+
+
+def variants(features: Features) -> dict[str, op.Estimator]:
+    """Auto with one constant halved or doubled."""
+    made: dict[str, op.Estimator] = {"Auto": op.Auto()}
+    for factor, word in ((0.5, "half"), (2.0, "double")):
+        made[f"reach 1.5, {word}"] = op.Auto(reach=1.5 * factor)
+        for name, setting in CANDIDATES.items():
+            moved = {k: tuple(factor * x for x in v) if isinstance(v, tuple) else factor * v for k, v in setting.items()}
+            made[f"{name}, {word}"] = op.Auto(default_candidates(features, **moved))
+    return {name: replace(estimator, name=name) for name, estimator in made.items()}
+
+
+def errors_in(task: tuple[int, int, int]) -> tuple[int, dict[str, list[float]]]:
+    """Squared errors in some logs of one world of the bench."""
+    p, w, logs = task
+    point = bench.experiment().points[p]
+    there = world(point.kind, point.settings, 500_000 + w)
+    truth, out = there.value(there.target), {}
+    warnings.simplefilter("ignore")
+    for seed in range(logs):
+        log = there.sample(point.rounds, np.random.SeedSequence(9, spawn_key=(p, w, seed)))
+        every = variants(Features.of(log.schema))
+        values = {name: r.value for name, r in _evaluated(log, there, list(every.values())).items()}
+        for name, where in PATCHED.items():
+            for factor, word in ((0.5, "half"), (2.0, "double")):
+                usual = 2.0 if name.startswith("missed") else 0.875
+                with ExitStack() as stack:
+                    stack.enter_context(patch(where, min(usual * factor, 1.0) if usual < 1 else usual * factor))
+                    values[f"{name}, {word}"] = _evaluated(log, there, [op.Auto()])["Auto"].value
+        for name, value in values.items():
+            out.setdefault(name, []).append((value - truth) ** 2)
+    return p, out
+
+
+def _evaluated(log: op.Log, there: object, estimators: list[op.Estimator]) -> dict[str, op.Estimate]:
+    result = op.evaluate(log, there.target, estimators, engine=op.Local(1), progress=False)
+    return {e.name: result[e.name] for e in estimators}
+
+
+def constants(worlds: int = 10, logs: int = 2) -> None:
+    """The mean squared error with a constant halved or doubled, over that without: geometric mean and extremes."""
+    points = bench.experiment().points
+    tasks = [(p, w, logs) for w in range(worlds) for p in range(len(points))]
+    sums: dict[str, np.ndarray] = {}
+    with ProcessPoolExecutor(cores(), mp_context=get_context("spawn")) as pool:
+        for p, found in pool.map(errors_in, tasks):
+            for name, each in found.items():
+                sums.setdefault(name, np.zeros(len(points)))[p] += sum(each)
+    rows = []
+    for name in [n for n in sums if n != "Auto"]:
+        ratio = sums[name] / sums["Auto"]
+        rows.append([name, f"{np.exp(np.log(ratio).mean()):.3f}", f"{ratio.min():.2f}", f"{ratio.max():.2f}"])
+    rows.sort(key=lambda row: row[0])
+    print(f"{worlds * logs} runs in each of {len(points)} kinds of world.\n")
+    print("\n".join(markdown_table(["constant", "geometric mean", "least", "most"], rows)))
+
+
+if __name__ == "__main__":
+    {"cost": cost, "rounds": rounds, "constants": constants}[sys.argv[1]]()
