@@ -106,12 +106,16 @@ class Combination:
     def defined(self) -> bool:
         return any(part.unbiased and part.known for part in self.parts)
 
+    @property
+    def missed(self) -> float:
+        """What the errors of nearly unbiased candidates are multiplied with."""
+        return min(self.shortfall, MOST_MISSED) if self.shortfall > MISSED else 1.0
+
     @cached_property
     def candidates(self) -> Candidates:
         functionals = [part.functional for part in self.parts]
         # Weights that sum to too little have missed what they are largest for, and their own spread does not show it.
-        factor = min(self.shortfall, MOST_MISSED) if self.shortfall > MISSED else 1.0
-        missed = np.array([factor if part.unbiased else 1.0 for part in self.parts])
+        missed = np.array([self.missed if part.unbiased else 1.0 for part in self.parts])
         return Candidates(
             names=tuple(part.name for part in self.parts),
             values=np.array([f.value for f in functionals]),
@@ -175,7 +179,13 @@ class Combination:
                  float(choice.biases[k]), "difference": difference, "difference_error": error, "error_known": found.known[k]}
             )  # fmt: skip
         out = dict(self.estimator.left_out) | dict.fromkeys(self.silent, "gave no number")
-        return {"candidates": rows, "anchor": found.names[choice.anchor], "left_out": out}
+        return {
+            "candidates": rows,
+            "anchor": found.names[choice.anchor],
+            "left_out": out,
+            "rule": self.estimator.rule,
+            "errors_of_nearly_unbiased_multiplied_by": self.missed,
+        }
 
 
 def combined(functionals: Sequence[Functional], weights: FloatArray) -> Functional:

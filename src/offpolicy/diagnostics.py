@@ -94,7 +94,7 @@ def overlap(
         n=int(n),
         ess=n * float(moments["mean"][column]) ** 2 / second if second > 0 else 0.0,
         mean_weight=mean,
-        mean_weight_z=(mean - 1) / error if error > 0 else 0.0,
+        mean_weight_z=(mean - 1) / error if error > 1e-9 else 0.0,
         largest_weight=None if policy is None else float(policy["weights"]["max"]),
         top_share=None if policy is None else LogHistogram.top_share(policy["weights"], 0.01),
         never_logged=float(policy["mass"][counts == 0].sum()) / asked if policy is not None and asked > 0 else None,
@@ -305,7 +305,8 @@ def combined_findings(combination: Combination, o: Overlap) -> list[Finding]:
     """What speaks against a blend: candidates that cannot all be right, and biases that nothing can show."""
     candidates, weights = combination.candidates, combination.weights
     anchor = candidates.anchor
-    keys = ("mean weight", "effective sample size") if weights[anchor] >= 0.5 else ("mean weight",)
+    weighed = sum(w for w, exact in zip(weights, candidates.unbiased, strict=True) if exact)
+    keys = ("mean weight", "effective sample size") if weighed >= 0.5 else ("mean weight",)
     found = [finding for finding in weight_findings(o) if finding.code in keys]
     error = float(np.sqrt(candidates.variance(weights)))
     heavy = [k for k in range(len(weights)) if weights[k] >= CARRIES and abs(candidates.difference(k, anchor)[0]) > error]
@@ -321,7 +322,7 @@ def combined_findings(combination: Combination, o: Overlap) -> list[Finding]:
                 "See .explain(); trust the one whose assumptions you can check, or log more rounds.",
             )
         )
-    if o.ess < FEW and weights[anchor] < 0.5:
+    if o.ess < FEW and weighed < 0.5:
         found.append(
             Finding(
                 _grade(1 / max(o.ess, 1e-9), 1 / FEW, 1 / HARDLY_ANY),
@@ -371,9 +372,18 @@ FIT_NOT_COVERED = Finding(
 UNANCHORED = Finding(
     Verdict.DO_NOT_TRUST,
     "no anchor",
-    "No nearly unbiased candidate gave a number of known error: too few rounds have an action that the new policy takes.",
+    "No nearly unbiased candidate gave a number of known error: too few rounds have an action that the new policy takes, or "
+    "all are of one cluster.",
     "Nothing shows how biased the others are, so there is no blend of them.",
     "Log some rounds of a policy that overlaps with the new one.",
+)
+
+NO_NUMBER = Finding(
+    Verdict.DO_NOT_TRUST,
+    "no number",
+    "It gave NaN or an infinite number.",
+    "A reward model that predicts no number in some rounds is the usual cause.",
+    "Check the model's predictions, and the scale of context and rewards.",
 )
 
 UNDEFINED = Finding(

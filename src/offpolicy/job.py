@@ -80,7 +80,7 @@ def evaluate(
     with threadpool_limits(1, "blas"):  # many small products: threads over partitions and refits keep the cores busy
         try:
             fits, scorer = job.fitted(engine, progress)
-        except InputError:
+        except Exception:
             if not wanted.can_spare:
                 raise
             job = _Job.of(log, policies, wanted.without_failing(run, job.features), cross_fit, seed, run)
@@ -158,7 +158,7 @@ class _Job:
         if logging is not None:
             logging.check(log)
         features = Features.of(log.schema)
-        chosen, skipped = choose(wanted, Lacking(log, tuple(policies.values()), logging, features), cross_fit)
+        chosen, skipped = choose(wanted, Lacking(log, policies, logging, features), cross_fit)
         chosen = [estimator.settled(features, run) for estimator in chosen]
         has_ratio = log.schema.propensity or logging is not None
         plan, members, references = plan_estimators(chosen, len(policies), len(log.schema.rewards), cross_fit, has_ratio)

@@ -76,7 +76,12 @@ class Assembly:
         return replace(gathered(whole), slices={name: gathered(each) for name, each in slices.items()})
 
     def _sums(self, state: State) -> Sums:
-        return Sums(state["moments"], state["buckets"], state["nonzero"], self.log.schema.clustered, self.scorer.seed)
+        moments, buckets = state["moments"], state["buckets"]
+        lost = ~np.isfinite(moments["mean"])
+        if lost.any():  # a model that gives NaN must not take the errors of the others with it: 0 · NaN is NaN
+            moments = {**moments, "m2": np.where(lost[:, None] | lost, 0.0, moments["m2"])}
+            buckets = np.where(lost, 0.0, buckets)
+        return Sums(moments, buckets, state["nonzero"], self.log.schema.clustered, self.scorer.seed)
 
     def _reward(self, reward: int, sums: Sums, slice_: str | None = None) -> Evaluation:
         names = tuple(estimator.name for estimator in self.estimators)
@@ -185,7 +190,7 @@ class Assembly:
         )
 
     def _combined_details(self, p: int, reward: int, combination: Combination, sums: Sums) -> Details:
-        kept = self.state["policies"][str(p)] if sums.moments is self.state["moments"] else None
+        kept = self.state["policies"][str(p)] if sums.n == self.state["moments"]["n"] else None
         o = self._overlap(p, sums, kept)
         found = (
             dx.combined_findings(combination, o) if combination.defined else [dx.UNANCHORED if o.ess > 0 else dx.UNDEFINED]
@@ -266,9 +271,9 @@ class Assembly:
         found: list[dx.Finding] = []
         seen: dict[str, Any] = {}
         if not np.isfinite(f.value):
-            found.append(dx.UNDEFINED)
+            found.append(self._no_number(p, member, sums))
         if (p, reward) in self.references:
-            kept = self.state["policies"][str(p)] if sums.moments is self.state["moments"] else None  # not kept by slice
+            kept = self.state["policies"][str(p)] if sums.n == self.state["moments"]["n"] else None  # not kept by slice
             o = self._overlap(p, sums, kept)
             found += dx.support_findings(o, model is not None)
             if member.weight.ratio == "action":
@@ -287,6 +292,10 @@ class Assembly:
         if sums.clustered:
             found += dx.few_units(int((sums.buckets[:, 0] > 0).sum()))
         return found, seen
+
+    def _no_number(self, p: int, member: Member, sums: Sums) -> dx.Finding:
+        """Why there is none: nothing to weigh, or a model that gives none."""
+        return dx.UNDEFINED if member.weight.weighs and not self._overlap(p, sums, None).ess > 0 else dx.NO_NUMBER
 
     def _raw_weight(self, p: int) -> int:
         """The column of w itself."""

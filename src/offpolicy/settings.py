@@ -227,7 +227,7 @@ def estimator(text: str) -> Estimator:
         if not separator:
             raise InputError(f"estimator {text!r}: {option!r} is no setting; write NAME=VALUE.")
         given[key.strip().replace("-", "_")] = value.strip()
-    own = {f.name for f in dataclasses.fields(kind) if f.name != "subsets"}
+    own = {f.name for f in dataclasses.fields(kind) if f.name not in ("subsets", "candidates", "left_out")}
     parts: dict[str, Any] = {}
     for part, kinds in (("posterior", POSTERIORS), ("rewards", REWARDS)):
         if part in own:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -24,7 +24,7 @@ class Lacking:
     """What an estimator needs and the log or a policy does not have."""
 
     log: Log
-    policies: tuple[Policy, ...]
+    policies: Mapping[str, Policy]
     logging: Policy | None
     features: Features
 
@@ -32,10 +32,13 @@ class Lacking:
         if any(m.weight.weighs for m in members) and not (self.log.schema.propensity or self.logging):
             return "it weighs by π/π0, and the log has neither propensities nor a logging policy"
         pooled = any(isinstance(m.weight.ratio, Pooled) for m in members)
-        if (pooled or any(m.rewards is not None for m in members)) and not all(policy.whole for policy in self.policies):
+        part = next((name for name, policy in self.policies.items() if not policy.whole), None)
+        if part is not None and (pooled or any(m.rewards is not None for m in members)):
+            whose = f" of {part!r}" if len(self.policies) > 1 else ""
+            alone = ", or evaluate the other policies without it" if whose else ""
             return (
-                "it needs the new policy's chance of every action, and only that of the logged action is known; "
-                "give list columns of candidates, a matrix or a function"
+                f"it needs the new policy's chance of every action, and{whose} only that of the logged action is known; "
+                f"give list columns of candidates, a matrix or a function{alone}"
             )
         if any(m.remainder for m in members) and not (self.logging is not None and self.logging.whole):
             return "it needs the logging policy's chance of every action; give it as `logging=`"
@@ -90,7 +93,9 @@ class Wanted:
             try:
                 run([estimator])
             except InputError as error:
-                return str(error)
+                return str(error).removeprefix(f"{estimator.name}: ")
+            except Exception as error:  # whatever a user's own model does
+                return f"it failed ({type(error).__name__}: {error})"
             return None
 
         kept: list[Estimator] = []

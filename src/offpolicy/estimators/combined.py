@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -49,13 +49,13 @@ def default_candidates(
     return (
         SNDR(),
         *with_features,
-        *(ScaledDR(light, clip=clip, name=f"ScaledDR, clip {clip:g}") for clip in clips),
+        *(ScaledDR(light, clip=clip, name=f"ScaledDR (clip {clip:g})") for clip in clips),
         LearnedMDR("identity", light, Gaussian(width)),
-        DM(Ridge(penalty / 10), name=f"DM, penalty {penalty / 10:g}"),
+        DM(Ridge(penalty / 10), name=f"DM (penalty {penalty / 10:g})"),
         DRos(light, shrinkage=shrinkage),
-        DM(light, name=f"DM, penalty {penalty:g}"),
+        DM(light, name=f"DM (penalty {penalty:g})"),
         *model_with_features,
-        *(DM(Ridge(more), name=f"DM, penalty {more:g}") for more in penalties),
+        *(DM(Ridge(more), name=f"DM (penalty {more:g})") for more in penalties),
     )
 
 
@@ -68,12 +68,16 @@ class Combined(Estimator):
     result says which. At least one must be nearly unbiased (IPS, SNIPS, DR, SNDR, …): the others are held against it.
     """
 
+    rule: ClassVar[str] = ""
+    """How it weighs, in a sentence."""
     candidates: Sequence[Estimator] | None = None
     left_out: tuple[tuple[str, str], ...] = ()
     """Candidates that cannot be computed here, each with the reason; filled in by an evaluation."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if not all(isinstance(pair, tuple) and len(pair) == 2 for pair in self.left_out):
+            raise InputError(f"{self.name}: left_out is filled in by an evaluation; shorten the list of candidates instead.")
         if self.candidates is None:
             return
         given = self.candidates
@@ -96,18 +100,27 @@ class Combined(Estimator):
         return default_candidates() if self.candidates is None else tuple(self.candidates)
 
     def settled(self, features: Features, run: Run) -> Combined:
-        kept, out = [], list(self.left_out)
-        if self.candidates is None and features.size > MOST_FEATURES and not features.varies:
-            out.append(("candidates with features", f"{features.size} columns of features take long; name one to have it"))
+        kept, out = [], [*self.left_out, *self._unused(features)]
         for each in self._filled(features):
             try:
                 kept.append(each.settled(features, run))
             except InputError as error:
-                out.append((each.name, str(error)))
+                out.append((each.name, str(error).removeprefix(f"{each.name}: ")))
         return replace(self, candidates=tuple(kept), left_out=tuple(out)).checked()
 
     def _filled(self, features: Features) -> tuple[Estimator, ...]:
         return default_candidates(features) if self.candidates is None else self.parts
+
+    def _unused(self, features: Features) -> list[tuple[str, str]]:
+        """Why features that there are have no part in the default family."""
+        if self.candidates is not None or not features.size or (features.size <= MOST_FEATURES and not features.varies):
+            return []
+        why = (
+            "features that vary within actions leave the error of the fit unknown"
+            if features.varies
+            else f"{features.size} columns of features take long"
+        )
+        return [("candidates with features", f"{why}; name one in a list of your own to see it")]
 
     def without(self, reason: Callable[[Estimator], str | None], features: Features) -> Combined:
         """The same without the candidates for which there is a reason to leave them out."""
@@ -118,7 +131,7 @@ class Combined(Estimator):
         out = tuple((name, text.rstrip(".")) for name, text in why.items() if text is not None)
         if not out:
             return self
-        return replace(self, candidates=tuple(kept), left_out=(*self.left_out, *out))
+        return replace(self, candidates=tuple(kept), left_out=(*self.left_out, *self._unused(features), *out))
 
     @property
     def anchored(self) -> bool:
@@ -159,9 +172,13 @@ def _check_reach(name: str, reach: Any) -> None:
 class Auto(Combined):
     """A chain from a nearly unbiased candidate along ever smoother ones, as far as their differences allow.
 
-    `reach`: a difference counts as bias as far as it goes beyond so many standard errors.
+    `reach`: a difference counts as bias as far as it goes beyond so many standard errors. Smaller trusts models less.
     """
 
+    rule: ClassVar[str] = (
+        "From the nearly unbiased candidate the blend goes along the others, each as far as its precision is worth its bias."
+        " Bias is what chance does not explain of the difference to the blend so far."
+    )
     reach: float = 1.5
 
     def _check(self) -> None:
@@ -176,6 +193,10 @@ class Auto(Combined):
 class Blend(Combined):
     """The convex combination of least estimated mean squared error (after MAGIC, Thomas & Brunskill 2016)."""
 
+    rule: ClassVar[str] = (
+        "The weights give the least estimated mean squared error. Bias is what chance does not explain of the difference to "
+        "the nearly unbiased candidate."
+    )
     reach: float = 1.0
 
     def _check(self) -> None:
@@ -193,6 +214,7 @@ class SLOPE(Combined):
     The list stands from the least biased candidate to the most, and the first must be nearly unbiased.
     """
 
+    rule: ClassVar[str] = "It is the last candidate, in the order of the list, that agrees with all before it."
     reach: float = 2.0
 
     def checked(self) -> Combined:
@@ -215,6 +237,7 @@ class SLOPE(Combined):
 class OCV(Combined):
     """The candidate nearest to a nearly unbiased one on rounds it has not seen (after Cief, Kompan & Kveton 2025)."""
 
+    rule: ClassVar[str] = "It is the candidate that comes nearest to the nearly unbiased one on rounds it has not seen."
     one_error: bool = True
     """Take the most precise candidate whose loss is within a standard error of the least."""
 

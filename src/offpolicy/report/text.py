@@ -52,7 +52,9 @@ def rows_of(result: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
         ci, error = e["interval"], e["std_error"]
         ess = e["diagnostics"].get("effective_sample_size")
         cells = [
-            e["estimator"] + (" *" if e["diagnostics"].get("fit_not_covered") else ""),
+            e["estimator"]
+            + (" *" if e["diagnostics"].get("fit_not_covered") else "")
+            + (" †" if _otherwise(result, e) else ""),
             number(e["value"], error),
             f"{number(ci['low'], error)} to {number(ci['high'], error)}" if math.isfinite(ci["low"]) else "undefined",
             "–" if ess is None else f"{ess:,.0f}",
@@ -61,6 +63,17 @@ def rows_of(result: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
         policy = ["(the log)" if _is_naive(e) else label(e["policy"])] if several else []
         rows.append([*policy, *cells, *([number(e["value"] - truth[e["policy"]], error)] if truth is not None else [])])
     return header, rows
+
+
+def _marks(result: Mapping[str, Any], estimate: Mapping[str, Any]) -> str:
+    fit = " *" if estimate["diagnostics"].get("fit_not_covered") else ""
+    return fit + (" †" if _otherwise(result, estimate) else "")
+
+
+def _otherwise(result: Mapping[str, Any], estimate: Mapping[str, Any]) -> bool:
+    """Whether its interval is a normal one among others: there are none for finite samples of a blend."""
+    methods = {e["interval"]["method"] for e in result["estimates"]}
+    return len(methods) > 1 and estimate["interval"]["method"] == "normal"
 
 
 def _is_naive(estimate: Mapping[str, Any]) -> bool:
@@ -89,7 +102,7 @@ def notes(result: Mapping[str, Any]) -> list[str]:
         of = f" of {label(e['policy'])}" if several else ""
         lines.append(f"{lead} says {number(e['value'], e['std_error'])}{of}; verdict: {VERDICTS[e['verdict']]}.")
         if "candidates" in e["diagnostics"]:
-            lines += _blended(e)
+            lines += _blended(e, of)
         worst_first = sorted(e["reasons"], key=lambda r: list(VERDICTS).index(r["verdict"]), reverse=True)
         lines += [f"- {reason['seen']} {reason['why']} {reason['do']}" for reason in worst_first]
     lines += _other_doubts(result, lead, several)
@@ -103,20 +116,22 @@ def notes(result: Mapping[str, Any]) -> list[str]:
     return list(dict.fromkeys(lines))  # what is left out is the same for every policy
 
 
-def _blended(estimate: Mapping[str, Any]) -> list[str]:
-    """Which candidates carry a blend, what the runner-up says, and what was left out: the short form."""
+def _blended(estimate: Mapping[str, Any], of: str = "", whole: bool = False) -> list[str]:
+    """Which candidates carry a blend, what the runner-up says, and what was left out (with `whole`, in all words)."""
     name, candidates, error = estimate["estimator"], estimate["diagnostics"]["candidates"], estimate["std_error"]
     heavy = [c for c in candidates if c["weight"] >= 0.005][:SHOWN]
     shares = ", ".join(f"{c['weight']:.0%} {label(c['name'])}" for c in heavy)
-    lines = [f"{name} is {shares}{', …' if sum(c['weight'] for c in heavy) < 0.995 else ''}."]
-    if len(candidates) > 1:
-        lines[0] += f" The runner-up, {label(candidates[1]['name'])}, says {number(candidates[1]['value'], error)}."
+    lines = [f"{name}{of} is {shares}{', …' if sum(c['weight'] for c in heavy) < 0.995 else ''}."]
+    runner_up = next((c for c in candidates[1:] if c["error_known"]), None)
+    if runner_up is not None:
+        lines[0] += f" The runner-up, {label(runner_up['name'])}, says {number(runner_up['value'], error)}."
     left_out: dict[str, list[str]] = {}
     for candidate, why in estimate["diagnostics"]["left_out"].items():
         left_out.setdefault(why, []).append(label(candidate))
-    return lines + [
-        f"{name} leaves out {', '.join(names)}: {why.partition('. ')[0].rstrip('.')}." for why, names in left_out.items()
-    ]
+    for why, names in left_out.items():
+        said = why if whole else why.partition(". ")[0]
+        lines.append(f"{name} leaves out {', '.join(names)}: {said.rstrip('.')}.")
+    return lines
 
 
 def explained(estimate: Mapping[str, Any]) -> str:
@@ -135,19 +150,29 @@ def explained(estimate: Mapping[str, Any]) -> str:
                 f"{c['weight']:.1%}",
                 number(c["value"], c["std_error"]),
                 f"{c['std_error']:.2g}" if c["error_known"] else "not known",
-                number(c["estimated_bias"], c["std_error"]) if c["estimated_bias"] else "none",
+                _bias(c),
                 f"{number(c['difference'], c['difference_error'])} ± {c['difference_error']:.2g}"
                 if c["name"] != seen["anchor"] else "(nearly unbiased)",
             ]
             for c in seen["candidates"]
         ]  # fmt: skip
-        lines += ["", *aligned(header, rows, right=set(header[1:])), "", *_blended(estimate)]
-        lines.append(
-            f"Biases are seen from {seen['anchor']}: of a difference, what chance does not explain. A candidate counts "
-            "the more the smaller its bias and its error are. One whose error is not known gets no weight."
-        )
+        lines += ["", *aligned(header, rows, right=set(header[1:])), "", *_blended(estimate, whole=True), seen["rule"]]
+        if not all(c["error_known"] for c in seen["candidates"]):
+            lines.append("A candidate whose error is not known gets no weight.")
+        factor = seen["errors_of_nearly_unbiased_multiplied_by"]
+        if factor > 1:
+            lines.append(
+                f"The mean weight is {seen['mean_weight']:.3f}, {factor:.1f} of its standard errors below 1: the log missed "
+                "what weights are largest for, and the errors of nearly unbiased candidates are multiplied by that number."
+            )
     lines += [f"- {reason['seen']} {reason['why']} {reason['do']}" for reason in estimate["reasons"]]
     return "\n".join(lines)
+
+
+def _bias(candidate: Mapping[str, Any]) -> str:
+    if not candidate["error_known"]:
+        return "not judged"
+    return number(candidate["estimated_bias"], candidate["std_error"]) if candidate["estimated_bias"] else "none"
 
 
 def _other_doubts(result: Mapping[str, Any], lead: str, several: bool) -> list[str]:
@@ -179,14 +204,24 @@ def plain(result: Mapping[str, Any]) -> str:
     """The table and its notes as plain text."""
     lines = [title(result), "", *aligned(*rows_of(result)), "", *notes(result)]
     for heading, part in sections(result):
-        lines += ["", heading, "", *aligned(*rows_of(part))]
+        lines += ["", heading, "", *aligned(*rows_of(part)), *_why(part)]
     return "\n".join([*lines, *_footnote(result)])
+
+
+def _why(part: Mapping[str, Any]) -> list[str]:
+    """What was seen of the leading estimate of a slice, or of another reward, that is not ok."""
+    lead = part["headline"]["estimator"]
+    found = [e for e in part["estimates"] if e["estimator"] == lead and e["reasons"]]
+    return ["", *(f"{lead}: {' '.join(r['seen'] for r in e['reasons'])}" for e in found)] if found else []
 
 
 def _footnote(result: Mapping[str, Any]) -> list[str]:
     parts = [result, *(part for _, part in sections(result))]
     starred = any(e["diagnostics"].get("fit_not_covered") for part in parts for e in part["estimates"])
-    return ["", "* the error of what it fitted is not in this interval."] if starred else []
+    notes = ["", "* the error of what it fitted is not in this interval."] if starred else []
+    if any(_otherwise(part, e) for part in parts for e in part["estimates"]):
+        notes += ["", "† a normal interval: there is none of the kind asked for."]
+    return notes
 
 
 def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]], right: Set[str] = frozenset()) -> list[str]:
@@ -200,7 +235,7 @@ def markdown(result: Mapping[str, Any]) -> str:
 
     lines = [f"# {title(result)}", "", *markdown_table(*rows_of(result)), "", *(f"{line}\n" for line in notes(result))]
     for heading, part in sections(result):
-        lines += [f"## {heading}", "", *markdown_table(*rows_of(part)), ""]
+        lines += [f"## {heading}", "", *markdown_table(*rows_of(part)), *_why(part), ""]
     return "\n".join([*lines, *_footnote(result)]) + "\n"
 
 
