@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
+from sklearn.linear_model import LinearRegression
 
 import offpolicy as op
 from conftest import Small, make_small
@@ -333,3 +334,56 @@ def test_slices_and_several_rewards(small: Small) -> None:
     for part in result.slices.values():
         assert np.isfinite(part["Auto"].value)
         assert part["Auto"].std_error > 0
+
+
+class Silent(LinearRegression):
+    def predict(self, x: np.ndarray) -> np.ndarray:
+        return super().predict(x) * np.nan
+
+
+class Failing(LinearRegression):
+    def fit(self, *data: object) -> None:
+        raise RuntimeError(f"boom, with {len(data)} arrays")
+
+
+def test_a_model_that_gives_nan_takes_nobody_with_it(small: Small) -> None:
+    result = op.evaluate(small.log(), small.target, [op.SNIPS(), op.Auto([op.DR(), op.DM(Silent())]), op.DM(Silent())])
+    assert result["Auto"].diagnostics["left_out"] == {"DM": "gave no number"}
+    for name in ("SNIPS", "Auto"):
+        assert result[name].std_error > 0
+    assert {reason.code for reason in result["DM"].reasons} >= {"no number"}
+    alone = op.evaluate(small.log(), small.target, [op.SNIPS()])["SNIPS"]
+    assert result["SNIPS"].std_error == pytest.approx(alone.std_error, rel=1e-12)
+
+
+def test_a_model_that_raises_is_left_out_and_said(small: Small) -> None:
+    result = op.evaluate(small.log(), small.target, [op.Auto([op.DR(), op.DM(Failing())])])
+    assert "Auto leaves out DM: it failed (RuntimeError: boom" in str(result)
+    with pytest.raises(RuntimeError, match="boom"):
+        op.evaluate(small.log(), small.target, [op.DM(Failing())])
+
+
+def test_unknown_errors_are_shown_and_get_no_weight(small: Small) -> None:
+    estimate = op.evaluate(small.log(), small.target, [op.Auto([op.DR(), op.DM(LinearRegression())])])["Auto"]
+    words = estimate.explain()
+    assert "not judged" in words
+    assert "not known" in words
+    assert estimate.diagnostics["candidates"][-1]["weight"] == 0
+
+
+def test_the_policy_that_is_known_in_part_is_named(small: Small) -> None:
+    chance = op.Column(small.target[np.arange(400), small.action])
+    words = str(op.evaluate(small.log(), {"new": small.target, "part": chance}))
+    assert "of 'part' only that of the logged action is known" in words
+
+
+def test_blends_say_that_their_interval_is_another(small: Small) -> None:
+    result = op.evaluate(small.log(reward_range=(-20, 20)), small.target).with_interval("bernstein")
+    assert "Auto †" in str(result)
+    assert "† a normal interval" in str(result)
+
+
+def test_slices_say_why(small: Small) -> None:
+    by = np.where(np.arange(400) < 394, "large", "tiny")
+    words = str(op.evaluate(small.log(by=by), small.target))
+    assert "Auto: The 6 rounds count like" in words.split("tiny · ")[1]
