@@ -172,7 +172,8 @@ class TestAuto:
     def test_it_explains_itself(self, result: op.Evaluation) -> None:
         words = result["new", "Auto"].explain()
         heaviest = result["new", "Auto"].diagnostics["candidates"][0]
-        assert f"{heaviest['weight']:.0%} {heaviest['name']}" in words
+        assert f"{heaviest['weight']:.0%} {heaviest['name']} [± {heaviest['std_error']:.2g}, bias " in words
+        assert f"{heaviest['weight']:.0%} {heaviest['name']} [± " in str(result)
         assert "The runner-up, " in words
         assert "(nearly unbiased)" in words
         assert "bias seen" in words

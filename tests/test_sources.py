@@ -166,7 +166,7 @@ def test_obp_dict(small: Small) -> None:
         "position": None, "pscore": small.propensity, "pi_b": small.logging[:, :, None], "action_context": np.eye(4),
     }  # fmt: skip
     a = op.evaluate(op.from_obp(feedback), small.target)
-    same(a, op.evaluate(small.log(), small.target))
+    same(a, op.evaluate(small.log(catalog=np.eye(4)), small.target))
     with pytest.raises(op.InputError, match="several positions"):
         op.from_obp({**feedback, "position": small.action % 3})
     with pytest.raises(op.InputError, match="the dict has no 'reward'"):

@@ -72,8 +72,8 @@ class Choice:
 def beyond(difference: float, error: float, reach: float) -> float:
     """What of a difference is more than chance explains.
 
-    >>> beyond(-0.5, 0.2, 1.5), beyond(0.1, 0.2, 1.5)
-    (-0.2, 0.0)
+    >>> beyond(-0.5, 0.25, 1.0), beyond(0.1, 0.25, 1.0)
+    (-0.25, 0.0)
     """
     return float(np.copysign(max(abs(difference) - reach * error, 0.0), difference)) + 0.0
 

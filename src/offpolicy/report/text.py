@@ -120,7 +120,7 @@ def _blended(estimate: Mapping[str, Any], of: str = "", whole: bool = False) -> 
     """Which candidates carry a blend, what the runner-up says, and what was left out (with `whole`, in all words)."""
     name, candidates, error = estimate["estimator"], estimate["diagnostics"]["candidates"], estimate["std_error"]
     heavy = [c for c in candidates if c["weight"] >= 0.005][:SHOWN]
-    shares = ", ".join(f"{c['weight']:.0%} {label(c['name'])}" for c in heavy)
+    shares = ", ".join(f"{c['weight']:.0%} {label(c['name'])} [± {c['std_error']:.2g}, bias {_bias(c)}]" for c in heavy)
     lines = [f"{name}{of} is {shares}{', …' if sum(c['weight'] for c in heavy) < 0.995 else ''}."]
     runner_up = next((c for c in candidates[1:] if c["error_known"]), None)
     if runner_up is not None:
