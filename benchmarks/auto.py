@@ -118,7 +118,7 @@ def _evaluated(log: op.Log, there: object, estimators: list[op.Estimator]) -> di
     return {e.name: result[e.name] for e in estimators}
 
 
-def constants(worlds: int = 10, logs: int = 2) -> None:
+def constants(worlds: int = 6, logs: int = 2) -> None:
     """The mean squared error with a constant halved or doubled, over that without: geometric mean and extremes."""
     points = bench.experiment().points
     tasks = [(p, w, logs) for w in range(worlds) for p in range(len(points))]
