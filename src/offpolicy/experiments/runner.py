@@ -142,7 +142,8 @@ def run_task(experiment: Experiment, task: Task) -> list[dict[str, Any]]:
             np.random.seed(seed.generate_state(1)[0])  # noqa: NPY002  (what a user's own estimator may draw from)
             values = estimates(entries, source, partial(source.sample, point.rounds, seed), experiment.intervals)
             rows += [
-                {"point": p, "world": w, "log": log, "estimator": label, "truth": truth, "truth_error": error, **found}
+                {"point": p, "world": w, "log": log, "estimator": label, "truth": truth, "truth_error": error,
+                 "failure": None, **found}
                 for label, found in values.items()
             ]  # fmt: skip
         return rows
