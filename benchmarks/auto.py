@@ -6,11 +6,8 @@ python -m benchmarks.auto cost | rounds | constants
 from __future__ import annotations
 
 import sys
-import time
 import warnings
-from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from multiprocessing import get_context
@@ -19,22 +16,13 @@ from unittest.mock import patch
 import numpy as np
 
 import offpolicy as op
+from benchmarks.common import best_times, table
 from offpolicy.estimators.combined import default_candidates
 from offpolicy.experiments import bench
 from offpolicy.features import Features
-from offpolicy.report.text import markdown_table
 from offpolicy.threads import cores
 from offpolicy.worlds import Linear
 from offpolicy.worlds.named import world
-
-
-def shortest(job: Callable[[], object], times: int = 3) -> float:
-    seconds = []
-    for _ in range(times):
-        start = time.perf_counter()
-        job()
-        seconds.append(time.perf_counter() - start)
-    return min(seconds)
 
 
 def cost() -> None:
@@ -44,9 +32,9 @@ def cost() -> None:
         there = Linear(actions, seed=0)
         log, target = there.sample(rounds, 0), there.target
         both = [op.Auto(), op.LearnedMDR(posterior=op.Gaussian("slope"))]
-        ours, theirs = (shortest(partial(_with_error, log, target, each)) for each in both)
+        ours, theirs = best_times(*(partial(_with_error, log, target, each) for each in both), times=3)
         rows.append([f"{rounds:,}", f"{actions:,}", f"{ours:.2f}", f"{theirs:.2f}", f"{ours / theirs:.2f}"])
-    print("\n".join(markdown_table(["rounds", "actions", "Auto, s", "Learned MDR (slope), s", "ratio"], rows)))
+    print(table(["rounds", "actions", "Auto, s", "Learned MDR (slope), s", "ratio"], rows))
 
 
 def _with_error(log: op.Log, target: op.Policy, estimator: op.Estimator) -> float:
@@ -66,7 +54,7 @@ def rounds() -> None:
         rows.append([f"{n:,}", str(logs), *(f"{e:.4f}" for e in errors.values()), f"{held:.0%}"])
     header = ["rounds", "logs", "Auto", "SNIPS", "DR", "DM, penalty 1", "Auto's 95% intervals hold"]
     print(f"Root mean squared error; the truth is {truth:.4f}.\n")
-    print("\n".join(markdown_table(header, rows)))
+    print(table(header, rows))
 
 
 CANDIDATES = {
@@ -105,8 +93,7 @@ def errors_in(task: tuple[int, int, int]) -> tuple[int, dict[str, list[float]]]:
         for name, where in PATCHED.items():
             for factor, word in ((0.5, "half"), (2.0, "double")):
                 usual = 2.0 if name.startswith("missed") else 0.875
-                with ExitStack() as stack:
-                    stack.enter_context(patch(where, min(usual * factor, 1.0) if usual < 1 else usual * factor))
+                with patch(where, min(usual * factor, 1.0) if usual < 1 else usual * factor):
                     values[f"{name}, {word}"] = _evaluated(log, there, [op.Auto()])["Auto"].value
         for name, value in values.items():
             out.setdefault(name, []).append((value - truth) ** 2)
@@ -133,7 +120,7 @@ def constants(worlds: int = 6, logs: int = 2) -> None:
         rows.append([name, f"{np.exp(np.log(ratio).mean()):.3f}", f"{ratio.min():.2f}", f"{ratio.max():.2f}"])
     rows.sort(key=lambda row: row[0])
     print(f"{worlds * logs} runs in each of {len(points)} kinds of world.\n")
-    print("\n".join(markdown_table(["constant", "geometric mean", "least", "most"], rows)))
+    print(table(["constant", "geometric mean", "least", "most"], rows))
 
 
 if __name__ == "__main__":

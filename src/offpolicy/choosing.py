@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from offpolicy.batch import FloatArray
-from offpolicy.slope import slope
+from offpolicy.slope import slope, standardised
 
 SUM_WEIGHT = 1e4
 SPLITS = 20
@@ -55,8 +55,7 @@ class Candidates:
 
     def z(self, i: int, j: int) -> float:
         """The difference in standard errors."""
-        value, error = self.difference(i, j)
-        return value / error if error > 0 else 0.0 if abs(value) < 1e-12 else float(np.copysign(np.inf, value))
+        return standardised(*self.difference(i, j))
 
 
 @dataclass(frozen=True)
@@ -64,7 +63,6 @@ class Choice:
     """What a rule made of the candidates."""
 
     weights: FloatArray
-    anchor: int
     biases: FloatArray
     """The bias of each candidate as the rule saw it."""
 
@@ -99,7 +97,7 @@ def chain(candidates: Candidates, reach: float) -> Choice:
         biases[k] = bias + step
         part = float(np.clip(-(x @ covariance @ d + bias * step) / (spread + step**2), 0.0, 1.0))
         x, bias = x + part * d, bias + part * step
-    return Choice(x, anchor, biases)
+    return Choice(x, biases)
 
 
 def blend(candidates: Candidates, reach: float) -> Choice:
@@ -112,7 +110,7 @@ def blend(candidates: Candidates, reach: float) -> Choice:
     some = np.flatnonzero(candidates.known)
     weights = np.zeros(size)
     weights[some] = _on_simplex((candidates.covariance + np.outer(biases, biases))[np.ix_(some, some)])
-    return Choice(weights, anchor, biases)
+    return Choice(weights, biases)
 
 
 def _on_simplex(matrix: FloatArray) -> FloatArray:
@@ -134,8 +132,7 @@ def widest(candidates: Candidates, reach: float) -> Choice:
     """SLOPE: the last candidate, in the order given, that agrees with every one before it."""
     some = np.flatnonzero(candidates.known)
     picked = some[slope(len(some), lambda i, j: candidates.z(some[i], some[j]), reach)]
-    anchor = candidates.anchor
-    return Choice(np.eye(len(candidates.names))[picked], anchor, candidates.values - candidates.values[anchor])
+    return Choice(np.eye(len(candidates.names))[picked], candidates.values - candidates.values[candidates.anchor])
 
 
 def cross_validated(candidates: Candidates, one_error: bool) -> Choice:
@@ -162,4 +159,4 @@ def cross_validated(candidates: Candidates, one_error: bool) -> Choice:
     if one_error:
         limit = loss[picked] + float(losses[:, picked].std() / np.sqrt(SPLITS))
         picked = min((k for k in range(size) if loss[k] <= limit), key=lambda k: float(variances[k]))
-    return Choice(np.eye(size)[picked], anchor, candidates.values - candidates.values[anchor])
+    return Choice(np.eye(size)[picked], candidates.values - candidates.values[anchor])

@@ -12,7 +12,7 @@ import numpy as np
 from offpolicy.batch import FloatArray
 from offpolicy.choosing import Candidates, Choice
 from offpolicy.estimators import Combined
-from offpolicy.inference import Functional, Sums, variance
+from offpolicy.inference import Functional, Sums, joined, variance
 
 
 @dataclass(frozen=True)
@@ -50,8 +50,8 @@ def covariance(functionals: Sequence[Functional], sums: Sums) -> FloatArray:
     alone = np.array([f.sampling for f in functionals])
     fitted = np.array([np.zeros(alone.shape[1]) if f.fit is None else f.fit for f in functionals])
     groups, both = _jackknifed(alone), _jackknifed(alone + fitted)
-    own = _joined(*(np.diag(part) for part in (sampled, groups, both)))
-    of_differences = _joined(*(_between(part) for part in (sampled, groups, both)))
+    own = np.maximum(joined(*(np.diag(part) for part in (sampled, groups, both))), 0.0)
+    of_differences = np.maximum(joined(*(_between(part) for part in (sampled, groups, both))), 0.0)
     values, vectors = np.linalg.eigh((own[:, None] + own[None] - of_differences) / 2)
     joint: FloatArray = (vectors * np.maximum(values, 0.0)) @ vectors.T  # what was joined pair by pair may be no covariance
     return joint
@@ -63,12 +63,6 @@ def _jackknifed(left_out: FloatArray) -> FloatArray:
     centred = left_out - left_out.mean(axis=1, keepdims=True)
     found: FloatArray = centred @ centred.T * (parts - 1) / parts
     return found
-
-
-def _joined(sampled: FloatArray, alone: FloatArray, both: FloatArray) -> FloatArray:
-    share = np.where(alone > 0, np.minimum(1.0, both / np.where(alone > 0, alone, 1.0)), 1.0)
-    joined: FloatArray = np.maximum(both + (sampled - alone) * share, 0.0)
-    return joined
 
 
 def _between(matrix: FloatArray) -> FloatArray:
@@ -160,7 +154,7 @@ class Combination:
         functionals, weights = [part.functional for part in self.parts], self.choice.weights
         summed = combined(functionals, weights)
         extra = max(self.candidates.variance(weights) - variance(summed, self.sums), 0.0)
-        step = weights - np.eye(len(weights))[self.choice.anchor]
+        step = weights - np.eye(len(weights))[self.candidates.anchor]
         if not step.any():
             return replace(summed, extra=extra)
         way = combined(functionals, step)
@@ -172,7 +166,7 @@ class Combination:
         found, choice = self.candidates, self.choice
         rows = []
         for k in np.lexsort((found.errors**2 + choice.biases**2, -choice.weights)):
-            difference, error = found.difference(int(k), choice.anchor)
+            difference, error = found.difference(int(k), found.anchor)
             rows.append(
                 {"name": found.names[k], "value": float(found.values[k]), "std_error": float(found.errors[k]),
                  "weight": float(choice.weights[k]), "nearly_unbiased": found.unbiased[k], "estimated_bias":
@@ -181,7 +175,7 @@ class Combination:
         out = dict(self.estimator.left_out) | dict.fromkeys(self.silent, "gave no number")
         return {
             "candidates": rows,
-            "anchor": found.names[choice.anchor],
+            "anchor": found.names[found.anchor],
             "left_out": out,
             "rule": self.estimator.rule,
             "errors_of_nearly_unbiased_multiplied_by": self.missed,

@@ -11,7 +11,6 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 
 from offpolicy.actions import Actions
-from offpolicy.combining import Combination
 from offpolicy.diagnostics import Finding, Verdict, worst
 from offpolicy.embedding import EmbeddingTable
 from offpolicy.errors import InputError, InputWarning, unknown_name
@@ -89,7 +88,6 @@ class Estimate:
     _embedding: PooledFits | None = field(repr=False, default=None)
     _labels: Actions | None = field(repr=False, default=None)
     _compared: Later[tuple[Finding, ...]] | None = None
-    _combination: Combination | None = field(repr=False, default=None)
 
     @property
     def std_error(self) -> float:

@@ -7,7 +7,7 @@ is a ratio to the mean row weight). With g = ∇V(m), a row's influence is g·z,
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Literal, get_args
 
@@ -16,6 +16,7 @@ import numpy as np
 from offpolicy.batch import FloatArray
 from offpolicy.errors import InputError, unknown_name
 from offpolicy.plan import Terms
+from offpolicy.slope import standardised
 from offpolicy.statistics import State
 
 Method = Literal["normal", "bootstrap", "bernstein", "cressie-read"]
@@ -94,9 +95,6 @@ class Functional:
             extra=abs(self.extra - other.extra),  # of much the same rows: it would be wrong to add them up
             way=_less(self.way, other.way),
         )
-
-    def less(self, constant: float) -> Functional:
-        return replace(self, value=self.value - constant, evaluate=lambda sums: self.evaluate(sums) - constant)
 
     @property
     def error_covers(self) -> str:
@@ -178,9 +176,18 @@ def variance(f: Functional, sums: Sums) -> float:
     fit, sampling = f.fit - f.fit.mean(), f.sampling - f.sampling.mean()
     scale = (len(fit) - 1) / len(fit)
     both, alone = scale * float((fit + sampling) @ (fit + sampling)), scale * float(sampling @ sampling)
-    # A few groups know the sampling variance badly and the rows know it well: replace the one by the other, but never by
-    # more than the share of it that is left when fit and sampling cancel, as in the difference of DM and DR.
-    return both + (sampled - alone) * (min(1.0, both / alone) if alone > 0 else 1.0) + besides
+    return float(joined(*(np.asarray(part) for part in (sampled, alone, both)))) + besides
+
+
+def joined(sampled: FloatArray, alone: FloatArray, both: FloatArray) -> FloatArray:
+    """Variances of sampling and fit: by rows of the sampling, by groups of it and of the two together.
+
+    A few groups know the sampling variance badly and the rows know it well: replace the one by the other, but never by more
+    than the share of it that is left when fit and sampling cancel, as in the difference of DM and DR.
+    """
+    share = np.where(alone > 0, np.minimum(1.0, both / np.where(alone > 0, alone, 1.0)), 1.0)
+    variances: FloatArray = both + (sampled - alone) * share
+    return variances
 
 
 def std_error(f: Functional, sums: Sums) -> float:
@@ -207,11 +214,8 @@ def concentration(f: Functional, sums: Sums) -> float:
 
 
 def in_errors(f: Functional, sums: Sums) -> float:
-    """The value in standard errors; 0 where it is exactly 0, as for the difference of two equal estimates."""
-    error = std_error(f, sums)
-    if error > 0:
-        return f.value / error
-    return 0.0 if abs(f.value) < 1e-12 else float(np.copysign(np.inf, f.value))
+    """The value in standard errors."""
+    return standardised(f.value, std_error(f, sums))
 
 
 @dataclass(frozen=True)

@@ -76,12 +76,7 @@ class Assembly:
         return replace(gathered(whole), slices={name: gathered(each) for name, each in slices.items()})
 
     def _sums(self, state: State) -> Sums:
-        moments, buckets = state["moments"], state["buckets"]
-        lost = ~np.isfinite(moments["mean"])
-        if lost.any():  # a model that gives NaN must not take the errors of the others with it: 0 · NaN is NaN
-            moments = {**moments, "m2": np.where(lost[:, None] | lost, 0.0, moments["m2"])}
-            buckets = np.where(lost, 0.0, buckets)
-        return Sums(moments, buckets, state["nonzero"], self.log.schema.clustered, self.scorer.seed)
+        return Sums(state["moments"], state["buckets"], state["nonzero"], self.log.schema.clustered, self.scorer.seed)
 
     def _reward(self, reward: int, sums: Sums, slice_: str | None = None) -> Evaluation:
         names = tuple(estimator.name for estimator in self.estimators)
@@ -169,8 +164,8 @@ class Assembly:
             known = f.fit is not None or not self._refits.matters(member, model_key(member, p, reward))
             candidates.append(Candidate(part.name, f, member.weight.exact, known))
             terms.append(own)
-        missing = mean_weight(self._raw_weight(p), sums).less(1.0)
-        shortfall = -in_errors(missing, sums) if missing.value < -dx.NOT_ONE else 0.0
+        o = self._overlap(p, sums, None)
+        shortfall = -o.mean_weight_z if o.mean_weight < 1 - dx.NOT_ONE else 0.0
         combination = Combination.of(estimator, candidates, sums, shortfall)
         names = {candidate.name: own for candidate, own in zip(candidates, terms, strict=True)}
         used = [(float(w), names[part.name]) for part, w in zip(combination.parts, combination.weights, strict=True) if w]
@@ -186,11 +181,10 @@ class Assembly:
             _level=self.level,
             _write_scores=None if slice_ is not None else self._score_writer(used, reward, sums),
             _labels=self.log.schema.actions,
-            _combination=combination,
         )
 
     def _combined_details(self, p: int, reward: int, combination: Combination, sums: Sums) -> Details:
-        kept = self.state["policies"][str(p)] if sums.n == self.state["moments"]["n"] else None
+        kept = self.state["policies"][str(p)] if sums.moments is self.state["moments"] else None
         o = self._overlap(p, sums, kept)
         found = (
             dx.combined_findings(combination, o) if combination.defined else [dx.UNANCHORED if o.ess > 0 else dx.UNDEFINED]
@@ -273,7 +267,7 @@ class Assembly:
         if not np.isfinite(f.value):
             found.append(self._no_number(p, member, sums))
         if (p, reward) in self.references:
-            kept = self.state["policies"][str(p)] if sums.n == self.state["moments"]["n"] else None  # not kept by slice
+            kept = self.state["policies"][str(p)] if sums.moments is self.state["moments"] else None  # not kept by slice
             o = self._overlap(p, sums, kept)
             found += dx.support_findings(o, model is not None)
             if member.weight.ratio == "action":

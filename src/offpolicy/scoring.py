@@ -383,7 +383,17 @@ class ScorePass:
         }
 
     def finish(self, state: State) -> State:
+        slices = {s: _without_lost(part) for s, part in state["slices"].items()}
+        return {**_without_lost(state), "slices": slices}
+
+
+def _without_lost(state: State) -> State:
+    """A model that gives NaN must not take the errors of the others with it: 0 · NaN is NaN. Its mean stays as it is."""
+    lost = ~np.isfinite(state["moments"]["mean"])
+    if not lost.any():
         return state
+    moments = {**state["moments"], "m2": np.where(lost[:, None] | lost, 0.0, state["moments"]["m2"])}
+    return {**state, "moments": moments, "buckets": np.where(lost, 0.0, state["buckets"])}
 
 
 def _add_by_bucket(sums: FloatArray, bucket: IntArray, values: FloatArray) -> None:

@@ -9,9 +9,17 @@ The rule and its reach of 2 were picked by hand from six variants in a few small
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 REACH = 2.0
+
+
+def standardised(value: float, error: float) -> float:
+    """The value in standard errors; 0 where it is exactly 0, as for the difference of two equal estimates."""
+    if error > 0:
+        return value / error
+    return 0.0 if abs(value) < 1e-12 else math.copysign(math.inf, value)
 
 
 def slope(count: int, z: Callable[[int, int], float], reach: float = REACH) -> int:

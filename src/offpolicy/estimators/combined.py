@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -162,14 +162,21 @@ def _is_exact(estimator: Estimator) -> bool:
     return all(member.weight.exact for member in estimator.members())
 
 
-def _check_reach(name: str, reach: Any) -> None:
-    if not isinstance(reach, (int, float, np.number)) or isinstance(reach, bool) or not 0 <= reach < float("inf"):
-        raise InputError(f"{name}: reach is {reach!r}; give a number of standard errors, 0 or more.")
+@dataclass(frozen=True)
+class _Reaching(Combined):
+    """What holds differences against their standard errors."""
+
+    reach: float = 1.5
+
+    def _check(self) -> None:
+        reach = self.reach
+        if not isinstance(reach, (int, float, np.number)) or isinstance(reach, bool) or not 0 <= reach < float("inf"):
+            raise InputError(f"{self.name}: reach is {reach!r}; give a number of standard errors, 0 or more.")
 
 
 @register
 @dataclass(frozen=True)
-class Auto(Combined):
+class Auto(_Reaching):
     """A chain from a nearly unbiased candidate along ever smoother ones, as far as their differences allow.
 
     `reach`: a difference counts as bias as far as it goes beyond so many standard errors. Smaller trusts models less.
@@ -179,10 +186,6 @@ class Auto(Combined):
         "From the nearly unbiased candidate the blend goes along the others, each as far as its precision is worth its bias."
         " Bias is what chance does not explain of the difference to the blend so far."
     )
-    reach: float = 1.5
-
-    def _check(self) -> None:
-        _check_reach(self.name, self.reach)
 
     def choose(self, candidates: Candidates) -> Choice:
         return chain(candidates, self.reach)
@@ -190,7 +193,7 @@ class Auto(Combined):
 
 @register
 @dataclass(frozen=True)
-class Blend(Combined):
+class Blend(_Reaching):
     """The convex combination of least estimated mean squared error (after MAGIC, Thomas & Brunskill 2016)."""
 
     rule: ClassVar[str] = (
@@ -199,16 +202,13 @@ class Blend(Combined):
     )
     reach: float = 1.0
 
-    def _check(self) -> None:
-        _check_reach(self.name, self.reach)
-
     def choose(self, candidates: Candidates) -> Choice:
         return blend(candidates, self.reach)
 
 
 @register
 @dataclass(frozen=True)
-class SLOPE(Combined):
+class SLOPE(_Reaching):
     """The last candidate, in the order given, that agrees with all before it (Su et al. 2020), judged by paired differences.
 
     The list stands from the least biased candidate to the most, and the first must be nearly unbiased.
@@ -224,9 +224,6 @@ class SLOPE(Combined):
                 "held against it. Begin with one that weighs by the exact ratio of actions, such as op.SNIPS() or op.SNDR()."
             )
         return super().checked()
-
-    def _check(self) -> None:
-        _check_reach(self.name, self.reach)
 
     def choose(self, candidates: Candidates) -> Choice:
         return widest(candidates, self.reach)

@@ -13,10 +13,11 @@ import numpy.typing as npt
 
 from offpolicy.batch import FloatArray
 from offpolicy.errors import InputError
-from offpolicy.estimators import REGISTRY, Combined
-from offpolicy.experiments.entries import Entry
+from offpolicy.estimators import Combined
+from offpolicy.experiments.entries import MIPS_TRUE, Entry
 from offpolicy.experiments.results import Results
 from offpolicy.experiments.show import notes
+from offpolicy.settings import estimator
 from offpolicy.units import IntArray
 
 DRAWS = 200
@@ -25,9 +26,7 @@ FEWEST = 4
 
 
 def is_blend(entry: Entry) -> bool:
-    name = entry.text.partition(":")[0].replace("-", "").replace("_", "").lower()
-    kinds = {known.lower(): kind for known, kind in REGISTRY.items()}
-    return not entry.foreign and name in kinds and issubclass(kinds[name], Combined)
+    return not entry.foreign and entry.text != MIPS_TRUE and isinstance(estimator(entry.text), Combined)
 
 
 @dataclass(frozen=True)
