@@ -37,6 +37,10 @@ class FitShape:
     features: Features = NO_FEATURES
     folds: int = 1
     """The fit must be able to do without each of so many folds."""
+    jackknife: bool = True
+    """Whether the groups are fine enough to refit without each; else they are the folds, and sums by action stay packed."""
+    shared: bool = False
+    """Whether actions share one covariance of the context, because there is no room for one each."""
     progress: bool | None = field(default=None, compare=False)
     """Whether models that train for long show a bar; None: on a terminal."""
     origin: FloatArray = field(default_factory=lambda: np.empty(0), compare=False)
