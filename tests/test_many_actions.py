@@ -145,3 +145,118 @@ def test_two_towers_say_what_is_wrong(listed: dict[str, np.ndarray]) -> None:
         op.evaluate(log, op.Softmax(op.TwoTower(np.zeros((A, 4)))))
     with pytest.raises(op.InputError, match="finite matrix"):
         op.TwoTower(np.full((A, 3), np.nan))
+
+
+@pytest.fixture(scope="module")
+def wide() -> tuple[op.Log, op.Policy]:
+    """3,000 actions, of which one in three was logged, and a policy of two towers."""
+    rng = np.random.default_rng(2)
+    n, actions = 20_000, 3_000
+    items = rng.normal(size=(actions, 3))
+    context = rng.normal(size=(n, 3))
+    popular = rng.dirichlet(np.full(actions, 0.2))
+    action = rng.choice(actions, n, p=popular)
+    reward = np.einsum("ij,ij->i", context, items[action]) + rng.normal(size=n)
+    log = op.Log(context, action, reward, n_actions=actions, logging=op.Fixed(popular))
+    return log, op.Softmax(op.TwoTower(items), 1.5)
+
+
+def _without_refits(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr("offpolicy.job.rung_for", lambda *_: "folds")
+
+
+@pytest.mark.parametrize(
+    "rewards", [op.Ridge(20.0), op.Ridge(20.0, rank=2), op.Ridge(0.0), op.Ridge(5.0, unseen="zero", intercept=False)]
+)
+def test_a_smaller_budget_gives_the_same_numbers(
+    wide: tuple[op.Log, op.Policy], rewards: op.Ridge, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Packed sums and sums over a policy are the same model and the same estimate; only the fit's error is not counted."""
+    log, policy = wide
+    gaussian = op.Gaussian(0.3, neighbours=3_000)
+    some = [op.DM(rewards=rewards), op.DR(rewards=rewards), op.LearnedMDR(rewards=rewards, posterior=gaussian)]
+    roomy = op.evaluate(log, policy, some, memory="4GB")
+    _without_refits(monkeypatch)
+    tight = op.evaluate(log, policy, some)
+    for name in ("DM", "DR", "LearnedMDR"):
+        a, b = roomy["target", name], tight["target", name]
+        assert a.value == pytest.approx(b.value, rel=1e-9)
+        assert (a.error_covers, b.error_covers) == ("sampling+fit", "sampling") if name != "DR" else True
+    assert roomy["target", "DR"].std_error == pytest.approx(tight["target", "DR"].std_error, rel=1e-9)
+    assert any("memory budget" in str(reason) for reason in tight["target", "DM"].reasons)
+
+
+def test_near_actions_are_enough_and_the_rest_is_bounded(
+    wide: tuple[op.Log, op.Policy], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, policy = wide
+    exact = op.evaluate(log, policy, [op.LearnedMIPS(posterior=op.Gaussian(0.015))], memory="4GB")["target", "LearnedMIPS"]
+    _without_refits(monkeypatch)
+    bounds = []
+    for count in (3, 30, 1_000):
+        posterior = op.Gaussian(0.015, neighbours=count)
+        near = op.evaluate(log, policy, [op.LearnedMIPS(posterior=posterior)])["target", "LearnedMIPS"]
+        seen = near.diagnostics
+        assert seen["neighbours"] == count
+        off = abs(seen["mean_weight"] - exact.diagnostics["mean_weight"]) / seen["mean_weight"]
+        assert off <= seen["weight_of_other_actions_at_most"] * (1 + 1e-9)
+        bounds.append(seen["weight_of_other_actions_at_most"])
+    assert bounds[0] > bounds[1] > bounds[2]
+    assert bounds[2] < 0.1 * bounds[0]
+    assert abs(near.value - exact.value) < 0.2 * exact.std_error
+
+
+def test_the_posterior_follows_from_the_number_of_actions() -> None:
+    rng = np.random.default_rng(0)
+    for actions, expected in ((50, "Logistic"), (5_001, "Gaussian")):
+        n = 2_000
+        items = np.argsort(rng.random((n, 40)), axis=1)[:, :5] * (actions // 40)
+        log = op.Log(
+            rng.normal(size=(n, 1)), items[:, 0], rng.normal(size=n) + items[:, 0] / actions, n_actions=actions,
+            logging=op.Candidates(items.tolist(), [[0.2] * 5] * n),
+        )  # fmt: skip
+        target = op.Candidates(items.tolist(), [[0.6, 0.1, 0.1, 0.1, 0.1]] * n)
+        estimate = op.evaluate(log, target, [op.LearnedMIPS()])["target", "LearnedMIPS"]
+        assert estimate.diagnostics["posterior"] == expected
+
+
+def test_actions_that_share_a_covariance() -> None:
+    """Sums grow with the context, not with its square; where contexts do not go with actions little is lost."""
+    rng = np.random.default_rng(0)
+    n, actions, d = 30_000, 2_000, 30
+    context, action = rng.normal(size=(n, d)), rng.integers(0, actions, n)
+    slopes = rng.normal(size=(actions, 3)) + 1
+    reward = np.einsum("ij,ij->i", context[:, :3], slopes[action]) + 0.1 * rng.normal(size=n)
+    log = op.Log(context, action, reward, n_actions=actions, logging=op.Uniform())
+    target = op.Softmax(lambda x: x[:, :3] @ slopes.T, 5.0)
+    some = [op.DR(), op.DM()]
+    full = op.evaluate(log, target, some, memory="8GB", cross_fit=2)
+    shared = op.evaluate(log, target, some, memory="430MB", cross_fit=2)
+    seen = shared["target", "DR"]
+    assert any("vary alike" in str(reason) for reason in seen.reasons)
+    assert not any("vary alike" in str(reason) for reason in full["target", "DR"].reasons)
+    assert seen.diagnostics["reward_model"]["covariance"] == "shared by all actions"
+    assert seen.diagnostics["reward_model"]["r2"] > 0.8 * full["target", "DR"].diagnostics["reward_model"]["r2"] > 0.3
+    difference = seen.value - full["target", "DR"].value
+    assert abs(difference) < 3 * np.hypot(seen.std_error, full["target", "DR"].std_error)
+
+
+def test_a_job_that_cannot_fit_says_so_before_it_reads_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    n = 2_000
+    rng = np.random.default_rng(0)
+    log = op.Log(
+        rng.normal(size=(n, 8)), rng.integers(0, 500_000, n), rng.normal(size=n), n_actions=500_000, logging=op.Uniform()
+    )
+    monkeypatch.setattr(op.Log, "partitions", lambda *_: pytest.fail("a row was read"))
+    with pytest.raises(op.InputError) as error:
+        op.evaluate(log, op.Uniform(), [op.DR()], memory="400MB")
+    said = str(error.value)
+    assert "the budget is 400 MB" in said
+    assert "5 folds × 500,000 actions × 19 numbers" in said
+    assert "memory=" in said
+
+
+@pytest.mark.parametrize("memory", ["2 parsecs", "-1GB", "", True, 0, "GB"])
+def test_a_budget_that_is_none(five: op.Log, memory: object) -> None:
+    with pytest.raises(op.InputError, match="memory is"):
+        op.evaluate(five, op.Uniform(), memory=memory)

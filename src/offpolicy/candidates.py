@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, final
 
 import numpy as np
@@ -20,37 +21,54 @@ from offpolicy.units import IntArray
 @final
 @dataclass(frozen=True)
 class Eligible:
-    """Rounds × a few actions: where the list of each round starts, and the codes."""
+    """A few actions of each round: where the list of each round starts, and the codes."""
 
     starts: IntArray
     codes: IntArray
+    n_actions: int
 
     @classmethod
-    def of(cls, column: pa.Array, batch: Batch, name: str) -> Eligible:
+    def named(cls, name: str, batch: Batch, policy: str) -> Eligible:
+        """From a list column of the log; several policies share it."""
+        if name not in batch.memo:
+            batch.memo[name] = cls.of(batch.extra[name], batch, policy)
+        eligible: Eligible = batch.memo[name]
+        return eligible
+
+    @classmethod
+    def of(cls, column: pa.Array, batch: Batch, policy: str) -> Eligible:
         """From a column of lists of actions."""
-        lengths = list_lengths(column, name, "actions")
+        lengths = list_lengths(column, policy, "actions")
         flat = column.flatten()
         codes, unknown = batch.actions.encode(flat)
         starts = np.concatenate([[0], np.cumsum(lengths)])
         if unknown.any():
             what, advice = batch.actions.unknown(flat.filter(pa.array(unknown)).slice(0, 3).to_pylist())
             row = np.searchsorted(starts, np.flatnonzero(unknown), side="right") - 1
-            raise RowsError(name, what, np.unique(batch.row[row]), advice)
-        return cls(starts, codes)
+            raise RowsError(policy, what, np.unique(batch.row[row]), advice)
+        return cls(starts, codes, batch.n_actions)
 
-    @property
+    @cached_property
     def row(self) -> IntArray:
         return np.repeat(np.arange(len(self.starts) - 1), np.diff(self.starts))
 
-    def with_chances(self, chances: FloatArray, n_actions: int) -> Listed:
-        """The list as a policy; an action that stands in a list twice has the sum of its chances."""
-        key = self.row * n_actions + self.codes
+    @cached_property
+    def _merged(self) -> tuple[IntArray, IntArray, IntArray] | None:
+        """Where some action stands in a list twice: the lists without, and where each entry went."""
+        key = self.row * self.n_actions + self.codes
         ordered = np.sort(key)
         if not (ordered[1:] == ordered[:-1]).any():
-            return Listed(self.starts, self.codes, chances)
+            return None
         distinct, which = np.unique(key, return_inverse=True)
-        row, codes = np.divmod(distinct, n_actions)
-        return Listed(np.searchsorted(row, np.arange(len(self.starts))), codes, _sums_by(which, chances, len(distinct)))
+        row, codes = np.divmod(distinct, self.n_actions)
+        return np.searchsorted(row, np.arange(len(self.starts))), codes, which
+
+    def with_chances(self, chances: FloatArray) -> Listed:
+        """The lists as a policy; an action that stands in a list twice has the sum of its chances."""
+        if self._merged is None:
+            return Listed(self.starts, self.codes, chances)
+        starts, codes, which = self._merged
+        return Listed(starts, codes, _sums_by(which, chances, len(codes)))
 
 
 @final
@@ -84,7 +102,10 @@ class Candidates(Policy):
         if not np.array_equal(lengths[0], lengths[1]):
             rows = batch.row[lengths[0] != lengths[1]]
             raise RowsError("Candidates", "have lists of different lengths", rows, "Give each candidate one probability.")
-        eligible = Eligible.of(actions, batch, "Candidates")
+        if self._named:
+            eligible = Eligible.named(self._pair[0], batch, "Candidates")
+        else:
+            eligible = Eligible.of(actions, batch, "Candidates")
         p = as_numbers(chances.flatten(), "Candidates")
         if not p.min(initial=0.0) >= 0:
             rows = np.unique(batch.row[eligible.row[~(p >= 0)]])
@@ -93,7 +114,7 @@ class Candidates(Policy):
         if len(p):
             np.add(sums, np.add.reduceat(np.append(p, 0.0), eligible.starts[:-1]), out=sums, where=lengths[0] > 0)
         check_sums(sums, batch.row, "Candidates")
-        return eligible.with_chances(p, batch.n_actions)
+        return eligible.with_chances(p)
 
     def _all(self, batch: Batch) -> FloatArray:
         return grid_of(self.listed(batch), batch.n_actions)

@@ -93,9 +93,9 @@ class Pool:
             action = layout.own(sides.pi) / layout.own(sides.pi0)
             ratio = np.where(below > 0, above / below, action)
             own = np.where(above > 0, layout.own(shares) * layout.own(u) / above, 1.0)
-        if pooling.near is not None and isinstance(layout, Lists):
-            self._add_left_out(rows, sides, layout, shares, above, below)
         new = ~pooling.seen[batch.action]
+        if pooling.near is not None and isinstance(layout, Lists):
+            self._add_left_out(rows, sides, layout, shares, above, np.where(new, 0.0, below))
         ratio, own = np.where(new, action, ratio), np.where(new, 1.0, own)
         self.ratio[rows] = ratio
         omega = self.omega[rows]

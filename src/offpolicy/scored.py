@@ -119,7 +119,7 @@ def _scores(score: Score, batch: Batch, name: str) -> FloatArray:
 
 
 def _eligible(batch: Batch, column: str, name: str) -> Eligible:
-    eligible = Eligible.of(batch.extra[column], batch, name)
+    eligible = Eligible.named(column, batch, name)
     empty = np.diff(eligible.starts) == 0
     if empty.any():
         raise RowsError(name, "have no candidate", batch.row[empty], f"Every round needs one in {column!r}.")
@@ -201,7 +201,7 @@ class Softmax(_Scored):
         _check_top(top, batch)
         p = np.exp(scores - np.repeat(top, lengths))
         p /= np.repeat(np.add.reduceat(p, starts), lengths)
-        return eligible.with_chances(p, batch.n_actions)
+        return eligible.with_chances(p)
 
     def answers(self, batch: Batch, values: FloatArray, row: IntArray, code: IntArray) -> tuple[FloatArray, FloatArray]:
         if self.lists:
@@ -270,7 +270,7 @@ class EpsilonGreedy(_Scored):
         highest = np.flatnonzero(scores == np.repeat(top, lengths))
         p = np.repeat(self.epsilon / lengths, lengths)
         p[highest[np.searchsorted(highest, starts)]] += 1 - self.epsilon  # the first of them
-        return eligible.with_chances(p, batch.n_actions)
+        return eligible.with_chances(p)
 
     def _all(self, batch: Batch) -> FloatArray:
         if self.lists:

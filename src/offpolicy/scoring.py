@@ -17,7 +17,7 @@ from offpolicy.errors import InputError, RowsError
 from offpolicy.kept import Kept, outcome_name, pool_name
 from offpolicy.layout import Grid, Layout, Lists
 from offpolicy.outcome import OutcomeFits
-from offpolicy.plan import BaselineColumn, CorrectionColumn, ModelKey, Plan, WeightColumn
+from offpolicy.plan import BaselineColumn, CorrectionColumn, ModelKey, Plan, TableKey, WeightColumn
 from offpolicy.policy import BLOCK_ELEMENTS, Listed, Policy, blocks
 from offpolicy.pool import Pool, Sides, merged_pools, zero_pool
 from offpolicy.posteriors import Pooling
@@ -100,6 +100,11 @@ class Scorer:
     many: bool = False
     """Whether there are so many actions that nothing is kept for the fit's error, and policies may answer with sums."""
 
+    @property
+    def tables(self) -> Sequence[TableKey]:
+        """What is kept for the fit's error."""
+        return () if self.many else self.plan.tables
+
     @cached_property
     def baselines(self) -> list[list[BaselineColumn]]:
         """The baselines of each policy."""
@@ -140,7 +145,7 @@ class Scorer:
             weights.pooled[p, outcome] = self._outcome(outcome, bins, values, batch, bucket, omega, kept, p)
         bent = self._fill(out, batch, weights, controls)
         sampled = slice(0, int(np.searchsorted(group_of_bucket(self.groups)[bucket], self.table_groups)))
-        kept.add_weight_tables(self.plan.tables, bent, x[:, sampled] * omega[sampled], batch.take(sampled))
+        kept.add_weight_tables(self.tables, bent, x[:, sampled] * omega[sampled], batch.take(sampled))
         out[0] = 1.0
         if weighted and batch.weight is not None:
             out *= omega
@@ -372,7 +377,7 @@ class _Asked:
             self.kept.add_mass(self.policy, self.omega, counted, pi, layout, sides)
         if self.group < scorer.table_groups:
             for part in work.parts:
-                if part.table is not None:
+                if part.table is not None and not scorer.many:
                     share = share_of(pi, pi0, part.clip)
                     self.kept.add_share(part.table, share, layout, self.x * counted, batch.slice_code)
         return layout.own(pi) * scale, None if pi0 is None else layout.own(pi0)
@@ -410,6 +415,7 @@ class ScorePass:
     scorer: Scorer
     n_actions: int
     n_slices: int
+    most_rows: int | None = None
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -417,10 +423,10 @@ class ScorePass:
         return tuple(dict.fromkeys(name for policy in policies for name in policy.columns))
 
     @property
-    def batch_rows(self) -> int | None:
-        return (
-            BATCH_ROWS // 2 if self.scorer.plan.models or self.scorer.poolings else None
-        )  # the columns of models take more room
+    def batch_rows(self) -> int:
+        """The columns of models take more room than others, and listed actions still more."""
+        rows = BATCH_ROWS // 2 if self.scorer.plan.models or self.scorer.poolings else BATCH_ROWS
+        return rows if self.most_rows is None else min(rows, self.most_rows)
 
     @cached_property
     def moments(self) -> Moments:
@@ -443,7 +449,7 @@ class ScorePass:
             "buckets": np.zeros((BUCKETS, width)),
             "slices": {str(s): self._zero_slice() for s in range(self.n_slices)},
             "policies": policies,
-            "tables": np.zeros((len(plan.tables), self.n_actions, size)),
+            "tables": np.zeros((len(self.scorer.tables), self.n_actions, size)),
             "pools": {pool_name(plan, p, weight): self._zero_pool(p, weight) for p, weight in plan.weights(Pooled)},
             "outcomes": {
                 outcome_name(p, outcome): np.zeros((2, len(bins.edges) + 1))
@@ -462,7 +468,7 @@ class ScorePass:
         return zero_pool(scorer.poolings[ratio], 1 + len(scorer.plan.corrections(p, weight)), ratio in scorer.sloped)
 
     def _zero_slice(self) -> State:
-        shape = (len(self.scorer.plan.tables), self.n_actions, len(self.scorer.centre) + 1)
+        shape = (len(self.scorer.tables), self.n_actions, len(self.scorer.centre) + 1)
         return {
             "moments": self.moments.zero(),
             "buckets": np.zeros((SLICE_BUCKETS, self.scorer.plan.width)),

@@ -41,6 +41,8 @@ class FitShape:
     """Whether the groups are fine enough to refit without each; else they are the folds, and sums by action stay packed."""
     shared: bool = False
     """Whether actions share one covariance of the context, because there is no room for one each."""
+    most_rows: int | None = field(default=None, compare=False)
+    """Rows that a batch may have."""
     progress: bool | None = field(default=None, compare=False)
     """Whether models that train for long show a bar; None: on a terminal."""
     origin: FloatArray = field(default_factory=lambda: np.empty(0), compare=False)

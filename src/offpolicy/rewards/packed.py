@@ -23,7 +23,8 @@ from offpolicy.statistics import Gram, GramState, State
 from offpolicy.threads import parallel
 from offpolicy.units import IntArray
 
-ACTIONS_AT_ONCE = 4_096
+BLOCK_NUMBERS = 1 << 19
+"""Of the matrices of a block of actions: 4 MB."""
 ACTIONS_FOR_COVARIANCE = 10_000
 Keep = npt.NDArray[np.bool_]
 
@@ -86,10 +87,11 @@ class Packed:
         n, x = self.state["n"][keep], self.state["mean"][keep][..., : self.gram.size]
         share = n / np.maximum(n.sum(axis=0), 1e-300)
         away = x - np.einsum("ga,gai->ai", share, x)
-        return np.einsum("ga,gai,gaj->ij", n, away, away, optimize=True)
+        return np.asarray(np.einsum("gai,gaj->ij", away * n[..., None], away), dtype=np.float64)
 
     def blocks(self) -> Iterator[slice]:
-        return (slice(k, min(k + ACTIONS_AT_ONCE, self.n_actions)) for k in range(0, self.n_actions, ACTIONS_AT_ONCE))
+        step = max(1, BLOCK_NUMBERS // (self.gram.size + 1) ** 2)
+        return (slice(k, min(k + step, self.n_actions)) for k in range(0, self.n_actions, step))
 
 
 class PackedFits:

@@ -95,7 +95,8 @@ class _GramPass(FitStatistic):
 
     @property
     def batch_rows(self) -> int:
-        return CHUNK_ROWS  # many rows a key: the cost of adding to the keys' states is then small
+        """Many rows a key, so that the cost of adding to the keys' states is small."""
+        return CHUNK_ROWS if self.shape.most_rows is None else min(CHUNK_ROWS, self.shape.most_rows)
 
     def zero(self) -> State:
         return self.gram.zero()
