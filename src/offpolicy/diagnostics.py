@@ -250,8 +250,8 @@ def concentration_findings(share: float) -> list[Finding]:
     ]
 
 
-def support_findings(o: Overlap, modelled: bool) -> list[Finding]:
-    """What the target does where the log is silent."""
+def support_findings(o: Overlap, modelled: bool, weighed: bool) -> list[Finding]:
+    """What the target does where the log is silent; `weighed`: by π/π0."""
     found = []
     stop = 0.3 if modelled else 0.1
     why = (
@@ -262,7 +262,7 @@ def support_findings(o: Overlap, modelled: bool) -> list[Finding]:
     advice = "Explore those actions, or restrict the new policy to actions that were logged."
     # Where the logging policy is known and could have taken them, actions that chance left out are no gap: with more actions
     # than rounds there always are such, and weights by π/π0 are right on average.
-    could = o.no_support is not None
+    could = weighed and o.no_support is not None
     for mass, what, worst in (
         (o.never_logged, "actions that the log does not hold", np.inf if could else stop),
         (o.no_support, "actions to which the logging policy gives no chance", stop),

@@ -95,7 +95,9 @@ class Pool:
             own = np.where(above > 0, layout.own(shares) * layout.own(u) / above, 1.0)
         new = ~pooling.seen[batch.action]
         if pooling.near is not None and isinstance(layout, Lists):
-            self._add_left_out(rows, sides, layout, shares, above, np.where(new, 0.0, below))
+            self._add_left_out(
+                rows, sides, shares.reshape(len(batch), -1), pooling.near.count, above, np.where(new, 0.0, below)
+            )
         ratio, own = np.where(new, action, ratio), np.where(new, 1.0, own)
         self.ratio[rows] = ratio
         omega = self.omega[rows]
@@ -115,20 +117,20 @@ class Pool:
 
     def near(self, batch: Batch, fold: int) -> Lists:
         """The actions near the logged one."""
-        table = self.poolings[fold].near
-        assert table is not None
-        return Lists.of_each(batch.action, batch.n_actions, table[batch.action].astype(np.int64))
+        near = self.poolings[fold].near
+        assert near is not None
+        return Lists.of_each(batch.action, batch.n_actions, near.codes[batch.action].astype(np.int64))
 
     def _add_left_out(
-        self, rows: slice, sides: Sides, layout: Lists, shares: FloatArray, above: FloatArray, below: FloatArray
+        self, rows: slice, sides: Sides, shares: FloatArray, count: int, above: FloatArray, below: FloatArray
     ) -> None:
         """How far the actions that are not near could move the weight: none of them has a larger share than the farthest.
 
         With q that share, w lies between above / (below + q·π0(others)) and (above + q·π(others)) / below.
         """
-        ones = np.ones(len(shares))
-        farthest = np.minimum.reduceat(shares, layout.starts[:-1])
-        rest, rest0 = (farthest * np.maximum(1 - layout.dot(side, ones), 0.0) for side in (sides.pi, sides.pi0))
+        farthest = shares[:, :count].min(axis=1)
+        known = (side.reshape(shares.shape).sum(axis=1) for side in (sides.pi, sides.pi0))
+        rest, rest0 = (farthest * np.maximum(1 - sum_, 0.0) for sum_ in known)
         with np.errstate(divide="ignore", invalid="ignore"):
             ratio = above / below
             off = np.maximum(rest / below, ratio - above / (below + rest0))

@@ -189,7 +189,7 @@ class Assembly:
         found = (
             dx.combined_findings(combination, o) if combination.defined else [dx.UNANCHORED if o.ess > 0 else dx.UNDEFINED]
         )
-        found += dx.support_findings(o, True)
+        found += dx.support_findings(o, True, True)
         found += dx.concentration_findings(concentration(combination.functional, sums))
         found += dx.reward_findings(int(sums.nonzero[reward]), sums.n)
         if sums.clustered:
@@ -269,7 +269,7 @@ class Assembly:
         if (p, reward) in self.references:
             kept = self.state["policies"][str(p)] if sums.moments is self.state["moments"] else None  # not kept by slice
             o = self._overlap(p, sums, kept)
-            found += dx.support_findings(o, model is not None)
+            found += dx.support_findings(o, model is not None, member.weight.ratio == "action")
             if member.weight.ratio == "action":
                 found += dx.weight_findings(o)
                 seen |= o.to_dict()

@@ -6,20 +6,20 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
-from offpolicy.baselines import Baselines, share_of
+from offpolicy.asking import Block, Mode, Question
+from offpolicy.baselines import Baselines
 from offpolicy.batch import Batch, FloatArray
 from offpolicy.engines.local import BATCH_ROWS
 from offpolicy.errors import InputError, RowsError
 from offpolicy.kept import Kept, outcome_name, pool_name
-from offpolicy.layout import Grid, Layout, Lists
 from offpolicy.outcome import OutcomeFits
 from offpolicy.plan import BaselineColumn, CorrectionColumn, ModelKey, Plan, TableKey, WeightColumn
-from offpolicy.policy import BLOCK_ELEMENTS, Listed, Policy, blocks
-from offpolicy.pool import Pool, Sides, merged_pools, zero_pool
+from offpolicy.policy import Policy
+from offpolicy.pool import Pool, merged_pools, zero_pool
 from offpolicy.posteriors import Pooling
 from offpolicy.rewards import Linear, Predictor, design
 from offpolicy.statistics import LogHistogram, Moments, State
@@ -30,9 +30,6 @@ SLICE_BUCKETS = 256
 MOST_SLICE_ELEMENTS = 1 << 25
 """Tables are kept by slice, for the fit's share of the error there, while they fit into 256 MB."""
 AGREE = 1e-6
-APART_ROWS = 4_096
-"""Rounds for which a policy is asked at a time where it answers with sums."""
-MASS_OF_BLOCK = 32
 
 
 def propensity_of(batch: Batch, logging: Policy | None) -> FloatArray | None:
@@ -236,26 +233,36 @@ class Scorer:
         pools: Sequence[Pool],
     ) -> tuple[FloatArray, FloatArray | None]:  # fmt: skip
         """Ask a policy for all actions, block by block; fill its baselines and pools; give π and π0 of logged actions."""
+        q = self._questions[p]
         chance = np.empty(len(batch))
-        logged = np.empty(len(batch)) if self._asks_logging(p) else None
-        mode = self._mode(p)
-        target = self.policies[p].listed(batch) if mode == "lists" else None
-        logging = self.logging.listed(batch) if mode == "lists" and logged is not None and self.logging is not None else None
+        logged = np.empty(len(batch)) if q.asks_logging else None
+        target = q.policy.listed(batch) if q.mode == "lists" else None
+        logging = q.logging.listed(batch) if q.mode == "lists" and q.asks_logging and q.logging is not None else None
         for group, run in self.runs(bucket, self.groups):
             work = self._work(p, group)
-            for rows in _blocks_of(run, target, batch.n_actions, mode):
-                some = batch.take(rows)
-                asked = _Asked(self, p, group, rows, some, x[:, rows], omega[rows], out[:, rows], kept, pools)
-                if mode == "apart":
-                    chances = asked.apart(work)
+            for rows in q.blocks(run, target, batch.n_actions):
+                block = Block(q, group, rows, batch.take(rows), x[:, rows], omega[rows], out[:, rows], kept, pools)
+                if q.mode == "apart":
+                    chances = block.apart(work)
                 elif target is not None:
-                    chances = asked.listed(work, target.take(rows), None if logging is None else logging.take(rows))
+                    chances = block.listed(work, target.take(rows), None if logging is None else logging.take(rows))
                 else:
-                    chances = asked.grid(work)
+                    chances = block.grid(work)
                 chance[rows] = chances[0]
                 if logged is not None and chances[1] is not None:
                     logged[rows] = chances[1]
         return chance, logged
+
+    @cached_property
+    def _questions(self) -> list[Question]:
+        logging = self.logging if self.logging is not None and self.logging.whole else None
+        return [
+            Question(
+                p, policy, logging, self._asks_logging(p), self._mode(p), self.groups,
+                0 if self.many else self.table_groups, self.mass_groups,
+            )
+            for p, policy in enumerate(self.policies)
+        ]  # fmt: skip
 
     def _asks_logging(self, p: int) -> bool:
         """Whether the whole logging policy is asked for every round."""
@@ -272,7 +279,7 @@ class Scorer:
         }
         return replace(self, poolings=looked_up)
 
-    def _mode(self, p: int) -> Literal["grid", "lists", "apart"]:
+    def _mode(self, p: int) -> Mode:
         """How a policy is asked: for all actions; for those it lists; or for sums, with pools of near actions alone."""
         poolings = [pooling for weight in self._pooled[p] for pooling in self.poolings[weight.ratio]]  # type: ignore[index]
         linear = all(isinstance(m, Linear) for key in self.baselines[p] for m in self.models[key.model])
@@ -295,117 +302,6 @@ class Scorer:
     @cached_property
     def _works(self) -> dict[Any, Baselines]:
         return {}
-
-
-@dataclass(frozen=True)
-class _Asked:
-    """One block of rounds for which a policy is asked: fills baselines and pools, and gives π and π0 of logged actions."""
-
-    scorer: Scorer
-    policy: int
-    group: int
-    rows: slice
-    batch: Batch
-    x: FloatArray
-    omega: FloatArray
-    out: FloatArray
-    kept: Kept
-    pools: Sequence[Pool]
-
-    def grid(self, work: Baselines) -> tuple[FloatArray, FloatArray | None]:
-        """π of all actions."""
-        scorer, batch = self.scorer, self.batch
-        logging = scorer.logging if scorer.logging is not None and scorer.logging.whole else None
-        pi, loose = scorer.policies[self.policy].proportional(batch)
-        asked = logging is not None and (scorer._asks_logging(self.policy) or self.group < scorer.mass_groups)
-        pi0 = logging.probabilities(batch) if asked and logging is not None else None
-        if loose and not (work.only_linear and pi0 is None):
-            pi, loose = pi / pi.sum(axis=1, keepdims=True), False
-        return self._fill(work, Grid(batch.action), pi, pi0, loose)
-
-    def listed(self, work: Baselines, target: Listed, logging: Listed | None) -> tuple[FloatArray, FloatArray | None]:
-        """π of the actions that a policy lists (or the logging policy does)."""
-        scorer, batch = self.scorer, self.batch
-        both = [target] if logging is None else [target, logging]
-        layout, chances = Lists.union(batch.action, batch.n_actions, *both)
-        pi0 = chances[1] if logging is not None else None
-        if pi0 is None and self.group < scorer.mass_groups and scorer.logging is not None and scorer.logging.whole:
-            pi0 = scorer.logging.entries(batch, layout.row, layout.codes)
-        return self._fill(work, layout, chances[0], pi0, False)
-
-    def apart(self, work: Baselines) -> tuple[FloatArray, FloatArray | None]:
-        """Sums over π, and the chances of logged actions and of those near them."""
-        scorer, batch = self.scorer, self.batch
-        near = [pool.near(batch, self._fold(pool)) for pool in self.pools]
-        lists = [Lists.of_each(batch.action, batch.n_actions, batch.action[:, None]), *near]
-        columns = [part.by_action for part in work.parts if part.columns]
-        tables = np.hstack(columns) if columns else np.empty((batch.n_actions, 0))
-        row, code, back = _together(lists)
-        sums, chances = scorer.policies[self.policy].answers(batch, tables, row, code)
-        product, at = sums.T, 0
-        for part, table in zip((part for part in work.parts if part.columns), columns, strict=True):
-            part.fill_from(self.out, self.x, product[at : at + table.shape[1]])
-            at += table.shape[1]
-        pi = [chances[some] for some in back]
-        if self.group < scorer.mass_groups:
-            few = slice(0, MASS_OF_BLOCK)  # all actions of a few rounds are enough
-            shown = batch.take(few)
-            whole = scorer.policies[self.policy].probabilities(shown)
-            self.kept.add_mass(self.policy, self.omega[few], self.omega[few], whole, Grid(shown.action), None)
-        if not scorer._asks_logging(self.policy) or scorer.logging is None:
-            return pi[0], None
-        chances = scorer.logging.entries(batch, row, code)
-        pi0 = [chances[some] for some in back]
-        for pool, layout, u, v in zip(self.pools, near, pi[1:], pi0[1:], strict=True):
-            pool.fill(self.rows, batch, self._fold(pool), Sides(u, v, layout), False)
-        return pi[0], pi0[0]
-
-    def _fold(self, pool: Pool) -> int:
-        return self.group * (pool.ratio_of.cross_fit or 1) // self.scorer.groups
-
-    def _fill(
-        self, work: Baselines, layout: Layout, pi: FloatArray, pi0: FloatArray | None, loose: bool
-    ) -> tuple[FloatArray, FloatArray | None]:
-        scorer, batch = self.scorer, self.batch
-        scale = work.fill(self.out, batch, self.x, pi, pi0, layout, loose)
-        sides = None if pi0 is None else Sides(pi, pi0, layout)
-        if sides is not None:
-            for pool in self.pools:
-                pool.fill(self.rows, batch, self._fold(pool), sides, self.group < scorer.table_groups)
-        counted = self.omega * scale
-        if self.group < scorer.mass_groups:
-            self.kept.add_mass(self.policy, self.omega, counted, pi, layout, sides)
-        if self.group < scorer.table_groups:
-            for part in work.parts:
-                if part.table is not None and not scorer.many:
-                    share = share_of(pi, pi0, part.clip)
-                    self.kept.add_share(part.table, share, layout, self.x * counted, batch.slice_code)
-        return layout.own(pi) * scale, None if pi0 is None else layout.own(pi0)
-
-
-def _together(lists: Sequence[Lists]) -> tuple[IntArray, IntArray, list[IntArray]]:
-    """Several lists as one, rounds ascending, and where the entries of each are in it."""
-    row, code = (np.concatenate([getattr(each, name) for each in lists]) for name in ("row", "codes"))
-    order = np.argsort(row, kind="stable")
-    back = np.empty_like(order)
-    back[order] = np.arange(len(order))
-    edges = np.cumsum([0, *(len(each.codes) for each in lists)])
-    return row[order], code[order], [back[a:b] for a, b in itertools.pairwise(edges)]
-
-
-def _blocks_of(run: slice, target: Listed | None, n_actions: int, mode: str) -> Iterator[slice]:
-    """Runs of rows whose work stays small: by the actions that are listed, or by all of them."""
-    rows = run.stop - run.start
-    if mode == "apart":
-        edges: Sequence[int] = [*range(run.start, run.stop, APART_ROWS), run.stop]
-    elif target is not None:
-        entries = target.starts[run.start : run.stop + 1]
-        count = max(1, -(-int(entries[-1] - entries[0]) // BLOCK_ELEMENTS))
-        steps = np.searchsorted(entries, np.linspace(entries[0], entries[-1], count + 1)[1:-1])
-        edges = [run.start, *(run.start + np.unique(steps[(steps > 0) & (steps < rows)])).tolist(), run.stop]
-    else:
-        return (slice(run.start + block.start, run.start + block.stop) for block in blocks(rows, n_actions))
-    return (slice(a, b) for a, b in itertools.pairwise(edges))
 
 
 @dataclass(frozen=True)

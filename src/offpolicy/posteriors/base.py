@@ -25,7 +25,7 @@ from offpolicy.embedding import Affine, Embedding
 from offpolicy.errors import RowsError
 from offpolicy.features import Features
 from offpolicy.layout import Layout, Lists
-from offpolicy.posteriors.near import nearest
+from offpolicy.posteriors.near import Near, nearest
 from offpolicy.posteriors.sums import FeatureSums, Sums
 from offpolicy.rewards.base import NO_FEATURES, FitShape
 from offpolicy.statistics import Statistic
@@ -67,8 +67,7 @@ class Pooling:
     table: FloatArray | None = field(default=None, repr=False)
     neighbours: int | None = None
     """Of how many actions near the logged one sums are taken, where policies answer for all actions and these are many."""
-    near: npt.NDArray[np.int32] | None = field(default=None, repr=False)
-    """Actions × neighbours."""
+    near: Near | None = field(default=None, repr=False)
     details: dict[str, Any] = field(default_factory=dict)
     influence: Influence | None = field(default=None, repr=False)
     """Where weight and bias are the result of an iteration: how sums that depend on them move with the embeddings."""
@@ -150,11 +149,8 @@ class Pooling:
         """The same with its neighbours looked up."""
         assert self.neighbours is not None
         assert self.precision is not None
-        count = min(self.neighbours, len(self.bias))
-        return replace(
-            self, near=nearest(self.affine(self.embedding.table), self.precision, self.seen, count),
-            details={**self.details, "neighbours": count},
-        )  # fmt: skip
+        near = nearest(self.affine(self.embedding.table), self.precision, self.seen, self.neighbours)
+        return replace(self, near=near, details={**self.details, "neighbours": near.count})
 
     def tabled(self, room: int) -> Pooling:
         """The same with Q as a table, where there is room for one and rounds of one action are alike."""
