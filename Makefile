@@ -9,7 +9,7 @@ demo: .venv/.core
 	$(BIN)/offpolicy demo --out build/demo
 
 test: .venv/.dev
-	$(BIN)/python -m pytest --cov --cov-report=term
+	$(BIN)/python -m pytest -n 2 --dist loadgroup --cov --cov-report=term
 
 torch: .venv/.torch
 
