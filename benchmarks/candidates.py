@@ -39,7 +39,7 @@ class Shop:
     def write(self, path: Path) -> None:
         rng = np.random.default_rng(self.seed)
         vectors = rng.normal(size=(self.n_actions, LATENT)).astype(np.float32)
-        mixing = rng.normal(size=(len(CONTEXT), LATENT)) / np.sqrt(len(CONTEXT))
+        mixing = rng.normal(size=(len(CONTEXT), LATENT)) / np.sqrt(len(CONTEXT) * LATENT)  # u·v_a has variance 1
         writer: pq.ParquetWriter | None = None
         for start in range(0, self.rounds, CHUNK):
             made = self._chunk(rng, min(CHUNK, self.rounds - start), vectors, mixing)
@@ -54,7 +54,7 @@ class Shop:
         items = self._items(rng, n)
         there = vectors[items]
         liking = np.einsum("nck,nk->nc", there, (x @ mixing).astype(np.float32), optimize=True)
-        p_old, p_new = softmax(-0.5 * liking), softmax(liking)
+        p_old, p_new = softmax(0.3 * liking), softmax(liking)
         place = np.minimum((p_old.cumsum(axis=1) < rng.random((n, 1))).sum(axis=1), self.candidates - 1)
         rows = np.arange(n)
         mean = 0.5 * liking[rows, place] + 0.3 * there[rows, place, 0]

@@ -32,8 +32,12 @@ def growth_plot(
                 f"{value:,.3g}" if value < 1_000 else f"{value:,.0f}", (size, value), (0, 6), textcoords="offset points"
             )
         panel.set_xticks(list(sizes), [f"{size:,}" for size in sizes], fontsize=8)
-        panel.minorticks_off()
-        panel.margins(x=0.15, y=0.25)
+        panel.tick_params(axis="x", which="minor", bottom=False)
+        panel.xaxis.set_minor_formatter("")
+        panel.margins(x=0.15)
+        # A decade above and below the middle, or more: what is flat shall look flat.
+        middle, reach = np.sqrt(min(values) * max(values)), max(10.0, 1.5 * np.sqrt(max(values) / min(values)))
+        panel.set_ylim(middle / reach, middle * reach)
         panel.set(xlabel=axis, ylabel=what, title=f"{what.split(',')[0]}: exponent {slope:.2f}")
         panel.legend(frameon=False, fontsize=8)
     path = (CACHE if quick else HERE / "plots") / f"{name}.png"
