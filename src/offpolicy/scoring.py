@@ -6,13 +6,13 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from offpolicy.baselines import Baselines, share_of
 from offpolicy.batch import Batch, FloatArray
-from offpolicy.engines.local import BATCH_ROWS
+from offpolicy.engines.base import BATCH_ROWS
 from offpolicy.errors import InputError, RowsError
 from offpolicy.kept import Kept, outcome_name, pool_name
 from offpolicy.outcome import OutcomeFits
@@ -277,6 +277,7 @@ class ScorePass:
     scorer: Scorer
     n_actions: int
     n_slices: int
+    summed: ClassVar[frozenset[str]] = frozenset({"tables", "mass", "scores", "points", "counts"})
 
     @property
     def columns(self) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -81,6 +81,8 @@ class Ridge(RewardModel):
 @dataclass(frozen=True)
 class _GramPass(FitStatistic):
     """Gram matrices of (context, rewards) by (group, action)."""
+
+    keyed: ClassVar[bool] = True
 
     @cached_property
     def gram(self) -> Gram:

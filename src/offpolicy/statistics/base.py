@@ -13,7 +13,12 @@ State = dict[str, Any]
 
 
 class Statistic(Protocol):
-    """What an engine runs. `fold` and `merge` may change their first argument in place, and return it."""
+    """What an engine runs. `fold` and `merge` may change their first argument in place, and return it.
+
+    Two more attributes let an engine cut a large state into pieces that are merged apart: `keyed = True` says that each
+    array has the keys on its first axis, and that `merge` works on any range of them; `summed` names arrays whose merge is
+    plain addition.
+    """
 
     @property
     def columns(self) -> tuple[str, ...]:
