@@ -83,8 +83,8 @@ class SparkSource:
 
     def partitions(self, columns: tuple[str, ...]) -> Sequence[Partition]:  # noqa: ARG002
         raise InputError(
-            "the log is a Spark DataFrame, whose rows stay where they lie and are read by op.Spark() only. Leave `engine` out; "
-            "for what goes through the rows one by one (scores, batches), read the files without Spark."
+            "the log is a Spark DataFrame, whose rows stay where they lie and are read by op.Spark() only. Leave `engine` "
+            "out; for what goes through the rows one by one (scores, batches), read the files without Spark."
         )
 
     def selected(self, extra: tuple[str, ...]) -> Any:
@@ -178,10 +178,9 @@ def _quoted(name: str) -> str:
 def _with_paths(frame: Any) -> Any:
     """The frame with a number of the file that each row lies in, and its row there. (The path itself is long to send.)"""
     from pyspark.errors import AnalysisException
-    from pyspark.sql import functions as fn
 
     try:
-        placed = frame.select("*", fn.xxhash64("_metadata.file_path").alias(FILE), fn.col("_metadata.row_index").alias(ROW))
+        placed = frame.selectExpr("*", f"xxhash64(_metadata.file_path) AS {FILE}", f"_metadata.row_index AS {ROW}")
         _ = placed.schema  # Connect looks only now
     except AnalysisException:
         raise InputError(
@@ -194,26 +193,19 @@ def _with_paths(frame: Any) -> Any:
 
 def _counted(frame: Any, codes: str | None, by_file: bool) -> tuple[int, int, dict[int, str]]:
     """Rows, the largest code, and the path of each file by its number, in one pass."""
-    from pyspark.sql import functions as fn
-
-    wanted = [
-        fn.count(fn.lit(1)).alias("rows"),
-        fn.max(fn.lit(-1) if codes is None else fn.col(_quoted(codes))).alias("largest"),
-    ]
-    path = fn.col("_metadata.file_path")
-    keys = [fn.xxhash64(path).alias("file"), path.alias("path")] if by_file else []
-    found = frame.groupBy(*keys).agg(*wanted).toArrow().to_pylist()
-    largest = max((each["largest"] for each in found if each["largest"] is not None), default=-1)
-    return sum(each["rows"] for each in found), largest, {each["file"]: each["path"] for each in found if by_file}
+    largest = "-1" if codes is None else _quoted(codes)
+    keys = (
+        ["xxhash64(_metadata.file_path) AS file", "_metadata.file_path AS path"] if by_file else ["0 AS file", "'' AS path"]
+    )
+    each = frame.selectExpr(*keys, f"{largest} AS code", "1 AS row")
+    found = each.groupBy("file", "path").agg({"row": "sum", "code": "max"}).toArrow().to_pylist()
+    top = max((part["max(code)"] for part in found if part["max(code)"] is not None), default=-1)
+    return sum(part["sum(row)"] for part in found), top, {part["file"]: part["path"] for part in found if by_file}
 
 
 def _of_first_file(placed: Any, files: Mapping[int, str]) -> Any:
     """The rows of the file that stands first: those that `read_log` would look at first, too."""
-    from pyspark.sql import functions as fn
-
-    if not files:
-        return placed
-    return placed.filter(fn.col("_metadata.file_path") == min(files.values(), key=lambda path: Path(_plain(path))))
+    return placed.filter(f"{FILE} = {min(files, key=lambda file: Path(_plain(files[file])))}") if files else placed
 
 
 def _relative(paths: Mapping[int, str]) -> dict[int, str]:
