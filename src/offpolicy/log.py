@@ -180,7 +180,7 @@ class Log:
         """Raise where `name` has one row for each row of the log, and those stand in no order."""
         if not self._source.ordered:
             raise InputError(
-                f"{name}: its rows are those of the log, but the rows of a Spark DataFrame have no order. {instead}"
+                f"{name}: one row for each of the log, but the rows of a Spark DataFrame have no order. {instead}"
             )
 
     def head(self, rows: int = 1024) -> Batch:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from offpolicy.batch import Batch
@@ -12,8 +11,6 @@ from offpolicy.errors import InputError, RowsError
 from offpolicy.policy import Policy
 from offpolicy.sources.spark import Chunk
 from offpolicy.statistics import State, Statistic
-
-THEIRS = ("pyspark", "py4j", "grpc")
 
 
 def pickled(statistic: Statistic, work: Any) -> bytes:
@@ -100,19 +97,3 @@ def words(error: Exception) -> str:
 def traced(error: Exception) -> bytes:
     """A worker's traceback, which is shown as the cause on the driver."""
     return "".join(traceback.format_exception(error)).encode()
-
-
-@contextmanager
-def told() -> Iterator[None]:
-    """Spark's own errors as ours: the line that says what happened, with the rest of it as the cause."""
-    try:
-        yield
-    except Exception as error:
-        if type(error).__module__.split(".")[0] not in THEIRS:
-            raise
-        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-        python = [line for line in lines if line.partition(":")[0].endswith(("Error", "Exception"))]
-        said = next(iter([*python[:1], *lines]), type(error).__name__)
-        if "No module named 'offpolicy'" in said:
-            said = "offpolicy is not installed for the Python of Spark's workers (PYSPARK_PYTHON says which that is)"
-        raise InputError(f"Spark could not finish the pass: {said.rstrip('.')}.") from error

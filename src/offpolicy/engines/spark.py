@@ -16,9 +16,10 @@ from threadpoolctl import threadpool_limits
 
 from offpolicy.batch import Batch
 from offpolicy.engines.base import BATCH_ROWS, Progress
-from offpolicy.engines.faults import folded, pickled, told, traced, words
+from offpolicy.engines.faults import folded, pickled, traced, words
 from offpolicy.errors import InputError
 from offpolicy.log import Log
+from offpolicy.sources.session import told
 from offpolicy.sources.spark import Decoder, SparkSource
 from offpolicy.statistics import Joint, State, Statistic
 from offpolicy.statistics.pieces import Leaf, Pieces

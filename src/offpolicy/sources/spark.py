@@ -22,6 +22,7 @@ from offpolicy.batch import Batch, FloatArray
 from offpolicy.errors import InputError, RowsError, unknown_name
 from offpolicy.log import MOST_CATEGORIES, Dimension, Partition, Schema
 from offpolicy.sources.parts import TablePart
+from offpolicy.sources.session import told
 from offpolicy.sources.table import Columns, Place, TableSource
 
 FILE, ROW = "_offpolicy_file", "_offpolicy_row"
@@ -45,6 +46,7 @@ class SparkSource:
     ordered: bool = False
 
     @classmethod
+    @told()
     def of(
         cls, frame: Any, columns: Columns, actions: Actions | None, integer_labels: bool, catalog: Catalog | None
     ) -> SparkSource:
@@ -57,6 +59,8 @@ class SparkSource:
         whole = pt.is_integer(selected(frame, [columns.action]).limit(0).toArrow().schema.types[0])
         codes = actions is None and whole and not integer_labels
         rows, largest, files = _counted(frame, columns.action if codes else None, by_file)
+        if not rows:
+            raise InputError("the log is empty: the DataFrame holds no row.")
         if by_file:
             columns = replace(columns, place=Place(FILE, ROW, _relative(files)))
         first = selected(_of_first_file(placed, files), columns.names()).limit(HEAD_ROWS).toArrow()
