@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -175,6 +176,15 @@ def test_rows_must_be_known_again(folder: Path) -> None:
     local = op.evaluate(op.read_log(folder, **COLUMNS, row_id="id"), "new", op.SNIPS())["SNIPS"]
     found = op.evaluate(op.read_log(frame, **COLUMNS, row_id="id"), "new", op.SNIPS())["SNIPS"]
     assert (found.value, found.std_error) == pytest.approx((local.value, local.std_error), rel=1e-9)
+
+
+def test_files_keep_their_names_when_rows_are_left_out(folder: Path, tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        shutil.copy(folder / f"{name}.parquet", tmp_path / name / "log.parquet")
+    frame = classic().read.parquet(str(tmp_path), recursiveFileLookup=True)
+    names = op.read_log(frame.filter("id >= 10000"), **COLUMNS).source.table.columns.place.names
+    assert list(names.values()) == ["one/log.parquet"]
 
 
 def test_a_frame_that_changes_is_noticed(log: op.Log) -> None:

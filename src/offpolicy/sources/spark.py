@@ -62,7 +62,7 @@ class SparkSource:
         if not rows:
             raise InputError("the log is empty: the DataFrame holds no row.")
         if by_file:
-            columns = replace(columns, place=Place(FILE, ROW, _relative(files)))
+            columns = replace(columns, place=Place(FILE, ROW, _relative(files, frame.inputFiles())))
         first = selected(_of_first_file(placed, files), columns.names()).limit(HEAD_ROWS).toArrow()
         table = TableSource((TablePart(first, 0, len(first)),), first.schema, columns, actions, integer_labels, catalog)
         if codes:
@@ -212,10 +212,11 @@ def _of_first_file(placed: Any, files: Mapping[int, str]) -> Any:
     return placed.filter(f"{FILE} = {min(files, key=lambda file: Path(_plain(files[file])))}") if files else placed
 
 
-def _relative(paths: Mapping[int, str]) -> dict[int, str]:
-    """Names as `read_log` gives them to files: relative to the folder that all of them share."""
+def _relative(paths: Mapping[int, str], every: Sequence[str]) -> dict[int, str]:
+    """Names as `read_log` gives them to files: relative to the folder that all share, also those with no row left."""
     plain = {key: _plain(path) for key, path in paths.items()}
-    root = os.path.commonpath([os.path.dirname(path) for path in plain.values()])  # noqa: PTH120  (of another machine)
+    folders = [os.path.dirname(path) for path in (*plain.values(), *map(_plain, every))]  # noqa: PTH120  (of another machine)
+    root = os.path.commonpath(folders)
     return {key: os.path.relpath(path, root) for key, path in plain.items()}
 
 
