@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test lint bench bench-quick docs torch clean
+.PHONY: demo test lint bench bench-quick docs torch spark clean
 
 demo: .venv/.core
 	$(BIN)/offpolicy demo --out build/demo
@@ -15,6 +15,8 @@ test: .venv/.dev
 	$(BIN)/python -m pytest -n 2 --dist loadgroup --cov --cov-report=term
 
 torch: .venv/.torch
+
+spark: .venv/.spark
 
 lint: .venv/.dev
 	$(BIN)/ruff check .
@@ -47,6 +49,10 @@ docs: .venv/.docs
 
 .venv/.torch: .venv/.core
 	$(PIP) --editable ".[torch]"
+	touch $@
+
+.venv/.spark: .venv/.core
+	$(PIP) --editable ".[spark]"
 	touch $@
 
 .venv/.docs: .venv/.core

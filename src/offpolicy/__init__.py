@@ -16,7 +16,7 @@ _HOMES = {
         "TwoTower", "Uniform",
     ),
     "policy": ("Policy",),
-    "engines": ("Local",),
+    "engines": ("Local", "Spark"),
     "rewards": ("AdamW", "Given", "Regressor", "RewardModel", "Ridge", "Torch", "two_layer"),
     "posteriors": ("Categorical", "Exact", "Gaussian", "Logistic", "Posterior"),
     "embedding": ("EmbeddingTable",),
@@ -39,6 +39,7 @@ if TYPE_CHECKING:  # the same names for type checkers and editors
     from offpolicy.diagnostics import Verdict as Verdict
     from offpolicy.embedding import EmbeddingTable as EmbeddingTable
     from offpolicy.engines import Local as Local
+    from offpolicy.engines import Spark as Spark
     from offpolicy.errors import InputError as InputError
     from offpolicy.errors import InputWarning as InputWarning
     from offpolicy.estimators import CAB as CAB

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from offpolicy.batch import Batch
-from offpolicy.engines.local import BATCH_ROWS
+from offpolicy.engines.base import BATCH_ROWS
 from offpolicy.errors import RowsError
 from offpolicy.log import Log
 from offpolicy.policy import blocks

@@ -14,7 +14,7 @@ from threadpoolctl import threadpool_limits
 from offpolicy.audit import audited
 from offpolicy.batch import Batch, FloatArray
 from offpolicy.embedding import EmbeddingTable
-from offpolicy.engines import Local
+from offpolicy.engines import Engine, engine_for
 from offpolicy.errors import InputError, RowsError
 from offpolicy.estimators import Estimator, Run
 from offpolicy.evaluation import Evaluation
@@ -41,6 +41,8 @@ from offpolicy.weights import Outcome, Pooled
 
 LEAST_GROUPS = 20
 MOST_GROUPS = 200
+LISTED_UNSEEN = 200.0
+"""Actions that a policy is taken to list in a round where the first rounds are not at hand."""
 MASS_ROWS = 10_000
 """Rows that are enough to know on which actions the target's mass lies."""
 TABLE_ROWS = 100_000
@@ -54,7 +56,7 @@ def evaluate(
     *,
     level: float = 0.95,
     cross_fit: int | None = None,
-    engine: Local | None = None,
+    engine: Engine | None = None,
     memory: str | int | None = None,
     seed: int = 0,
     progress: bool | None = None,
@@ -75,7 +77,7 @@ def evaluate(
     policies = _policies(target)
     for policy in policies.values():
         policy.check(log)
-    engine = engine or Local()
+    engine = engine_for(log, engine)
     budget = Budget.of(memory)
 
     def run(some: Sequence[Estimator]) -> Evaluation:
@@ -102,7 +104,7 @@ def embed(
     inputs: Inputs | None = None,
     rewards: Any = None,
     reward: int = 0,
-    engine: Local | None = None,
+    engine: Engine | None = None,
     seed: int = 0,
     progress: bool | None = None,
 ) -> EmbeddingTable:
@@ -120,12 +122,12 @@ def embed(
     shape, pooled = job._shape(key, progress), job._pooled_shape(ratio)
     needed = {key: model.statistics(shape), ratio: ratio.posterior.statistics(pooled)}
     with threadpool_limits(1, "blas"):
-        found = _fit_pass(log, engine or Local(), needed, progress)
+        found = _fit_pass(log, engine_for(log, engine), needed, progress)
         return PooledFits.of("embed", ratio, pooled, found[ratio], model.fits(shape, found[key])).table(log.actions)
 
 
 def _fit_pass(
-    log: Log, engine: Local, needed: Mapping[Any, tuple[Statistic, ...]], progress: bool | None
+    log: Log, engine: Engine, needed: Mapping[Any, tuple[Statistic, ...]], progress: bool | None
 ) -> dict[Any, list[Any]]:
     """Everything that is fitted, from one pass: the results of each key's statistics, equal ones folded once."""
     distinct: dict[Statistic, Statistic] = {s: s for several in needed.values() for s in several}
@@ -163,7 +165,7 @@ class _Job:
     sizes: Sizes | None = None
     budget: Budget = field(default_factory=lambda: Budget.of(None))
 
-    def within(self, budget: Budget, engine: Local) -> _Job:
+    def within(self, budget: Budget, engine: Engine) -> _Job:
         """The same with what fits into the budget; an error, before a row is read, where nothing does."""
         schema = self.log.schema
         sizes = Sizes(
@@ -172,7 +174,7 @@ class _Job:
             rewards=len(schema.rewards),
             groups=self.groups,
             folds=folds_kept(self.plan.folds),
-            threads=engine.threads or cores(),
+            threads=getattr(engine, "threads", None) or cores(),
             plan=self.plan,
             features=self.features,
         )
@@ -196,7 +198,7 @@ class _Job:
         groups = _groups(plan.folds)
         return cls(log, policies, logging, tuple(chosen), skipped, plan, members, references, features, groups, seed)
 
-    def fit(self, engine: Local, progress: bool | None) -> Fitted:
+    def fit(self, engine: Engine, progress: bool | None) -> Fitted:
         """The one pass that fits everything. What needs the same statistic shares it."""
         shapes = {key: self._shape(key, progress) for key in self.plan.fits}
         needed: dict[Any, tuple[Statistic, ...]] = {key: key.rewards.statistics(s) for key, s in shapes.items()}
@@ -240,6 +242,7 @@ class _Job:
             rows=len(self.log),
             origin=self._origin(),
             most_rows=self._batch_rows(0.0),
+            ordered=self.log.source.ordered,
         )
 
     @cached_property
@@ -256,7 +259,7 @@ class _Job:
 
     def _origin(self) -> FloatArray:
         """A typical row of context, features and rewards: the median of the first rows."""
-        first = next(iter(self.log.partitions()[0].batches(1024)))
+        first = self.log.head()
         phi = self.features.rows(first) if self.features.size else np.empty((len(first), 0))
         return np.concatenate([np.median(part, axis=0) for part in (first.context, phi, first.reward)])
 
@@ -288,7 +291,7 @@ class _Job:
         share = 1.0 if self.log.schema.clustered else min(1.0, rows / len(self.log))
         return math.ceil(self.groups * share)
 
-    def fitted(self, engine: Local, progress: bool | None) -> tuple[Fitted, Scorer]:
+    def fitted(self, engine: Engine, progress: bool | None) -> tuple[Fitted, Scorer]:
         """What was fitted, and the same ready to score."""
         fitted = self.fit(engine, progress)
         return fitted, self.scorer(fitted)
@@ -321,10 +324,12 @@ class _Job:
         listing = [policy for policy in policies if policy is not None and policy.lists]
         if not listing:
             return 0.0
+        if not self.log.source.ordered:
+            return LISTED_UNSEEN
         first = next(iter(self.log.partitions(score_pass.columns)[0].batches(64)))
         return float(sum(len(policy.listed(first).codes) for policy in listing)) / len(first)
 
-    def score(self, engine: Local, fitted: Fitted, scorer: Scorer, level: float, progress: bool | None) -> Evaluation:
+    def score(self, engine: Engine, fitted: Fitted, scorer: Scorer, level: float, progress: bool | None) -> Evaluation:
         """The one pass that scores every estimator for every policy and reward."""
         score_pass = ScorePass(scorer, self.log.n_actions, len(self.log.schema.slices or ()))
         score_pass = replace(score_pass, most_rows=self._batch_rows(self._listed(score_pass)))

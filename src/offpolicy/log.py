@@ -87,6 +87,15 @@ class Source(Protocol):
     @property
     def rows(self) -> int: ...
 
+    @property
+    def ordered(self) -> bool:
+        """Whether rows stand in one order, so that row i of an array can belong to row i of the log."""
+        ...
+
+    def head(self, rows: int) -> Batch:
+        """Some first rows, at most so many: any will do that come without a pass over the log."""
+        ...
+
     def partitions(self, columns: tuple[str, ...]) -> Sequence[Partition]:
         """The parts of the log, each batch with the extra named `columns`."""
         ...
@@ -162,6 +171,22 @@ class Log:
         """A row's place in words: its file and its number there, from 0."""
         return self._source.where(row)
 
+    @property
+    def source(self) -> Source:
+        """Where the rounds come from, for engines that read it in their own way."""
+        return self._source
+
+    def check_ordered(self, name: str, instead: str) -> None:
+        """Raise where `name` has one row for each row of the log, and those stand in no order."""
+        if not self._source.ordered:
+            raise InputError(
+                f"{name}: one row for each of the log, but the rows of a Spark DataFrame have no order. {instead}"
+            )
+
+    def head(self, rows: int = 1024) -> Batch:
+        """Some first rounds, without a pass over the log."""
+        return self._source.head(rows)
+
     def partitions(self, columns: tuple[str, ...] = ()) -> Sequence[Partition]:
         """The parts of the log, with the extra named columns that a policy reads."""
         return self._source.partitions(columns)
@@ -182,8 +207,7 @@ class Log:
 
         Any constant gives the same estimates; one near the rewards keeps all digits when they lie around 1e8.
         """
-        first = next(iter(self.partitions()[0].batches(1024)))
-        anchor: FloatArray = np.median(first.reward, axis=0)
+        anchor: FloatArray = np.median(self.head().reward, axis=0)
         return anchor
 
     def __repr__(self) -> str:
@@ -289,10 +313,14 @@ class _ArraySource:
 
     whole: Batch
     schema: Schema
+    ordered: bool = True
 
     @property
     def rows(self) -> int:
         return len(self.whole)
+
+    def head(self, rows: int) -> Batch:
+        return self.whole.take(slice(0, rows))
 
     def where(self, row: int) -> str:
         return str(row)

@@ -86,6 +86,7 @@ class Table(Policy):
 
     def check(self, log: Log) -> None:
         """Look at every row once, in the order of memory, so that the passes over the log need not."""
+        log.check_ordered("Table", "Give a function of the context, or the probabilities as columns of the DataFrame.")
         if self._matrix.shape != (len(log), log.n_actions):
             raise InputError(
                 f"Table: shape {self._matrix.shape}, but the log has {len(log)} rounds × {log.n_actions} actions."
@@ -143,6 +144,8 @@ class Column(Policy):
         return False
 
     def check(self, log: Log) -> None:
+        if self._values is not None:
+            log.check_ordered("Column", "Put the probabilities into the DataFrame, and give the column's name.")
         if self._values is not None and self._values.shape != (len(log),):
             raise InputError(f"Column: shape {self._values.shape}, but the log has {len(log)} rounds.")
 

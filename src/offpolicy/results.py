@@ -13,7 +13,7 @@ from threadpoolctl import threadpool_limits
 
 from offpolicy import diagnostics as dx
 from offpolicy.combining import Candidate, Combination
-from offpolicy.engines import Local
+from offpolicy.engines import Engine
 from offpolicy.errors import InputError
 from offpolicy.estimators import Combined, Estimator, LoggedMean, Member
 from offpolicy.evaluation import Details, Estimate, Evaluation, Later
@@ -39,7 +39,7 @@ class Assembly:
     """Everything an evaluation is put together from."""
 
     log: Log
-    engine: Local
+    engine: Engine
     policies: tuple[str, ...]
     estimators: tuple[Estimator, ...]
     members: Mapping[tuple[int, int, int], Sequence[Family]]

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from offpolicy.batch import FloatArray
-from offpolicy.engines.local import BATCH_ROWS
+from offpolicy.engines.base import BATCH_ROWS
 from offpolicy.errors import InputError
 from offpolicy.files import whole_file
 from offpolicy.kept import Kept

@@ -6,14 +6,14 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from offpolicy.asking import Block, Mode, Question
 from offpolicy.baselines import Baselines
 from offpolicy.batch import Batch, FloatArray
-from offpolicy.engines.local import BATCH_ROWS
+from offpolicy.engines.base import BATCH_ROWS
 from offpolicy.errors import InputError, RowsError
 from offpolicy.kept import Kept, outcome_name, pool_name
 from offpolicy.outcome import OutcomeFits
@@ -312,6 +312,7 @@ class ScorePass:
     n_actions: int
     n_slices: int
     most_rows: int | None = None
+    summed: ClassVar[frozenset[str]] = frozenset({"tables", "mass", "scores", "points", "counts", "left_out"})
 
     @property
     def columns(self) -> tuple[str, ...]:

@@ -6,12 +6,13 @@ import dataclasses
 import importlib
 import sys
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, get_args
 
 from offpolicy.embedding import EmbeddingTable
-from offpolicy.engines import Local
+from offpolicy.engines import Engine, Local, Spark
 from offpolicy.errors import InputError, unknown_name
 from offpolicy.estimators import REGISTRY, Estimator
 from offpolicy.evaluation import Evaluation
@@ -23,14 +24,16 @@ from offpolicy.policy import Policy
 from offpolicy.posteriors import Categorical, Gaussian, Logistic, Posterior
 from offpolicy.rewards import AdamW, RewardModel, Ridge, Torch
 from offpolicy.sources import read_log
+from offpolicy.sources.session import frame_of, session
 
 LISTS = ("logs", "context", "reward", "target", "estimator", "features")
 SINGLE = (
     "action", "propensity", "logging", "actions", "n_actions", "catalog", "cluster", "row_id", "weight", "by",
-    "reward_range", "level", "interval", "cross_fit", "seed", "threads", "inputs",
+    "reward_range", "level", "interval", "cross_fit", "seed", "threads", "inputs", "engine", "master", "remote",
 )  # fmt: skip
 
 
+ENGINES = ("local", "spark")
 WHOLE = ("n_actions", "cross_fit", "seed", "threads")
 
 
@@ -92,32 +95,48 @@ def run(settings: Mapping[str, Any], progress: bool | None) -> Evaluation:
     estimators = [_with_inputs(estimator(name.strip()), settings.get("inputs")) for name in names] or None
     if estimators is None and settings.get("inputs"):
         raise InputError("inputs: says what an estimator learns from, so name one with --estimator, such as learned-mips.")
-    engine = Local(threads=settings.get("threads"))
-    result = evaluate(
-        open_log(settings),
-        policies,
-        estimators,
-        level=settings.get("level", 0.95),
-        cross_fit=settings.get("cross_fit"),
-        seed=settings.get("seed", 0),
-        engine=engine,
-        progress=progress,
-    )
     interval = settings.get("interval", "normal")
     if interval not in get_args(Method):
         raise unknown_name("interval method", interval, get_args(Method))
+    with opened(settings) as (source, engine):
+        result = evaluate(
+            open_log(settings, source),
+            policies,
+            estimators,
+            level=settings.get("level", 0.95),
+            cross_fit=settings.get("cross_fit"),
+            seed=settings.get("seed", 0),
+            engine=engine,
+            progress=progress,
+        )
     return result.with_interval(interval)
+
+
+@contextmanager
+def opened(settings: Mapping[str, Any]) -> Iterator[tuple[Any, Engine]]:
+    """What `read_log` is to read, and the engine that reads it. A Spark session that was started for it is stopped."""
+    named = settings.get("engine", "local")
+    if named not in ENGINES:
+        raise unknown_name("engine", named, ENGINES)
+    ignored = [name for name in (("threads",) if named == "spark" else ("master", "remote")) if settings.get(name)]
+    if ignored:
+        why = "Spark has its own: say --master 'local[4]'" if named == "spark" else "add --engine spark"
+        raise InputError(f"{ignored[0]}: has no meaning for the engine {named!r}; {why}.")
+    if named == "local":
+        yield list(settings["logs"]), Local(threads=settings.get("threads"))
+        return
+    with session(settings.get("master"), settings.get("remote")) as spark:
+        yield frame_of(spark, settings["logs"]), Spark()
 
 
 def run_embed(settings: Mapping[str, Any], model: Ridge, progress: bool | None) -> EmbeddingTable:
     """Open the log and learn the embedding."""
     if len(settings["reward"]) > 1:
         raise InputError("reward: an embedding is learned from one reward; name one.")
-    engine = Local(threads=settings.get("threads"))
-    return embed(
-        open_log(settings), inputs=settings.get("inputs"), rewards=model, seed=settings.get("seed", 0), engine=engine,
-        progress=progress,
-    )  # fmt: skip
+    with opened(settings) as (source, engine):
+        log = open_log(settings, source)
+        inputs, seed = settings.get("inputs"), settings.get("seed", 0)
+        return embed(log, inputs=inputs, rewards=model, seed=seed, engine=engine, progress=progress)
 
 
 def _with_inputs(chosen: Estimator, inputs: str | None) -> Estimator:
@@ -128,11 +147,11 @@ def _with_inputs(chosen: Estimator, inputs: str | None) -> Estimator:
     return dataclasses.replace(chosen, inputs=inputs)  # type: ignore[call-arg]
 
 
-def open_log(settings: Mapping[str, Any]) -> Log:
-    """The log that the settings name."""
+def open_log(settings: Mapping[str, Any], source: Any) -> Log:
+    """The log that the settings describe."""
     logging = settings.get("logging")
     return read_log(
-        list(settings["logs"]),
+        source,
         context=settings["context"],
         action=settings["action"],
         reward=settings["reward"],

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
 from threadpoolctl import threadpool_limits
 
+from offpolicy.engines.base import BATCH_ROWS, Progress
 from offpolicy.errors import InputError
 from offpolicy.log import Log, Partition
 from offpolicy.statistics import State, Statistic
 from offpolicy.threads import cores
-
-BATCH_ROWS = 65_536
-
-Progress = Callable[[int], None]
-"""Told how many rows were read since it was last told."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +27,10 @@ class Local:
     def __post_init__(self) -> None:
         if (self.batch_rows is not None and self.batch_rows < 1) or (self.threads is not None and self.threads < 1):
             raise InputError("Local: threads and batch_rows must be at least 1.")
+
+    def check(self, log: Log) -> None:
+        if not log.source.ordered:
+            log.partitions()  # says what to do
 
     def reduce(self, log: Log, statistic: Statistic, progress: Progress | None = None) -> Any:
         """Fold the statistic over the whole log."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +20,8 @@ ROUNDING = 1e-12
 @dataclass(frozen=True)
 class FeatureSums(FitStatistic):
     """By group and action: rows and Σφ; by group: Σφφᵀ around a typical φ. Without features, only the rows."""
+
+    summed: ClassVar[frozenset[str]] = frozenset({"n", "sum", "square"})
 
     @property
     def size(self) -> int:

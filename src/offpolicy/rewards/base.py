@@ -43,6 +43,8 @@ class FitShape:
     """Whether actions share one covariance of the context, because there is no room for one each."""
     most_rows: int | None = field(default=None, compare=False)
     """Rows that a batch may have."""
+    ordered: bool = field(default=True, compare=False)
+    """Whether the rows of the log stand in one order, as those of an array do."""
     progress: bool | None = field(default=None, compare=False)
     """Whether models that train for long show a bar; None: on a terminal."""
     origin: FloatArray = field(default_factory=lambda: np.empty(0), compare=False)

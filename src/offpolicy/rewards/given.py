@@ -30,6 +30,11 @@ class Given(RewardModel):
         return ()
 
     def fits(self, shape: FitShape, results: Any) -> Fits:  # noqa: ARG002
+        if not shape.ordered and not (callable(self.q) and (self.control is None or callable(self.control))):
+            raise InputError(
+                "Given: one row for each of the log, but the rows of a Spark DataFrame have no order. Give a function of "
+                "the context."
+            )
         control = None if self.control is None or callable(self.control) else np.asarray(self.control, dtype=np.float64)
         return _GivenFits(
             self.q if callable(self.q) else np.asarray(self.q, dtype=np.float64),

@@ -8,7 +8,7 @@ slopes of minimum norm; else the solution of minimum norm around the pooled mode
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import cached_property, partial
 from typing import Any, Literal
@@ -108,6 +108,12 @@ class _GramPass(FitStatistic):
 
     def merge(self, a: State, b: State) -> State:
         return self.gram.merge(a, b)
+
+    def pieces(self, state: State, size: int) -> Iterator[tuple[int, State]]:
+        return self.gram.pieces(state, size)
+
+    def merge_pieces(self, a: State, b: State) -> State:
+        return self.gram.merge(a, b, few=True)
 
     def finish(self, state: State) -> Grams | Packed:
         """For each reward, the Gram matrices with leading shape (groups, actions), as if row weights had mean 1.

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 
@@ -41,6 +42,8 @@ class CrossPass(FitStatistic):
         """k = context + 1, features + 1, and distinct products of two of k."""
         k = self.shape.context + 1
         return k, self.shape.features.size + 1, k * (k + 1) // 2
+
+    summed: ClassVar[frozenset[str]] = frozenset({"zz", "zr", "arms", "features"})
 
     @cached_property
     def kept(self) -> int:

@@ -27,6 +27,7 @@ from offpolicy.sources.parts import (
     csv_schema,
     parquet_parts,
 )
+from offpolicy.sources.spark import SparkSource, is_spark
 from offpolicy.sources.table import SCAN_ROWS, Columns, TableSource, as_floats, is_whole, kind_of, one_hot, plain_text
 
 PARQUET = (".parquet", ".pq")
@@ -54,9 +55,9 @@ def read_log(
 ) -> Log:
     """A log whose columns are named; files are streamed, never held in memory.
 
-    `source` is a path, a folder, a glob, a list of paths (Parquet or CSV), a pandas or polars frame, an Arrow table, or
-    anything with `__arrow_c_stream__` that can be read more than once, such as a DuckDB relation. `catalog` is a table
-    (or its path) with one row an action, keyed by the column `action`.
+    `source` is a path, a folder, a glob, a list of paths (Parquet or CSV), a pandas or polars frame, an Arrow table, a
+    Spark DataFrame, or anything with `__arrow_c_stream__` that can be read more than once, such as a DuckDB relation.
+    `catalog` is a table (or its path) with one row an action, keyed by the column `action`.
     """
     columns = Columns(
         _names(context),
@@ -71,7 +72,7 @@ def read_log(
     )
     if not columns.reward:
         raise InputError("name at least one reward column.")
-    parts, schema = _open(source, columns)
+    opened = None if is_spark(source) else _open(source, columns)
     features, given = _read_catalog(catalog, action) if catalog is not None else (None, None)
     if actions is not None and not isinstance(actions, str):
         listed = Actions.listed(actions)
@@ -82,7 +83,11 @@ def read_log(
         raise InputError(f'`actions` is {actions!r}; give a list of labels, or "labels" to number those that occur.')
     elif n_actions is not None and given is None:
         given = Actions(n_actions)
-    table = TableSource(parts, schema, columns, given, actions == "labels", features)
+    labels = actions == "labels"
+    if opened is None:
+        frame = SparkSource.of(source, columns, given, labels, features)
+        return Log.from_source(frame, logging=logging, reward_range=reward_range)
+    table = TableSource(*opened, columns, given, labels, features)
     return Log.from_source(table, logging=logging, reward_range=reward_range)
 
 
@@ -197,6 +202,7 @@ def _same_columns(first: pa.Schema, first_file: Path, found: pa.Schema, file: Pa
 
 def _read_catalog(catalog: Any, action: str) -> tuple[tuple[FloatArray, tuple[str, ...], tuple[Dimension, ...]], Actions]:
     """Features of each action (text and whole numbers one-hot encoded), and the labels, in the catalog's order."""
+    catalog = catalog.toArrow() if is_spark(catalog) else catalog
     parts, schema = _open(catalog, Columns((), action, ()), keep_whole=True)
     if action not in schema.names:
         raise unknown_name("catalog column", action, schema.names)

@@ -18,9 +18,24 @@ from offpolicy.errors import InputError, RowsError, unknown_name
 from offpolicy.log import MOST_CATEGORIES, Dimension, Partition, Schema, dimensions, too_many_categories
 from offpolicy.sources.parts import Part
 from offpolicy.threads import parallel
-from offpolicy.units import IntArray, hash_rows, hash_values
+from offpolicy.units import IntArray, UInt64Array, hash_places, hash_rows, hash_values
 
 SCAN_ROWS = 65_536
+
+
+@dataclass(frozen=True)
+class Place:
+    """Columns that say where each row stands, for tables not read file by file: a number of the file, and the row in it."""
+
+    file: str
+    row: str
+    names: Mapping[int, str]
+    """The name of each file, by its number."""
+
+    def units(self, raw: Mapping[str, pa.Array]) -> UInt64Array:
+        """The same units as those of rows that are read file by file."""
+        file, row = (raw[name].to_numpy(zero_copy_only=False).astype(np.int64) for name in (self.file, self.row))
+        return hash_places(file, row, self.names)
 
 
 @dataclass(frozen=True)
@@ -36,6 +51,7 @@ class Columns:
     weight: str | None = None
     by: str | None = None
     features: tuple[str, ...] = ()
+    place: Place | None = None
 
     def names(self) -> tuple[str, ...]:
         single = (self.propensity, self.cluster, self.row_id, self.weight, self.by)
@@ -45,6 +61,7 @@ class Columns:
             *self.reward,
             *(n for n in single if n is not None),
             *self.features,
+            *(() if self.place is None else (self.place.file, self.place.row)),
         )
         return tuple(dict.fromkeys(named))
 
@@ -95,6 +112,9 @@ class TableSource:
     given_actions: Actions | None = None
     integer_labels: bool = False
     catalog: tuple[FloatArray, tuple[str, ...], tuple[Dimension, ...]] | None = None
+    known: Mapping[str, pa.Array] | None = None
+    """The sorted values of each column of categories, where they were found before."""
+    ordered: bool = True
 
     def __post_init__(self) -> None:
         for name in self.columns.names():
@@ -123,13 +143,17 @@ class TableSource:
             role == "features" and is_whole(self.arrow_schema.field(name).type)
         )
 
-    @cached_property
-    def categories(self) -> dict[str, pa.Array]:
-        """The sorted values of each column of categories in context and features, and of the slices."""
+    def category_names(self) -> tuple[str, ...]:
+        """The columns of categories in context and features, and that of the slices."""
         roles = [("context", n) for n in self.columns.context] + [("features", n) for n in self.columns.features]
         names = [n for role, n in roles if self.is_category(role, n)]
+        return tuple(dict.fromkeys((*names, *([self.columns.by] if self.columns.by else []))))
+
+    @cached_property
+    def categories(self) -> Mapping[str, pa.Array]:
+        """The sorted values of each column of categories."""
         by = [self.columns.by] if self.columns.by else []
-        found = self._distinct(tuple(dict.fromkeys((*names, *by))))
+        found = self._distinct(self.category_names()) if self.known is None else self.known
         for name, values in found.items():
             if name in self.columns.features:
                 too_many_categories(name, len(values))
@@ -211,6 +235,9 @@ class TableSource:
         listed = ([f"{n}={v}" for v in self.categories[n].to_pylist()] if self.is_category(role, n) else [n] for n in names)
         return tuple(name for group in listed for name in group)
 
+    def head(self, rows: int) -> Batch:
+        return next(iter(self.partitions(())[0].batches(rows)))
+
     def partitions(self, columns: tuple[str, ...]) -> Sequence[Partition]:
         for name in columns:
             if name not in self.arrow_schema.names:
@@ -273,7 +300,7 @@ class _Decoded:
         by = None if c.by is None else pc.index_in(raw[c.by].cast(pa.string()), value_set=self.source.categories[c.by])
         return Batch(
             row=np.arange(self.part.start + seen, self.part.start + seen + rows),
-            unit=hash_values(raw[unit_name]) if unit_name else hash_rows(self.part.name, first, rows),
+            unit=self._units(raw, unit_name, first, rows),
             action=self._codes(raw[c.action]),
             reward=rewards[0][:, None] if len(rewards) == 1 else np.column_stack(rewards),
             context_parts=tuple(self._encoded("context", name, raw) for name in c.context),
@@ -284,6 +311,12 @@ class _Decoded:
             feature_parts=tuple(self._encoded("features", name, raw) for name in c.features),
             extra={name: raw[name] for name in self.extra},
         )
+
+    def _units(self, raw: Mapping[str, pa.Array], name: str | None, first: int, rows: int) -> UInt64Array:
+        if name is not None:
+            return hash_values(raw[name])
+        place = self.source.columns.place
+        return hash_rows(self.part.name, first, rows) if place is None else place.units(raw)
 
     def _numbers(self, role: str, name: str, raw: Mapping[str, pa.Array]) -> FloatArray:
         values = as_floats(raw[name])

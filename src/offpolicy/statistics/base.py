@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from offpolicy.batch import Batch
 
@@ -13,7 +13,11 @@ State = dict[str, Any]
 
 
 class Statistic(Protocol):
-    """What an engine runs. `fold` and `merge` may change their first argument in place, and return it."""
+    """What an engine runs. `fold` and `merge` may change their first argument in place, and return it.
+
+    An engine may cut a large state into pieces that are merged apart: those of a `Keyed` statistic by ranges of its keys;
+    and `summed` names arrays whose merge is plain addition.
+    """
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -32,6 +36,21 @@ class Statistic(Protocol):
     def merge(self, a: State, b: State) -> State: ...
 
     def finish(self, state: State) -> Any: ...
+
+
+@runtime_checkable
+class Keyed(Protocol):
+    """A statistic whose state is one small state a key."""
+
+    def pieces(self, state: State, size: int) -> Iterator[tuple[int, State]]:
+        """The state in ranges of keys of about `size` bytes, each with its first key."""
+        ...
+
+    def merge_pieces(self, a: State, b: State) -> State:
+        """The union of two pieces of the same range, as a piece."""
+        ...
+
+    def merge(self, a: State, b: State) -> State: ...
 
 
 @dataclass(frozen=True)

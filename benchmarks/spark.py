@@ -1,0 +1,54 @@
+"""What Spark costs beside the local engine, on the same Parquet file, in turns: `python -m benchmarks.spark [ROWS]`.
+
+Needs Java 17 and the extra `spark`. Both sides open the log, fit DR and score it, and give its value and error.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+import offpolicy as op
+from benchmarks.common import CONTEXT, best_times, machine, table, write_log
+
+N_ACTIONS = 1_000
+TURNS = 2
+
+
+def main(rows: int) -> None:
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    from pyspark.sql import SparkSession
+
+    start = time.perf_counter()
+    spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
+    spark.range(10).mapInArrow(lambda batches: batches, "id bigint").count()  # starts the Python workers, too
+    start_up = time.perf_counter() - start
+    weights = np.random.default_rng(1).normal(size=(len(CONTEXT), N_ACTIONS)) / 10
+
+    def evaluate(source: object) -> float:
+        log = op.read_log(
+            source, context=CONTEXT, action="action", reward="reward", propensity="propensity", n_actions=N_ACTIONS
+        )
+        return op.evaluate(log, op.Softmax(lambda x: x @ weights), op.DR())["DR"].std_error
+
+    with tempfile.TemporaryDirectory() as scratch:
+        path = Path(scratch) / "log.parquet"
+        write_log(path, rows, N_ACTIONS)
+        frame = spark.read.parquet(str(path))
+        local, ours = best_times(lambda: evaluate(path), lambda: evaluate(frame), times=TURNS)
+    spark.stop()
+    what = f"DR, {rows:,} rows × {N_ACTIONS:,} actions, linear Softmax"
+    print(machine())
+    print(table(
+        ["what", "Spark local[2]", "local engine", "ratio", "wanted", "Spark's start-up"],
+        [[what, f"{ours:.1f} s", f"{local:.1f} s", f"{ours / local:.2f}", "≤ 3", f"{start_up:.1f} s"]],
+    ))  # fmt: skip
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else 5_000_000)

@@ -1,0 +1,31 @@
+"""What an engine must do: run a statistic over a log."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from offpolicy.log import Log
+from offpolicy.statistics import Statistic
+
+BATCH_ROWS = 65_536
+
+Progress = Callable[[int], None]
+"""Told how many rows were read since it was last told."""
+
+
+class Engine(Protocol):
+    """Who runs a statistic. The same statistic gives the same answer on every engine."""
+
+    @property
+    def batch_rows(self) -> int | None:
+        """Rows of a batch, where the user said how many."""
+        ...
+
+    def check(self, log: Log) -> None:
+        """Raise where it cannot read this log."""
+        ...
+
+    def reduce(self, log: Log, statistic: Statistic, progress: Progress | None = None) -> Any:
+        """Fold the statistic over the whole log."""
+        ...

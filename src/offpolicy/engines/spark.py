@@ -1,0 +1,145 @@
+"""The engine for Spark: rows are folded where they lie, and states are merged by key before the driver sees them.
+
+Only DataFrame operations are used, so that it runs on Spark Connect, too. PySpark is imported when a pass runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from threadpoolctl import threadpool_limits
+
+from offpolicy.batch import Batch
+from offpolicy.engines.base import BATCH_ROWS, Progress
+from offpolicy.engines.faults import folded, pickled, traced, words
+from offpolicy.errors import InputError
+from offpolicy.log import Log
+from offpolicy.sources.session import told
+from offpolicy.sources.spark import Decoder, SparkSource
+from offpolicy.statistics import Joint, State, Statistic
+from offpolicy.statistics.pieces import Leaf, Pieces
+
+ROWS = "piece string, leaf int, dtype string, shape array<bigint>, data binary, part int, block int, error string"
+FAN = 32
+"""The states of so many partitions are merged at a time, so that no worker must hold those of all."""
+
+
+@dataclass(frozen=True)
+class Spark:
+    """Runs on the cluster that the log's DataFrame belongs to. The answer does not depend on how it is partitioned."""
+
+    batch_rows: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.batch_rows is not None and self.batch_rows < 1:
+            raise InputError("Spark: batch_rows must be at least 1.")
+
+    def check(self, log: Log) -> None:
+        if not isinstance(log.source, SparkSource):
+            raise InputError("Spark: the log is not a Spark DataFrame; read it as one, or leave `engine` out.")
+
+    def reduce(self, log: Log, statistic: Statistic, progress: Progress | None = None) -> Any:
+        """Fold the statistic over the whole log."""
+        self.check(log)
+        assert isinstance(log.source, SparkSource)
+        counted = Joint({"rows": _RowCount(), "pass": statistic})
+        rows = self.batch_rows or statistic.batch_rows or BATCH_ROWS
+        work = _Work(pickled(statistic, (counted, log.source.decoder(statistic.columns), rows)))
+
+        def merge(table: pa.Table) -> pa.Table:  # PySpark counts the arguments of a method wrongly
+            return work.merge(table)
+
+        with told():
+            states = log.source.selected(statistic.columns).mapInArrow(work.fold, ROWS)
+            blocks = states.groupBy("piece", "block").applyInArrow(merge, ROWS)
+            table = blocks.groupBy("piece").applyInArrow(merge, ROWS).toArrow()
+        for row in _rows(table):
+            if row["error"].is_valid:
+                raise InputError(row["error"].as_py()) from RuntimeError(row["data"].as_py().decode())
+        state = Pieces(counted).joined(Leaf.of(row) for row in _rows(table))
+        if (seen := int(state["rows"]["n"])) != len(log):
+            raise InputError(
+                f"the DataFrame gave {len(log):,} rows at first and {seen:,} now. It must give the same rows each time: "
+                "write it to Parquet, and read that."
+            )
+        if progress is not None:
+            progress(seen)
+        return statistic.finish(state["pass"])
+
+
+@dataclass(frozen=True)
+class _Work:
+    """What the workers do. What may be the user's own stays pickled until we can say what is wrong with it."""
+
+    payload: bytes
+
+    @cached_property
+    def _loaded(self) -> tuple[Joint, Decoder, int]:
+        from pyspark import cloudpickle
+
+        loaded: tuple[Joint, Decoder, int] = cloudpickle.loads(self.payload)
+        return loaded
+
+    def fold(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The state of one partition, as rows; or one row that says what went wrong, since Spark would bury it."""
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        partition = 0 if context is None else context.partitionId()
+        try:
+            statistic, decoder, rows = self._loaded
+            state: State | None = None
+            with threadpool_limits(1, "blas"):  # Spark runs a task on every core
+                for chunk in decoder.chunks(batches, partition, rows):
+                    state = folded(statistic, statistic.zero() if state is None else state, chunk, rows)
+            leaves = [] if state is None else Pieces(statistic).cut(state)
+            yield from (_row(leaf, partition, partition // FAN) for leaf in leaves)
+        except Exception as error:
+            trace = np.frombuffer(traced(error), np.uint8)
+            yield _row(Leaf("error", 0, trace), partition, 0, f"{words(error)} [partition {partition}]")
+
+    def merge(self, table: pa.Table) -> pa.Table:
+        """One piece of the state, from several partitions, in their order."""
+        table = table.sort_by([("part", "ascending"), ("leaf", "ascending")])
+        if table["error"].null_count < len(table):
+            return table.slice(0, 1)
+        states: dict[int, list[Any]] = {}
+        for row in _rows(table):
+            states.setdefault(row["part"].as_py(), []).append(Leaf.of(row).array)
+        with threadpool_limits(1, "blas"):
+            leaves = Pieces(self._loaded[0]).merged(table["piece"][0].as_py(), states.values())
+            return pa.Table.from_batches([_row(leaf, min(states), 0) for leaf in leaves])
+
+
+@dataclass(frozen=True)
+class _RowCount:
+    """How many rows a pass has seen."""
+
+    columns: tuple[str, ...] = ()
+    batch_rows: int | None = None
+
+    def zero(self) -> State:
+        return {"n": np.zeros((), np.int64)}
+
+    def fold(self, state: State, batch: Batch) -> State:
+        return {"n": state["n"] + len(batch)}
+
+    def merge(self, a: State, b: State) -> State:
+        return {"n": a["n"] + b["n"]}
+
+    def finish(self, state: State) -> int:
+        return int(state["n"])
+
+
+def _row(leaf: Leaf, part: int, block: int, error: str | None = None) -> pa.RecordBatch:
+    numbers = {"part": pa.array([part], pa.int32()), "block": pa.array([block], pa.int32())}
+    return pa.RecordBatch.from_pydict({**leaf.row(), **numbers, "error": pa.array([error], pa.string())})
+
+
+def _rows(table: pa.Table) -> Iterator[dict[str, Any]]:
+    return ({name: table[name][i] for name in table.column_names} for i in range(len(table)))

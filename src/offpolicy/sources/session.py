@@ -1,0 +1,90 @@
+"""A Spark session for the command line, the logs there as a DataFrame, and what Spark says when it fails."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from offpolicy.errors import InputError
+from offpolicy.threads import cores
+
+THEIRS = ("pyspark", "py4j", "grpc")
+RETRIES = 4
+"""How often a task is tried on this machine before the pass is given up: Spark's own number on clusters."""
+
+
+@contextmanager
+def session(master: str | None, remote: str | None) -> Iterator[Any]:
+    """A session on a master (by default this machine) or on a Connect server, which is stopped in the end."""
+    if master is not None and remote is not None:
+        raise InputError("master, remote: give one of them; a Connect server has its own master.")
+    try:
+        from pyspark.sql import SparkSession
+    except ModuleNotFoundError as error:
+        raise InputError(f"Spark needs PySpark 4, and here {error.msg}: pip install 'offpolicy[spark]'.") from None
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # workers on this machine: the Python that has offpolicy
+    builder = SparkSession.builder.appName("offpolicy")
+    try:
+        if remote is not None:
+            spark = builder.remote(remote).getOrCreate()
+            _ = spark.version  # a server that is not there is met now
+        else:
+            builder = builder.config("spark.ui.enabled", "false").config("spark.ui.showConsoleProgress", "false")
+            spark = builder.master(master or f"local[{cores()},{RETRIES}]").getOrCreate()
+            spark.sparkContext.setLogLevel("ERROR")
+    except Exception as error:
+        raise InputError(_unreachable(master, remote, error)) from error
+    try:
+        yield spark
+    finally:
+        spark.stop()
+
+
+def _unreachable(master: str | None, remote: str | None, error: Exception) -> str:
+    said = next(iter(str(error).splitlines()), type(error).__name__)
+    if remote is not None:
+        return f"remote: there is no answer from a Spark Connect server at {remote} ({said})."
+    if "JAVA" in said.upper():
+        return f"Spark needs Java 17 or newer, which is not found here: install it, or set JAVA_HOME ({said})."
+    return f"master: Spark does not start on {master or 'this machine'} ({said})."
+
+
+def frame_of(spark: Any, logs: Sequence[str]) -> Any:
+    """Parquet files, folders and globs as one DataFrame. Spark finds them itself: it may see other disks than we do."""
+    from pyspark.errors import AnalysisException
+
+    if any(log.lower().endswith((".csv", ".csv.gz")) for log in logs):
+        raise InputError(
+            "logs: Spark reads Parquet here. Write the CSV files as Parquet first, or leave out --engine spark."
+        )
+    try:
+        reader = spark.read.option("recursiveFileLookup", "true").option("pathGlobFilter", "*.{parquet,pq}")
+        frame = reader.parquet(*map(_addressed, logs))
+        _ = frame.schema
+    except AnalysisException as error:
+        raise InputError(f"logs: {next(iter(str(error).splitlines()), 'Spark cannot read them')}") from None
+    return frame
+
+
+def _addressed(log: str) -> str:
+    """Relative paths are meant from the working folder here, which a server does not know."""
+    return log if "://" in log else os.path.abspath(log)  # noqa: PTH100  (a glob is no path)
+
+
+@contextmanager
+def told() -> Iterator[None]:
+    """Spark's own errors as ours: the line that says what happened, with the rest of it as the cause."""
+    try:
+        yield
+    except Exception as error:
+        if type(error).__module__.split(".")[0] not in THEIRS:
+            raise
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        python = [line for line in lines if line.partition(":")[0].endswith(("Error", "Exception"))]
+        said = next(iter([*python[:1], *lines]), type(error).__name__)
+        if "No module named 'offpolicy'" in said:
+            said = "offpolicy is not installed for the Python of Spark's workers (PYSPARK_PYTHON says which that is)"
+        raise InputError(f"Spark could not read the log: {said.rstrip('.')}.") from error
