@@ -173,11 +173,13 @@ def test_a_smaller_budget_gives_the_same_numbers(
 ) -> None:
     """Packed sums and sums over a policy are the same model and the same estimate; only the fit's error is not counted."""
     log, policy = wide
-    gaussian = op.Gaussian(0.3, neighbours=3_000)
-    some = [op.DM(rewards=rewards), op.DR(rewards=rewards), op.LearnedMDR(rewards=rewards, posterior=gaussian)]
-    roomy = op.evaluate(log, policy, some, memory="4GB")
+
+    def some(posterior: op.Gaussian) -> list[op.Estimator]:
+        return [op.DM(rewards=rewards), op.DR(rewards=rewards), op.LearnedMDR(rewards=rewards, posterior=posterior)]
+
+    roomy = op.evaluate(log, policy, some(op.Gaussian(0.3)), memory="4GB")
     _without_refits(monkeypatch)
-    tight = op.evaluate(log, policy, some)
+    tight = op.evaluate(log, policy, some(op.Gaussian(0.3, neighbours=3_000)))
     for name in ("DM", "DR", "LearnedMDR"):
         a, b = roomy["target", name], tight["target", name]
         assert a.value == pytest.approx(b.value, rel=1e-9)
