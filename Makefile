@@ -8,11 +8,12 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constr
 demo: .venv/.core
 	$(BIN)/offpolicy demo --out build/demo
 
-# Two workers on two cores: a BLAS with threads of its own would have them wait for each other.
+# Two workers on two cores, and a file to one of them, so that its fixtures are made once. A BLAS with threads of its own would
+# have the workers wait for each other.
 test: export OPENBLAS_NUM_THREADS = 1
 test: export OMP_NUM_THREADS = 1
 test: .venv/.dev
-	$(BIN)/python -m pytest -n 2 --dist loadgroup --cov --cov-report=term
+	$(BIN)/python -m pytest -n 2 --dist loadfile --cov --cov-report=term
 
 torch: .venv/.torch
 
