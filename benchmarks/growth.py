@@ -94,7 +94,8 @@ CURVES = {
         (200, 1_000),
         lambda size, quick: (Shop(5_000, size, 50) if quick else Shop(1_000_000, size, 200)).path(),
         over_candidates,
-        'Learned MIPS, Learned MDR and DR together (cross_fit=2, memory="6GB"); 1,000,000 rounds with 200 candidates each (5,000 with 50 '
+        'Learned MIPS, Learned MDR and DR together (cross_fit=2, memory="6GB"); 1,000,000 rounds with 200 candidates each '
+        "(5,000 with 50 "
         "in a quick run), from list columns, 10 context columns.",
         "Wanted: an exponent of time below 0.6; peak memory under 6 GB.",
     ),

@@ -135,6 +135,7 @@ def answers_of(
     listed: Listed, n_actions: int, values: FloatArray, row: IntArray, code: IntArray
 ) -> tuple[FloatArray, FloatArray]:
     """What `Policy.answers` must give, from lists."""
+
     weighted = values[listed.codes] * listed.chances[:, None]
     sums = (
         np.add.reduceat(weighted, listed.starts[:-1], axis=0) if values.shape[1] else np.empty((len(listed.starts) - 1, 0))

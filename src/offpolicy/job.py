@@ -9,7 +9,6 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
 from offpolicy.audit import audited
 from offpolicy.batch import Batch, FloatArray
@@ -35,7 +34,7 @@ from offpolicy.rewards import Fits, FitShape, Linear, Predictor, Ridge, as_rewar
 from offpolicy.rewards.base import NO_FEATURES
 from offpolicy.scoring import ScorePass, Scorer, ratio_of
 from offpolicy.statistics import Joint, Statistic
-from offpolicy.threads import cores
+from offpolicy.threads import cores, one_blas_thread
 from offpolicy.wanted import Lacking, Wanted, choose
 from offpolicy.weights import Outcome, Pooled, Weight
 
@@ -86,7 +85,7 @@ def evaluate(
 
     wanted = Wanted.of(estimators)
     job = _Job.of(log, policies, wanted, cross_fit, seed, run).within(budget, engine)
-    with threadpool_limits(1, "blas"):  # many small products: threads over partitions and refits keep the cores busy
+    with one_blas_thread():  # many small products: threads over partitions and refits keep the cores busy
         try:
             fits, scorer = job.fitted(engine, progress)
         except Exception:
@@ -126,7 +125,7 @@ def embed(
     key = FitKey(model, None, ratio.inputs)
     shape, pooled = job._shape(key, progress), job._pooled_shape(ratio)
     needed = {key: model.statistics(shape), ratio: ratio.posterior.statistics(pooled)}
-    with threadpool_limits(1, "blas"):
+    with one_blas_thread():
         found = _fit_pass(log, engine, needed, progress)
         return PooledFits.of("embed", ratio, pooled, found[ratio], model.fits(shape, found[key])).table(log.actions)
 

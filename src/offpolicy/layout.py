@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse import csr_array
 
 from offpolicy.batch import FloatArray
 from offpolicy.policy import Listed
@@ -100,7 +100,9 @@ class Lists:
     def by_action(self, values: AnyFloat, rounds: AnyFloat) -> FloatArray:
         return np.asarray(self._matrix(values).T @ rounds, dtype=np.float64)
 
-    def _matrix(self, values: AnyFloat) -> csr_array:
+    def _matrix(self, values: AnyFloat) -> Any:
+        from scipy.sparse import csr_array
+
         return csr_array((values, self.codes, self.starts), shape=(len(self.action), self.n_actions))
 
     @classmethod

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
 from offpolicy import diagnostics as dx
 from offpolicy.combining import Candidate, Combination
@@ -26,6 +25,7 @@ from offpolicy.scores import write_scores
 from offpolicy.scoring import AGREE, Scorer
 from offpolicy.slope import slope, smallest_error
 from offpolicy.statistics import LogHistogram, State
+from offpolicy.threads import one_blas_thread
 from offpolicy.weights import Outcome, Pooled, Weight
 
 LEADS = ("Auto", "DR", "SNDR", "SNIPS", "IPS", "DM")
@@ -203,7 +203,7 @@ class Assembly:
     ) -> Details:
         """The error, which may take refits, and every finding."""
         model = model_key(member, p, reward)
-        with threadpool_limits(1, "blas"):
+        with one_blas_thread():
             f = f if f.sampling is not None else self._refits.with_fit_error(p, f, member, terms, sums, slice_)
         found, seen = self._findings(p, reward, member, model, f, sums)
         if member.setting is not None:

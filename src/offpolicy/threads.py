@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
+from functools import cache
 from typing import Any, TypeVar
+
+from threadpoolctl import ThreadpoolController
 
 T = TypeVar("T")
 
@@ -23,3 +28,17 @@ def parallel(function: Callable[..., T], *items: Iterable[Any]) -> list[T]:
         return list(map(function, *items))
     with ThreadPoolExecutor(cores()) as pool:
         return list(pool.map(function, *items))
+
+
+def one_blas_thread() -> AbstractContextManager[Any]:
+    """Products on one thread each, where there are many small ones and threads of ours keep the cores busy."""
+    import scipy.linalg  # noqa: F401  (brings a BLAS of its own: what is loaded later would not be limited)
+
+    limit: AbstractContextManager[Any] = _controller("torch" in sys.modules).limit(limits=1, user_api="blas")
+    return limit
+
+
+@cache
+def _controller(torch: bool) -> ThreadpoolController:  # noqa: ARG001
+    """The libraries that are loaded: looked for once, and again when PyTorch has brought its own."""
+    return ThreadpoolController()

@@ -8,13 +8,11 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
-from threadpoolctl import threadpool_limits
-
 from offpolicy.engines.base import BATCH_ROWS, Progress
 from offpolicy.errors import InputError
 from offpolicy.log import Log, Partition
 from offpolicy.statistics import State, Statistic
-from offpolicy.threads import cores
+from offpolicy.threads import cores, one_blas_thread
 
 
 @dataclass(frozen=True)
@@ -54,11 +52,11 @@ class Local:
 
         threads = self.threads or cores()
         if threads == 1:
-            with threadpool_limits(1, "blas"):
+            with one_blas_thread():
                 yield from map(run, partitions)
             return
         # One BLAS thread each: the partitions already keep every core busy.
-        with threadpool_limits(1, "blas"), ThreadPoolExecutor(threads) as pool:
+        with one_blas_thread(), ThreadPoolExecutor(threads) as pool:
             waiting: deque[Future[State]] = deque()
             try:
                 for partition in partitions:

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from threadpoolctl import threadpool_limits
 
 from offpolicy.batch import Batch
 from offpolicy.engines.base import BATCH_ROWS, Progress
@@ -23,6 +22,7 @@ from offpolicy.sources.session import told
 from offpolicy.sources.spark import Decoder, SparkSource
 from offpolicy.statistics import Joint, State, Statistic
 from offpolicy.statistics.pieces import Leaf, Pieces
+from offpolicy.threads import one_blas_thread
 
 ROWS = "piece string, leaf int, dtype string, shape array<bigint>, data binary, part int, block int, error string"
 FAN = 32
@@ -94,7 +94,7 @@ class _Work:
         try:
             statistic, decoder, rows = self._loaded
             state: State | None = None
-            with threadpool_limits(1, "blas"):  # Spark runs a task on every core
+            with one_blas_thread():  # Spark runs a task on every core
                 for chunk in decoder.chunks(batches, partition, rows):
                     state = folded(statistic, statistic.zero() if state is None else state, chunk, rows)
             leaves = [] if state is None else Pieces(statistic).cut(state)
@@ -111,7 +111,7 @@ class _Work:
         states: dict[int, list[Any]] = {}
         for row in _rows(table):
             states.setdefault(row["part"].as_py(), []).append(Leaf.of(row).array)
-        with threadpool_limits(1, "blas"):
+        with one_blas_thread():
             leaves = Pieces(self._loaded[0]).merged(table["piece"][0].as_py(), states.values())
             return pa.Table.from_batches([_row(leaf, min(states), 0) for leaf in leaves])
 

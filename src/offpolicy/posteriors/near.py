@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy.spatial import cKDTree
 
 from offpolicy.batch import FloatArray
 from offpolicy.threads import cores
@@ -35,6 +34,8 @@ def nearest(points: FloatArray, precision: FloatArray, seen: npt.NDArray[np.bool
     approximate index was three to six times faster still, but one neighbour that it misses breaks the bound on what is left
     out. Actions that were never logged are asked about in no round, and have no neighbour but themselves.
     """
+    from scipy.spatial import cKDTree
+
     values, vectors = np.linalg.eigh(precision)
     kept = values > values.max(initial=0.0) * 1e-12
     z = points @ (vectors[:, kept] * np.sqrt(values[kept]))
