@@ -23,23 +23,24 @@ class Paper:
 
     rows: int
     batch_rows: int | None = None
+    threads: int | None = 1
 
     def check(self, log: Log) -> None:
         pass
 
     def reduce(self, log: Log, statistic: Statistic, progress: Any = None) -> Any:  # noqa: ARG002
         cut = Pieces(statistic)
-        sent: dict[str, list[list[np.ndarray]]] = {}
+        sent: dict[str, list[dict[str, np.ndarray]]] = {}
         for start in range(0, len(log), self.rows):
             state = statistic.zero()
             for batch in log.partitions(statistic.columns)[0].batches(len(log)):
                 state = statistic.fold(state, batch.take(slice(start, start + self.rows)))
-            own: dict[str, list[np.ndarray]] = {}
+            own: dict[str, dict[str, np.ndarray]] = {}
             for leaf in cut.cut(state):
                 row = pa.RecordBatch.from_pydict(leaf.row())
                 assert leaf.array.nbytes <= pieces.PIECE_BYTES or leaf.piece.endswith("rest")
                 arrived = Leaf.of({name: row[name][0] for name in row.schema.names})
-                own.setdefault(arrived.piece, []).append(arrived.array)
+                own.setdefault(arrived.piece, {})[arrived.name] = arrived.array
             for name, arrays in own.items():
                 sent.setdefault(name, []).append(arrays)
         return statistic.finish(cut.joined(leaf for name, states in sent.items() for leaf in cut.merged(name, states)))

@@ -58,8 +58,8 @@ def test_gram_matrices_merge(seed: int, n: int, weighted: bool) -> None:
     merged = gram.zero()
     for part in parts:
         merged = gram.merge(merged, part)
-    close(merged, whole)
-    state = gram.unpack(whole, 0)
+    close(gram.dense(merged), gram.dense(whole))
+    state = gram.unpack(gram.dense(whole), 0)
     w = np.ones(n) if weight is None else weight
     for k in range(5):
         rows = key == k
@@ -72,12 +72,42 @@ def test_gram_matrices_merge(seed: int, n: int, weighted: bool) -> None:
             np.testing.assert_allclose(state.rr[k], products[3, 3], atol=1e-9)
 
 
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 10**6), st.lists(st.integers(1, 30), min_size=1, max_size=8), st.booleans())
+def test_few_of_many_keys(seed: int, sizes: list[int], shared: bool) -> None:
+    """A state that holds only the keys it has seen says the same as one that holds all, however parts are merged."""
+    rng = np.random.default_rng(seed)
+    gram = Gram(200, 2, 1, shared=2 if shared else 0)
+    keys = [rng.choice(200, n) for n in sizes]
+    parts = [rng.normal(size=(3, n)) + 5 for n in sizes]
+    merged = gram.zero()
+    for key, values in zip(keys, parts, strict=True):
+        merged = gram.merge(merged, gram.fold(gram.zero(), key, values, None))
+    folded = gram.zero()
+    for key, values in zip(keys, parts, strict=True):
+        folded = gram.fold(folded, key, values, None)
+    key, values = np.concatenate(keys), np.hstack(parts)
+    full = gram.dense(merged)
+    close(full, gram.dense(folded))
+    assert ("key" in merged) == (len(np.unique(key)) < 50)
+    within = np.zeros((2, 2, 2))
+    for k in np.unique(key):
+        rows = values[:, key == k]
+        centred = rows - rows.mean(axis=1, keepdims=True)
+        assert full["n"][k] == rows.shape[1]
+        np.testing.assert_allclose(full["mean"][k], rows.mean(axis=1))
+        np.testing.assert_allclose(full["m2"][k][-3:-1], (centred @ centred.T)[:2, 2], atol=1e-9)
+        within[k // 100] += (centred @ centred.T)[:2, :2]
+    if shared:
+        np.testing.assert_allclose(full["xx"], within, atol=1e-8)
+
+
 def test_pooled_gram_is_the_gram_of_all() -> None:
     rng = np.random.default_rng(1)
     values = rng.normal(size=(3, 200))
     by_key, as_one = Gram(7, 2, 1), Gram(1, 2, 1)
-    pooled = by_key.unpack(by_key.fold(by_key.zero(), rng.integers(0, 7, 200), values, None), 0).pooled()
-    whole = as_one.unpack(as_one.fold(as_one.zero(), np.zeros(200, int), values, None), 0).at(0)
+    pooled = by_key.unpack(by_key.dense(by_key.fold(by_key.zero(), rng.integers(0, 7, 200), values, None)), 0).pooled()
+    whole = as_one.unpack(as_one.dense(as_one.fold(as_one.zero(), np.zeros(200, int), values, None)), 0).at(0)
     np.testing.assert_allclose(pooled.xx, whole.xx, atol=1e-10)
     np.testing.assert_allclose(pooled.xr, whole.xr, atol=1e-10)
     np.testing.assert_allclose(pooled.rr, whole.rr, atol=1e-10)

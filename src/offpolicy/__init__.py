@@ -12,7 +12,8 @@ _HOMES = {
     "log": ("Log",),
     "sources": ("from_obp", "read_log"),
     "policies": (
-        "Candidates", "Column", "EpsilonGreedy", "Fixed", "Function", "Mixture", "Softmax", "Table", "Uniform",
+        "Candidates", "Column", "EpsilonGreedy", "Fixed", "Function", "Mixture", "Softmax", "Table",
+        "TwoTower", "Uniform",
     ),
     "policy": ("Policy",),
     "engines": ("Local", "Spark"),
@@ -80,6 +81,7 @@ if TYPE_CHECKING:  # the same names for type checkers and editors
     from offpolicy.policies import Mixture as Mixture
     from offpolicy.policies import Softmax as Softmax
     from offpolicy.policies import Table as Table
+    from offpolicy.policies import TwoTower as TwoTower
     from offpolicy.policies import Uniform as Uniform
     from offpolicy.policy import Policy as Policy
     from offpolicy.posteriors import Categorical as Categorical

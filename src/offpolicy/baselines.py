@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
 from offpolicy.batch import Batch, FloatArray
+from offpolicy.layout import Layout, Lists
 from offpolicy.plan import BaselineColumn, ModelKey, Plan, ShareTable
 from offpolicy.rewards import Linear, Predictor
 
@@ -23,22 +25,33 @@ class Part:
     """The linear models' coefficients one below the other, less the anchor, and a row of ones: it gives the row sums."""
     other: list[tuple[int, Predictor, float]]
 
-    def fill(self, out: FloatArray, batch: Batch, x: FloatArray, share: FloatArray, loose: bool) -> FloatArray | float:
+    @cached_property
+    def by_action(self) -> FloatArray:
+        """The same, actions × rows: what lists and policies that answer by themselves are multiplied with."""
+        return np.ascontiguousarray(self.coef.T)
+
+    def fill(
+        self, out: FloatArray, batch: Batch, x: FloatArray, share: FloatArray, layout: Layout, loose: bool
+    ) -> FloatArray | float:
         """Σ_a share(a|x)·(x̃·β_a) = x̃·(β @ share): no rounds × actions array but the share is ever made.
 
         Gives what a loose share is still to be multiplied with.
         """
         scale: FloatArray | float = 1.0
         if self.columns:
-            product = self.coef @ share.T
+            product = layout.by_round(share, self.by_action).T if isinstance(layout, Lists) else self.coef @ share.T
             scale = 1 / product[-1] if loose else 1.0
-            per_model = product[:-1].reshape(len(self.columns), len(x), len(batch))
-            for column, part in zip(self.columns, per_model, strict=True):
-                np.einsum("ji,ji->i", x, part, out=out[column])
-                out[column] *= scale
+            self.fill_from(out, x, product, scale)
         for column, predictor, anchor in self.other:
-            out[column] = np.einsum("ij,ij->i", share, predictor.all(batch) - anchor)
+            out[column] = layout.dot(share, predictor.all(batch) - anchor)
         return scale
+
+    def fill_from(self, out: FloatArray, x: FloatArray, product: FloatArray, scale: FloatArray | float = 1.0) -> None:
+        """The linear models' baselines from β @ share."""
+        per_model = product[: len(self.columns) * len(x)].reshape(len(self.columns), len(x), x.shape[1])
+        for column, part in zip(self.columns, per_model, strict=True):
+            np.einsum("ji,ji->i", x, part, out=out[column])
+            out[column] *= scale
 
 
 @dataclass(frozen=True)
@@ -59,9 +72,10 @@ class Baselines:
         x: FloatArray,
         pi: FloatArray,
         pi0: FloatArray | None,
+        layout: Layout,
         loose: bool,
     ) -> FloatArray | float:
-        scales = [part.fill(out, batch, x, share_of(pi, pi0, part.clip), loose) for part in self.parts]
+        scales = [part.fill(out, batch, x, share_of(pi, pi0, part.clip), layout, loose) for part in self.parts]
         return scales[0] if scales else 1.0
 
     @classmethod

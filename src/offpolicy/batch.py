@@ -32,6 +32,8 @@ class Batch:
     slice_code: IntArray | None = None
     feature_parts: tuple[FloatArray, ...] = ()
     extra: Mapping[str, pa.Array] = field(default_factory=dict)
+    memo: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
+    """What policies that read the same column need work out only once."""
 
     def __len__(self) -> int:
         return len(self.action)
@@ -76,6 +78,7 @@ class Batch:
             slice_code=pick(self.slice_code),
             feature_parts=tuple(map(pick, self.feature_parts)),
             extra={name: pick_arrow(values) for name, values in self.extra.items()},
+            memo={},
         )
 
 

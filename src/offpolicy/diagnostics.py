@@ -116,10 +116,14 @@ class PooledOverlap:
     misread: bool = False
     """Whether weights in the posterior form meet a logging policy that depends on the context."""
     details: dict[str, Any] = field(default_factory=dict)
+    left_out: float | None = None
+    """By what part the weights could change, at most, if sums were taken over all actions and not the nearest ones."""
 
     def to_dict(self) -> dict[str, Any]:
         o = self.overlap
         seen: dict[str, Any] = {"effective_sample_size": o.ess, "mean_weight": o.mean_weight}
+        if self.left_out is not None:
+            seen["weight_of_other_actions_at_most"] = self.left_out
         if self.pooling is not None:
             seen |= {"pooling": self.pooling, "rounds_with_an_action_new_to_the_fit": self.new_actions}
         return {**seen, **self.details}
@@ -161,6 +165,18 @@ def pooled_findings(pooled: PooledOverlap, actions: Overlap, modelled: bool) -> 
                 f"{pooled.new_actions:,} of {o.n:,} rounds have an action that the other folds do not hold.",
                 "They keep their plain weight π/π0, since nothing was learned of their action.",
                 "Use fewer folds, or none (cross_fit=0), or log those actions more often.",
+            )
+        )
+    if pooled.left_out is not None:
+        found.append(
+            Finding(
+                _grade(pooled.left_out, 0.05, np.inf),
+                "neighbours",
+                f"Weights are sums over the {pooled.details['neighbours']:,} actions nearest to the logged one; the others "
+                f"could change them by at most {pooled.left_out:.1%} on average.",
+                "What lies farther away than the nearest actions is not known, only bounded.",
+                "Take more neighbours (op.Gaussian(neighbours=…)), a smaller bandwidth, or policies that list candidates, "
+                "over which sums are exact.",
             )
         )
     return [finding for finding in found if finding.verdict is not Verdict.OK]
@@ -234,8 +250,8 @@ def concentration_findings(share: float) -> list[Finding]:
     ]
 
 
-def support_findings(o: Overlap, modelled: bool) -> list[Finding]:
-    """What the target does where the log is silent."""
+def support_findings(o: Overlap, modelled: bool, weighed: bool) -> list[Finding]:
+    """What the target does where the log is silent; `weighed`: by π/π0."""
     found = []
     stop = 0.3 if modelled else 0.1
     why = (
@@ -244,13 +260,16 @@ def support_findings(o: Overlap, modelled: bool) -> list[Finding]:
         else "The log says nothing about what it would earn there."
     )
     advice = "Explore those actions, or restrict the new policy to actions that were logged."
-    for mass, what in (
-        (o.never_logged, "actions that the log does not hold"),
-        (o.no_support, "actions to which the logging policy gives no chance"),
+    # Where the logging policy is known and could have taken them, actions that chance left out are no gap: with more actions
+    # than rounds there always are such, and weights by π/π0 are right on average.
+    could = weighed and o.no_support is not None
+    for mass, what, worst in (
+        (o.never_logged, "actions that the log does not hold", np.inf if could else stop),
+        (o.no_support, "actions to which the logging policy gives no chance", stop),
     ):
         if mass is not None and mass >= 0.01:
             seen = f"{mass:.1%} of the new policy's choices are {what}."
-            found.append(Finding(_grade(mass, 0.01, stop), "support", seen, why, advice))
+            found.append(Finding(_grade(mass, 0.01, worst), "support", seen, why, advice))
     return found
 
 
@@ -367,6 +386,23 @@ FIT_NOT_COVERED = Finding(
     "The interval is too narrow, by as much as the fit would change with another log.",
     "Read it as a lower bound of the error. Ridge models and smooth posteriors are counted for the log as a whole, but for "
     "clusters and for models with features that vary within actions; DR needs no such count.",
+)
+
+TOO_MANY_FOR_REFITS = Finding(
+    Verdict.CAUTION,
+    "fit not covered",
+    "The error of what was fitted is not in this interval: refits without parts of the log do not fit the memory budget.",
+    "The interval is too narrow, by as much as the fit would change with another log.",
+    "Give more memory (memory=, --memory), or read it as a lower bound of the error; DR needs no such count.",
+)
+
+SHARED_COVARIANCE = Finding(
+    Verdict.CAUTION,
+    "shared covariance",
+    "The reward model takes the contexts of all actions to vary alike: a matrix for each action does not fit the memory "
+    "budget.",
+    "Where contexts go with actions, its coefficients are less exact; estimators that weigh by π/π0 correct for it.",
+    "Give more memory (memory=, --memory), fewer context columns, or fewer folds (cross_fit=2).",
 )
 
 UNANCHORED = Finding(

@@ -25,6 +25,8 @@ class Features:
     per_round: int = 0
     """How many columns come with each round."""
     catalog: FloatArray | None = field(default=None, compare=False)
+    n_actions: int = field(default=0, compare=False)
+    """Of the log, where it is known."""
 
     @classmethod
     def of(cls, schema: Schema) -> Features:
@@ -32,7 +34,8 @@ class Features:
         twice = {d.name for d in schema.feature_dimensions} & {d.name for d in shifted}
         if twice:
             raise InputError(f"{min(twice)}: is a feature of the rounds and a column of the catalog; rename one of them.")
-        return cls(schema.feature_dimensions + shifted, len(schema.features), schema.catalog)
+        columns = len(schema.features)
+        return cls(schema.feature_dimensions + shifted, columns, schema.catalog, schema.actions.count)
 
     @cached_property
     def size(self) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -20,6 +20,8 @@ from offpolicy.estimators import Estimator, Run
 from offpolicy.evaluation import Evaluation
 from offpolicy.features import Features, Inputs
 from offpolicy.log import Log
+from offpolicy.memory import Budget
+from offpolicy.needs import Rung, Sizes, folds_kept, rows_for, rung_for
 from offpolicy.outcome import OutcomeFits, OutcomeRows
 from offpolicy.plan import Family, FitKey, ModelKey, Plan, Terms, fit_of, plan_estimators
 from offpolicy.policies import as_policy
@@ -33,6 +35,7 @@ from offpolicy.rewards import Fits, FitShape, Linear, Predictor, Ridge, as_rewar
 from offpolicy.rewards.base import NO_FEATURES
 from offpolicy.scoring import ScorePass, Scorer, ratio_of
 from offpolicy.statistics import Joint, Statistic
+from offpolicy.threads import cores
 from offpolicy.wanted import Lacking, Wanted, choose
 from offpolicy.weights import Outcome, Pooled
 
@@ -52,6 +55,7 @@ def evaluate(
     level: float = 0.95,
     cross_fit: int | None = None,
     engine: Engine | None = None,
+    memory: str | int | None = None,
     seed: int = 0,
     progress: bool | None = None,
 ) -> Evaluation:
@@ -59,7 +63,8 @@ def evaluate(
 
     `target` is a policy, anything `as_policy` takes, or a dict of them by name. Estimators that lack what they need are an
     error when named and are skipped, with the reason in the result, when they came from the defaults. The log is read once
-    to fit what must be fitted and once to score everything.
+    to fit what must be fitted and once to score everything. `memory` ("2GB"; by default a quarter of the machine) bounds
+    what is held: a job that cannot keep to it says so, with the sum, before it reads a row.
     """
     if not 0 < level < 1:
         raise InputError(f"level is {level}; it must lie between 0 and 1.")
@@ -71,19 +76,22 @@ def evaluate(
     for policy in policies.values():
         policy.check(log)
     engine = engine_for(log, engine)
+    budget = Budget.of(memory)
 
     def run(some: Sequence[Estimator]) -> Evaluation:
-        return evaluate(log, policies, some, level=level, cross_fit=cross_fit, engine=engine, seed=seed, progress=progress)
+        settings = {"level": level, "cross_fit": cross_fit, "engine": engine, "memory": memory, "seed": seed}
+        return evaluate(log, policies, some, **settings, progress=progress)  # type: ignore[arg-type]
 
     wanted = Wanted.of(estimators)
-    job = _Job.of(log, policies, wanted, cross_fit, seed, run)
+    job = _Job.of(log, policies, wanted, cross_fit, seed, run).within(budget, engine)
     with threadpool_limits(1, "blas"):  # many small products: threads over partitions and refits keep the cores busy
         try:
             fits, scorer = job.fitted(engine, progress)
         except Exception:
             if not wanted.can_spare:
                 raise
-            job = _Job.of(log, policies, wanted.without_failing(run, job.features), cross_fit, seed, run)
+            fewer = wanted.without_failing(run, job.features)
+            job = _Job.of(log, policies, fewer, cross_fit, seed, run).within(budget, engine)
             fits, scorer = job.fitted(engine, progress)
         return job.score(engine, fits, scorer, level, progress)
 
@@ -151,6 +159,29 @@ class _Job:
     features: Features
     groups: int
     seed: int
+    rung: Rung = "refits"
+    sizes: Sizes | None = None
+    budget: Budget = field(default_factory=lambda: Budget.of(None))
+
+    def within(self, budget: Budget, engine: Engine) -> _Job:
+        """The same with what fits into the budget; an error, before a row is read, where nothing does."""
+        schema = self.log.schema
+        sizes = Sizes(
+            n_actions=self.log.n_actions,
+            context=len(schema.context),
+            rewards=len(schema.rewards),
+            groups=self.groups,
+            folds=folds_kept(self.plan.folds),
+            threads=engine.threads or cores(),
+            plan=self.plan,
+            features=self.features,
+        )
+        return replace(self, sizes=sizes, rung=rung_for(sizes, budget), budget=budget)
+
+    @property
+    def many(self) -> bool:
+        """Whether actions are too many for refits."""
+        return self.rung != "refits"
 
     @classmethod
     def of(cls, log: Log, policies: dict[str, Policy], wanted: Wanted, cross_fit: int | None, seed: int, run: Run) -> _Job:
@@ -209,7 +240,20 @@ class _Job:
             rows=len(self.log),
             origin=self._origin(),
             ordered=self.log.source.ordered,
+            most_rows=self._batch_rows(0.0),
         )
+
+    @cached_property
+    def _fit_shape(self) -> FitShape:
+        """For what is kept by action: groups only as fine as there is room for."""
+        if not self.many or self.sizes is None:
+            return self._base_shape
+        return replace(self._base_shape, groups=self.sizes.folds, jackknife=False, shared=self.rung == "shared")
+
+    def _batch_rows(self, listed: float) -> int | None:
+        schema = self.log.schema
+        columns = len(schema.context) + len(schema.features) + len(schema.rewards) + self.plan.width
+        return None if self.sizes is None else rows_for(self.sizes, self.budget, columns, listed)
 
     def _origin(self) -> FloatArray:
         """A typical row of context, features and rewards: the median of the first rows."""
@@ -221,7 +265,7 @@ class _Job:
         policy = None if key.policy is None else list(self.policies.values())[key.policy]
         assert key.inputs is not None
         return replace(
-            self._base_shape,
+            self._fit_shape,
             columns=() if policy is None else self._columns(policy),
             row_weight=None if policy is None else _Ratio(policy, self.logging, power=2),
             inputs=key.inputs,
@@ -234,7 +278,7 @@ class _Job:
         return (*policy.columns, *(self.logging.columns if self.logging else ()))
 
     def _pooled_shape(self, ratio: Pooled) -> FitShape:
-        return replace(self._base_shape, features=NO_FEATURES if ratio.inputs == "identity" else self.features)
+        return replace(self._fit_shape, features=NO_FEATURES if ratio.inputs == "identity" else self.features)
 
     def _outcome_rows(self, policy: int) -> OutcomeRows:
         asked = list(self.policies.values())[policy]
@@ -254,7 +298,7 @@ class _Job:
         schema = self.log.schema
         models = {key: _predictors(fitted.models[key.fit], key) for key in self.plan.models}
         centre = _centre(models, len(schema.context))
-        return Scorer(
+        scorer = Scorer(
             plan=self.plan,
             policies=tuple(self.policies.values()),
             logging=self.logging,
@@ -268,11 +312,23 @@ class _Job:
             table_groups=self._groups_of(TABLE_ROWS),
             mass_groups=self._groups_of(MASS_ROWS),
             seed=self.seed,
+            many=self.many,
         )
+        return scorer.with_near()
+
+    def _listed(self, score_pass: ScorePass) -> float:
+        """How many actions the policies list in a round, from the first of them."""
+        policies = (*score_pass.scorer.policies, score_pass.scorer.logging)
+        listing = [policy for policy in policies if policy is not None and policy.lists]
+        if not listing:
+            return 0.0
+        first = self.log.head(64, score_pass.columns)
+        return float(sum(len(policy.listed(first).codes) for policy in listing)) / len(first)
 
     def score(self, engine: Engine, fitted: Fitted, scorer: Scorer, level: float, progress: bool | None) -> Evaluation:
         """The one pass that scores every estimator for every policy and reward."""
         score_pass = ScorePass(scorer, self.log.n_actions, len(self.log.schema.slices or ()))
+        score_pass = replace(score_pass, most_rows=self._batch_rows(self._listed(score_pass)))
         try:
             with PassProgress("scoring", len(self.log), progress) as told:
                 state = engine.reduce(self.log, score_pass, told)

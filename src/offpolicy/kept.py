@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from offpolicy.batch import Batch, FloatArray
+from offpolicy.layout import Layout
 from offpolicy.plan import Plan, TableKey, WeightTable
 from offpolicy.pool import Sides
 from offpolicy.statistics import LogHistogram, State
@@ -36,13 +37,15 @@ class Kept:
             part = self.state["policies"][str(policy)]
             part["weights"] = LogHistogram().fold(part["weights"], ratio)
 
-    def add_mass(self, policy: int, omega: FloatArray, counted: FloatArray, pi: FloatArray, sides: Sides | None) -> None:
+    def add_mass(
+        self, policy: int, omega: FloatArray, counted: FloatArray, pi: FloatArray, layout: Layout, sides: Sides | None
+    ) -> None:
         """`counted` is the row weight times what a loose π is still to be multiplied with."""
         part = self.state["policies"][str(policy)]
         part["rows"] += omega.sum()
-        part["mass"] += counted @ pi
+        part["mass"] += layout.by_action(pi, counted[:, None])[:, 0]
         if sides is not None and sides.supported is not None:
-            part["unsupported"] += counted @ (pi * (1 - sides.supported)).sum(axis=1)
+            part["unsupported"] += counted @ layout.dot(pi, 1 - sides.supported)
 
     def add_misfit(self, model: int, reward: FloatArray, predicted: FloatArray, omega: FloatArray) -> None:
         """Σω, Σωr, Σωr² and Σω(r − q)², which give R²."""
@@ -50,10 +53,12 @@ class Kept:
         sums = (omega.sum(), omega @ reward, (omega * reward) @ reward, (omega * residual) @ residual)
         self.state["misfit"][model] += sums
 
-    def add_share(self, table: int, share: FloatArray, x: FloatArray, slices: IntArray | None) -> None:
-        self.state["tables"][table] += (x @ share).T
+    def add_share(self, table: int, share: FloatArray, layout: Layout, x: FloatArray, slices: IntArray | None) -> None:
+        self.state["tables"][table] += layout.by_action(share, x.T)
         for part, rows in self._slices(slices):
-            part["tables"][table] += (x[:, rows] @ share[rows]).T
+            inside = np.zeros(x.shape[1])
+            inside[rows] = 1.0
+            part["tables"][table] += layout.by_action(share, (x * inside).T)
 
     def add_outcome(self, policy: int, outcome: Outcome, at: IntArray, omega: FloatArray, reward: FloatArray) -> None:
         """Σω and Σω(r − anchor) of each bin."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from typing import final
 
@@ -26,8 +28,28 @@ def blocks(rows: int, n_actions: int) -> Iterator[slice]:
     return (slice(a, b) for a, b in pairwise(edges))
 
 
+@dataclass(frozen=True)
+class Listed:
+    """The few actions of each round that have a chance, each once, and the chance of each; all others have none."""
+
+    starts: IntArray
+    """Rounds + 1: where the list of each round starts, and where the last one ends. No list is empty."""
+    codes: IntArray
+    chances: FloatArray
+
+    @cached_property
+    def row(self) -> IntArray:
+        """The round of each entry."""
+        return np.repeat(np.arange(len(self.starts) - 1), np.diff(self.starts))
+
+    def take(self, rows: slice) -> Listed:
+        """Neighbouring rounds."""
+        first, last = self.starts[rows.start], self.starts[rows.stop]
+        return Listed(self.starts[rows.start : rows.stop + 1] - first, self.codes[first:last], self.chances[first:last])
+
+
 class Policy(ABC):
-    """π(a|x). Subclasses answer for all actions (`_all`); those that can do less work for some override `_some`."""
+    """π(a|x). Subclasses answer for all actions (`_all`); those that can do less work for some override `_entries`."""
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -54,15 +76,38 @@ class Policy(ABC):
         """
         return self._all(batch), False
 
+    @property
+    def lists(self) -> bool:
+        """Whether it can name the few actions of a round that have a chance."""
+        return False
+
+    def listed(self, batch: Batch) -> Listed:
+        """Those actions with their chances. Only for policies that list."""
+        raise NotImplementedError
+
+    def answers(self, batch: Batch, values: FloatArray, row: IntArray, code: IntArray) -> tuple[FloatArray, FloatArray]:
+        """Σ_a π(a|x)·values_a of each round (values: actions × columns), and π of some (round, action), rounds ascending.
+
+        Nothing of shape rounds × actions is made for more than a block of rounds.
+        """
+        sums, chances = np.empty((len(batch), values.shape[1])), np.empty(len(row))
+        for rows in blocks(len(batch), batch.n_actions):
+            p = self._all(batch.take(rows))
+            sums[rows] = p @ values
+            some = slice(*np.searchsorted(row, (rows.start, rows.stop)).tolist())
+            chances[some] = p[row[some] - rows.start, code[some]]
+        return sums, chances
+
     @abstractmethod
     def _all(self, batch: Batch) -> FloatArray: ...
 
     def _some(self, batch: Batch, actions: IntArray) -> FloatArray:
-        out = np.empty(actions.shape)
-        for rows in blocks(len(batch), batch.n_actions):
-            wanted = actions[rows].reshape(rows.stop - rows.start, -1)
-            out[rows] = np.take_along_axis(self._all(batch.take(rows)), wanted, axis=1).reshape(actions[rows].shape)
-        return out
+        row = np.repeat(np.arange(len(batch)), actions.size // max(len(batch), 1))
+        return self.entries(batch, row, actions.ravel()).reshape(actions.shape)
+
+    def entries(self, batch: Batch, row: IntArray, code: IntArray) -> FloatArray:
+        """π of some (round, action), rounds ascending."""
+        return self.answers(batch, np.empty((batch.n_actions, 0)), row, code)[1]
 
 
 def check_probabilities(p: FloatArray, batch: Batch, name: str) -> FloatArray:

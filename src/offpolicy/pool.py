@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from offpolicy.batch import Batch, FloatArray
+from offpolicy.layout import Layout, Lists
 from offpolicy.pooled import Slopes
 from offpolicy.posteriors import Pooling
 from offpolicy.statistics import State
@@ -23,11 +24,22 @@ class Sides:
 
     pi: FloatArray
     pi0: FloatArray
+    layout: Layout
 
     @cached_property
     def supported(self) -> FloatArray | None:
-        """1 where the logging policy gives a chance; None where it does so everywhere."""
-        return None if self.pi0.min(initial=1.0) > 0 else (self.pi0 > 0).astype(np.float64)
+        """1 where the logging policy gives a chance; None where it does so to every action."""
+        everywhere = not isinstance(self.layout, Lists) and self.pi0.min(initial=1.0) > 0
+        return None if everywhere else (self.pi0 > 0).astype(np.float64)
+
+    @property
+    def contextual(self) -> float:
+        """How much the chances that the logging policy gives an action differ between rounds."""
+        if not isinstance(self.layout, Lists):
+            return float(np.ptp(self.pi0, axis=0).max(initial=0.0))
+        chances = np.column_stack([np.ones(len(self.pi0)), self.pi0])
+        mean = np.bincount(self.layout.codes, self.pi0) / np.maximum(np.bincount(self.layout.codes), 1)
+        return float(np.abs(chances[:, 1] - mean[self.layout.codes]).max(initial=0.0))
 
     @cached_property
     def quotient(self) -> FloatArray:
@@ -72,17 +84,20 @@ class Pool:
 
     def fill(self, rows: slice, batch: Batch, fold: int, sides: Sides, sampled: bool) -> None:
         """The ratios of a block. The ratio of actions stands in where the action is new to the fit."""
-        pooling = self.poolings[fold]
-        shares = pooling.shares(batch)
+        pooling, layout = self.poolings[fold], sides.layout
+        shares = pooling.shares(batch, layout)
         u, v = (sides.pi, sides.pi0) if pooling.form == "ratio" else (sides.quotient, sides.supported)
-        above = np.einsum("ij,ij->i", shares, u)
-        below = np.ones(len(batch)) if v is None else np.einsum("ij,ij->i", shares, v)
-        at = np.arange(len(batch)), batch.action
+        above = layout.dot(shares, u)
+        below = np.ones(len(batch)) if v is None else layout.dot(shares, v)
         with np.errstate(divide="ignore", invalid="ignore"):
-            action = sides.pi[at] / sides.pi0[at]
+            action = layout.own(sides.pi) / layout.own(sides.pi0)
             ratio = np.where(below > 0, above / below, action)
-            own = np.where(above > 0, shares[at] * u[at] / above, 1.0)
+            own = np.where(above > 0, layout.own(shares) * layout.own(u) / above, 1.0)
         new = ~pooling.seen[batch.action]
+        if pooling.near is not None and isinstance(layout, Lists):
+            self._add_left_out(
+                rows, sides, shares.reshape(len(batch), -1), pooling.near.count, above, np.where(new, 0.0, below)
+            )
         ratio, own = np.where(new, action, ratio), np.where(new, 1.0, own)
         self.ratio[rows] = ratio
         omega = self.omega[rows]
@@ -91,21 +106,47 @@ class Pool:
         self.state["new"] += new.sum()
         np.maximum(self.state["largest"], ratio.max(initial=0.0), out=self.state["largest"])
         if pooling.form == "posterior" and rows.start == 0:  # the first block of a batch is enough to see it
-            np.maximum(self.state["contextual"], np.ptp(sides.pi0, axis=0).max(initial=0.0), out=self.state["contextual"])
+            np.maximum(self.state["contextual"], sides.contextual, out=self.state["contextual"])
         if self.sloped and sampled:
             slope = np.empty(shares.shape, np.float32)  # enough for the size of an error
-            np.multiply(u - ratio[:, None] if v is None else u - ratio[:, None] * v, shares, out=slope, casting="same_kind")
+            moved = layout.spread(ratio)
+            np.multiply(u - moved if v is None else u - moved * v, shares, out=slope, casting="same_kind")
             self._fold[rows] = fold
-            self._add_slopes(rows, fold, batch, slope, np.where(new | ~(below > 0), 0.0, 1 / np.maximum(below, 1e-300)))
+            scale = np.where(new | ~(below > 0), 0.0, 1 / np.maximum(below, 1e-300))
+            self._add_slopes(rows, fold, batch, layout, slope, scale)
 
-    def _add_slopes(self, rows: slice, fold: int, batch: Batch, slope: npt.NDArray[np.float32], scale: FloatArray) -> None:
+    def near(self, batch: Batch, fold: int) -> Lists:
+        """The actions near the logged one."""
+        near = self.poolings[fold].near
+        assert near is not None
+        return Lists.of_each(batch.action, batch.n_actions, near.codes[batch.action].astype(np.int64))
+
+    def _add_left_out(
+        self, rows: slice, sides: Sides, shares: FloatArray, count: int, above: FloatArray, below: FloatArray
+    ) -> None:
+        """How far the actions that are not near could move the weight: none of them has a larger share than the farthest.
+
+        With q that share, w lies between above / (below + q·π0(others)) and (above + q·π(others)) / below.
+        """
+        farthest = shares[:, :count].min(axis=1)
+        known = (side.reshape(shares.shape).sum(axis=1) for side in (sides.pi, sides.pi0))
+        rest, rest0 = (farthest * np.maximum(1 - sum_, 0.0) for sum_ in known)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ratio = above / below
+            off = np.maximum(rest / below, ratio - above / (below + rest0))
+        off = np.where(below > 0, off, 0.0)
+        self.state["left_out"] += off @ np.abs(self.multipliers[rows])
+
+    def _add_slopes(
+        self, rows: slice, fold: int, batch: Batch, layout: Layout, slope: npt.NDArray[np.float32], scale: FloatArray
+    ) -> None:
         """`slope` times `scale` is ∂w/∂s."""
         pooling = self.poolings[fold]
         z, m = pooling.points(batch), self.multipliers[rows] * scale[:, None]
         padded = np.column_stack([z, np.ones(len(z))])
-        scores = (m[:, :, None] * padded[:, None, :]).reshape(len(z), -1).T.astype(np.float32) @ slope
-        self.state["scores"][fold] += scores.T.reshape(scores.shape[1], m.shape[1], -1)
-        self._slopes[rows] = (slope @ pooling.weight.astype(np.float32)) * scale[:, None]
+        scores = layout.by_action(slope, (m[:, :, None] * padded[:, None, :]).reshape(len(z), -1).astype(np.float32))
+        self.state["scores"][fold] += scores.reshape(len(scores), m.shape[1], -1)
+        self._slopes[rows] = layout.by_round(slope, pooling.weight.astype(np.float32)) * scale[:, None]
         self.state["sloped_rows"] += self.omega[rows].sum()
 
     def finish(self, batch: Batch) -> None:
@@ -140,6 +181,7 @@ def zero_pool(poolings: Sequence[Pooling], sums: int, sloped: bool) -> State:
         "largest": np.zeros(()),
         "contextual": np.zeros(()),
         "sloped_rows": np.zeros(()),
+        "left_out": np.zeros(sums),
         "scores": np.zeros((folds, n, sums, m + 1)),
         "points": np.zeros((folds, sums, n, m)),
         "features": np.zeros((folds, sums, columns, m)),

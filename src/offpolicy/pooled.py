@@ -118,7 +118,8 @@ class PooledFits:
     def covered(self) -> bool:
         """Whether the fit's error can be counted: the weights are smooth and refits come from sums."""
         posterior, pooling = self.ratio.posterior, self.on_all
-        if not (posterior.fitted and posterior.smooth and pooling.likelihood is None and pooling.context is None):
+        known = self.shape.jackknife and pooling.likelihood is None and pooling.context is None
+        if not (posterior.fitted and posterior.smooth and known):
             return False
         return self.fits is None or self.fits.can_refit
 

@@ -189,7 +189,7 @@ class Assembly:
         found = (
             dx.combined_findings(combination, o) if combination.defined else [dx.UNANCHORED if o.ess > 0 else dx.UNDEFINED]
         )
-        found += dx.support_findings(o, True)
+        found += dx.support_findings(o, True, True)
         found += dx.concentration_findings(concentration(combination.functional, sums))
         found += dx.reward_findings(int(sums.nonzero[reward]), sums.n)
         if sums.clustered:
@@ -212,7 +212,7 @@ class Assembly:
             seen["dimensions"] = list(member.weight.ratio.dimensions)
         if f.fit is None and self._refits.matters(member, model):
             seen["fit_not_covered"] = True
-            found.append(dx.FIT_NOT_COVERED)
+            found.append(dx.TOO_MANY_FOR_REFITS if self.scorer.many else dx.FIT_NOT_COVERED)
         return Details(f, std_error(f, sums), seen, tuple(found))
 
     def _largest(self, p: int, weight: Weight) -> float:
@@ -269,7 +269,7 @@ class Assembly:
         if (p, reward) in self.references:
             kept = self.state["policies"][str(p)] if sums.moments is self.state["moments"] else None  # not kept by slice
             o = self._overlap(p, sums, kept)
-            found += dx.support_findings(o, model is not None)
+            found += dx.support_findings(o, model is not None, member.weight.ratio == "action")
             if member.weight.ratio == "action":
                 found += dx.weight_findings(o)
                 seen |= o.to_dict()
@@ -282,6 +282,7 @@ class Assembly:
             r2, fitted = self._model_fit(model)
             seen |= {"reward_model": fitted}
             found += dx.model_findings(r2, member.weight.weighs)
+            found += [dx.SHARED_COVARIANCE] if "covariance" in fitted else []
         found += dx.reward_findings(int(sums.nonzero[reward]), sums.n)
         if sums.clustered:
             found += dx.few_units(int((sums.buckets[:, 0] > 0).sum()))
@@ -308,10 +309,14 @@ class Assembly:
         o = dx.overlap(sums.moments, column, error, None, self.state["counts"], False)
         if whole is None or not isinstance(weight.ratio, Pooled):
             return dx.PooledOverlap(o, weight.mean_one)
-        pool, fits = self.state["pools"][pool_name(self.scorer.plan, p, weight)], self.fitted.pooled[weight.ratio]
+        pool = self.state["pools"][pool_name(self.scorer.plan, p, weight)]
         own = float(pool["own"] / pool["rows"]) if pool["rows"] > 0 else 1.0
         contextual = float(pool["contextual"]) > AGREE
-        return dx.PooledOverlap(o, weight.mean_one, 1 - own, int(pool["new"]), contextual, dict(fits.on_all.details))
+        left_out = None
+        if self.scorer.poolings[weight.ratio][0].near is not None and o.mean_weight > 0:
+            left_out = float(pool["left_out"][0] / pool["rows"]) / o.mean_weight
+        details = {"posterior": type(weight.ratio.posterior).__name__} | self.scorer.poolings[weight.ratio][0].details
+        return dx.PooledOverlap(o, weight.mean_one, 1 - own, int(pool["new"]), contextual, details, left_out)
 
     def _model_fit(self, model: ModelKey) -> tuple[float | None, dict[str, Any]]:
         """R² out of fold: from the scored residuals where the model was cross-fitted, else from the fit's own folds."""

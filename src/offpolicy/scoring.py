@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
 
-from offpolicy.baselines import Baselines, share_of
+from offpolicy.asking import Block, Mode, Question
+from offpolicy.baselines import Baselines
 from offpolicy.batch import Batch, FloatArray
 from offpolicy.engines.base import BATCH_ROWS
 from offpolicy.errors import InputError, RowsError
 from offpolicy.kept import Kept, outcome_name, pool_name
 from offpolicy.outcome import OutcomeFits
-from offpolicy.plan import BaselineColumn, CorrectionColumn, ModelKey, Plan, WeightColumn
-from offpolicy.policy import Policy, blocks
-from offpolicy.pool import Pool, Sides, merged_pools, zero_pool
+from offpolicy.plan import BaselineColumn, CorrectionColumn, ModelKey, Plan, TableKey, WeightColumn
+from offpolicy.policy import Policy
+from offpolicy.pool import Pool, merged_pools, zero_pool
 from offpolicy.posteriors import Pooling
 from offpolicy.rewards import Linear, Predictor, design
 from offpolicy.statistics import LogHistogram, Moments, State
@@ -93,6 +94,13 @@ class Scorer:
     mass_groups: int
     """And where the target's mass lies over the rows of these."""
     seed: int
+    many: bool = False
+    """Whether there are so many actions that nothing is kept for the fit's error, and policies may answer with sums."""
+
+    @property
+    def tables(self) -> Sequence[TableKey]:
+        """What is kept for the fit's error."""
+        return () if self.many else self.plan.tables
 
     @cached_property
     def baselines(self) -> list[list[BaselineColumn]]:
@@ -134,7 +142,7 @@ class Scorer:
             weights.pooled[p, outcome] = self._outcome(outcome, bins, values, batch, bucket, omega, kept, p)
         bent = self._fill(out, batch, weights, controls)
         sampled = slice(0, int(np.searchsorted(group_of_bucket(self.groups)[bucket], self.table_groups)))
-        kept.add_weight_tables(self.plan.tables, bent, x[:, sampled] * omega[sampled], batch.take(sampled))
+        kept.add_weight_tables(self.tables, bent, x[:, sampled] * omega[sampled], batch.take(sampled))
         out[0] = 1.0
         if weighted and batch.weight is not None:
             out *= omega
@@ -225,38 +233,64 @@ class Scorer:
         pools: Sequence[Pool],
     ) -> tuple[FloatArray, FloatArray | None]:  # fmt: skip
         """Ask a policy for all actions, block by block; fill its baselines and pools; give π and π0 of logged actions."""
+        q = self._questions[p]
         chance = np.empty(len(batch))
-        logging = self.logging if self.logging is not None and self.logging.whole else None
-        needs_logging = bool(pools) or any(key.clip is not None for key in self.baselines[p])
-        logged = np.empty(len(batch)) if logging is not None and needs_logging else None
+        logged = np.empty(len(batch)) if q.asks_logging else None
+        target = q.policy.listed(batch) if q.mode == "lists" else None
+        logging = q.logging.listed(batch) if q.mode == "lists" and q.asks_logging and q.logging is not None else None
         for group, run in self.runs(bucket, self.groups):
             work = self._work(p, group)
-            for block in blocks(run.stop - run.start, batch.n_actions):
-                rows = slice(run.start + block.start, run.start + block.stop)
-                some = batch.take(rows)
-                pi, loose = self.policies[p].proportional(some)
-                asked = logging is not None and (needs_logging or group < self.mass_groups)
-                pi0 = logging.probabilities(some) if asked and logging is not None else None
-                if loose and not (work.only_linear and pi0 is None):
-                    pi, loose = pi / pi.sum(axis=1, keepdims=True), False
-                scale = work.fill(out[:, rows], some, x[:, rows], pi, pi0, loose)
-                at = np.arange(len(some)), some.action
-                chance[rows] = pi[at] * scale
-                sides = None if pi0 is None else Sides(pi, pi0)
-                if sides is not None and logged is not None:
-                    logged[rows] = sides.pi0[at]
-                    for pool in pools:
-                        fold = group * (pool.ratio_of.cross_fit or 1) // self.groups
-                        pool.fill(rows, some, fold, sides, group < self.table_groups)
-                counted = omega[rows] * scale
-                if group < self.mass_groups:
-                    kept.add_mass(p, omega[rows], counted, pi, sides)
-                if group < self.table_groups:
-                    for part in work.parts:
-                        if part.table is not None:
-                            share = share_of(pi, pi0, part.clip)
-                            kept.add_share(part.table, share, x[:, rows] * counted, some.slice_code)
+            for rows in q.blocks(run, target, batch.n_actions):
+                block = Block(q, group, rows, batch.take(rows), x[:, rows], omega[rows], out[:, rows], kept, pools)
+                if q.mode == "apart":
+                    chances = block.apart(work)
+                elif target is not None:
+                    chances = block.listed(work, target.take(rows), None if logging is None else logging.take(rows))
+                else:
+                    chances = block.grid(work)
+                chance[rows] = chances[0]
+                if logged is not None and chances[1] is not None:
+                    logged[rows] = chances[1]
         return chance, logged
+
+    @cached_property
+    def _questions(self) -> list[Question]:
+        logging = self.logging if self.logging is not None and self.logging.whole else None
+        return [
+            Question(
+                p, policy, logging, self._asks_logging(p), self._mode(p), self.groups,
+                0 if self.many else self.table_groups, self.mass_groups,
+            )
+            for p, policy in enumerate(self.policies)
+        ]  # fmt: skip
+
+    def _asks_logging(self, p: int) -> bool:
+        """Whether the whole logging policy is asked for every round."""
+        if self.logging is None or not self.logging.whole:
+            return False
+        return bool(self._pooled[p]) or any(key.clip is not None for key in self.baselines[p])
+
+    def with_near(self) -> Scorer:
+        """The same with the neighbours of every action looked up, where some policy needs them."""
+        apart = {weight.ratio for p in range(len(self.policies)) if self._mode(p) == "apart" for weight in self._pooled[p]}
+        looked_up = {
+            ratio: [pooling.with_near() for pooling in poolings] if ratio in apart else poolings
+            for ratio, poolings in self.poolings.items()
+        }
+        return replace(self, poolings=looked_up)
+
+    def _mode(self, p: int) -> Mode:
+        """How a policy is asked: for all actions; for those it lists; or for sums, with pools of near actions alone."""
+        poolings = [pooling for weight in self._pooled[p] for pooling in self.poolings[weight.ratio]]  # type: ignore[index]
+        linear = all(isinstance(m, Linear) for key in self.baselines[p] for m in self.models[key.model])
+        if not linear or any(pooling.likelihood is not None for pooling in poolings):
+            return "grid"
+        both = not self._asks_logging(p) or (self.logging is not None and self.logging.lists)
+        if self.policies[p].lists and both:
+            return "lists"
+        clipped = any(key.clip is not None for key in self.baselines[p])
+        near = all(pooling.neighbours is not None for pooling in poolings)
+        return "apart" if self.many and near and not clipped else "grid"
 
     def _work(self, p: int, group: int) -> Baselines:
         folds = tuple((key, group * (key.model.folds or 1) // self.groups) for key in self.baselines[p])
@@ -277,6 +311,7 @@ class ScorePass:
     scorer: Scorer
     n_actions: int
     n_slices: int
+    most_rows: int | None = None
     summed: ClassVar[frozenset[str]] = frozenset({"tables", "mass", "scores", "points", "counts"})
 
     @property
@@ -285,10 +320,10 @@ class ScorePass:
         return tuple(dict.fromkeys(name for policy in policies for name in policy.columns))
 
     @property
-    def batch_rows(self) -> int | None:
-        return (
-            BATCH_ROWS // 2 if self.scorer.plan.models or self.scorer.poolings else None
-        )  # the columns of models take more room
+    def batch_rows(self) -> int:
+        """The columns of models take more room than others, and listed actions still more."""
+        rows = BATCH_ROWS // 2 if self.scorer.plan.models or self.scorer.poolings else BATCH_ROWS
+        return rows if self.most_rows is None else min(rows, self.most_rows)
 
     @cached_property
     def moments(self) -> Moments:
@@ -311,7 +346,7 @@ class ScorePass:
             "buckets": np.zeros((BUCKETS, width)),
             "slices": {str(s): self._zero_slice() for s in range(self.n_slices)},
             "policies": policies,
-            "tables": np.zeros((len(plan.tables), self.n_actions, size)),
+            "tables": np.zeros((len(self.scorer.tables), self.n_actions, size)),
             "pools": {pool_name(plan, p, weight): self._zero_pool(p, weight) for p, weight in plan.weights(Pooled)},
             "outcomes": {
                 outcome_name(p, outcome): np.zeros((2, len(bins.edges) + 1))
@@ -330,7 +365,7 @@ class ScorePass:
         return zero_pool(scorer.poolings[ratio], 1 + len(scorer.plan.corrections(p, weight)), ratio in scorer.sloped)
 
     def _zero_slice(self) -> State:
-        shape = (len(self.scorer.plan.tables), self.n_actions, len(self.scorer.centre) + 1)
+        shape = (len(self.scorer.tables), self.n_actions, len(self.scorer.centre) + 1)
         return {
             "moments": self.moments.zero(),
             "buckets": np.zeros((SLICE_BUCKETS, self.scorer.plan.width)),

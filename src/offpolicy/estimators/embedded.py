@@ -17,17 +17,22 @@ from offpolicy.posteriors.gaussian import BANDWIDTHS
 from offpolicy.rewards import Given, RewardModel, Ridge, TwoStep, as_reward_model
 from offpolicy.weights import Pooled, Weight
 
+MOST_FOR_LOGISTIC = 5_000
+NEIGHBOURS = 100
+
 
 @dataclass(frozen=True)
 class _Learned(Fitted):
     """Weights by an embedding that a reward model learns from `inputs`: the action's identity, its features, or both.
 
-    `normalised` divides by the mean weight; None: as the posterior likes it (Gaussian yes, Logistic no).
+    `normalised` divides by the mean weight; None: as the posterior likes it (Gaussian yes, Logistic no). `posterior="auto"`
+    is Logistic, as published, up to 5,000 actions, and beyond that Gaussian with the nearest 100: the work of a logistic fit
+    grows with the square of the actions.
     """
 
     inputs: Inputs | None = None
     rewards: Any = field(default_factory=Ridge)
-    posterior: Posterior = field(default_factory=Logistic)
+    posterior: Posterior | Literal["auto"] = "auto"
     normalised: bool | None = None
     cross_fit: int | None = None
     default_folds: ClassVar[int] = 0
@@ -38,24 +43,29 @@ class _Learned(Fitted):
         super().__post_init__()
         self.check_folds()
         check_inputs(self.name, self.inputs)
-        _check_posterior(self.name, self.posterior)
+        if self.posterior != "auto":
+            _check_posterior(self.name, self.posterior)
 
     def settled(self, features: Features, run: Run) -> Estimator:  # noqa: ARG002
-        return replace(self, inputs=features.resolve(self.inputs, self.name))
+        posterior = self.posterior
+        if posterior == "auto":
+            posterior = Logistic() if features.n_actions <= MOST_FOR_LOGISTIC else Gaussian(neighbours=NEIGHBOURS)
+        return replace(self, inputs=features.resolve(self.inputs, self.name), posterior=posterior)
 
     def pooled(self, cross_fit: int | None) -> list[tuple[float | None, Weight, bool]]:
         """The setting, the weight, and whether it is normalised, of each member."""
         folds = self.folds(cross_fit)
+        family = _bandwidths(Logistic() if self.posterior == "auto" else self.posterior)
         return [
             (setting, Weight(Pooled(posterior, self.rewards, self.inputs, folds)), _normalised(self.normalised, posterior))
-            for setting, posterior in _bandwidths(self.posterior)
+            for setting, posterior in family
         ]
 
 
 def _check_posterior(name: str, posterior: Any) -> None:
     if not isinstance(posterior, Posterior):
         hint = f"; write {posterior.__name__}()" if isinstance(posterior, type) else ""
-        raise InputError(f"{name}: posterior is {posterior!r}; give op.Logistic(), op.Gaussian() or another{hint}.")
+        raise InputError(f'{name}: posterior is {posterior!r}; give "auto", op.Logistic(), op.Gaussian() or another{hint}.')
 
 
 def _normalised(given: bool | None, posterior: Posterior) -> bool:

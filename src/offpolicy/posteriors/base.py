@@ -24,6 +24,8 @@ from offpolicy.batch import Batch, FloatArray
 from offpolicy.embedding import Affine, Embedding
 from offpolicy.errors import RowsError
 from offpolicy.features import Features
+from offpolicy.layout import Layout, Lists
+from offpolicy.posteriors.near import Near, nearest
 from offpolicy.posteriors.sums import FeatureSums, Sums
 from offpolicy.rewards.base import NO_FEATURES, FitShape
 from offpolicy.statistics import Statistic
@@ -63,6 +65,9 @@ class Pooling:
     free: bool = False
     """Whether it is the same in whatever coordinates the embedding is written."""
     table: FloatArray | None = field(default=None, repr=False)
+    neighbours: int | None = None
+    """Of how many actions near the logged one sums are taken, where policies answer for all actions and these are many."""
+    near: Near | None = field(default=None, repr=False)
     details: dict[str, Any] = field(default_factory=dict)
     influence: Influence | None = field(default=None, repr=False)
     """Where weight and bias are the result of an iteration: how sums that depend on them move with the embeddings."""
@@ -95,8 +100,10 @@ class Pooling:
         z = self.affine(e)
         return z if self.context is None else np.hstack([z, self.context(batch.context)])
 
-    def shares(self, batch: Batch) -> FloatArray:
-        """Q of each round: rounds × actions, up to a factor of the round."""
+    def shares(self, batch: Batch, layout: Layout) -> FloatArray:
+        """Q of each round for the actions of the layout, up to a factor of the round."""
+        if isinstance(layout, Lists):
+            return self._listed(batch, layout)
         if self.groups is not None:
             return self.groups[1][self.groups[0][batch.action]]
         if self.table is not None:
@@ -104,6 +111,20 @@ class Pooling:
         if self.likelihood is not None:
             return self._checked(self.likelihood(batch), batch)
         return self._exp(self.points(batch))
+
+    def _listed(self, batch: Batch, layout: Lists) -> FloatArray:
+        """Q of the listed actions alone."""
+        assert self.likelihood is None
+        if self.groups is not None:
+            cluster = self.groups[0]
+            same: FloatArray = (cluster[layout.codes] == cluster[batch.action][layout.row]).astype(np.float64)
+            return same
+        if self.table is not None:
+            return self.table[batch.action[layout.row], layout.codes]
+        scores = layout.scores(self.points(batch), self.weight, self.bias)
+        most = layout.most(scores)
+        scores -= layout.spread(np.where(np.isfinite(most), most, 0.0))  # none of the listed actions may take part
+        return np.exp(scores, out=scores)
 
     def _exp(self, z: FloatArray) -> FloatArray:
         scores = z @ self.weight.T
@@ -123,6 +144,13 @@ class Pooling:
                 "Check that p(e|a) covers every embedding in the log.",
             )  # fmt: skip
         return shares
+
+    def with_near(self) -> Pooling:
+        """The same with its neighbours looked up."""
+        assert self.neighbours is not None
+        assert self.precision is not None
+        near = nearest(self.affine(self.embedding.table), self.precision, self.seen, self.neighbours)
+        return replace(self, near=near, details={**self.details, "neighbours": near.count})
 
     def tabled(self, room: int) -> Pooling:
         """The same with Q as a table, where there is room for one and rounds of one action are alike."""

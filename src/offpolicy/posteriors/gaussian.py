@@ -27,13 +27,19 @@ class Gaussian(Posterior):
     the embeddings' root mean square distance from their mean; "slope", which scores a family of them and picks the widest
     that agrees with all narrower ones; or "estimation": the covariance with which a ridge model knows its coefficients.
     "auto" is LDA where embeddings vary, else "estimation".
+
+    `neighbours` bounds the work where there are very many actions and a policy does not list a few: sums are then taken over
+    so many actions nearest to the logged one. What the others could add at most is shown in the diagnostics.
     """
 
     bandwidth: float | Literal["auto", "slope", "estimation"] = "auto"
     _: KW_ONLY
+    neighbours: int | None = None
     scale: bool = True
 
     def __post_init__(self) -> None:
+        if self.neighbours is not None and not (isinstance(self.neighbours, int) and self.neighbours >= 1):
+            raise InputError(f"Gaussian: neighbours is {self.neighbours!r}; give how many near actions count, 1 or more.")
         named = self.bandwidth in ("auto", "slope", "estimation")
         number = isinstance(self.bandwidth, (int, float)) and not isinstance(self.bandwidth, bool)
         if not named and not (number and float(self.bandwidth) > 0):
@@ -51,8 +57,9 @@ class Gaussian(Posterior):
         weight = means @ precision
         bias = -0.5 * np.einsum("ai,ai->a", weight, means)
         return Pooling(
-            "ratio", embedding, affine, weight, bias, precision=precision, free=self._is_lda(embedding), details=details
-        )
+            "ratio", embedding, affine, weight, bias, precision=precision, free=self._is_lda(embedding), details=details,
+            neighbours=self.neighbours if embedding.varying is None else None,
+        )  # fmt: skip
 
     def _is_lda(self, embedding: Embedding) -> bool:
         return embedding.varying is not None and self.bandwidth == "auto"

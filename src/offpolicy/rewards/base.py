@@ -39,6 +39,12 @@ class FitShape:
     """The fit must be able to do without each of so many folds."""
     ordered: bool = field(default=True, compare=False)
     """Whether the rows of the log stand in one order, as those of an array do."""
+    jackknife: bool = True
+    """Whether the groups are fine enough to refit without each; else they are the folds, and sums by action stay packed."""
+    shared: bool = False
+    """Whether actions share one covariance of the context, because there is no room for one each."""
+    most_rows: int | None = field(default=None, compare=False)
+    """Rows that a batch may have."""
     progress: bool | None = field(default=None, compare=False)
     """Whether models that train for long show a bar; None: on a terminal."""
     origin: FloatArray = field(default_factory=lambda: np.empty(0), compare=False)

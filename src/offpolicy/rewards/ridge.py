@@ -8,10 +8,10 @@ slopes of minimum norm; else the solution of minimum norm around the pooled mode
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import KW_ONLY, dataclass, replace
-from functools import cached_property
-from typing import Any, ClassVar, Literal
+from functools import cached_property, partial
+from typing import Any, Literal
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from offpolicy.batch import Batch, FloatArray
 from offpolicy.errors import InputError
 from offpolicy.log import CHUNK_ROWS
 from offpolicy.rewards.base import Fits, FitShape, FitStatistic, Linear, RewardModel
+from offpolicy.rewards.packed import Packed, PackedFits
 from offpolicy.rewards.solutions import Rows, estimation_covariance, solutions, squared_error, varying_error
 from offpolicy.rewards.varying import Cross, CrossPass
 from offpolicy.statistics import Gram, GramState, State, Statistic
@@ -65,7 +66,12 @@ class Ridge(RewardModel):
         return (grams, CrossPass(shape)) if shape.inputs != "identity" and shape.features.varies else (grams,)
 
     def fits(self, shape: FitShape, results: Any) -> Fits:
-        return RidgeFits(self, shape, *results)
+        grams, *crosses = results
+        if not isinstance(grams, Packed):
+            return RidgeFits(self, shape, grams, *crosses)
+        if shape.inputs != "identity":
+            return RidgeFits(self, shape, Grams(grams.full(k) for k in range(shape.rewards)), *crosses)
+        return PackedFits(self, shape, grams, partial(_choose_packed, model=self, shape=shape))
 
     def _check_rank(self, shape: FitShape) -> None:
         size = shape.context + self.intercept
@@ -82,15 +88,15 @@ class Ridge(RewardModel):
 class _GramPass(FitStatistic):
     """Gram matrices of (context, rewards) by (group, action)."""
 
-    keyed: ClassVar[bool] = True
-
     @cached_property
     def gram(self) -> Gram:
-        return Gram(self.shape.groups * self.shape.n_actions, self.shape.context, self.shape.rewards)
+        s = self.shape
+        return Gram(s.groups * s.n_actions, s.context, s.rewards, shared=s.groups if s.shared else 0)
 
     @property
     def batch_rows(self) -> int:
-        return CHUNK_ROWS  # many rows a key: the cost of adding to the keys' states is then small
+        """Many rows a key, so that the cost of adding to the keys' states is small."""
+        return CHUNK_ROWS if self.shape.most_rows is None else min(CHUNK_ROWS, self.shape.most_rows)
 
     def zero(self) -> State:
         return self.gram.zero()
@@ -103,18 +109,26 @@ class _GramPass(FitStatistic):
     def merge(self, a: State, b: State) -> State:
         return self.gram.merge(a, b)
 
-    def finish(self, state: State) -> Grams:
+    def split(self, state: State, most: int) -> Iterator[tuple[str, State]]:
+        return self.gram.split(state, most)
+
+    def finish(self, state: State) -> Grams | Packed:
         """For each reward, the Gram matrices with leading shape (groups, actions), as if row weights had mean 1.
 
         The penalty counts rounds, so the unit in which rows are weighed must not matter.
         """
+        state = self.gram.dense(state)
         lead = (self.shape.groups, self.shape.n_actions)
         total = float(state["n"].sum())
         if not total > 0:
             raise InputError("weight: every row has weight 0, so there is nothing to fit or to average.")
         scale = self.shape.weight_scale(total)
-        scaled = {"n": state["n"] * scale, "mean": state["mean"], "m2": state["m2"] * scale} if scale != 1.0 else state
-        shaped = {name: array.reshape(*lead, *array.shape[1:]) for name, array in scaled.items()}
+        if scale != 1.0:
+            for name in state.keys() - {"mean"}:
+                state[name] *= scale
+        shaped = {name: state[name].reshape(*lead, *state[name].shape[1:]) for name in ("n", "mean", "m2")}
+        if not self.shape.jackknife:
+            return Packed(self.gram, {**state, **shaped}, self.shape.groups)
         return Grams(self.gram.unpack(shaped, k) for k in range(self.shape.rewards))
 
 
@@ -155,7 +169,9 @@ class RidgeFits:
             rows = self.rows(reward)
             linear = self._solve(rows, self._penalty(reward))
             if rows.cross is None or self._shape.inputs != "features":
-                known = estimation_covariance(linear, rows, self._penalty(reward), self._model, self._shape)
+                known = estimation_covariance(
+                    linear, rows, self._penalty(reward), self._model, self._shape, rows.gram.pooled()
+                )
                 linear = replace(linear, covariance=known)
             self._on_all[reward] = linear
         return self._on_all[reward]
@@ -165,7 +181,7 @@ class RidgeFits:
 
     @property
     def can_refit(self) -> bool:
-        return self._kept == self._shape.groups
+        return self._shape.jackknife and self._kept == self._shape.groups
 
     def without_group(self, reward: int, group: int) -> Linear | None:
         if not self.can_refit:
@@ -240,7 +256,13 @@ class RidgeFits:
         if reward not in self._chosen:
             tried = (*range(FOLDS_TO_CHOOSE, 1, -1), *range(FOLDS_TO_CHOOSE + 1, self._kept))
             folds = next((k for k in tried if self._kept % k == 0), self._kept)
-            self._chosen[reward] = _choose(self.without(reward, folds), self._folds(reward, folds), self._model, self._shape)
+            train, held_out = self.without(reward, folds), self._folds(reward, folds)
+            wholes = [rows.gram.pooled() for rows in train]
+            rounds = sum(float(fold.gram.n.sum()) for fold in held_out)
+            some = slice(0, None, _step(rounds, self._shape.n_actions) if self._shape.inputs == "identity" else 1)
+            train = [Rows(rows.gram.at(some), rows.cross) for rows in train]
+            held_out = [Rows(rows.gram.each(some), rows.cross) for rows in held_out]
+            self._chosen[reward] = _choose(train, held_out, wholes, self._model, self._shape)
         return self._chosen[reward]
 
     def _solve(self, rows: Rows, penalty: float) -> Linear:
@@ -283,24 +305,37 @@ class _Choice:
         return float(1 - self.errors.sum(axis=0).min() / self.total) if self.total > 0 else None
 
 
-def _choose(train: list[Rows], held_out: list[Rows], model: Ridge, shape: FitShape) -> _Choice:
+def _step(rounds: float, n_actions: int) -> int:
+    """A regular sample of the actions, one in so many, is enough to choose a penalty."""
+    return max(1, min(int(rounds / ROWS_TO_CHOOSE), n_actions // 100))
+
+
+def _choose(train: list[Rows], held_out: list[Rows], wholes: list[GramState], model: Ridge, shape: FitShape) -> _Choice:
     """Score every penalty on held-out folds, each of them given as its groups. Reads sums, not rows."""
     varies = train[0].cross is not None
     grid = np.array([float(model.penalty)]) if model.penalty != "auto" else PENALTIES[1::2] if varies else PENALTIES
-    rows = sum(float(fold.gram.n.sum()) for fold in held_out)
-    step = max(1, min(int(rows / ROWS_TO_CHOOSE), len(train[0].gram.n) // 100))  # a regular sample of actions is enough
-    some = slice(0, None, step if shape.inputs == "identity" else 1)
 
-    def on_fold(fitted: Rows, test: Rows) -> tuple[FloatArray, float]:
-        whole, unseen = fitted.gram.pooled(), test.gram.each(some)
+    def on_fold(fitted: Rows, test: Rows, whole: GramState) -> tuple[FloatArray, float]:
+        unseen = test.gram
         total = float((unseen.rr + unseen.n * (unseen.r - whole.r) ** 2).sum())
-        found = solutions(Rows(fitted.gram.at(some), fitted.cross), grid, model, shape, whole)
+        found = solutions(fitted, grid, model, shape, whole)
         if test.cross is not None:
             return np.array([[varying_error(linear, test) for linear in found]]), total
         return np.array([squared_error(linear, unseen) for linear in found]).T, total
 
-    errors, totals = zip(*parallel(on_fold, train, held_out), strict=True)
+    errors, totals = zip(*parallel(on_fold, train, held_out, wholes), strict=True)
     return _Choice(grid, np.vstack(errors), sum(totals))
+
+
+def _choose_packed(packed: Packed, reward: int, model: Ridge, shape: FitShape) -> _Choice:
+    """The same from packed sums: a fold is a group."""
+    each = np.arange(packed.groups)
+    counts = packed.counts(each >= 0)
+    logged = np.flatnonzero(counts > 0)
+    some = logged[:: _step(float(counts.sum()), len(logged))]
+    train = [Rows(packed.block(each != k, reward, some)) for k in each]
+    held_out = [Rows(packed.apart(each == k, reward, some)) for k in each]
+    return _choose(train, held_out, [packed.whole(each != k, reward) for k in each], model, shape)
 
 
 def _least(grid: FloatArray, errors: FloatArray) -> float:

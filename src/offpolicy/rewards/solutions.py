@@ -46,14 +46,11 @@ def solutions(
     for penalty in penalties:
         own, shared = solver(penalty)
         if shape.inputs == "identity" and penalty == 0:
-            own = _unpenalised(gram, whole, scaled)
-        down = up = None
+            own = unpenalised(gram, whole, scaled)
+        down = None
         if model.rank is not None:
-            metric = scaled.zz.sum(axis=0) / max(float(gram.n.sum()), 1.0)
             mean = own if shared is None else own + features @ shared
-            middle = gram.n @ mean / max(float(gram.n.sum()), 1.0)
-            down, up = solve.low_rank(mean - middle, gram.n, metric, model.rank)
-            own, shared = middle + (own - middle) @ down @ up, None if shared is None else shared @ down @ up
+            down, own, shared = turned_down(own, shared, mean, gram.n, scaled.zz.sum(axis=0), model.rank)
         linear = _linear(scaled, own, shared, features, rows, shape)
         if down is not None:
             padded = down if model.intercept else np.vstack([down, np.zeros((1, down.shape[1]))])
@@ -63,7 +60,17 @@ def solutions(
         yield linear
 
 
-def _unpenalised(gram: GramState, whole: GramState, scaled: solve.Scaled) -> FloatArray:
+def turned_down(
+    own: FloatArray, shared: FloatArray | None, mean: FloatArray, rounds: FloatArray, zz: FloatArray, rank: int
+) -> tuple[FloatArray, FloatArray, FloatArray | None]:
+    """What takes coefficients to the rank, and B and W of that rank; `mean` is B + φ̃·W of each action, `zz` that of all."""
+    total = max(float(rounds.sum()), 1.0)
+    middle = rounds @ mean / total
+    down, up = solve.low_rank(mean - middle, rounds, zz / total, rank)
+    return down, middle + (own - middle) @ down @ up, None if shared is None else shared @ down @ up
+
+
+def unpenalised(gram: GramState, whole: GramState, scaled: solve.Scaled) -> FloatArray:
     """Least squares an action, as a deviation from the pool; actions never logged deviate by nothing."""
     pooled = scaled.own_units(scaled.pool[None])
     own = (solve.least_squares(gram, whole, scaled.intercept) - pooled) * np.append(scaled.scale, 1.0)
@@ -129,13 +136,15 @@ def _linear(
     return Linear(scaled.own_units(mean), scaled.centre, scaled.scale, rows.gram.n, varying, mean=share @ rows.gram.x)
 
 
-def estimation_covariance(linear: Linear, rows: Rows, penalty: float, model: HowToSolve, shape: FitShape) -> FloatArray:
+def estimation_covariance(
+    linear: Linear, rows: Rows, penalty: float, model: HowToSolve, shape: FitShape, whole: GramState
+) -> FloatArray:
     """The covariance of an action's coefficients, averaged over the rounds, in the coordinates of the embedding.
 
     σ²·(Z_a + penalty)⁻¹; for features alone, that of φ̃_a·W.
     """
     gram = rows.gram
-    scaled = solve.Scaled.of(gram, gram.pooled(), model.intercept)
+    scaled = solve.Scaled.of(gram, whole, model.intercept)
     total = max(float(gram.n.sum()), 1.0)
     if shape.inputs == "features":
         phi = _catalog_standard(rows, shape.features)(_catalog(shape.features))

@@ -15,9 +15,9 @@ State = dict[str, Any]
 class Statistic(Protocol):
     """What an engine runs. `fold` and `merge` may change their first argument in place, and return it.
 
-    Two more attributes let an engine cut a large state into pieces that are merged apart: `keyed = True` says that each
-    array has the keys on its first axis, and that `merge` works on any range of them; `summed` names arrays whose merge is
-    plain addition.
+    Two more attributes, which a statistic may have or not, let an engine cut a large state into pieces that are merged
+    apart. `split(state, most)` gives named states of about `most` bytes: those of one name are merged with each other, and
+    `merge` of all is the whole. `summed` names the arrays whose merge is plain addition.
     """
 
     @property

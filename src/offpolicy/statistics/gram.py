@@ -13,23 +13,33 @@ from offpolicy.statistics.base import State
 from offpolicy.units import IntArray
 
 TILE_ROWS = 8_192
+BY_KEY = ("n", "mean", "m2")
+
+
+DENSE = 0.25
+"""The part of the keys from which on a state holds all of them."""
 
 
 @dataclass(frozen=True)
 class Gram:
     """For each of `keys` keys: weight n, means of x (`size`) and r (`rewards`), and centred products x·x, x·r, r·r.
 
-    Products of two different rewards are left out: no fit needs them. Symmetric products are kept once.
+    Products of two different rewards are left out: no fit needs them. Symmetric products are kept once. A state with few of
+    very many keys holds only those, in order, and says which (`key`).
+
+    With `shared` runs of keys (groups of units), x·x is summed over all keys of a run (`xx`) and not kept for each: then the
+    state grows with keys × size, not keys × size².
     """
 
     keys: int
     size: int
     rewards: int
+    shared: int = 0
 
     @cached_property
     def pairs(self) -> tuple[IntArray, IntArray]:
-        """The columns of each kept product: x·x packed, then for each reward x·r and r·r."""
-        left, right = np.triu_indices(self.size)
+        """The columns of each product kept by key: x·x packed, then for each reward x·r and r·r."""
+        left, right = (np.empty(0, np.int64),) * 2 if self.shared else np.triu_indices(self.size)
         for k in range(self.rewards):
             r = self.size + k
             left = np.concatenate([left, np.arange(self.size), [r]])
@@ -37,12 +47,18 @@ class Gram:
         return left, right
 
     def zero(self) -> State:
-        width = self.size + self.rewards
-        return {
-            "n": np.zeros(self.keys),
-            "mean": np.zeros((self.keys, width)),
-            "m2": np.zeros((self.keys, len(self.pairs[0]))),
-        }
+        return self._with_keys(self._rows(0), np.empty(0, np.int64)) | self._zero_shared()
+
+    def _rows(self, count: int) -> State:
+        shapes = {"n": (count,), "mean": (count, self.size + self.rewards), "m2": (count, len(self.pairs[0]))}
+        return {name: np.zeros(shape) for name, shape in shapes.items()}
+
+    def _zero_shared(self) -> State:
+        return {"xx": np.zeros((self.shared, self.size, self.size))} if self.shared else {}
+
+    @staticmethod
+    def _with_keys(state: State, key: IntArray) -> State:
+        return {"key": key, **{name: state[name] for name in BY_KEY}}
 
     def fold(self, state: State, key: IntArray, values: FloatArray, weight: FloatArray | None) -> State:
         """Add rows of (x, r), given as columns × rows, to the states of their keys, in place.
@@ -59,13 +75,19 @@ class Gram:
         for runs in _tiles(edges):
             rows = order[edges[runs.start] : edges[runs.stop]]
             at = starts[runs] - edges[runs.start]
-            self._tile(
-                values[:, rows],
-                None if weight is None else weight[rows],
-                at,
-                (n[runs], mean[runs], m2[:, runs]),
+            centred, weighted = self._tile(
+                values[:, rows], None if weight is None else weight[rows], at, (n[runs], mean[runs], m2[:, runs])
             )
+            if self.shared:
+                self._add_shared(state, ordered[edges[runs.start] : edges[runs.stop]], centred, weighted)
         return self._add(state, ordered[starts], n, mean, m2.T)
+
+    def _add_shared(self, state: State, key: IntArray, centred: FloatArray, weighted: FloatArray) -> None:
+        run = key // (self.keys // self.shared)
+        edges = np.searchsorted(run, np.arange(self.shared + 1))
+        for k in np.unique(run):
+            rows = slice(edges[k], edges[k + 1])
+            state["xx"][k] += weighted[: self.size, rows] @ centred[: self.size, rows].T
 
     def _tile(
         self,
@@ -73,8 +95,8 @@ class Gram:
         weight: FloatArray | None,
         at: IntArray,
         out: tuple[FloatArray, FloatArray, FloatArray],
-    ) -> None:
-        """Weight, means and centred products of runs of rows that start at `at`."""
+    ) -> tuple[FloatArray, FloatArray]:
+        """Weight, means and centred products of runs of rows that start at `at`; gives the centred columns."""
         n, mean, m2 = out
         lengths = np.diff(np.append(at, columns.shape[1]))
         n[:] = lengths if weight is None else np.add.reduceat(weight, at)
@@ -86,33 +108,89 @@ class Gram:
         for pair, (i, j) in enumerate(zip(*self.pairs, strict=True)):
             np.multiply(weighted[i], centred[j], out=product)
             np.add.reduceat(product, at, out=m2[pair])
+        return centred, weighted
 
     def _add(self, state: State, keys: IntArray, n: FloatArray, mean: FloatArray, m2: FloatArray) -> State:
-        if not state["n"].any():
-            state["n"][keys], state["mean"][keys], state["m2"][keys] = n, mean, m2
-            return state
-        before = state["n"][keys]
+        if "key" in state:
+            state, at = self._with_room(state, keys)
+        else:
+            at = keys
+        before = state["n"][at]
         total = before + n
         share = n / np.where(total > 0, total, 1.0)
-        delta = mean - state["mean"][keys]
+        delta = mean - state["mean"][at]
+        cross = before * share
         left, right = self.pairs
-        state["m2"][keys] += m2 + delta[:, left] * delta[:, right] * (before * share)[:, None]
-        state["mean"][keys] += delta * share[:, None]
-        state["n"][keys] = total
+        if not before.any():
+            state["n"][at], state["mean"][at], state["m2"][at] = n, mean, m2
+            return state
+        state["m2"][at] += m2 + delta[:, left] * delta[:, right] * cross[:, None]
+        state["mean"][at] += delta * share[:, None]
+        state["n"][at] = total
+        if self.shared:
+            run = keys // (self.keys // self.shared)
+            for k in np.unique(run):
+                some = delta[run == k, : self.size]
+                state["xx"][k] += (some * cross[run == k, None]).T @ some
         return state
 
-    def merge(self, a: State, b: State) -> State:
-        if not a["n"].any():
-            return b
-        keys = np.flatnonzero(b["n"] > 0)
-        return self._add(a, keys, *(b[name][keys] for name in ("n", "mean", "m2")))
+    def _with_room(self, state: State, keys: IntArray) -> tuple[State, IntArray]:
+        """The state with a place for each of the keys, and where that is; with all keys once these are no longer few."""
+        shared = {name: state[name] for name in state if name not in (*BY_KEY, "key")}
+        joined = np.union1d(state["key"], keys)
+        if len(joined) == len(state["key"]):
+            return state, np.searchsorted(joined, keys)
+        few = len(joined) < DENSE * self.keys
+        wider = self._rows(len(joined) if few else self.keys)
+        at = np.searchsorted(joined, state["key"]) if few else state["key"]
+        for name in BY_KEY:
+            wider[name][at] = state[name]
+        if not few:
+            return wider | shared, keys
+        return self._with_keys(wider, joined) | shared, np.searchsorted(joined, keys)
 
-    def unpack(self, state: State, reward: int) -> GramState:
-        """Full matrices for one reward."""
-        size, packed = self.size, self.size * (self.size + 1) // 2
-        xx = np.zeros((*state["n"].shape, size, size))
-        i, j = np.triu_indices(size)
-        xx[..., i, j] = xx[..., j, i] = state["m2"][..., :packed]
+    def merge(self, a: State, b: State) -> State:
+        if "key" in a and ("key" not in b or not len(a["key"])):  # into the one with more room
+            a, b = b, a
+        for name in self._zero_shared():
+            a[name] = a[name] + b[name]
+        keys = b["key"] if "key" in b else np.flatnonzero(b["n"] > 0)
+        at = slice(None) if "key" in b else keys
+        return self._add(a, keys, *(b[name][at] for name in BY_KEY)) if len(keys) else a
+
+    def split(self, state: State, most: int) -> Iterator[tuple[str, State]]:
+        """The state by ranges of keys, of about `most` bytes, that `merge` takes apart and together.
+
+        What all keys share is the sum of what each range adds to it, and goes with the first.
+        """
+        key = state["key"] if "key" in state else np.flatnonzero(state["n"] > 0)
+        rows = slice(None) if "key" in state else key
+        kept = {name: state[name][rows] for name in BY_KEY}
+        step = max(1, most * max(1, len(key)) // max(1, sum(part.nbytes for part in kept.values())))
+        for start in range(0, self.keys, step):
+            some = slice(*np.searchsorted(key, [start, start + step]))
+            shared = {name: state[name] if start == 0 else zero for name, zero in self._zero_shared().items()}
+            if some.stop > some.start or (shared and start == 0):
+                yield str(start), self._with_keys({name: part[some] for name, part in kept.items()}, key[some]) | shared
+
+    def dense(self, state: State) -> State:
+        """The state with all keys."""
+        if "key" not in state:
+            return state
+        wide = self._rows(self.keys)
+        for name in BY_KEY:
+            wide[name][state["key"]] = state[name]
+        return {**wide, **{name: state[name] for name in self._zero_shared()}}
+
+    def unpack(self, state: State, reward: int, shared: FloatArray | None = None) -> GramState:
+        """Full matrices for one reward; x·x as given where it is not kept by key."""
+        size, packed = self.size, len(self.pairs[0]) - self.rewards * (self.size + 1)
+        if shared is None:
+            xx = np.zeros((*state["n"].shape, size, size))
+            i, j = np.triu_indices(size)
+            xx[..., i, j] = xx[..., j, i] = state["m2"][..., :packed]
+        else:
+            xx = shared
         at = packed + reward * (size + 1)
         return GramState(
             n=state["n"],

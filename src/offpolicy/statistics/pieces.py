@@ -13,26 +13,26 @@ import pyarrow as pa
 
 from offpolicy.statistics.base import Joint, State, Statistic
 
-Array = npt.NDArray[Any]
+Arrays = dict[str, npt.NDArray[Any]]
+"""The arrays of a piece by name: the keys that lead to each, with a slash between them."""
 PIECE_BYTES = 8 << 20
 
 
 class Leaf(NamedTuple):
-    """One array of a piece of a state: the piece's name, which of its arrays it is, and the array."""
+    """One array of a piece of a state."""
 
     piece: str
-    number: int
-    array: Array
+    name: str
+    array: npt.NDArray[Any]
 
     def row(self) -> dict[str, Any]:
         """The columns of its row."""
         array = np.ascontiguousarray(self.array)
-        shape = pa.array([list(self.array.shape)], pa.list_(pa.int64()))
         return {
             "piece": pa.array([self.piece]),
-            "leaf": pa.array([self.number], pa.int32()),
+            "leaf": pa.array([self.name]),
             "dtype": pa.array([array.dtype.str]),
-            "shape": shape,
+            "shape": pa.array([list(self.array.shape)], pa.list_(pa.int64())),
             "data": pa.array([array.tobytes()], pa.binary()),
         }
 
@@ -47,8 +47,8 @@ class Leaf(NamedTuple):
 class Pieces:
     """How the states of a statistic are cut. Pieces with the same name, from any rows, are merged with each other.
 
-    The parts of a `Joint` are cut one by one: by ranges of keys, where a statistic is `keyed`; sums by ranges of their
-    elements; and what is left of a state is one piece. A piece of nothing but zeros is not written.
+    The parts of a `Joint` are cut one by one: as a statistic itself says (`split`); sums by ranges of their elements; and
+    what is left of a state is one piece. A range of nothing but zeros is not written.
     """
 
     statistic: Statistic
@@ -63,30 +63,30 @@ class Pieces:
             own = state
             for key in part.path:
                 own = own[key]
-            for name, arrays in part.cut(_leaves(own, part.statistic.zero())):
-                yield from (Leaf(f"{p}:{name}", i, array) for i, array in enumerate(arrays))
+            for piece, arrays in part.cut(own):
+                yield from (Leaf(f"{p}:{piece}", name, array) for name, array in arrays.items())
 
-    def merged(self, piece: str, states: Iterable[list[Array]]) -> Iterator[Leaf]:
+    def merged(self, piece: str, states: Iterable[Arrays]) -> Iterator[Leaf]:
         """The arrays of one piece, from those of several sets of rows, in their order."""
-        number, _, name = piece.partition(":")
-        merged = self.parts[int(number)].merged(name, states)
-        return (Leaf(piece, i, array) for i, array in enumerate(merged))
+        number, _, own = piece.partition(":")
+        merged = self.parts[int(number)].merged(own, states)
+        return (Leaf(piece, name, array) for name, array in merged.items())
 
     def joined(self, leaves: Iterable[Leaf]) -> State:
         """One state from all its pieces."""
-        found: dict[str, dict[str, list[Array]]] = {}
-        for piece, _, array in sorted(leaves, key=lambda leaf: leaf[:2]):
-            number, _, name = piece.partition(":")
-            found.setdefault(number, {}).setdefault(name, []).append(array)
+        found: dict[str, dict[str, Arrays]] = {}
+        for piece, name, array in leaves:
+            number, _, own = piece.partition(":")
+            found.setdefault(number, {}).setdefault(own, {})[name] = array
         state: State = {}
         for p, part in enumerate(self.parts):
-            own = part.joined(found.get(str(p), {}))
+            whole = part.joined(found.get(str(p), {}))
             if not part.path:
-                return own
+                return whole
             inner = state
             for key in part.path[:-1]:
                 inner = inner.setdefault(key, {})
-            inner[part.path[-1]] = own
+            inner[part.path[-1]] = whole
         return state
 
 
@@ -97,56 +97,59 @@ class _Part:
     path: tuple[Any, ...]
     statistic: Statistic
 
-    @cached_property
-    def _summed(self) -> list[bool]:
-        names: frozenset[str] = getattr(self.statistic, "summed", frozenset())
-        zero = self.statistic.zero()
-        return [name in names and np.ndim(leaf) > 0 for name, leaf in zip(_names(zero), _leaves(zero, zero), strict=True)]
-
-    def cut(self, leaves: list[Array]) -> Iterator[tuple[str, list[Array]]]:
-        if getattr(self.statistic, "keyed", False):
-            keys = len(leaves[0])
-            step = max(1, PIECE_BYTES * keys // max(1, sum(leaf.nbytes for leaf in leaves)))
-            for start in range(0, keys, step):
-                ranges = [leaf[start : start + step] for leaf in leaves]
-                if any(each.any() for each in ranges):
-                    yield f"keys:{start}", ranges
+    def cut(self, state: State) -> Iterator[tuple[str, Arrays]]:
+        if (split := getattr(self.statistic, "split", None)) is not None:
+            yield from ((f"split:{name}", _flat(piece)) for name, piece in split(state, PIECE_BYTES))
             return
-        for i, leaf in enumerate(leaves):
-            if self._summed[i]:
-                flat, step = leaf.reshape(-1), PIECE_BYTES // leaf.itemsize
-                for start in range(0, leaf.size, step):
+        arrays, rest = _flat(state), {}
+        summed: frozenset[str] = getattr(self.statistic, "summed", frozenset())
+        for name, array in arrays.items():
+            if name.rpartition("/")[2] in summed and array.ndim:
+                flat, step = array.reshape(-1), PIECE_BYTES // array.itemsize
+                for start in range(0, array.size, step):
                     if flat[start : start + step].any():
-                        yield f"sum:{i}:{start}", [flat[start : start + step]]
-        if not all(self._summed):
-            yield "rest", [leaf[:0] if summed else leaf for leaf, summed in zip(leaves, self._summed, strict=True)]
+                        yield f"sum:{start}:{name}", {"": flat[start : start + step]}
+            rest[name] = array[:0] if name.rpartition("/")[2] in summed and array.ndim else array
+        yield "rest", rest
 
-    def merged(self, name: str, states: Iterable[list[Array]]) -> list[Array]:
+    def merged(self, piece: str, states: Iterable[Arrays]) -> Arrays:
         first, *others = states
-        if name.startswith("sum:"):
-            for (array,) in others:
-                first[0] += array
+        if piece.startswith("sum:"):
+            for other in others:
+                first[""] += other[""]
             return first
-        zero = self.statistic.zero()
-        state = _filled(zero, first)
-        for arrays in others:
-            state = self.statistic.merge(state, _filled(zero, arrays))
-        return _leaves(state, zero)
+        if not others or (piece == "rest" and not any(array.size for array in first.values())):
+            return first
+        state = self._state(first)
+        for other in others:
+            state = self.statistic.merge(state, self._state(other))
+        return _flat(state)
 
-    def joined(self, pieces: Mapping[str, list[Array]]) -> State:
-        zero = self.statistic.zero()
-        whole = _leaves(zero, zero)
-        for name, arrays in pieces.items():
-            kind, *at = name.split(":")
-            if kind == "sum":
-                start = int(at[1])
-                whole[int(at[0])].reshape(-1)[start : start + len(arrays[0])] = arrays[0]
-            elif kind == "keys":
-                for leaf, array in zip(whole, arrays, strict=True):
-                    leaf[int(at[0]) : int(at[0]) + len(array)] = array
-        if "rest" in pieces:
-            whole = [own if s else rest for own, rest, s in zip(whole, pieces["rest"], self._summed, strict=True)]
-        return _filled(zero, whole)
+    def joined(self, pieces: Mapping[str, Arrays]) -> State:
+        whole = self.statistic.zero()
+        for piece in (name for name in pieces if name.startswith("split:")):
+            whole = self.statistic.merge(whole, self._state(pieces[piece]))
+        if "rest" not in pieces:
+            return whole
+        zeros = _flat(whole)
+        for piece, arrays in pieces.items():
+            if piece.startswith("sum:"):
+                _, start, name = piece.split(":", 2)
+                zeros[name].reshape(-1)[int(start) : int(start) + len(arrays[""])] = arrays[""]
+        summed: frozenset[str] = getattr(self.statistic, "summed", frozenset())
+        kept = {n: a if n.rpartition("/")[2] in summed and a.ndim else pieces["rest"][n] for n, a in zeros.items()}
+        return self._state(kept)
+
+    def _state(self, arrays: Arrays) -> State:
+        """A state of these arrays, with the empty parts that only `zero` knows of."""
+        state = _without_arrays(self.statistic.zero())
+        for name, array in arrays.items():
+            inner = state
+            *path, last = name.split("/")
+            for key in path:
+                inner = inner[key]
+            inner[last] = array
+        return state
 
 
 def _simple(statistic: Statistic, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], Statistic]]:
@@ -157,25 +160,12 @@ def _simple(statistic: Statistic, path: tuple[Any, ...] = ()) -> Iterator[tuple[
         yield from _simple(part, (*path, key))
 
 
-def _names(zero: State) -> list[str]:
-    """The name of each array, in the order of `zero`."""
-    return [name for key, value in zero.items() for name in (_names(value) if isinstance(value, dict) else [str(key)])]
+def _flat(state: State, before: str = "") -> Arrays:
+    out: Arrays = {}
+    for key, value in state.items():
+        out |= _flat(value, f"{before}{key}/") if isinstance(value, dict) else {f"{before}{key}": np.asarray(value)}
+    return out
 
 
-def _leaves(state: State, zero: State) -> list[Array]:
-    """The arrays of a state, in the order of `zero` (merging may have changed it)."""
-    return [
-        leaf
-        for key, value in zero.items()
-        for leaf in (_leaves(state[key], value) if isinstance(value, dict) else [np.asarray(state[key])])
-    ]
-
-
-def _filled(zero: State, leaves: Iterable[Array]) -> State:
-    """A state of these arrays."""
-    rest = iter(leaves)
-
-    def fill(part: State) -> State:
-        return {key: fill(value) if isinstance(value, dict) else next(rest) for key, value in part.items()}
-
-    return fill(zero)
+def _without_arrays(state: State) -> State:
+    return {key: _without_arrays(value) for key, value in state.items() if isinstance(value, dict)}

@@ -1,0 +1,180 @@
+"""`Candidates`: policies over the actions that were eligible in a round, from list columns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from offpolicy.batch import Batch, FloatArray
+from offpolicy.errors import InputError, RowsError
+from offpolicy.log import Log
+from offpolicy.policy import Listed, Policy, check_sums
+from offpolicy.units import IntArray
+
+
+@final
+@dataclass(frozen=True)
+class Eligible:
+    """A few actions of each round: where the list of each round starts, and the codes."""
+
+    starts: IntArray
+    codes: IntArray
+    n_actions: int
+
+    @classmethod
+    def named(cls, name: str, batch: Batch, policy: str) -> Eligible:
+        """From a list column of the log; several policies share it."""
+        if name not in batch.memo:
+            batch.memo[name] = cls.of(batch.extra[name], batch, policy)
+        eligible: Eligible = batch.memo[name]
+        return eligible
+
+    @classmethod
+    def of(cls, column: pa.Array, batch: Batch, policy: str) -> Eligible:
+        """From a column of lists of actions."""
+        lengths = list_lengths(column, policy, "actions")
+        flat = column.flatten()
+        codes, unknown = batch.actions.encode(flat)
+        starts = np.concatenate([[0], np.cumsum(lengths)])
+        if unknown.any():
+            what, advice = batch.actions.unknown(flat.filter(pa.array(unknown)).slice(0, 3).to_pylist())
+            row = np.searchsorted(starts, np.flatnonzero(unknown), side="right") - 1
+            raise RowsError(policy, what, np.unique(batch.row[row]), advice)
+        return cls(starts, codes, batch.n_actions)
+
+    @cached_property
+    def row(self) -> IntArray:
+        return np.repeat(np.arange(len(self.starts) - 1), np.diff(self.starts))
+
+    @cached_property
+    def _merged(self) -> tuple[IntArray, IntArray, IntArray] | None:
+        """Where some action stands in a list twice: the lists without, and where each entry went."""
+        key = self.row * self.n_actions + self.codes
+        ordered = np.sort(key)
+        if not (ordered[1:] == ordered[:-1]).any():
+            return None
+        distinct, which = np.unique(key, return_inverse=True)
+        row, codes = np.divmod(distinct, self.n_actions)
+        return np.searchsorted(row, np.arange(len(self.starts))), codes, which
+
+    def with_chances(self, chances: FloatArray) -> Listed:
+        """The lists as a policy; an action that stands in a list twice has the sum of its chances."""
+        if self._merged is None:
+            return Listed(self.starts, self.codes, chances)
+        starts, codes, which = self._merged
+        return Listed(starts, codes, _sums_by(which, chances, len(codes)))
+
+
+@final
+class Candidates(Policy):
+    """Two list columns: the actions that were eligible in the round, and the probability of each."""
+
+    def __init__(self, actions: str | Sequence[Any], probabilities: str | Sequence[Any]) -> None:
+        self._named = isinstance(actions, str) and isinstance(probabilities, str)
+        if not self._named and (isinstance(actions, str) or isinstance(probabilities, str)):
+            raise InputError("Candidates: give two column names, or two sequences of lists.")
+        self._pair: Any = (actions, probabilities) if self._named else (pa.array(actions), pa.array(probabilities))
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return self._pair if self._named else ()
+
+    def check(self, log: Log) -> None:
+        if not self._named:
+            log.check_ordered("Candidates", "Put the lists into the DataFrame, and give the names of the two columns.")
+        if not self._named and not len(self._pair[0]) == len(self._pair[1]) == len(log):
+            raise InputError(f"Candidates: {len(self._pair[0])} and {len(self._pair[1])} lists for {len(log)} rounds.")
+
+    @property
+    def lists(self) -> bool:
+        return True
+
+    def listed(self, batch: Batch) -> Listed:
+        if self._named:
+            actions, chances = (batch.extra[name] for name in self._pair)
+        else:
+            actions, chances = (column.take(pa.array(batch.row)) for column in self._pair)
+        lengths = [list_lengths(c, "Candidates", w) for c, w in ((actions, "actions"), (chances, "probabilities"))]
+        if not np.array_equal(lengths[0], lengths[1]):
+            rows = batch.row[lengths[0] != lengths[1]]
+            raise RowsError("Candidates", "have lists of different lengths", rows, "Give each candidate one probability.")
+        if self._named:
+            eligible = Eligible.named(self._pair[0], batch, "Candidates")
+        else:
+            eligible = Eligible.of(actions, batch, "Candidates")
+        p = as_numbers(chances.flatten(), "Candidates")
+        if not p.min(initial=0.0) >= 0:
+            rows = np.unique(batch.row[eligible.row[~(p >= 0)]])
+            raise RowsError("Candidates", "have a negative or missing probability", rows, "Probabilities must be 0 or more.")
+        sums = np.zeros(len(batch))
+        if len(p):
+            np.add(sums, np.add.reduceat(np.append(p, 0.0), eligible.starts[:-1]), out=sums, where=lengths[0] > 0)
+        check_sums(sums, batch.row, "Candidates")
+        return eligible.with_chances(p)
+
+    def _all(self, batch: Batch) -> FloatArray:
+        return grid_of(self.listed(batch), batch.n_actions)
+
+    def answers(self, batch: Batch, values: FloatArray, row: IntArray, code: IntArray) -> tuple[FloatArray, FloatArray]:
+        return answers_of(self.listed(batch), batch.n_actions, values, row, code)
+
+
+def grid_of(listed: Listed, n_actions: int) -> FloatArray:
+    """Rounds × actions."""
+    rounds = len(listed.starts) - 1
+    return _sums_by(listed.row * n_actions + listed.codes, listed.chances, rounds * n_actions).reshape(rounds, n_actions)
+
+
+def answers_of(
+    listed: Listed, n_actions: int, values: FloatArray, row: IntArray, code: IntArray
+) -> tuple[FloatArray, FloatArray]:
+    """What `Policy.answers` must give, from lists."""
+    weighted = values[listed.codes] * listed.chances[:, None]
+    sums = (
+        np.add.reduceat(weighted, listed.starts[:-1], axis=0) if values.shape[1] else np.empty((len(listed.starts) - 1, 0))
+    )
+    return sums, chances_at(listed, n_actions, row, code)
+
+
+def chances_at(listed: Listed, n_actions: int, row: IntArray, code: IntArray) -> FloatArray:
+    """π of some (round, action); 0 where the list of the round does not name the action."""
+    out = np.zeros(len(row))
+    if len(row) == len(listed.starts) - 1 and np.array_equal(row, np.arange(len(row))):  # one action a round
+        at = np.flatnonzero(listed.codes == code[listed.row])
+        out[listed.row[at]] = listed.chances[at]
+        return out
+    key = listed.row * n_actions + listed.codes
+    order = np.argsort(key)
+    wanted = row * n_actions + code
+    at = np.minimum(np.searchsorted(key, wanted, sorter=order), len(key) - 1)
+    found = key[order[at]] == wanted
+    out[found] = listed.chances[order[at[found]]]
+    return out
+
+
+def as_numbers(column: pa.Array, name: str) -> FloatArray:
+    if pa.types.is_list(column.type) or pa.types.is_large_list(column.type):
+        raise InputError(f"{name}: holds lists. Candidates need two columns: the actions, and their probabilities.")
+    try:
+        values: FloatArray = column.cast(pa.float64()).to_numpy(zero_copy_only=False)
+    except pa.ArrowException:
+        raise InputError(f"{name}: holds {column.type}, but probabilities are numbers.") from None
+    return values
+
+
+def list_lengths(column: pa.Array, name: str, what: str) -> IntArray:
+    if not (pa.types.is_list(column.type) or pa.types.is_large_list(column.type)):
+        raise InputError(f"{name}: the column of {what} holds {column.type}, not lists.")
+    lengths: IntArray = pc.list_value_length(column).fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
+    return lengths
+
+
+def _sums_by(key: IntArray, values: FloatArray, keys: int) -> FloatArray:
+    sums: FloatArray = np.bincount(key, values, keys).astype(np.float64, copy=False)
+    return sums

@@ -1,0 +1,266 @@
+"""Very many actions: lists give what grids give, two towers what a matrix gives, and nothing grows with rounds × actions."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import offpolicy as op
+from offpolicy.estimators import REGISTRY
+
+A, N, LISTED = 30, 3000, 8
+
+
+@pytest.fixture(scope="module")
+def listed() -> dict[str, np.ndarray]:
+    """Rounds with a few candidates each, old and new chances of them; as lists and as matrices."""
+    rng = np.random.default_rng(3)
+    items = np.argsort(rng.random((N, A)), axis=1)[:, :LISTED]
+    context = rng.normal(size=(N, 3))
+    taste = rng.normal(size=(A, 3))
+    scores = np.einsum("nj,nkj->nk", context, taste[items])
+    old, new = (np.exp(t * scores) / np.exp(t * scores).sum(axis=1, keepdims=True) for t in (0.3, 0.9))
+    new[:, -2:] = 0.0  # the new policy lists fewer, and leaves some of the old ones alone
+    new /= new.sum(axis=1, keepdims=True)
+    at = (old.cumsum(axis=1) > rng.random((N, 1))).argmax(axis=1)
+    action = items[np.arange(N), at]
+    reward = scores[np.arange(N), at] + rng.normal(size=N)
+    return {"items": items, "old": old, "new": new, "context": context, "action": action, "reward": reward}
+
+
+def _grid(listed: dict[str, np.ndarray], name: str) -> np.ndarray:
+    out = np.zeros((N, A))
+    np.put_along_axis(out, listed["items"], listed[name], axis=1)
+    return out
+
+
+def _log(listed: dict[str, np.ndarray], logging: object, **more: object) -> op.Log:
+    catalog = np.random.default_rng(1).normal(size=(A, 2))
+    return op.Log(
+        listed["context"], listed["action"], listed["reward"], n_actions=A, logging=logging, catalog=catalog, **more
+    )
+
+
+@pytest.mark.parametrize("name", sorted(REGISTRY))
+def test_lists_give_what_a_matrix_gives(listed: dict[str, np.ndarray], name: str) -> None:
+    estimator = REGISTRY[name]()
+    few = [row[p > 0] for row, p in zip(listed["items"], listed["new"], strict=True)]
+    chances = [p[p > 0] for p in listed["new"]]
+    by_list = op.evaluate(
+        _log(listed, op.Candidates(listed["items"].tolist(), listed["old"].tolist())),
+        op.Candidates(few, chances),
+        [estimator],
+    )
+    by_grid = op.evaluate(_log(listed, op.Table(_grid(listed, "old"))), op.Table(_grid(listed, "new")), [estimator])
+    a, b = by_list["target", estimator.name], by_grid["target", estimator.name]
+    assert a.value == pytest.approx(b.value, rel=1e-9)
+    assert a.std_error == pytest.approx(b.std_error, rel=1e-5)  # the fit's share is summed in single precision
+    for key, seen in b.diagnostics.items():
+        if isinstance(seen, float):
+            assert a.diagnostics[key] == pytest.approx(seen, rel=1e-6, abs=1e-9), key
+
+
+def test_lists_with_slices_and_row_weights(listed: dict[str, np.ndarray]) -> None:
+    rng = np.random.default_rng(0)
+    more = {"by": rng.integers(0, 2, N), "weight": rng.uniform(0.5, 2.0, N)}
+    lists = op.Candidates(listed["items"].tolist(), listed["new"].tolist())
+    old = op.Candidates(listed["items"].tolist(), listed["old"].tolist())
+    some = [op.DM(), op.LearnedMDR()]
+    a = op.evaluate(_log(listed, old, **more), lists, some)
+    b = op.evaluate(_log(listed, op.Table(_grid(listed, "old")), **more), op.Table(_grid(listed, "new")), some)
+    for part in (None, "0", "1"):
+        for name in ("DM", "LearnedMDR"):
+            left, right = (r["target", name] if part is None else r.slices[part]["target", name] for r in (a, b))
+            assert left.value == pytest.approx(right.value, rel=1e-9)
+            assert left.std_error == pytest.approx(right.std_error, rel=1e-5)
+
+
+def test_a_candidate_that_is_listed_twice_counts_once(listed: dict[str, np.ndarray]) -> None:
+    """Its chances add up: what weighs by π/π0 must not see two small ratios."""
+    twice = [[*row, row[0]] for row in listed["items"].tolist()]
+    halves = [[p[0] / 4, *p[1:], p[0] * 3 / 4] for p in listed["old"].tolist()]
+    once = op.Candidates(listed["items"].tolist(), listed["old"].tolist())
+    target = op.Candidates(listed["items"].tolist(), listed["new"].tolist())
+    for estimator in (op.SNIPS(), op.DR(), op.CAB(clip=2.0), op.LearnedMIPS()):
+        a = op.evaluate(_log(listed, op.Candidates(twice, halves)), target, [estimator])["target", estimator.name]
+        b = op.evaluate(_log(listed, once), target, [estimator])["target", estimator.name]
+        assert a.value == pytest.approx(b.value, rel=1e-9)
+
+
+@pytest.mark.parametrize("kind", [np.float64, np.float32])
+@pytest.mark.parametrize("policy", ["softmax", "greedy"])
+def test_two_towers_are_the_matrix(kind: type, policy: str) -> None:
+    rng = np.random.default_rng(0)
+    items, bias = rng.normal(size=(1300, 4)).astype(kind), rng.normal(size=1300)
+    towers = op.TwoTower(items, lambda x: x[:, :4] * 2, bias=bias)
+    plain = lambda x: x[:, :4] * 2 @ items.T.astype(np.float64) + bias  # noqa: E731
+    make = (lambda s: op.Softmax(s, 0.7)) if policy == "softmax" else (lambda s: op.EpsilonGreedy(s, 0.1))
+    log = op.Log(rng.normal(size=(700, 5)), rng.integers(0, 1300, 700), rng.normal(size=700), n_actions=1300)
+    (batch,) = log.batches()
+    values = rng.normal(size=(1300, 3))
+    row, code = np.repeat(np.arange(700), 2), rng.integers(0, 1300, 1400)
+    tolerance = 1e-12 if kind is np.float64 else 1e-4
+    dense = make(plain).probabilities(batch)
+    sums, chances = make(towers).answers(batch, values, row, code)
+    np.testing.assert_allclose(sums, dense @ values, rtol=tolerance, atol=tolerance)
+    np.testing.assert_allclose(chances, dense[row, code], rtol=tolerance)
+    np.testing.assert_allclose(make(towers).probabilities(batch), dense, rtol=tolerance)
+    np.testing.assert_allclose(
+        make(towers).probabilities(batch, batch.action), dense[np.arange(700), batch.action], rtol=tolerance
+    )
+
+
+@pytest.mark.parametrize(
+    "make", [lambda **k: op.Softmax(**k, temperature=0.5), lambda **k: op.EpsilonGreedy(**k, epsilon=0.2)]
+)
+def test_policies_over_candidates(tmp_path: object, listed: dict[str, np.ndarray], make: object) -> None:
+    """Scores of the candidates alone; the rest has no chance."""
+    table = pa.table(
+        {
+            **{f"x{j}": listed["context"][:, j] for j in range(3)},
+            "action": listed["action"], "reward": listed["reward"], "items": listed["items"].tolist(),
+        }
+    )  # fmt: skip
+    log = op.read_log(table, context=["x0", "x1", "x2"], action="action", reward="reward", n_actions=A)
+    items = np.random.default_rng(5).normal(size=(A, 3))
+    (batch,) = [b for part in log.partitions(("items",)) for b in part.batches(N)]
+    towers = make(score=op.TwoTower(items), candidates="items")
+    plain = make(score=lambda x: x @ items.T, candidates="items")
+    p = towers.probabilities(batch)
+    np.testing.assert_allclose(p, plain.probabilities(batch), rtol=1e-12)
+    np.testing.assert_allclose(p.sum(axis=1), 1.0)
+    eligible = np.zeros((N, A), bool)
+    np.put_along_axis(eligible, listed["items"], True, axis=1)
+    assert not p[~eligible].any()
+    scores = np.where(eligible, listed["context"] @ items.T, -np.inf)
+    assert (p.argmax(axis=1) == scores.argmax(axis=1)).all()
+
+
+def test_two_towers_say_what_is_wrong(listed: dict[str, np.ndarray]) -> None:
+    log = _log(listed, op.Uniform())
+    with pytest.raises(op.InputError, match="5 item vectors for 30 actions"):
+        op.evaluate(log, op.Softmax(op.TwoTower(np.zeros((5, 3)))))
+    with pytest.raises(op.InputError, match="user vectors of shape .* 4 dimensions"):
+        op.evaluate(log, op.Softmax(op.TwoTower(np.zeros((A, 4)))))
+    with pytest.raises(op.InputError, match="finite matrix"):
+        op.TwoTower(np.full((A, 3), np.nan))
+
+
+@pytest.fixture(scope="module")
+def wide() -> tuple[op.Log, op.Policy]:
+    """3,000 actions, of which one in three was logged, and a policy of two towers."""
+    rng = np.random.default_rng(2)
+    n, actions = 20_000, 3_000
+    items = rng.normal(size=(actions, 3))
+    context = rng.normal(size=(n, 3))
+    popular = rng.dirichlet(np.full(actions, 0.2))
+    action = rng.choice(actions, n, p=popular)
+    reward = np.einsum("ij,ij->i", context, items[action]) + rng.normal(size=n)
+    log = op.Log(context, action, reward, n_actions=actions, logging=op.Fixed(popular))
+    return log, op.Softmax(op.TwoTower(items), 1.5)
+
+
+def _without_refits(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr("offpolicy.job.rung_for", lambda *_: "folds")
+
+
+@pytest.mark.parametrize(
+    "rewards", [op.Ridge(20.0), op.Ridge(20.0, rank=2), op.Ridge(0.0), op.Ridge(5.0, unseen="zero", intercept=False)]
+)
+def test_a_smaller_budget_gives_the_same_numbers(
+    wide: tuple[op.Log, op.Policy], rewards: op.Ridge, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Packed sums and sums over a policy are the same model and the same estimate; only the fit's error is not counted."""
+    log, policy = wide
+    gaussian = op.Gaussian(0.3, neighbours=3_000)
+    some = [op.DM(rewards=rewards), op.DR(rewards=rewards), op.LearnedMDR(rewards=rewards, posterior=gaussian)]
+    roomy = op.evaluate(log, policy, some, memory="4GB")
+    _without_refits(monkeypatch)
+    tight = op.evaluate(log, policy, some)
+    for name in ("DM", "DR", "LearnedMDR"):
+        a, b = roomy["target", name], tight["target", name]
+        assert a.value == pytest.approx(b.value, rel=1e-9)
+        assert (a.error_covers, b.error_covers) == ("sampling+fit", "sampling") if name != "DR" else True
+    assert roomy["target", "DR"].std_error == pytest.approx(tight["target", "DR"].std_error, rel=1e-9)
+    assert any("memory budget" in str(reason) for reason in tight["target", "DM"].reasons)
+
+
+def test_near_actions_are_enough_and_the_rest_is_bounded(
+    wide: tuple[op.Log, op.Policy], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, policy = wide
+    exact = op.evaluate(log, policy, [op.LearnedMIPS(rewards=op.Ridge(20.0), posterior=op.Gaussian(0.1))], memory="4GB")[
+        "target", "LearnedMIPS"
+    ]
+    _without_refits(monkeypatch)
+    bounds = []
+    for count in (3, 30, 300):
+        posterior = op.Gaussian(0.1, neighbours=count)
+        near = op.evaluate(log, policy, [op.LearnedMIPS(rewards=op.Ridge(20.0), posterior=posterior)])[
+            "target", "LearnedMIPS"
+        ]
+        seen = near.diagnostics
+        assert seen["neighbours"] == count
+        off = abs(seen["mean_weight"] - exact.diagnostics["mean_weight"]) / seen["mean_weight"]
+        assert off <= seen["weight_of_other_actions_at_most"] + 1e-12
+        bounds.append(seen["weight_of_other_actions_at_most"])
+    assert bounds[0] > bounds[1] > bounds[2]
+    assert bounds[2] < 0.1 * bounds[0]
+    assert abs(near.value - exact.value) < 0.2 * exact.std_error
+
+
+def test_the_posterior_follows_from_the_number_of_actions() -> None:
+    rng = np.random.default_rng(0)
+    for actions, expected in ((50, "Logistic"), (5_001, "Gaussian")):
+        n = 2_000
+        items = np.argsort(rng.random((n, 40)), axis=1)[:, :5] * (actions // 40)
+        log = op.Log(
+            rng.normal(size=(n, 1)), items[:, 0], rng.normal(size=n) + items[:, 0] / actions, n_actions=actions,
+            logging=op.Candidates(items.tolist(), [[0.2] * 5] * n),
+        )  # fmt: skip
+        target = op.Candidates(items.tolist(), [[0.6, 0.1, 0.1, 0.1, 0.1]] * n)
+        estimate = op.evaluate(log, target, [op.LearnedMIPS()])["target", "LearnedMIPS"]
+        assert estimate.diagnostics["posterior"] == expected
+
+
+def test_actions_that_share_a_covariance() -> None:
+    """Sums grow with the context, not with its square; where contexts do not go with actions little is lost."""
+    rng = np.random.default_rng(0)
+    n, actions, d = 30_000, 2_000, 30
+    context, action = rng.normal(size=(n, d)), rng.integers(0, actions, n)
+    slopes = rng.normal(size=(actions, 3)) + 1
+    reward = np.einsum("ij,ij->i", context[:, :3], slopes[action]) + 0.1 * rng.normal(size=n)
+    log = op.Log(context, action, reward, n_actions=actions, logging=op.Uniform())
+    target = op.Softmax(lambda x: x[:, :3] @ slopes.T, 5.0)
+    some = [op.DR(), op.DM()]
+    full = op.evaluate(log, target, some, memory="8GB", cross_fit=2)
+    shared = op.evaluate(log, target, some, memory="430MB", cross_fit=2)
+    seen = shared["target", "DR"]
+    assert any("vary alike" in str(reason) for reason in seen.reasons)
+    assert not any("vary alike" in str(reason) for reason in full["target", "DR"].reasons)
+    assert seen.diagnostics["reward_model"]["covariance"] == "shared by all actions"
+    assert seen.diagnostics["reward_model"]["r2"] > 0.8 * full["target", "DR"].diagnostics["reward_model"]["r2"] > 0.3
+    difference = seen.value - full["target", "DR"].value
+    assert abs(difference) < 3 * np.hypot(seen.std_error, full["target", "DR"].std_error)
+
+
+def test_a_job_that_cannot_fit_says_so_before_it_reads_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    n = 2_000
+    rng = np.random.default_rng(0)
+    log = op.Log(
+        rng.normal(size=(n, 8)), rng.integers(0, 500_000, n), rng.normal(size=n), n_actions=500_000, logging=op.Uniform()
+    )
+    monkeypatch.setattr(op.Log, "partitions", lambda *_: pytest.fail("a row was read"))
+    with pytest.raises(op.InputError) as error:
+        op.evaluate(log, op.Uniform(), [op.DR()], memory="400MB")
+    said = str(error.value)
+    assert "the budget is 400 MB" in said
+    assert "5 folds × 500,000 actions × 19 numbers" in said
+    assert "memory=" in said
+
+
+@pytest.mark.parametrize("memory", ["2 parsecs", "-1GB", "", True, 0, "GB"])
+def test_a_budget_that_is_none(five: op.Log, memory: object) -> None:
+    with pytest.raises(op.InputError, match="memory is"):
+        op.evaluate(five, op.Uniform(), memory=memory)
