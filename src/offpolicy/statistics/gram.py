@@ -166,7 +166,7 @@ class Gram:
         key = state["key"] if "key" in state else np.flatnonzero(state["n"] > 0)
         rows = slice(None) if "key" in state else key
         kept = {name: state[name][rows] for name in BY_KEY}
-        step = max(1, most * max(1, len(key)) // max(1, sum(part.nbytes for part in kept.values())))
+        step = max(1, most // (8 * (2 + self.size + self.rewards + len(self.pairs[0]))))  # the same for every state
         for start in range(0, self.keys, step):
             some = slice(*np.searchsorted(key, [start, start + step]))
             shared = {name: state[name] if start == 0 else zero for name, zero in self._zero_shared().items()}
