@@ -3,13 +3,17 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test lint bench docs torch spark clean
+.PHONY: demo test lint bench bench-quick docs torch spark clean
 
 demo: .venv/.core
 	$(BIN)/offpolicy demo --out build/demo
 
+# Two workers on two cores, and a file to one of them, so that its fixtures are made once. A BLAS with threads of its own would
+# have the workers wait for each other.
+test: export OPENBLAS_NUM_THREADS = 1
+test: export OMP_NUM_THREADS = 1
 test: .venv/.dev
-	$(BIN)/python -m pytest --cov --cov-report=term
+	$(BIN)/python -m pytest -n 2 --dist loadfile --cov --cov-report=term
 
 torch: .venv/.torch
 
@@ -21,9 +25,14 @@ lint: .venv/.dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+BENCHMARKS := foundation embeddings "auto cost" dense "growth rounds" "growth context" "growth actions" two_tower
+
 bench: .venv/.torch
-	$(BIN)/python -m benchmarks.foundation
-	$(BIN)/python -m benchmarks.embeddings
+	for each in $(BENCHMARKS); do $(BIN)/python -m benchmarks.$$each || exit 1; done
+
+# Small sizes: a check that all of it runs. The tables of the README stay as they are.
+bench-quick: .venv/.torch
+	for each in $(BENCHMARKS); do $(BIN)/python -m benchmarks.$$each --quick || exit 1; done
 
 docs: .venv/.docs
 	$(BIN)/sphinx-build -W -b html docs build/docs

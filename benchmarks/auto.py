@@ -1,6 +1,6 @@
 """`op.Auto`: what it costs, whether it finds the truth, and how it changes with its constants.
 
-python -m benchmarks.auto cost | rounds | constants
+python -m benchmarks.auto cost [--quick] | rounds | constants
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from unittest.mock import patch
 import numpy as np
 
 import offpolicy as op
-from benchmarks.common import best_times, table
+from benchmarks.common import best_times, publish, table
 from offpolicy.estimators.combined import default_candidates
 from offpolicy.experiments import bench
 from offpolicy.features import Features
@@ -25,16 +25,18 @@ from offpolicy.worlds import Linear
 from offpolicy.worlds.named import world
 
 
-def cost() -> None:
+def cost(quick: bool = False) -> None:
     """Against Learned MDR with bandwidth="slope" alone, values and errors of both, in one process."""
     rows = []
-    for rounds, actions in ((5_000, 100), (20_000, 1_000), (200_000, 100), (1_000_000, 20)):
+    sizes = ((5_000, 100), (20_000, 1_000), (200_000, 100), (1_000_000, 20))
+    for rounds, actions in sizes[:1] if quick else sizes:
         there = Linear(actions, seed=0)
         log, target = there.sample(rounds, 0), there.target
         both = [op.Auto(), op.LearnedMDR(posterior=op.Gaussian("slope"))]
         ours, theirs = best_times(*(partial(_with_error, log, target, each) for each in both), times=3)
         rows.append([f"{rounds:,}", f"{actions:,}", f"{ours:.2f}", f"{theirs:.2f}", f"{ours / theirs:.2f}"])
-    print(table(["rounds", "actions", "Auto, s", "Learned MDR (slope), s", "ratio"], rows))
+    text = table(["rounds", "actions", "Auto, s", "Learned MDR (slope), s", "ratio"], rows)
+    publish("auto", text, quick=quick)
 
 
 def _with_error(log: op.Log, target: op.Policy, estimator: op.Estimator) -> float:
@@ -124,4 +126,5 @@ def constants(worlds: int = 6, logs: int = 2) -> None:
 
 
 if __name__ == "__main__":
-    {"cost": cost, "rounds": rounds, "constants": constants}[sys.argv[1]]()
+    jobs = {"cost": partial(cost, "--quick" in sys.argv), "rounds": rounds, "constants": constants}
+    jobs[sys.argv[1]]()

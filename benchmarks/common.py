@@ -1,29 +1,49 @@
-"""What the benchmarks share: data made on the spot, timing with peak memory in a process of its own, and a table."""
+"""What the benchmarks share: data, timing, peak memory in a process of its own, and tables that go into the README."""
 
 from __future__ import annotations
 
+import os
 import platform
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
+from datetime import date
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+HERE = Path(__file__).parent
+CACHE = HERE.parent / "build" / "bench-data"
+README = HERE / "README.md"
 CONTEXT = [f"x{j}" for j in range(10)]
 
 
-def write_log(path: Path, rows: int, n_actions: int, seed: int = 0, chunk: int = 500_000) -> None:
+def cached(name: str, make: Callable[[Path], None]) -> Path:
+    """A data file that is made once. Its name tells all of its parameters; a run that was cut short leaves none."""
+    path = CACHE / name
+    if not path.exists():
+        CACHE.mkdir(parents=True, exist_ok=True)
+        unfinished = path.with_suffix(".unfinished")
+        make(unfinished)
+        unfinished.rename(path)
+    return path
+
+
+def write_log(
+    path: Path, rows: int, n_actions: int, seed: int = 0, chunk: int = 500_000, context: Sequence[str] = CONTEXT
+) -> None:
     """A synthetic log with 10 context columns, written a chunk at a time."""
     rng = np.random.default_rng(seed)
     writer: pq.ParquetWriter | None = None
     for start in range(0, rows, chunk):
         n = min(chunk, rows - start)
-        columns = {name: rng.normal(size=n) for name in CONTEXT}
+        columns = {name: rng.normal(size=n) for name in context}
         columns |= {
             "action": rng.integers(0, n_actions, n),
             "reward": rng.normal(size=n) + columns["x0"],
@@ -48,14 +68,24 @@ def best_times(*runs: Callable[[], object], times: int = 7) -> list[float]:
     return best
 
 
-def peak_megabytes(module: str, *arguments: str) -> tuple[float, float]:
-    """The peak memory of `python -m module arguments` in a process of its own: all of it, and without mapped files.
+@dataclass(frozen=True)
+class Run:
+    """What a process of its own printed, and its peak memory in megabytes: all of it, and without mapped files.
 
     The pages of a mapped Parquet file count as the process's memory, but the system drops them when it needs the room.
     """
-    process = subprocess.Popen([sys.executable, "-m", module, *arguments], cwd=Path(__file__).parent.parent)
+
+    printed: str
+    peak: float
+    own: float
+
+
+def run_alone(module: str, *arguments: str) -> Run:
+    """`python -m module arguments`, watched from outside until it ends."""
+    command = [sys.executable, "-m", module, *arguments]
+    process = subprocess.Popen(command, cwd=HERE.parent, stdout=subprocess.PIPE, text=True)
     peak = own = 0.0
-    while process.poll() is None:
+    while process.poll() is None:  # what is printed must fit the pipe: a line or two
         with suppress(OSError, IndexError):  # the process may end between two looks at it
             status = Path(f"/proc/{process.pid}/status").read_text()
             peak = max(peak, int(status.split("VmHWM:")[1].split()[0]) / 1024)
@@ -63,17 +93,69 @@ def peak_megabytes(module: str, *arguments: str) -> tuple[float, float]:
         time.sleep(0.005)
     if process.returncode:
         raise RuntimeError(f"{module} {arguments} failed")
-    return peak, own
+    assert process.stdout is not None
+    return Run(process.stdout.read(), peak, own)
+
+
+def peak_megabytes(module: str, *arguments: str) -> tuple[float, float]:
+    """The peak memory of `python -m module arguments`: all of it, and without mapped files."""
+    run = run_alone(module, *arguments)
+    return run.peak, run.own
+
+
+def own_megabytes() -> float:
+    return int(Path("/proc/self/status").read_text().split("RssAnon:")[1].split()[0]) / 1024
+
+
+def watched(run: Callable[[], object]) -> float:
+    """The peak of this process's memory while it runs, in megabytes beyond what it had."""
+    before, peak, done = own_megabytes(), 0.0, threading.Event()
+
+    def watch() -> None:
+        nonlocal peak
+        while not done.wait(0.002):
+            peak = max(peak, own_megabytes())
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        run()
+    finally:
+        done.set()
+        watcher.join()
+    return peak - before
+
+
+def exponent(sizes: Sequence[float], values: Sequence[float]) -> float:
+    """The slope of a straight line through the points in logarithms, by least squares: 1 is proportional, 0 is flat."""
+    return float(np.polyfit(np.log(sizes), np.log(values), 1)[0])
 
 
 def machine() -> str:
     """One line on where the figures come from."""
-    import os
-
     import offpolicy
 
     versions = f"Python {platform.python_version()}, NumPy {np.__version__}, PyArrow {pa.__version__}"
     return f"{os.cpu_count()} cores, {versions}, offpolicy {offpolicy.__version__}"
+
+
+def write_section(name: str, text: str, readme: Path = README) -> None:
+    """Put a run's tables between its markers in the README, with the machine and the day."""
+    old = readme.read_text()
+    start, end = f"<!-- {name} -->", f"<!-- /{name} -->"
+    if old.count(start) != 1 or old.count(end) != 1:
+        raise ValueError(f"{readme}: the markers {start} and {end} must stand there once each")
+    before, rest = old.split(start)
+    _, after = rest.split(end)
+    head = f"The last run, {date.today().isoformat()}, on {machine()}:"
+    readme.write_text(f"{before}{start}\n{head}\n\n{text.strip()}\n{end}{after}")
+
+
+def publish(name: str, text: str, *, quick: bool) -> None:
+    """Print a run's tables; a full run also replaces its section of the README, a quick one never does."""
+    print(f"{machine()}\n\n{text.strip()}\n")
+    if not quick:
+        write_section(name, text)
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

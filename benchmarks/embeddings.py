@@ -2,7 +2,7 @@
 
 The plain way is what the published implementation does: train the reward model with AdamW for 100 epochs from a DataLoader,
 fit scikit-learn's logistic regression on all rows, and weigh with rounds × actions arrays. Both sides get the same arrays in
-the same process and run on one core. `--quick` trains 10 epochs and counts them ten times.
+the same process and run on one core. `--quick` trains one epoch, counts it a hundred times, and has few rounds and actions.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import argparse
 import os
 import subprocess
 import sys
-import threading
 import time
 import warnings
 from collections.abc import Callable
@@ -21,7 +20,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from benchmarks.common import machine, table
+from benchmarks.common import exponent, publish, table, watched
 
 ROUNDS, CONTEXT, DIMENSIONS, CATEGORIES = 20_000, 10, 3, 10
 Array = npt.NDArray[np.float64]
@@ -142,6 +141,7 @@ def ours(data: Data, name: str) -> Callable[[], object]:
 def plain_times(data: Data, epochs: int) -> dict[str, float]:
     """Seconds of the plain way: training for 100 epochs, and what follows."""
     found: dict[str, float] = {}
+    trained(Data(50, 500), "identity", 1e-4, 64, 1)  # what PyTorch loads at its first step is not counted
     for name, inputs in (("OneHot", "identity"), ("FineTune", "features"), ("Combined", "both")):
         start = time.perf_counter()
         rows, _ = trained(data, inputs, 1e-4, 64, epochs)
@@ -155,54 +155,35 @@ def plain_times(data: Data, epochs: int) -> dict[str, float]:
     return found
 
 
-def compare(actions: int, epochs: int) -> list[list[str]]:
-    data = Data(actions)
+def compare(actions: int, rounds: int, epochs: int) -> list[list[str]]:
+    data = Data(actions, rounds)
     plain = plain_times(data, epochs)
     rows = []
     for name in estimators():
         other = plain[name if name in plain else name.split(",")[0]]
         seconds = timed(ours(data, name), 5)
-        rows.append([name, f"{seconds:.2f}", f"{other:.1f}", f"{other / seconds:.0f} ×", f"{beyond(actions, name):.0f}"])
+        rows.append(
+            [name, f"{seconds:.2f}", f"{other:.1f}", f"{other / seconds:.0f} ×", f"{beyond(actions, rounds, name):.0f}"]
+        )
     return rows
 
 
-def beyond(actions: int, name: str) -> float:
+def beyond(actions: int, rounds: int, name: str) -> float:
     """Peak megabytes beyond the arrays and the imports, in a process of its own."""
-    command = [sys.executable, "-m", "benchmarks.embeddings", "--child", str(actions), name]
+    command = [sys.executable, "-m", "benchmarks.embeddings", "--child", str(actions), str(rounds), name]
     done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=Path(__file__).parent.parent)
     return float(done.stdout)
 
 
-def own_megabytes() -> float:
-    return int(Path("/proc/self/status").read_text().split("RssAnon:")[1].split()[0]) / 1024
-
-
-def watched(run: Callable[[], object]) -> float:
-    """The peak of this process's memory while it runs, beyond what it had."""
-    before, peak, done = own_megabytes(), 0.0, threading.Event()
-
-    def watch() -> None:
-        nonlocal peak
-        while not done.wait(0.002):
-            peak = max(peak, own_megabytes())
-
-    watcher = threading.Thread(target=watch)
-    watcher.start()
-    run()
-    done.set()
-    watcher.join()
-    return peak - before
-
-
-def growth(sizes: list[int]) -> list[list[str]]:
-    """Seconds of ours as the actions grow, at 20,000 rounds; the policies are score functions, asked block by block."""
+def growth(sizes: list[int], rounds: int) -> list[list[str]]:
+    """Seconds of ours as the actions grow; the policies are score functions, asked block by block."""
     import offpolicy as op
 
     names = ("OneHot", "OneHot, Gaussian", "FineTune", "Combined, Gaussian", "DM", "MIPS, Categorical")
     times: dict[str, list[float]] = {name: [] for name in names}
     policy: list[float] = []
     for size in sizes:
-        data = Data(size)
+        data = Data(size, rounds)
         score = data.score
         log = op.Log(
             data.x, data.action, data.reward, logging=op.Softmax(lambda x, s=score: -x @ s), n_actions=size,
@@ -216,7 +197,7 @@ def growth(sizes: list[int]) -> list[list[str]]:
             times[name].append(
                 timed(partial(op.evaluate, log, target, [one], engine=op.Local(threads=1), progress=False), 2)
             )
-    slopes = {name: np.polyfit(np.log(sizes), np.log(each), 1)[0] for name, each in times.items()}
+    slopes = {name: exponent(sizes, each) for name, each in times.items()}
     rows = [[name, *(f"{t:.2f}" for t in each), f"{slopes[name]:.2f}"] for name, each in times.items()]
     return [*rows, ["asking both policies alone", *(f"{t:.2f}" for t in policy), "–"]]
 
@@ -236,22 +217,27 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--actions", type=int, default=1_000)
     parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--child", nargs=2)
+    parser.add_argument("--child", nargs=3)
     given = parser.parse_args()
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     if given.child:
-        ours(Data(50, 500), given.child[1])()  # what is imported is not counted
-        print(watched(ours(Data(int(given.child[0])), given.child[1])))
+        actions, rounds, name = int(given.child[0]), int(given.child[1]), given.child[2]
+        ours(Data(50, 500), name)()  # what is imported is not counted
+        print(watched(ours(Data(actions, rounds), name)))
         return
-    sys.path.insert(0, str(Path(__file__).parent.parent))
     import torch
 
     torch.set_num_threads(1)
-    print(f"{machine()}, torch {torch.__version__}; one core; {ROUNDS:,} rounds × {given.actions:,} actions\n")
+    actions, rounds, epochs = (100, 2_000, 1) if given.quick else (given.actions, ROUNDS, 100)
+    sizes = [100, 300] if given.quick else [100, 300, 1_000, 2_000, 5_000]
     header = ["", "seconds", "plain way, seconds", "ratio", "MB beyond its data"]
-    print(table(header, compare(given.actions, 10 if given.quick else 100)), "\n")
-    sizes = [100, 300, 1_000, 2_000, 5_000]
-    print(table(["seconds at … actions", *map(str, sizes), "exponent"], growth(sizes)))
+    parts = [
+        f"torch {torch.__version__}, one core, {rounds:,} rounds × {actions:,} actions:",
+        table(header, compare(actions, rounds, epochs)),
+        f"At {rounds:,} rounds, with score functions as policies, one core, as the actions grow:",
+        table(["seconds at … actions", *map(str, sizes), "exponent"], growth(sizes, rounds)),
+    ]
+    publish("embeddings", "\n\n".join(parts), quick=given.quick)
 
 
 if __name__ == "__main__":

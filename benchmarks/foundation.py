@@ -1,6 +1,6 @@
 """Speed and memory of the classical estimators.
 
-python -m benchmarks.foundation            all figures, as Markdown
+python -m benchmarks.foundation [--quick]  all figures, as Markdown
 python -m benchmarks.foundation --job ips --rows 1000000 --log PATH      one job alone, for its peak memory
 """
 
@@ -17,7 +17,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 import offpolicy as op
-from benchmarks.common import CONTEXT, best_times, machine, peak_megabytes, table, write_log
+from benchmarks.common import CONTEXT, best_times, peak_megabytes, publish, table, write_log
 from offpolicy.engines import Local
 from offpolicy.policy import blocks
 
@@ -95,18 +95,20 @@ def main() -> None:
     parser.add_argument("--job", choices=JOBS)
     parser.add_argument("--log", type=Path)
     parser.add_argument("--rows", type=int, default=10_000_000)
+    parser.add_argument("--quick", action="store_true", help="200,000 rows; the README stays as it is")
     arguments = parser.parse_args()
     if arguments.job:
         JOBS[arguments.job](arguments.log)
         return
+    rows = 200_000 if arguments.quick else arguments.rows
     with tempfile.TemporaryDirectory() as folder:
         small, large = Path(folder, "small.parquet"), Path(folder, "large.parquet")
-        write_log(small, arguments.rows // 10, N_ACTIONS)
-        write_log(large, arguments.rows, N_ACTIONS)
-        figures(small, large, arguments.rows)
+        write_log(small, rows // 10, N_ACTIONS)
+        write_log(large, rows, N_ACTIONS)
+        publish("foundation", figures(small, large, rows), quick=arguments.quick)
 
 
-def figures(small: Path, large: Path, rows: int) -> None:
+def figures(small: Path, large: Path, rows: int) -> str:
     read, whole, ours = best_times(lambda: read_with_pyarrow(large), lambda: read_table(large), lambda: ips(large))
     policy, loop, fitted = best_times(lambda: policy_only(small), lambda: plain_loop(small), lambda: models(small))
     ips_job = f"LoggedMean, IPS, SNIPS; {rows:,} rows, Column target"
@@ -118,14 +120,13 @@ def figures(small: Path, large: Path, rows: int) -> None:
         ("the same", "the same with our own engine: threads, blocks in cache", fitted, policy, "≤ 1.5"),
     ]
     cells = [[what, other, f"{a:.2f} s", f"{b:.2f} s", f"{a / b:.2f}", wanted] for what, other, a, b, wanted in compared]
-    print(f"{machine()}\n")
-    print(table(["what", "other side", "ours", "theirs", "ratio", "wanted"], cells))
     peaks = []
     for job in ("ips", "models"):
         for path, n in ((small, rows // 10), (large, rows)):
             peak, own = peak_megabytes("benchmarks.foundation", "--job", job, "--log", str(path))
             peaks.append([job, f"{n:,}", f"{peak:,.0f} MB", f"{own:,.0f} MB"])
-    print("\n" + table(["job", "rows", "peak memory", "without mapped files"], peaks))
+    speed = table(["what", "other side", "ours", "theirs", "ratio", "wanted"], cells)
+    return f"{speed}\n\n{table(['job', 'rows', 'peak memory', 'without mapped files'], peaks)}"
 
 
 if __name__ == "__main__":

@@ -276,7 +276,7 @@ def test_a_run_goes_on_where_it_stopped(tiny: Path, tmp_path: Path, monkeypatch:
 def test_killed_in_the_middle(tmp_path: Path) -> None:
     """SIGKILL while results come in: no worker stays behind, and the next run ends with the same table, byte for byte."""
     path = tmp_path / "long.toml"
-    path.write_text(TINY.replace("worlds = 4", "worlds = 40").replace("logs = 2", "logs = 10"))
+    path.write_text(TINY.replace("worlds = 4", "worlds = 12").replace("logs = 2", "logs = 5"))
     command = [sys.executable, "-m", "offpolicy.cli", "reproduce", str(path), "--processes", "2", "--out"]
     process = subprocess.Popen([*command, "cut"], cwd=tmp_path, start_new_session=True)
     while len(list((tmp_path / "cut").glob("runs*"))) < 3:

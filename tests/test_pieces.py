@@ -30,17 +30,17 @@ class Paper:
 
     def reduce(self, log: Log, statistic: Statistic, progress: Any = None) -> Any:  # noqa: ARG002
         cut = Pieces(statistic)
-        sent: dict[str, list[dict[str, np.ndarray]]] = {}
+        sent: dict[str, list[list[np.ndarray]]] = {}
         for start in range(0, len(log), self.rows):
             state = statistic.zero()
             for batch in log.partitions(statistic.columns)[0].batches(len(log)):
                 state = statistic.fold(state, batch.take(slice(start, start + self.rows)))
-            own: dict[str, dict[str, np.ndarray]] = {}
+            own: dict[str, list[np.ndarray]] = {}
             for leaf in cut.cut(state):
                 row = pa.RecordBatch.from_pydict(leaf.row())
                 assert leaf.array.nbytes <= pieces.PIECE_BYTES or leaf.piece.endswith("rest")
                 arrived = Leaf.of({name: row[name][0] for name in row.schema.names})
-                own.setdefault(arrived.piece, {})[arrived.name] = arrived.array
+                own.setdefault(arrived.piece, []).append(arrived.array)
             for name, arrays in own.items():
                 sent.setdefault(name, []).append(arrays)
         return statistic.finish(cut.joined(leaf for name, states in sent.items() for leaf in cut.merged(name, states)))
@@ -60,18 +60,18 @@ def test_every_estimator_survives_the_cutting(monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.mark.parametrize("shared", [0, 2])
 @pytest.mark.parametrize("keys", [20, 2000])
-def test_gram_states_are_split_by_key(keys: int, shared: int) -> None:
+def test_gram_states_are_cut_by_key(keys: int, shared: int) -> None:
     rng = np.random.default_rng(0)
     gram = Gram(keys, 3, 1, shared=shared)
-    whole, pieces_of = gram.zero(), dict[str, Any]()
+    whole, ranges = gram.zero(), dict[int, Any]()
     for _ in range(3):
         key, values = rng.integers(0, keys, 90), rng.normal(5, 1, (4, 90))
         whole = gram.merge(whole, gram.fold(gram.zero(), key, values, None))
-        for name, piece in gram.split(gram.fold(gram.zero(), key, values, None), 600):
-            pieces_of[name] = gram.merge(pieces_of.get(name, gram.zero()), piece)
-    assert len(pieces_of) > 2
+        for start, piece in gram.pieces(gram.fold(gram.zero(), key, values, None), 600):
+            ranges[start] = gram.merge(ranges.get(start, gram.zero()), piece, few=True)
+    assert len(ranges) > 2
     joined = gram.zero()
-    for piece in pieces_of.values():
+    for piece in ranges.values():
         joined = gram.merge(joined, piece)
     for name, array in gram.dense(whole).items():
         np.testing.assert_allclose(gram.dense(joined)[name], array, rtol=1e-12, atol=1e-12)

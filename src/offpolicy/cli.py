@@ -69,6 +69,7 @@ def evaluate(
     cross_fit: Annotated[int | None, typer.Option(help="Folds of the fitted reward models (5).")] = None,
     seed: Annotated[int | None, typer.Option(help="The seed of folds and resampling (0).")] = None,
     threads: Annotated[int | None, typer.Option(help="How many threads to use (all cores).")] = None,
+    memory: Annotated[str | None, typer.Option(help="At most so much memory, such as 2GB (a quarter of all).")] = None,
     engine: Annotated[str | None, typer.Option(help="local, or spark (needs Java 17 and the extra 'spark').")] = None,
     master: Annotated[str | None, typer.Option(help="Where Spark runs, such as local[4] or yarn (this machine).")] = None,
     remote: Annotated[str | None, typer.Option(help="A Spark Connect server instead, such as sc://host:15002.")] = None,
@@ -113,6 +114,7 @@ def embed(
     weight: Annotated[str | None, typer.Option(help="A column that weighs rows.")] = None,
     seed: Annotated[int | None, typer.Option(help="The seed of folds (0).")] = None,
     threads: Annotated[int | None, typer.Option(help="How many threads to use (all cores).")] = None,
+    memory: Annotated[str | None, typer.Option(help="At most so much memory, such as 2GB (a quarter of all).")] = None,
     config: Annotated[Path | None, typer.Option(help="A TOML file with any of these settings; options here win.")] = None,
     progress: Annotated[bool | None, typer.Option(help="Progress bars on stderr; by default on a terminal.")] = None,
 ) -> None:

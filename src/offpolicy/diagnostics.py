@@ -391,7 +391,8 @@ FIT_NOT_COVERED = Finding(
 TOO_MANY_FOR_REFITS = Finding(
     Verdict.CAUTION,
     "fit not covered",
-    "The error of what was fitted is not in this interval: refits without parts of the log do not fit the memory budget.",
+    "The error of what was fitted is not in this interval: with so many actions, refits without parts of the log do not fit "
+    "the memory budget, or weights are sums over near actions only.",
     "The interval is too narrow, by as much as the fit would change with another log.",
     "Give more memory (memory=, --memory), or read it as a lower bound of the error; DR needs no such count.",
 )

@@ -16,7 +16,7 @@ from offpolicy.batch import Batch, FloatArray
 from offpolicy.embedding import EmbeddingTable
 from offpolicy.engines import Engine, engine_for
 from offpolicy.errors import InputError, RowsError
-from offpolicy.estimators import Estimator, Run
+from offpolicy.estimators import Estimator, Member, Run
 from offpolicy.evaluation import Evaluation
 from offpolicy.features import Features, Inputs
 from offpolicy.log import Log
@@ -37,7 +37,7 @@ from offpolicy.scoring import ScorePass, Scorer, ratio_of
 from offpolicy.statistics import Joint, Statistic
 from offpolicy.threads import cores
 from offpolicy.wanted import Lacking, Wanted, choose
-from offpolicy.weights import Outcome, Pooled
+from offpolicy.weights import Outcome, Pooled, Weight
 
 LEAST_GROUPS = 20
 MOST_GROUPS = 200
@@ -103,24 +103,29 @@ def embed(
     rewards: Any = None,
     reward: int = 0,
     engine: Engine | None = None,
+    memory: str | int | None = None,
     seed: int = 0,
     progress: bool | None = None,
 ) -> EmbeddingTable:
     """The embedding of every action that a reward model learns from the log. Needs no policy and no propensities.
 
-    `inputs` and `rewards` (op.Ridge() by default) are those of op.LearnedMIPS; `reward` says which, where there are several.
+    `inputs` and `rewards` (op.Ridge() by default) are those of op.LearnedMIPS; `reward` says which, where there are several;
+    `memory` is that of `evaluate`.
     """
     features = Features.of(log.schema)
     if reward not in range(len(log.schema.rewards)):
         raise InputError(f"reward is {reward!r}, but the log has {len(log.schema.rewards)}; count from 0.")
     model = as_reward_model(Ridge() if rewards is None else rewards)
     ratio = Pooled(Gaussian(1.0), model, features.resolve(inputs, "embed"), reward=reward)
-    job = _Job(log, {}, None, (), {}, Plan(0, len(log.schema.rewards)), {}, {}, features, _groups(set()), seed)
+    plan = Plan(1, len(log.schema.rewards))
+    plan.add(Member(Weight(ratio)), 0, reward)
+    engine = engine_for(log, engine)
+    job = _Job(log, {}, None, (), {}, plan, {}, {}, features, _groups(set()), seed).within(Budget.of(memory), engine)
     key = FitKey(model, None, ratio.inputs)
     shape, pooled = job._shape(key, progress), job._pooled_shape(ratio)
     needed = {key: model.statistics(shape), ratio: ratio.posterior.statistics(pooled)}
     with threadpool_limits(1, "blas"):
-        found = _fit_pass(log, engine_for(log, engine), needed, progress)
+        found = _fit_pass(log, engine, needed, progress)
         return PooledFits.of("embed", ratio, pooled, found[ratio], model.fits(shape, found[key])).table(log.actions)
 
 
@@ -175,8 +180,15 @@ class _Job:
             threads=engine.threads or cores(),
             plan=self.plan,
             features=self.features,
+            near=self._near(),
         )
         return replace(self, sizes=sizes, rung=rung_for(sizes, budget), budget=budget)
+
+    def _near(self) -> bool:
+        """Whether some weights are sums over near actions, since a policy does not list its own."""
+        policies = (*self.policies.values(), *([] if self.logging is None else [self.logging]))
+        listed = all(policy.lists for policy in policies)
+        return not listed and any(getattr(ratio.posterior, "neighbours", None) for ratio in self.plan.ratios)
 
     @property
     def many(self) -> bool:
@@ -239,8 +251,8 @@ class _Job:
             seed=self.seed,
             rows=len(self.log),
             origin=self._origin(),
-            ordered=self.log.source.ordered,
             most_rows=self._batch_rows(0.0),
+            ordered=self.log.source.ordered,
         )
 
     @cached_property

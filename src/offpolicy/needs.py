@@ -46,6 +46,8 @@ class Sizes:
     threads: int
     plan: Plan
     features: Features
+    near: bool = False
+    """Whether weights are sums over near actions only: then their slopes are not known, and refits tell nothing."""
 
     @property
     def ridges(self) -> list[FitKey]:
@@ -129,7 +131,7 @@ class Sizes:
 
 def rung_for(sizes: Sizes, budget: Budget) -> Rung:
     """The most that fits: refits for the error of the fit, else folds only, else a covariance that actions share."""
-    for rung in RUNGS:
+    for rung in RUNGS[sizes.near :]:
         if budget.holds(sizes.needs(rung)):
             return rung
     raise budget.refusal(

@@ -312,7 +312,7 @@ class ScorePass:
     n_actions: int
     n_slices: int
     most_rows: int | None = None
-    summed: ClassVar[frozenset[str]] = frozenset({"tables", "mass", "scores", "points", "counts"})
+    summed: ClassVar[frozenset[str]] = frozenset({"tables", "mass", "scores", "points", "counts", "left_out"})
 
     @property
     def columns(self) -> tuple[str, ...]:

@@ -29,7 +29,8 @@ from offpolicy.sources.session import frame_of, session
 LISTS = ("logs", "context", "reward", "target", "estimator", "features")
 SINGLE = (
     "action", "propensity", "logging", "actions", "n_actions", "catalog", "cluster", "row_id", "weight", "by",
-    "reward_range", "level", "interval", "cross_fit", "seed", "threads", "inputs", "engine", "master", "remote",
+    "reward_range", "level", "interval", "cross_fit", "seed", "threads", "memory", "inputs", "engine", "master",
+    "remote",
 )  # fmt: skip
 
 
@@ -107,6 +108,7 @@ def run(settings: Mapping[str, Any], progress: bool | None) -> Evaluation:
             cross_fit=settings.get("cross_fit"),
             seed=settings.get("seed", 0),
             engine=engine,
+            memory=settings.get("memory"),
             progress=progress,
         )
     return result.with_interval(interval)
@@ -136,7 +138,8 @@ def run_embed(settings: Mapping[str, Any], model: Ridge, progress: bool | None) 
     with opened(settings) as (source, engine):
         log = open_log(settings, source)
         inputs, seed = settings.get("inputs"), settings.get("seed", 0)
-        return embed(log, inputs=inputs, rewards=model, seed=seed, engine=engine, progress=progress)
+        memory = settings.get("memory")
+        return embed(log, inputs=inputs, rewards=model, seed=seed, engine=engine, memory=memory, progress=progress)
 
 
 def _with_inputs(chosen: Estimator, inputs: str | None) -> Estimator:

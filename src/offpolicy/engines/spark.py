@@ -24,7 +24,7 @@ from offpolicy.sources.spark import Decoder, SparkSource
 from offpolicy.statistics import Joint, State, Statistic
 from offpolicy.statistics.pieces import Leaf, Pieces
 
-ROWS = "piece string, leaf string, dtype string, shape array<bigint>, data binary, part int, block int, error string"
+ROWS = "piece string, leaf int, dtype string, shape array<bigint>, data binary, part int, block int, error string"
 FAN = 32
 """The states of so many partitions are merged at a time, so that no worker must hold those of all."""
 
@@ -102,17 +102,16 @@ class _Work:
             yield from (_row(leaf, partition, partition // FAN) for leaf in leaves)
         except Exception as error:
             trace = np.frombuffer(traced(error), np.uint8)
-            yield _row(Leaf("error", "", trace), partition, 0, f"{words(error)} [partition {partition}]")
+            yield _row(Leaf("error", 0, trace), partition, 0, f"{words(error)} [partition {partition}]")
 
     def merge(self, table: pa.Table) -> pa.Table:
         """One piece of the state, from several partitions, in their order."""
-        table = table.sort_by("part")
+        table = table.sort_by([("part", "ascending"), ("leaf", "ascending")])
         if table["error"].null_count < len(table):
             return table.slice(0, 1)
-        states: dict[int, dict[str, Any]] = {}
+        states: dict[int, list[Any]] = {}
         for row in _rows(table):
-            leaf = Leaf.of(row)
-            states.setdefault(row["part"].as_py(), {})[leaf.name] = leaf.array
+            states.setdefault(row["part"].as_py(), []).append(Leaf.of(row).array)
         with threadpool_limits(1, "blas"):
             leaves = Pieces(self._loaded[0]).merged(table["piece"][0].as_py(), states.values())
             return pa.Table.from_batches([_row(leaf, min(states), 0) for leaf in leaves])

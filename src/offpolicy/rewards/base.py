@@ -37,14 +37,14 @@ class FitShape:
     features: Features = NO_FEATURES
     folds: int = 1
     """The fit must be able to do without each of so many folds."""
-    ordered: bool = field(default=True, compare=False)
-    """Whether the rows of the log stand in one order, as those of an array do."""
     jackknife: bool = True
     """Whether the groups are fine enough to refit without each; else they are the folds, and sums by action stay packed."""
     shared: bool = False
     """Whether actions share one covariance of the context, because there is no room for one each."""
     most_rows: int | None = field(default=None, compare=False)
     """Rows that a batch may have."""
+    ordered: bool = field(default=True, compare=False)
+    """Whether the rows of the log stand in one order, as those of an array do."""
     progress: bool | None = field(default=None, compare=False)
     """Whether models that train for long show a bar; None: on a terminal."""
     origin: FloatArray = field(default_factory=lambda: np.empty(0), compare=False)

@@ -109,8 +109,11 @@ class _GramPass(FitStatistic):
     def merge(self, a: State, b: State) -> State:
         return self.gram.merge(a, b)
 
-    def split(self, state: State, most: int) -> Iterator[tuple[str, State]]:
-        return self.gram.split(state, most)
+    def pieces(self, state: State, size: int) -> Iterator[tuple[int, State]]:
+        return self.gram.pieces(state, size)
+
+    def merge_pieces(self, a: State, b: State) -> State:
+        return self.gram.merge(a, b, few=True)
 
     def finish(self, state: State) -> Grams | Packed:
         """For each reward, the Gram matrices with leading shape (groups, actions), as if row weights had mean 1.

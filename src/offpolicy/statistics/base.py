@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from offpolicy.batch import Batch
 
@@ -15,9 +15,8 @@ State = dict[str, Any]
 class Statistic(Protocol):
     """What an engine runs. `fold` and `merge` may change their first argument in place, and return it.
 
-    Two more attributes, which a statistic may have or not, let an engine cut a large state into pieces that are merged
-    apart. `split(state, most)` gives named states of about `most` bytes: those of one name are merged with each other, and
-    `merge` of all is the whole. `summed` names the arrays whose merge is plain addition.
+    An engine may cut a large state into pieces that are merged apart: those of a `Keyed` statistic by ranges of its keys;
+    and `summed` names arrays whose merge is plain addition.
     """
 
     @property
@@ -37,6 +36,21 @@ class Statistic(Protocol):
     def merge(self, a: State, b: State) -> State: ...
 
     def finish(self, state: State) -> Any: ...
+
+
+@runtime_checkable
+class Keyed(Protocol):
+    """A statistic whose state is one small state a key."""
+
+    def pieces(self, state: State, size: int) -> Iterator[tuple[int, State]]:
+        """The state in ranges of keys of about `size` bytes, each with its first key."""
+        ...
+
+    def merge_pieces(self, a: State, b: State) -> State:
+        """The union of two pieces of the same range, as a piece."""
+        ...
+
+    def merge(self, a: State, b: State) -> State: ...
 
 
 @dataclass(frozen=True)

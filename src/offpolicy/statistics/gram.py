@@ -110,9 +110,11 @@ class Gram:
             np.add.reduceat(product, at, out=m2[pair])
         return centred, weighted
 
-    def _add(self, state: State, keys: IntArray, n: FloatArray, mean: FloatArray, m2: FloatArray) -> State:
+    def _add(
+        self, state: State, keys: IntArray, n: FloatArray, mean: FloatArray, m2: FloatArray, few: bool = False
+    ) -> State:
         if "key" in state:
-            state, at = self._with_room(state, keys)
+            state, at = self._with_room(state, keys, few)
         else:
             at = keys
         before = state["n"][at]
@@ -134,13 +136,13 @@ class Gram:
                 state["xx"][k] += (some * cross[run == k, None]).T @ some
         return state
 
-    def _with_room(self, state: State, keys: IntArray) -> tuple[State, IntArray]:
+    def _with_room(self, state: State, keys: IntArray, few: bool) -> tuple[State, IntArray]:
         """The state with a place for each of the keys, and where that is; with all keys once these are no longer few."""
         shared = {name: state[name] for name in state if name not in (*BY_KEY, "key")}
         joined = np.union1d(state["key"], keys)
         if len(joined) == len(state["key"]):
             return state, np.searchsorted(joined, keys)
-        few = len(joined) < DENSE * self.keys
+        few = few or len(joined) < DENSE * self.keys
         wider = self._rows(len(joined) if few else self.keys)
         at = np.searchsorted(joined, state["key"]) if few else state["key"]
         for name in BY_KEY:
@@ -149,29 +151,30 @@ class Gram:
             return wider | shared, keys
         return self._with_keys(wider, joined) | shared, np.searchsorted(joined, keys)
 
-    def merge(self, a: State, b: State) -> State:
+    def pieces(self, state: State, size: int) -> Iterator[tuple[int, State]]:
+        """The state in ranges of keys, each with where it starts, of about `size` bytes: pieces that are merged apart.
+
+        What is shared goes with the first of them; `merge` puts it together.
+        """
+        shared = self._zero_shared()
+        key = state["key"] if "key" in state else np.flatnonzero(state["n"] > 0)
+        whole = state if "key" in state else {name: state[name][key] for name in BY_KEY}
+        step = max(1, size // (8 * (2 + self.size + self.rewards + len(self.pairs[0]))))
+        for start in range(0, self.keys, step):
+            some = slice(*np.searchsorted(key, (start, start + step)).tolist())
+            if some.stop > some.start or (shared and not start):
+                part = {name: state[name] if not start else shared[name] for name in shared}
+                yield start, self._with_keys({name: whole[name][some] for name in BY_KEY}, key[some]) | part
+
+    def merge(self, a: State, b: State, few: bool = False) -> State:
+        """The union; with `few`, a state that goes on holding only the keys it has seen."""
         if "key" in a and ("key" not in b or not len(a["key"])):  # into the one with more room
             a, b = b, a
         for name in self._zero_shared():
             a[name] = a[name] + b[name]
         keys = b["key"] if "key" in b else np.flatnonzero(b["n"] > 0)
         at = slice(None) if "key" in b else keys
-        return self._add(a, keys, *(b[name][at] for name in BY_KEY)) if len(keys) else a
-
-    def split(self, state: State, most: int) -> Iterator[tuple[str, State]]:
-        """The state by ranges of keys, of about `most` bytes, that `merge` takes apart and together.
-
-        What all keys share is the sum of what each range adds to it, and goes with the first.
-        """
-        key = state["key"] if "key" in state else np.flatnonzero(state["n"] > 0)
-        rows = slice(None) if "key" in state else key
-        kept = {name: state[name][rows] for name in BY_KEY}
-        step = max(1, most // (8 * (2 + self.size + self.rewards + len(self.pairs[0]))))  # the same for every state
-        for start in range(0, self.keys, step):
-            some = slice(*np.searchsorted(key, [start, start + step]))
-            shared = {name: state[name] if start == 0 else zero for name, zero in self._zero_shared().items()}
-            if some.stop > some.start or (shared and start == 0):
-                yield str(start), self._with_keys({name: part[some] for name, part in kept.items()}, key[some]) | shared
+        return self._add(a, keys, b["n"][at], b["mean"][at], b["m2"][at], few) if len(keys) else a
 
     def dense(self, state: State) -> State:
         """The state with all keys."""

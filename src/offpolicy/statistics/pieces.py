@@ -11,28 +11,28 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from offpolicy.statistics.base import Joint, State, Statistic
+from offpolicy.statistics.base import Joint, Keyed, State, Statistic
 
-Arrays = dict[str, npt.NDArray[Any]]
-"""The arrays of a piece by name: the keys that lead to each, with a slash between them."""
+Array = npt.NDArray[Any]
 PIECE_BYTES = 8 << 20
 
 
 class Leaf(NamedTuple):
-    """One array of a piece of a state."""
+    """One array of a piece of a state: the piece's name, which of its arrays it is, and the array."""
 
     piece: str
-    name: str
-    array: npt.NDArray[Any]
+    number: int
+    array: Array
 
     def row(self) -> dict[str, Any]:
         """The columns of its row."""
         array = np.ascontiguousarray(self.array)
+        shape = pa.array([list(self.array.shape)], pa.list_(pa.int64()))
         return {
             "piece": pa.array([self.piece]),
-            "leaf": pa.array([self.name]),
+            "leaf": pa.array([self.number], pa.int32()),
             "dtype": pa.array([array.dtype.str]),
-            "shape": pa.array([list(self.array.shape)], pa.list_(pa.int64())),
+            "shape": shape,
             "data": pa.array([array.tobytes()], pa.binary()),
         }
 
@@ -47,8 +47,8 @@ class Leaf(NamedTuple):
 class Pieces:
     """How the states of a statistic are cut. Pieces with the same name, from any rows, are merged with each other.
 
-    The parts of a `Joint` are cut one by one: as a statistic itself says (`split`); sums by ranges of their elements; and
-    what is left of a state is one piece. A range of nothing but zeros is not written.
+    The parts of a `Joint` are cut one by one: by ranges of keys, where a statistic is `Keyed`; sums by ranges of their
+    elements; and what is left of a state is one piece. A piece of nothing but zeros is not written.
     """
 
     statistic: Statistic
@@ -63,30 +63,30 @@ class Pieces:
             own = state
             for key in part.path:
                 own = own[key]
-            for piece, arrays in part.cut(own):
-                yield from (Leaf(f"{p}:{piece}", name, array) for name, array in arrays.items())
+            for name, arrays in part.cut(own):
+                yield from (Leaf(f"{p}:{name}", i, array) for i, array in enumerate(arrays))
 
-    def merged(self, piece: str, states: Iterable[Arrays]) -> Iterator[Leaf]:
+    def merged(self, piece: str, states: Iterable[list[Array]]) -> Iterator[Leaf]:
         """The arrays of one piece, from those of several sets of rows, in their order."""
-        number, _, own = piece.partition(":")
-        merged = self.parts[int(number)].merged(own, states)
-        return (Leaf(piece, name, array) for name, array in merged.items())
+        number, _, name = piece.partition(":")
+        merged = self.parts[int(number)].merged(name, states)
+        return (Leaf(piece, i, array) for i, array in enumerate(merged))
 
     def joined(self, leaves: Iterable[Leaf]) -> State:
         """One state from all its pieces."""
-        found: dict[str, dict[str, Arrays]] = {}
-        for piece, name, array in leaves:
-            number, _, own = piece.partition(":")
-            found.setdefault(number, {}).setdefault(own, {})[name] = array
+        found: dict[str, dict[str, list[Array]]] = {}
+        for piece, _, array in sorted(leaves, key=lambda leaf: leaf[:2]):
+            number, _, name = piece.partition(":")
+            found.setdefault(number, {}).setdefault(name, []).append(array)
         state: State = {}
         for p, part in enumerate(self.parts):
-            whole = part.joined(found.get(str(p), {}))
+            own = part.joined(found.get(str(p), {}))
             if not part.path:
-                return whole
+                return own
             inner = state
             for key in part.path[:-1]:
                 inner = inner.setdefault(key, {})
-            inner[part.path[-1]] = whole
+            inner[part.path[-1]] = own
         return state
 
 
@@ -97,59 +97,57 @@ class _Part:
     path: tuple[Any, ...]
     statistic: Statistic
 
-    def cut(self, state: State) -> Iterator[tuple[str, Arrays]]:
-        if (split := getattr(self.statistic, "split", None)) is not None:
-            yield from ((f"split:{name}", _flat(piece)) for name, piece in split(state, PIECE_BYTES))
+    @cached_property
+    def _summed(self) -> list[bool]:
+        names: frozenset[str] = getattr(self.statistic, "summed", frozenset())
+        zero = self.statistic.zero()
+        return [name in names and np.ndim(leaf) > 0 for name, leaf in zip(_names(zero), _leaves(zero, zero), strict=True)]
+
+    def cut(self, state: State) -> Iterator[tuple[str, list[Array]]]:
+        zero = self.statistic.zero()
+        if isinstance(self.statistic, Keyed):
+            for start, piece in self.statistic.pieces(state, PIECE_BYTES):
+                yield f"keys:{start}", _leaves(piece, zero)
             return
-        arrays, rest = _flat(state), {}
-        summed: frozenset[str] = getattr(self.statistic, "summed", frozenset())
-        for name, array in arrays.items():
-            if name.rpartition("/")[2] in summed and array.ndim:
-                flat, step = array.reshape(-1), PIECE_BYTES // array.itemsize
-                for start in range(0, array.size, step):
+        leaves = _leaves(state, zero)
+        for i, leaf in enumerate(leaves):
+            if self._summed[i]:
+                flat, step = leaf.reshape(-1), PIECE_BYTES // leaf.itemsize
+                for start in range(0, leaf.size, step):
                     if flat[start : start + step].any():
-                        yield f"sum:{start}:{name}", {"": flat[start : start + step]}
-            rest[name] = array[:0] if name.rpartition("/")[2] in summed and array.ndim else array
-        yield "rest", rest
+                        yield f"sum:{i}:{start}", [flat[start : start + step]]
+        if not all(self._summed):
+            yield "rest", [leaf[:0] if summed else leaf for leaf, summed in zip(leaves, self._summed, strict=True)]
 
-    def merged(self, piece: str, states: Iterable[Arrays]) -> Arrays:
+    def merged(self, name: str, states: Iterable[list[Array]]) -> list[Array]:
         first, *others = states
-        if piece.startswith("sum:"):
-            for other in others:
-                first[""] += other[""]
+        if name.startswith("sum:"):
+            for (array,) in others:
+                first[0] += array
             return first
-        if not others or (piece == "rest" and not any(array.size for array in first.values())):
-            return first
-        state = self._state(first)
-        for other in others:
-            state = self.statistic.merge(state, self._state(other))
-        return _flat(state)
+        zero = self.statistic.zero()
+        state = _filled(zero, first)
+        merge = self.statistic.merge_pieces if isinstance(self.statistic, Keyed) else self.statistic.merge
+        for arrays in others:
+            state = merge(state, _filled(zero, arrays))
+        return _leaves(state, zero)
 
-    def joined(self, pieces: Mapping[str, Arrays]) -> State:
-        whole = self.statistic.zero()
-        for piece in (name for name in pieces if name.startswith("split:")):
-            whole = self.statistic.merge(whole, self._state(pieces[piece]))
-        if "rest" not in pieces:
-            return whole
-        zeros = _flat(whole)
-        for piece, arrays in pieces.items():
-            if piece.startswith("sum:"):
-                _, start, name = piece.split(":", 2)
-                zeros[name].reshape(-1)[int(start) : int(start) + len(arrays[""])] = arrays[""]
-        summed: frozenset[str] = getattr(self.statistic, "summed", frozenset())
-        kept = {n: a if n.rpartition("/")[2] in summed and a.ndim else pieces["rest"][n] for n, a in zeros.items()}
-        return self._state(kept)
-
-    def _state(self, arrays: Arrays) -> State:
-        """A state of these arrays, with the empty parts that only `zero` knows of."""
-        state = _without_arrays(self.statistic.zero())
-        for name, array in arrays.items():
-            inner = state
-            *path, last = name.split("/")
-            for key in path:
-                inner = inner[key]
-            inner[last] = array
-        return state
+    def joined(self, pieces: Mapping[str, list[Array]]) -> State:
+        zero = self.statistic.zero()
+        if isinstance(self.statistic, Keyed):
+            state = zero
+            for arrays in pieces.values():
+                state = self.statistic.merge(state, _filled(zero, arrays))
+            return state
+        whole = _leaves(zero, zero)
+        for name, arrays in pieces.items():
+            kind, *at = name.split(":")
+            if kind == "sum":
+                start = int(at[1])
+                whole[int(at[0])].reshape(-1)[start : start + len(arrays[0])] = arrays[0]
+        if "rest" in pieces:
+            whole = [own if s else rest for own, rest, s in zip(whole, pieces["rest"], self._summed, strict=True)]
+        return _filled(zero, whole)
 
 
 def _simple(statistic: Statistic, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], Statistic]]:
@@ -160,12 +158,25 @@ def _simple(statistic: Statistic, path: tuple[Any, ...] = ()) -> Iterator[tuple[
         yield from _simple(part, (*path, key))
 
 
-def _flat(state: State, before: str = "") -> Arrays:
-    out: Arrays = {}
-    for key, value in state.items():
-        out |= _flat(value, f"{before}{key}/") if isinstance(value, dict) else {f"{before}{key}": np.asarray(value)}
-    return out
+def _names(zero: State) -> list[str]:
+    """The name of each array, in the order of `zero`."""
+    return [name for key, value in zero.items() for name in (_names(value) if isinstance(value, dict) else [str(key)])]
 
 
-def _without_arrays(state: State) -> State:
-    return {key: _without_arrays(value) for key, value in state.items() if isinstance(value, dict)}
+def _leaves(state: State, zero: State) -> list[Array]:
+    """The arrays of a state, in the order of `zero` (merging may have changed it)."""
+    return [
+        leaf
+        for key, value in zero.items()
+        for leaf in (_leaves(state[key], value) if isinstance(value, dict) else [np.asarray(state[key])])
+    ]
+
+
+def _filled(zero: State, leaves: Iterable[Array]) -> State:
+    """A state of these arrays."""
+    rest = iter(leaves)
+
+    def fill(part: State) -> State:
+        return {key: fill(value) if isinstance(value, dict) else next(rest) for key, value in part.items()}
+
+    return fill(zero)
