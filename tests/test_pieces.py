@@ -13,7 +13,7 @@ import offpolicy as op
 from conftest import make_small
 from offpolicy.estimators import REGISTRY
 from offpolicy.log import Log
-from offpolicy.statistics import Statistic, pieces
+from offpolicy.statistics import Gram, Statistic, pieces
 from offpolicy.statistics.pieces import Leaf, Pieces
 
 
@@ -23,6 +23,7 @@ class Paper:
 
     rows: int
     batch_rows: int | None = None
+    threads: int | None = 1
 
     def check(self, log: Log) -> None:
         pass
@@ -55,3 +56,22 @@ def test_every_estimator_survives_the_cutting(monkeypatch: pytest.MonkeyPatch) -
         assert cut[name].value == pytest.approx(whole[name].value, rel=1e-9)
         assert cut[name].std_error == pytest.approx(whole[name].std_error, rel=1e-6)
         assert cut.slices["left"][name].value == pytest.approx(whole.slices["left"][name].value, rel=1e-9)
+
+
+@pytest.mark.parametrize("shared", [0, 2])
+@pytest.mark.parametrize("keys", [20, 2000])
+def test_gram_states_are_cut_by_key(keys: int, shared: int) -> None:
+    rng = np.random.default_rng(0)
+    gram = Gram(keys, 3, 1, shared=shared)
+    whole, ranges = gram.zero(), dict[int, Any]()
+    for _ in range(3):
+        key, values = rng.integers(0, keys, 90), rng.normal(5, 1, (4, 90))
+        whole = gram.merge(whole, gram.fold(gram.zero(), key, values, None))
+        for start, piece in gram.pieces(gram.fold(gram.zero(), key, values, None), 600):
+            ranges[start] = gram.merge(ranges.get(start, gram.zero()), piece, few=True)
+    assert len(ranges) > 2
+    joined = gram.zero()
+    for piece in ranges.values():
+        joined = gram.merge(joined, piece)
+    for name, array in gram.dense(whole).items():
+        np.testing.assert_allclose(gram.dense(joined)[name], array, rtol=1e-12, atol=1e-12)

@@ -40,8 +40,6 @@ from offpolicy.weights import Outcome, Pooled, Weight
 
 LEAST_GROUPS = 20
 MOST_GROUPS = 200
-LISTED_UNSEEN = 200.0
-"""Actions that a policy is taken to list in a round where the first rounds are not at hand."""
 MASS_ROWS = 10_000
 """Rows that are enough to know on which actions the target's mass lies."""
 TABLE_ROWS = 100_000
@@ -178,7 +176,7 @@ class _Job:
             rewards=len(schema.rewards),
             groups=self.groups,
             folds=folds_kept(self.plan.folds),
-            threads=getattr(engine, "threads", None) or cores(),
+            threads=engine.threads or cores(),
             plan=self.plan,
             features=self.features,
             near=self._near(),
@@ -335,9 +333,7 @@ class _Job:
         listing = [policy for policy in policies if policy is not None and policy.lists]
         if not listing:
             return 0.0
-        if not self.log.source.ordered:
-            return LISTED_UNSEEN
-        first = next(iter(self.log.partitions(score_pass.columns)[0].batches(64)))
+        first = self.log.head(64, score_pass.columns)
         return float(sum(len(policy.listed(first).codes) for policy in listing)) / len(first)
 
     def score(self, engine: Engine, fitted: Fitted, scorer: Scorer, level: float, progress: bool | None) -> Evaluation:

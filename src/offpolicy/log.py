@@ -92,7 +92,7 @@ class Source(Protocol):
         """Whether rows stand in one order, so that row i of an array can belong to row i of the log."""
         ...
 
-    def head(self, rows: int) -> Batch:
+    def head(self, rows: int, columns: tuple[str, ...] = ()) -> Batch:
         """Some first rows, at most so many: any will do that come without a pass over the log."""
         ...
 
@@ -183,9 +183,9 @@ class Log:
                 f"{name}: one row for each of the log, but the rows of a Spark DataFrame have no order. {instead}"
             )
 
-    def head(self, rows: int = 1024) -> Batch:
+    def head(self, rows: int = 1024, columns: tuple[str, ...] = ()) -> Batch:
         """Some first rounds, without a pass over the log."""
-        return self._source.head(rows)
+        return self._source.head(rows, columns)
 
     def partitions(self, columns: tuple[str, ...] = ()) -> Sequence[Partition]:
         """The parts of the log, with the extra named columns that a policy reads."""
@@ -319,8 +319,8 @@ class _ArraySource:
     def rows(self) -> int:
         return len(self.whole)
 
-    def head(self, rows: int) -> Batch:
-        return self.whole.take(slice(0, rows))
+    def head(self, rows: int, columns: tuple[str, ...] = ()) -> Batch:
+        return next(iter(self.partitions(columns)[0].batches(rows)))
 
     def where(self, row: int) -> str:
         return str(row)

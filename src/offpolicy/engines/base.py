@@ -22,6 +22,11 @@ class Engine(Protocol):
         """Rows of a batch, where the user said how many."""
         ...
 
+    @property
+    def threads(self) -> int | None:
+        """How many states this machine folds at once; None: one a core."""
+        ...
+
     def check(self, log: Log) -> None:
         """Raise where it cannot read this log."""
         ...

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -34,6 +34,7 @@ class Spark:
     """Runs on the cluster that the log's DataFrame belongs to. The answer does not depend on how it is partitioned."""
 
     batch_rows: int | None = None
+    threads: ClassVar[int] = 1  # each worker has a process of its own
 
     def __post_init__(self) -> None:
         if self.batch_rows is not None and self.batch_rows < 1:

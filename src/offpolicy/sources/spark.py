@@ -79,9 +79,13 @@ class SparkSource:
     def where(self, row: int) -> str:
         return str(row)
 
-    def head(self, rows: int) -> Batch:
+    def head(self, rows: int, columns: tuple[str, ...] = ()) -> Batch:
+        table = self.table
+        if columns:
+            first = self.selected(columns).limit(rows).toArrow()
+            table = replace(table, parts=(TablePart(first, 0, len(first)),), arrow_schema=first.schema)
         try:
-            return self.table.head(rows)
+            return table.head(rows, columns)
         except RowsError as error:
             raise InputError(f"{error} (These are among the first {HEAD_ROWS:,} rows; there may be more.)") from None
 

@@ -235,8 +235,8 @@ class TableSource:
         listed = ([f"{n}={v}" for v in self.categories[n].to_pylist()] if self.is_category(role, n) else [n] for n in names)
         return tuple(name for group in listed for name in group)
 
-    def head(self, rows: int) -> Batch:
-        return next(iter(self.partitions(())[0].batches(rows)))
+    def head(self, rows: int, columns: tuple[str, ...] = ()) -> Batch:
+        return next(iter(self.partitions(columns)[0].batches(rows)))
 
     def partitions(self, columns: tuple[str, ...]) -> Sequence[Partition]:
         for name in columns:
