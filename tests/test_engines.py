@@ -23,8 +23,6 @@ EVERY = {
     "clusters": [op.DM(), op.DR(), op.SNIPS(), op.MR(), op.OffCEM(), op.LearnedMIPS(posterior=op.Gaussian())],
 }
 """Every registered estimator, and some of each kind on a log of another kind."""
-SINGLE_PRECISION = ("LearnedMIPS",)
-"""How a logistic posterior moves with its embedding is summed in single precision, block by block: errors agree to 1e-6."""
 ENGINES = ["local-4", *(pytest.param(name, marks=NEEDS_SPARK) for name in SESSIONS)]
 
 
@@ -122,8 +120,7 @@ def test_every_engine_gives_the_same_answer(
     for key, values in found.items():
         wanted = np.array(expected(kind)[key])
         assert values[0] == pytest.approx(wanted[0], rel=1e-9, abs=1e-9), key
-        tolerance = 1e-6 if key[0] in SINGLE_PRECISION else 1e-9
-        np.testing.assert_allclose(values, wanted, rtol=tolerance, atol=tolerance, err_msg=str(key))
+        np.testing.assert_allclose(values, wanted, rtol=1e-9, atol=1e-9, err_msg=str(key))
 
 
 @pytest.mark.parametrize("engine", ENGINES)

@@ -11,13 +11,11 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from offpolicy.batch import FloatArray
 from offpolicy.policy import Listed
 from offpolicy.units import IntArray
 
-AnyFloat = npt.NDArray[np.floating]
 ENTRIES_AT_ONCE = 1 << 15
 
 
@@ -41,11 +39,11 @@ class Grid:
         """One number a round, in a shape that goes with the values."""
         return rounds[:, None]
 
-    def by_round(self, values: AnyFloat, table: AnyFloat) -> FloatArray:
+    def by_round(self, values: FloatArray, table: FloatArray) -> FloatArray:
         """Σ_a values·table_a of each round: rounds × columns."""
         return np.asarray(values @ table, dtype=np.float64)
 
-    def by_action(self, values: AnyFloat, rounds: AnyFloat) -> FloatArray:
+    def by_action(self, values: FloatArray, rounds: FloatArray) -> FloatArray:
         """Σ_t values·rounds_t of each action: actions × columns."""
         return np.asarray((rounds.T @ values).T, dtype=np.float64)
 
@@ -94,13 +92,13 @@ class Lists:
             out[some] += np.einsum("ij,ij->i", points[self.row[some]], weight[self.codes[some]])
         return out
 
-    def by_round(self, values: AnyFloat, table: AnyFloat) -> FloatArray:
+    def by_round(self, values: FloatArray, table: FloatArray) -> FloatArray:
         return np.asarray(self._matrix(values) @ table, dtype=np.float64)
 
-    def by_action(self, values: AnyFloat, rounds: AnyFloat) -> FloatArray:
+    def by_action(self, values: FloatArray, rounds: FloatArray) -> FloatArray:
         return np.asarray(self._matrix(values).T @ rounds, dtype=np.float64)
 
-    def _matrix(self, values: AnyFloat) -> Any:
+    def _matrix(self, values: FloatArray) -> Any:
         from scipy.sparse import csr_array
 
         return csr_array((values, self.codes, self.starts), shape=(len(self.action), self.n_actions))

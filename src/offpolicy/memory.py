@@ -59,9 +59,10 @@ class Budget:
 
 
 def size(count: float) -> str:
-    """
-    >>> size(1_280_000_000)
-    '1.3 GB'
+    """In words.
+
+    >>> size(1_280_000_000), size(12_800_000)
+    ('1.28 GB', '13 MB')
     """
     for unit in ("GB", "MB", "KB"):
         if count >= UNITS[unit]:

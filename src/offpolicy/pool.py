@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 
 from offpolicy.batch import Batch, FloatArray
 from offpolicy.layout import Layout, Lists
@@ -108,9 +107,8 @@ class Pool:
         if pooling.form == "posterior" and rows.start == 0:  # the first block of a batch is enough to see it
             np.maximum(self.state["contextual"], sides.contextual, out=self.state["contextual"])
         if self.sloped and sampled:
-            slope = np.empty(shares.shape, np.float32)  # enough for the size of an error
             moved = layout.spread(ratio)
-            np.multiply(u - moved if v is None else u - moved * v, shares, out=slope, casting="same_kind")
+            slope = shares * (u - moved if v is None else u - moved * v)
             self._fold[rows] = fold
             scale = np.where(new | ~(below > 0), 0.0, 1 / np.maximum(below, 1e-300))
             self._add_slopes(rows, fold, batch, layout, slope, scale)
@@ -138,15 +136,15 @@ class Pool:
         self.state["left_out"] += off @ np.abs(self.multipliers[rows])
 
     def _add_slopes(
-        self, rows: slice, fold: int, batch: Batch, layout: Layout, slope: npt.NDArray[np.float32], scale: FloatArray
+        self, rows: slice, fold: int, batch: Batch, layout: Layout, slope: FloatArray, scale: FloatArray
     ) -> None:
         """`slope` times `scale` is ∂w/∂s."""
         pooling = self.poolings[fold]
         z, m = pooling.points(batch), self.multipliers[rows] * scale[:, None]
         padded = np.column_stack([z, np.ones(len(z))])
-        scores = layout.by_action(slope, (m[:, :, None] * padded[:, None, :]).reshape(len(z), -1).astype(np.float32))
+        scores = layout.by_action(slope, (m[:, :, None] * padded[:, None, :]).reshape(len(z), -1))
         self.state["scores"][fold] += scores.reshape(len(scores), m.shape[1], -1)
-        self._slopes[rows] = layout.by_round(slope, pooling.weight.astype(np.float32)) * scale[:, None]
+        self._slopes[rows] = layout.by_round(slope, pooling.weight) * scale[:, None]
         self.state["sloped_rows"] += self.omega[rows].sum()
 
     def finish(self, batch: Batch) -> None:

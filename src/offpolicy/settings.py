@@ -236,7 +236,7 @@ def estimator(text: str) -> Estimator:
     >>> estimator("clipped-ips:clip=10").clip, estimator("dr").name
     (10.0, 'DR')
     >>> estimator("learned-mips:inputs=both,posterior=gaussian,bandwidth=0.3,rank=4").posterior
-    Gaussian(bandwidth=0.3, scale=True)
+    Gaussian(bandwidth=0.3, neighbours=None, scale=True)
     """
     name, _, options = text.partition(":")
     known = {registered.lower(): kind for registered, kind in REGISTRY.items()}
