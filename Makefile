@@ -25,13 +25,13 @@ lint: .venv/.dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-BENCHMARKS := foundation embeddings "auto cost" dense "growth rounds" "growth context" "growth actions" two_tower
+BENCHMARKS := foundation embeddings "auto cost" dense "growth rounds" "growth context" "growth actions" two_tower neighbours spark
 
-bench: .venv/.torch
+bench: .venv/.torch .venv/.spark
 	for each in $(BENCHMARKS); do $(BIN)/python -m benchmarks.$$each || exit 1; done
 
 # Small sizes: a check that all of it runs. The tables of the README stay as they are.
-bench-quick: .venv/.torch
+bench-quick: .venv/.torch .venv/.spark
 	for each in $(BENCHMARKS); do $(BIN)/python -m benchmarks.$$each --quick || exit 1; done
 
 docs: .venv/.docs

@@ -7,20 +7,19 @@ from __future__ import annotations
 
 import os
 import sys
-import tempfile
 import time
-from pathlib import Path
+from functools import partial
 
 import numpy as np
 
 import offpolicy as op
-from benchmarks.common import CONTEXT, best_times, machine, table, write_log
+from benchmarks.common import CONTEXT, best_times, cached, publish, table, write_log
 
 N_ACTIONS = 1_000
 TURNS = 2
 
 
-def main(rows: int) -> None:
+def main(rows: int, quick: bool) -> None:
     os.environ["PYSPARK_PYTHON"] = sys.executable
     from pyspark.sql import SparkSession
 
@@ -36,19 +35,18 @@ def main(rows: int) -> None:
         )
         return op.evaluate(log, op.Softmax(lambda x: x @ weights), op.DR())["DR"].std_error
 
-    with tempfile.TemporaryDirectory() as scratch:
-        path = Path(scratch) / "log.parquet"
-        write_log(path, rows, N_ACTIONS)
-        frame = spark.read.parquet(str(path))
-        local, ours = best_times(lambda: evaluate(path), lambda: evaluate(frame), times=TURNS)
+    path = cached(f"log-{rows}-{N_ACTIONS}-10.parquet", partial(write_log, rows=rows, n_actions=N_ACTIONS))
+    frame = spark.read.parquet(str(path))
+    local, ours = best_times(lambda: evaluate(path), lambda: evaluate(frame), times=TURNS)
     spark.stop()
     what = f"DR, {rows:,} rows × {N_ACTIONS:,} actions, linear Softmax"
-    print(machine())
-    print(table(
+    figures = table(
         ["what", "Spark local[2]", "local engine", "ratio", "wanted", "Spark's start-up"],
         [[what, f"{ours:.1f} s", f"{local:.1f} s", f"{ours / local:.2f}", "≤ 3", f"{start_up:.1f} s"]],
-    ))  # fmt: skip
+    )
+    publish("spark", figures, quick=quick)
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 5_000_000)
+    quick = "--quick" in sys.argv
+    main(100_000 if quick else 5_000_000, quick)
