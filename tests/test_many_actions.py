@@ -267,3 +267,129 @@ def test_a_job_that_cannot_fit_says_so_before_it_reads_a_row(monkeypatch: pytest
 def test_a_budget_that_is_none(five: op.Log, memory: object) -> None:
     with pytest.raises(op.InputError, match="memory is"):
         op.evaluate(five, op.Uniform(), memory=memory)
+
+
+@pytest.mark.parametrize("refits", [True, False])
+def test_near_actions_with_folds_that_lack_some(refits: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With all actions near, weights are those of all actions, also where a fold has never seen the logged action."""
+    rng = np.random.default_rng(1)
+    actions, n = 8, 80
+    x, action = rng.normal(size=(n, 2)), rng.integers(2, actions, n)
+    action[:2] = 0, 1  # once each: new to the fit of their own fold, and the first there is to stand for those
+    items = rng.normal(size=(actions, 2))
+    log = op.Log(x, action, rng.normal(size=n) + action, n_actions=actions, logging=op.Softmax(op.TwoTower(0.3 * items)))
+    if not refits:
+        _without_refits(monkeypatch)
+    values = []
+    for count in (None, actions):
+        posterior = op.Gaussian(0.3, neighbours=count)
+        learned = op.LearnedMIPS(posterior=posterior, cross_fit=5, rewards=op.Ridge(10.0))
+        estimate = op.evaluate(log, op.Softmax(op.TwoTower(items)), [learned])["LearnedMIPS"]
+        assert estimate.diagnostics["rounds_with_an_action_new_to_the_fit"] >= 2
+        values.append(estimate.value)
+    assert values[1] == pytest.approx(values[0], rel=1e-9)
+
+
+def test_policies_that_list_beside_one_that_does_not(listed: dict[str, np.ndarray]) -> None:
+    """Each is asked in its own way: sums over lists stay exact, and only the other speaks of near actions."""
+    lengths = np.random.default_rng(0).integers(6, LISTED + 1, N)
+    lists = [
+        row[: k if a in row[:k] else LISTED] for row, k, a in zip(listed["items"], lengths, listed["action"], strict=True)
+    ]
+    even = [[1 / len(row)] * len(row) for row in lists]
+    log = _log(listed, op.Candidates(lists, even))
+    some = [op.LearnedMIPS("identity", posterior=op.Gaussian(0.3, neighbours=5)), op.DM()]
+    towers = op.Softmax(op.TwoTower(np.random.default_rng(5).normal(size=(A, 3))))
+    both = op.evaluate(log, {"lists": op.Candidates(lists, even), "towers": towers}, some)
+    alone = op.evaluate(log, {"lists": op.Candidates(lists, even)}, some)
+    assert both["lists", "LearnedMIPS"].value == pytest.approx(alone["lists", "LearnedMIPS"].value, rel=1e-12)
+    assert both["lists", "LearnedMIPS"].std_error == pytest.approx(alone["lists", "LearnedMIPS"].std_error, rel=1e-9)
+    assert "neighbours" not in both["lists", "LearnedMIPS"].diagnostics
+    assert both["towers", "LearnedMIPS"].diagnostics["neighbours"] == 5
+    assert both["towers", "LearnedMIPS"].error_covers == "sampling"
+    assert both["towers", "DM"].error_covers == "sampling+fit"  # near actions take nothing from the others
+
+
+def test_lists_that_differ_between_rounds_depend_on_the_context(listed: dict[str, np.ndarray]) -> None:
+    """A chance of 1/k in some rounds and none in others is no context-free policy."""
+    even = np.full((N, LISTED), 1 / LISTED)
+    for policy in (op.Candidates(listed["items"].tolist(), even), op.Table(_grid({**listed, "old": even}, "old"))):
+        estimate = op.evaluate(_log(listed, policy), policy, [op.LearnedMIPS(posterior=op.Logistic())])["LearnedMIPS"]
+        assert "posterior form" in [reason.code for reason in estimate.reasons]
+
+
+def test_mass_without_support_is_seen_without_asking_for_all(
+    wide: tuple[op.Log, op.Policy], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, policy = wide
+    half = np.where(np.arange(3_000) < 1_500, 1 / 1_500, 0.0)
+    (batch,) = log.batches(len(log))
+    logged = op.Log(batch.context, batch.action % 1_500, batch.reward[:, 0], n_actions=3_000, logging=op.Fixed(half))
+    seen = []
+    for _ in range(2):
+        seen.append(op.evaluate(logged, policy, [op.DR()])["DR"].diagnostics["target_mass_without_support"])
+        _without_refits(monkeypatch)
+    assert seen[1] == pytest.approx(seen[0], abs=0.03)
+    assert seen[0] > 0.3
+
+
+@pytest.mark.parametrize(("rounds", "weighted"), [(3, False), (20, True)])
+def test_a_shared_covariance_is_one(rounds: int, weighted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Few rounds an action, or rows that weigh much: the kernel stays a kernel, the model a model, and it is said."""
+    rng = np.random.default_rng(0)
+    actions = 400
+    action = np.repeat(np.arange(actions), rounds)
+    weight = np.ones(len(action))
+    if weighted:  # as many single rounds that weigh as much as all of another action's
+        action = np.concatenate([action, actions + np.arange(4 * actions)])
+        weight = np.concatenate([weight, np.full(4 * actions, float(rounds))])
+        actions *= 5
+    x = rng.normal(size=(len(action), 5))
+    reward = x.sum(axis=1) + 0.5 * rng.normal(size=actions)[action] + 0.1 * rng.normal(size=len(action))
+    log = op.Log(x, action, reward, n_actions=actions, logging=op.Uniform(), weight=weight)
+    monkeypatch.setattr("offpolicy.job.rung_for", lambda *_: "shared")
+    target = op.Softmax(lambda c: c[:, :1] * np.linspace(-1, 1, actions))
+    result = op.evaluate(log, target, [op.LearnedMIPS(posterior=op.Gaussian()), op.DR()])
+    told = result["DR"].diagnostics["reward_model"]
+    assert 0.9 < told["r2"] < 1
+    for name in ("LearnedMIPS", "DR"):
+        assert "shared covariance" in [reason.code for reason in result[name].reasons]
+    table = result["LearnedMIPS"].embedding
+    level = table.reward - table.reward.mean()
+    assert np.abs(table.values[:, :5] - 1).mean() < 0.15  # slopes of 1 for everyone
+    assert np.isfinite(level).all()
+    assert 0.5 < result["LearnedMIPS"].diagnostics["mean_weight"] < 1.5
+
+
+def test_an_empty_list_and_lists_of_other_kinds(listed: dict[str, np.ndarray]) -> None:
+    log = _log(listed, op.Uniform())
+    items, p = listed["items"].tolist(), listed["new"].tolist()
+    with pytest.raises(op.InputError, match="1 row .*no candidate"):
+        op.evaluate(log, op.Candidates([[], *items[1:]], [[], *p[1:]]), [op.DR()])
+    plain = op.evaluate(log, op.Candidates(items, p), [op.DR()])["DR"].value
+    assert op.evaluate(log, op.Candidates(listed["items"], listed["new"]), [op.DR()])["DR"].value == plain
+    table = pa.table(
+        {
+            **{f"x{j}": listed["context"][:, j] for j in range(3)}, "action": listed["action"], "reward": listed["reward"],
+            "items": pa.FixedSizeListArray.from_arrays(pa.array(listed["items"].ravel()), LISTED),
+            "p": pa.FixedSizeListArray.from_arrays(pa.array(listed["new"].ravel()), LISTED),
+        }
+    )  # fmt: skip
+    read = op.read_log(
+        table, context=["x0", "x1", "x2"], action="action", reward="reward", n_actions=A, logging=op.Uniform()
+    )
+    assert op.evaluate(read, op.Candidates("items", "p"), [op.SNIPS()])["SNIPS"].n == N
+
+
+def test_single_precision_agrees_with_its_own_propensities() -> None:
+    rng = np.random.default_rng(0)
+    items = rng.normal(size=(50, 3)).astype(np.float32)
+    x, action = rng.normal(size=(500, 3)), rng.integers(0, 50, 500)
+    policy = op.Softmax(op.TwoTower(items), 0.05)
+    exact = op.Softmax(op.TwoTower(items.astype(np.float64)), 0.05)
+    (batch,) = op.Log(x, action, x[:, 0], n_actions=50).batches()
+    chance = exact.probabilities(batch, batch.action)
+    likely = chance > 1e-6
+    log = op.Log(x[likely], action[likely], x[likely, 0], n_actions=50, propensity=chance[likely], logging=policy)
+    assert np.isfinite(op.evaluate(log, policy, [op.SNIPS()])["SNIPS"].value)
+    assert policy.answers(batch, np.empty((50, 0)), np.arange(500), action)[1].max() <= 1

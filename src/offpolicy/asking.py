@@ -20,7 +20,8 @@ from offpolicy.units import IntArray
 Mode = Literal["grid", "lists", "apart"]
 APART_ROWS = 4_096
 """Rounds for which a policy is asked at a time where it answers with sums."""
-MASS_OF_BLOCK = 32
+MASS_ELEMENTS = 1 << 21
+Both = tuple[FloatArray, FloatArray]
 
 
 @dataclass(frozen=True)
@@ -93,7 +94,7 @@ class Block:
         near = [pool.near(batch, self._fold(pool)) for pool in self.pools]
         row, code, back = _together([Lists.of_each(batch.action, batch.n_actions, batch.action[:, None]), *near])
         parts = [part for part in work.parts if part.columns]
-        unseen = [self._unseen(pool) for pool in self.pools]
+        unseen = [pool.unseen(self._fold(pool)) for pool in self.pools]
         tables = np.hstack([_no_columns(batch), *(part.by_action for part in parts), *unseen])
         sums, chances = q.policy.answers(batch, tables, row, code)
         edges = np.cumsum([0, *(part.by_action.shape[1] for part in parts)])
@@ -101,28 +102,43 @@ class Block:
             part.fill_from(self.out, self.x, sums[:, start:stop].T)
         pi = [chances[some] for some in back]
         if self.group < q.mass_groups:
-            few = slice(0, MASS_OF_BLOCK)  # all actions of a few rounds are enough
-            shown = batch.take(few)
-            whole = q.policy.probabilities(shown)
-            self.kept.add_mass(q.index, self.omega[few], self.omega[few], whole, Grid(shown.action), None)
+            self._add_mass()
         if not q.asks_logging or q.logging is None:
             return pi[0], None
         sums0, chances = q.logging.answers(batch, np.hstack([_no_columns(batch), *unseen]), row, code)
         pi0 = [chances[some] for some in back]
         at = 0
         for pool, layout, u, v, table in zip(self.pools, near, pi[1:], pi0[1:], unseen, strict=True):
-            if table.shape[1]:  # one action stands for all that were never logged
-                u.reshape(len(batch), -1)[:, -1] = sums[:, edges[-1] + at]
-                v.reshape(len(batch), -1)[:, -1] = sums0[:, at]
-                at += 1
-            pool.fill(self.rows, batch, self._fold(pool), Sides(u, v, layout), False)
+            columns = slice(at, at := at + table.shape[1])
+            self._fill_near(pool, layout, (u, v), (sums[:, edges[-1] :][:, columns], sums0[:, columns]), (pi[0], pi0[0]))
         return pi[0], pi0[0]
 
-    def _unseen(self, pool: Pool) -> FloatArray:
-        """Actions × 1: 1 for those that one stands for; actions × 0 where none does."""
-        near = pool.poolings[self._fold(pool)].near
-        unseen = None if near is None else near.unseen
-        return _no_columns(self.batch) if unseen is None else unseen[:, None].astype(np.float64)
+    def _fill_near(self, pool: Pool, layout: Lists, chances: Both, unseen: Both, logged: Both) -> None:
+        """The weights of near actions; `unseen`, where it has a column, is the chance of all that were never logged."""
+        for some, mass in zip(chances, unseen, strict=True):
+            if mass.shape[1]:  # the last one stands for them
+                some.reshape(len(self.batch), -1)[:, -1] = mass[:, 0]
+        pool.fill(self.rows, self.batch, self._fold(pool), Sides(*chances, layout, logged), False)
+
+    def _add_mass(self) -> None:
+        """Where the mass lies, from all actions of a few rounds."""
+        few = slice(0, max(1, MASS_ELEMENTS // self.batch.n_actions))
+        shown, q = self.batch.take(few), self.question
+        pi, layout = q.policy.probabilities(shown), Grid(shown.action)
+        sides = None if q.logging is None else Sides(pi, q.logging.probabilities(shown), layout)
+        self.kept.add_mass(q.index, self.omega[few], self.omega[few], pi, layout, sides)
+
+    def _fill_pool(self, pool: Pool, sides: Sides) -> None:
+        """The weights of all actions of the layout, or of the near ones where these are looked up."""
+        fold, row = self._fold(pool), np.arange(len(self.batch))
+        if isinstance(sides.layout, Lists) or pool.poolings[fold].near is None:
+            pool.fill(self.rows, self.batch, fold, sides, self.group < self.question.table_groups)
+            return
+        layout, table = pool.near(self.batch, fold), pool.unseen(fold)
+        both = (sides.pi, sides.pi0)
+        chances = tuple(side[layout.row, layout.codes] for side in both)
+        logged = tuple(side[row, self.batch.action] for side in both)
+        self._fill_near(pool, layout, chances, tuple(side @ table for side in both), logged)  # type: ignore[arg-type]
 
     def _fold(self, pool: Pool) -> int:
         return self.group * (pool.ratio_of.cross_fit or 1) // self.question.groups
@@ -135,7 +151,7 @@ class Block:
         sides = None if pi0 is None else Sides(pi, pi0, layout)
         if sides is not None:
             for pool in self.pools:
-                pool.fill(self.rows, batch, self._fold(pool), sides, self.group < q.table_groups)
+                self._fill_pool(pool, sides)
         counted = self.omega * scale
         if self.group < q.mass_groups:
             self.kept.add_mass(q.index, self.omega, counted, pi, layout, sides)

@@ -31,7 +31,7 @@ class Eligible:
     def named(cls, name: str, batch: Batch, policy: str) -> Eligible:
         """From a list column of the log; several policies share it."""
         if name not in batch.memo:
-            batch.memo[name] = cls.of(batch.extra[name], batch, policy)
+            batch.memo[name] = cls.of(plain_lists(batch.extra[name]), batch, policy)
         eligible: Eligible = batch.memo[name]
         return eligible
 
@@ -79,7 +79,7 @@ class Candidates(Policy):
         self._named = isinstance(actions, str) and isinstance(probabilities, str)
         if not self._named and (isinstance(actions, str) or isinstance(probabilities, str)):
             raise InputError("Candidates: give two column names, or two sequences of lists.")
-        self._pair: Any = (actions, probabilities) if self._named else (pa.array(actions), pa.array(probabilities))
+        self._pair: Any = (actions, probabilities) if self._named else (_lists(actions), _lists(probabilities))
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -97,7 +97,7 @@ class Candidates(Policy):
 
     def listed(self, batch: Batch) -> Listed:
         if self._named:
-            actions, chances = (batch.extra[name] for name in self._pair)
+            actions, chances = (plain_lists(batch.extra[name]) for name in self._pair)
         else:
             actions, chances = (column.take(pa.array(batch.row)) for column in self._pair)
         lengths = [list_lengths(c, "Candidates", w) for c, w in ((actions, "actions"), (chances, "probabilities"))]
@@ -115,6 +115,8 @@ class Candidates(Policy):
         sums = np.zeros(len(batch))
         if len(p):
             np.add(sums, np.add.reduceat(np.append(p, 0.0), eligible.starts[:-1]), out=sums, where=lengths[0] > 0)
+        if not lengths[0].all():
+            raise RowsError("Candidates", "have no candidate", batch.row[lengths[0] == 0], "Every round needs one.")
         check_sums(sums, batch.row, "Candidates")
         return eligible.with_chances(p)
 
@@ -123,6 +125,12 @@ class Candidates(Policy):
 
     def answers(self, batch: Batch, values: FloatArray, row: IntArray, code: IntArray) -> tuple[FloatArray, FloatArray]:
         return answers_of(self.listed(batch), batch.n_actions, values, row, code)
+
+
+def plain_lists(column: pa.Array) -> pa.Array:
+    """Lists of a fixed size as lists of any."""
+    fixed = pa.types.is_fixed_size_list(column.type)
+    return column.cast(pa.list_(column.type.value_type)) if fixed else column
 
 
 def grid_of(listed: Listed, n_actions: int) -> FloatArray:
@@ -167,6 +175,11 @@ def as_numbers(column: pa.Array, name: str) -> FloatArray:
     except pa.ArrowException:
         raise InputError(f"{name}: holds {column.type}, but probabilities are numbers.") from None
     return values
+
+
+def _lists(given: Any) -> pa.Array:
+    """Lists of each round; the rows of a matrix are lists, too."""
+    return pa.array(list(given)) if isinstance(given, np.ndarray) else pa.array(given)
 
 
 def list_lengths(column: pa.Array, name: str, what: str) -> IntArray:

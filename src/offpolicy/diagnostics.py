@@ -170,7 +170,7 @@ def pooled_findings(pooled: PooledOverlap, actions: Overlap, modelled: bool) -> 
     if pooled.left_out is not None:
         found.append(
             Finding(
-                _grade(pooled.left_out, 0.05, np.inf),
+                _grade(pooled.left_out, 0.05, 1.0),
                 "neighbours",
                 f"Weights are sums over the {pooled.details['neighbours']:,} actions nearest to the logged one; the others "
                 f"could change them by at most {pooled.left_out:.1%} on average.",
@@ -385,14 +385,14 @@ FIT_NOT_COVERED = Finding(
     "The error of what was fitted (its reward model or its weights) is not in this interval.",
     "The interval is too narrow, by as much as the fit would change with another log.",
     "Read it as a lower bound of the error. Ridge models and smooth posteriors are counted for the log as a whole, but for "
-    "clusters and for models with features that vary within actions; DR needs no such count.",
+    "clusters, for sums over near actions and for models with features that vary within actions; DR needs no such count.",
 )
 
 TOO_MANY_FOR_REFITS = Finding(
     Verdict.CAUTION,
     "fit not covered",
     "The error of what was fitted is not in this interval: with so many actions, refits without parts of the log do not fit "
-    "the memory budget, or weights are sums over near actions only.",
+    "the memory budget.",
     "The interval is too narrow, by as much as the fit would change with another log.",
     "Give more memory (memory=, --memory), or read it as a lower bound of the error; DR needs no such count.",
 )

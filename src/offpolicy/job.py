@@ -179,15 +179,8 @@ class _Job:
             threads=engine.threads or cores(),
             plan=self.plan,
             features=self.features,
-            near=self._near(),
         )
         return replace(self, sizes=sizes, rung=rung_for(sizes, budget), budget=budget)
-
-    def _near(self) -> bool:
-        """Whether some weights are sums over near actions, since a policy does not list its own."""
-        policies = (*self.policies.values(), *([] if self.logging is None else [self.logging]))
-        listed = all(policy.lists for policy in policies)
-        return not listed and any(getattr(ratio.posterior, "neighbours", None) for ratio in self.plan.ratios)
 
     @property
     def many(self) -> bool:
@@ -339,8 +332,8 @@ class _Job:
     def score(self, engine: Engine, fitted: Fitted, scorer: Scorer, level: float, progress: bool | None) -> Evaluation:
         """The one pass that scores every estimator for every policy and reward."""
         score_pass = ScorePass(scorer, self.log.n_actions, len(self.log.schema.slices or ()))
-        score_pass = replace(score_pass, most_rows=self._batch_rows(self._listed(score_pass)))
         try:
+            score_pass = replace(score_pass, most_rows=self._batch_rows(self._listed(score_pass)))
             with PassProgress("scoring", len(self.log), progress) as told:
                 state = engine.reduce(self.log, score_pass, told)
         except RowsError as error:

@@ -1,7 +1,7 @@
 """Chances and shares of a block of rounds: a grid of rounds × actions, or only the few actions that are listed.
 
-Both do the same five things, so that everything above is written once: sums over the actions of each round, the value of the
-logged action, one number a round next to each action's, and products with tables by action and by round.
+Both answer to the same names, so that everything above is written once: sums over the actions of each round, the value of
+the logged action, one number a round next to each action's, and products with tables by action and by round.
 """
 
 from __future__ import annotations
@@ -56,6 +56,8 @@ class Lists:
     starts: IntArray
     codes: IntArray
     n_actions: int
+    near: bool = False
+    """Whether only actions near the logged one are listed, and others may have a chance as well."""
 
     @cached_property
     def row(self) -> IntArray:
@@ -104,9 +106,9 @@ class Lists:
         return csr_array((values, self.codes, self.starts), shape=(len(self.action), self.n_actions))
 
     @classmethod
-    def of_each(cls, action: IntArray, n_actions: int, codes: IntArray) -> Lists:
+    def of_each(cls, action: IntArray, n_actions: int, codes: IntArray, near: bool = False) -> Lists:
         """The same number of actions in each round: rounds × some."""
-        return cls(action, np.arange(len(codes) + 1) * codes.shape[1], codes.ravel(), n_actions)
+        return cls(action, np.arange(len(codes) + 1) * codes.shape[1], codes.ravel(), n_actions, near)
 
     @classmethod
     def union(cls, action: IntArray, n_actions: int, *lists: Listed) -> tuple[Lists, list[FloatArray]]:

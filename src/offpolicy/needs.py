@@ -46,8 +46,6 @@ class Sizes:
     threads: int
     plan: Plan
     features: Features
-    near: bool = False
-    """Whether weights are sums over near actions only: then their slopes are not known, and refits tell nothing."""
 
     @property
     def ridges(self) -> list[FitKey]:
@@ -60,7 +58,7 @@ class Sizes:
         grams = len({fit.policy for fit in self.ridges})
         if grams:
             found += [self._grams(rung, grams), self._solving(rung)]
-        found += [self._coefficients(), self._pools(), self._scoring()]
+        found += [self._coefficients(), self._pools(), self._scoring(rung)]
         if refits:
             found += [self._errors()]
         return [need for need in found if need.bytes]
@@ -87,9 +85,9 @@ class Sizes:
         elif by_features:
             copies = 3 * self.folds + 4 * self.threads
         else:
-            chosen = min(self.n_actions, ACTIONS_FOR_COVARIANCE)
-            blocks = BLOCK_NUMBERS * 8 * self.threads + 4 * chosen * full
-            return Need("solving", 8.0 * blocks, f"blocks of actions, and {chosen:,} actions to choose the penalty")
+            chosen = min(self.n_actions, 2 * ACTIONS_FOR_COVARIANCE)
+            blocks = BLOCK_NUMBERS * 8 * self.threads + 2 * (self.folds + 1) * chosen * full
+            return Need("solving", 8.0 * blocks, f"blocks of actions, and up to {chosen:,} actions to choose the penalty")
         return Need(
             "full matrices for solving", 8.0 * full * self.n_actions * self.rewards * copies,
             f"{self.n_actions:,} actions × {full} numbers × {copies} copies × 8 bytes",
@@ -97,21 +95,23 @@ class Sizes:
 
     def _coefficients(self) -> Need:
         linear = sum(max(model.folds, 1) for model in self.plan.models)
-        numbers = 4 * linear * (self.context + 1)
+        numbers = (2 + 2 * self.plan.n_policies) * linear * (self.context + 1)
         return Need("coefficients", 8.0 * numbers * self.n_actions, f"{self.n_actions:,} actions × {numbers} numbers")
 
     def _pools(self) -> Need:
         """Embeddings, and what turns them into weights."""
         ratios = self.plan.ratios
         size = max(self.context + 1, self.features.size)
-        each = 6 * size + max((getattr(r.posterior, "neighbours", None) or 0 for r in ratios), default=0) / 2
-        logistic = sum(8 * size for r in ratios if isinstance(r.posterior, Logistic))
+        each = 6 * size + max((getattr(r.posterior, "neighbours", None) or 0 for r in ratios), default=0)
+        logistic = sum(25 * size + 4 * size**2 for r in ratios if isinstance(r.posterior, Logistic))
         numbers = sum(max(r.cross_fit, 1) for r in ratios) * each + logistic
         return Need("embeddings", 8.0 * numbers * self.n_actions, f"{self.n_actions:,} actions × {numbers:.0f} numbers")
 
-    def _scoring(self) -> Need:
-        """Counts and masses of each part of the log at work."""
-        numbers = (self.threads + 2) * (1 + self.plan.n_policies) + 2 * self.folds * len(self.plan.ratios)
+    def _scoring(self, rung: Rung) -> Need:
+        """Counts, masses and sums of features of each part of the log at work."""
+        kept = self.groups if rung == "refits" else self.folds
+        sums = max((1 + (0 if r.inputs == "identity" else self.features.size) for r in self.plan.ratios), default=0)
+        numbers = (self.threads + 2) * (1 + self.plan.n_policies + kept * sums)
         return Need("counts", 8.0 * numbers * self.n_actions, f"{self.n_actions:,} actions × {numbers} numbers")
 
     def _errors(self) -> Need:
@@ -131,7 +131,7 @@ class Sizes:
 
 def rung_for(sizes: Sizes, budget: Budget) -> Rung:
     """The most that fits: refits for the error of the fit, else folds only, else a covariance that actions share."""
-    for rung in RUNGS[sizes.near :]:
+    for rung in RUNGS:
         if budget.holds(sizes.needs(rung)):
             return rung
     raise budget.refusal(

@@ -49,7 +49,7 @@ class Listed:
 
 
 class Policy(ABC):
-    """π(a|x). Subclasses answer for all actions (`_all`); those that can do less work for some override `_entries`."""
+    """π(a|x). Subclasses answer for all actions (`_all`); those that can do less work for some override `answers`."""
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -75,6 +75,11 @@ class Policy(ABC):
         A policy that must normalise overrides this: the scoring pass gets the sums from a matrix product it makes anyway.
         """
         return self._all(batch), False
+
+    @property
+    def accuracy(self) -> float:
+        """The part of a chance by which it may be off."""
+        return 1e-6
 
     @property
     def lists(self) -> bool:

@@ -24,6 +24,8 @@ class Sides:
     pi: FloatArray
     pi0: FloatArray
     layout: Layout
+    logged: tuple[FloatArray, FloatArray] | None = None
+    """Of the logged actions, where the layout does not tell."""
 
     @cached_property
     def supported(self) -> FloatArray | None:
@@ -36,9 +38,15 @@ class Sides:
         """How much the chances that the logging policy gives an action differ between rounds."""
         if not isinstance(self.layout, Lists):
             return float(np.ptp(self.pi0, axis=0).max(initial=0.0))
-        chances = np.column_stack([np.ones(len(self.pi0)), self.pi0])
-        mean = np.bincount(self.layout.codes, self.pi0) / np.maximum(np.bincount(self.layout.codes), 1)
-        return float(np.abs(chances[:, 1] - mean[self.layout.codes]).max(initial=0.0))
+        mean = np.bincount(self.layout.codes, self.pi0) / len(self.layout.action)  # 0 where it is not listed
+        return float(np.abs(self.pi0 - mean[self.layout.codes]).max(initial=0.0))
+
+    @property
+    def action(self) -> FloatArray:
+        """π/π0 of the logged actions."""
+        pi, pi0 = self.logged or (self.layout.own(self.pi), self.layout.own(self.pi0))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return pi / pi0
 
     @cached_property
     def quotient(self) -> FloatArray:
@@ -89,11 +97,11 @@ class Pool:
         above = layout.dot(shares, u)
         below = np.ones(len(batch)) if v is None else layout.dot(shares, v)
         with np.errstate(divide="ignore", invalid="ignore"):
-            action = layout.own(sides.pi) / layout.own(sides.pi0)
+            action = sides.action
             ratio = np.where(below > 0, above / below, action)
             own = np.where(above > 0, layout.own(shares) * layout.own(u) / above, 1.0)
         new = ~pooling.seen[batch.action]
-        if pooling.near is not None and isinstance(layout, Lists):
+        if pooling.near is not None and isinstance(layout, Lists) and layout.near:
             self._add_left_out(
                 rows, sides, shares.reshape(len(batch), -1), pooling.near.count, above, np.where(new, 0.0, below)
             )
@@ -117,7 +125,14 @@ class Pool:
         """The actions near the logged one."""
         near = self.poolings[fold].near
         assert near is not None
-        return Lists.of_each(batch.action, batch.n_actions, near.codes[batch.action].astype(np.int64))
+        return Lists.of_each(batch.action, batch.n_actions, near.codes[batch.action].astype(np.int64), near=True)
+
+    def unseen(self, fold: int) -> FloatArray:
+        """Actions × 1: 1 for those that one of them stands for; actions × 0 where none does."""
+        near = self.poolings[fold].near
+        if near is None or near.unseen is None:
+            return np.empty((len(self.poolings[fold].bias), 0))
+        return near.unseen[:, None].astype(np.float64)
 
     def _add_left_out(
         self, rows: slice, sides: Sides, shares: FloatArray, count: int, above: FloatArray, below: FloatArray
@@ -134,6 +149,7 @@ class Pool:
             off = np.maximum(rest / below, ratio - above / (below + rest0))
         off = np.where(below > 0, off, 0.0)
         self.state["left_out"] += off @ np.abs(self.multipliers[rows])
+        self.state["near_rows"] += self.omega[rows].sum()
 
     def _add_slopes(
         self, rows: slice, fold: int, batch: Batch, layout: Layout, slope: FloatArray, scale: FloatArray
@@ -180,6 +196,7 @@ def zero_pool(poolings: Sequence[Pooling], sums: int, sloped: bool) -> State:
         "contextual": np.zeros(()),
         "sloped_rows": np.zeros(()),
         "left_out": np.zeros(sums),
+        "near_rows": np.zeros(()),
         "scores": np.zeros((folds, n, sums, m + 1)),
         "points": np.zeros((folds, sums, n, m)),
         "features": np.zeros((folds, sums, columns, m)),

@@ -131,6 +131,8 @@ class Refits:
             moved, rows, at = self.fitted.outcomes[p, ratio].moves(table), table[0].sum(), 1
         elif ratio in self.scorer.sloped and isinstance(ratio, Pooled):
             pool = self.state["pools"][pool_name(plan, p, weight)]
+            if not pool["sloped_rows"] > 0:
+                return None
             moved, rows = self.fitted.pooled[ratio].moves(slopes_of(pool)), float(pool["sloped_rows"])
             at = 1 + plan.corrections(p, weight).index(terms.correction)
         else:

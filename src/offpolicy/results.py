@@ -19,7 +19,7 @@ from offpolicy.evaluation import Details, Estimate, Evaluation, Later
 from offpolicy.inference import Functional, Range, Sums, concentration, functional, in_errors, mean_weight, std_error
 from offpolicy.kept import pool_name
 from offpolicy.log import Log
-from offpolicy.plan import Family, ModelKey, Terms, WeightColumn, model_key
+from offpolicy.plan import Family, ModelKey, Terms, WeightColumn, fit_of, model_key
 from offpolicy.refits import Fitted, Refits
 from offpolicy.scores import write_scores
 from offpolicy.scoring import AGREE, Scorer
@@ -282,11 +282,18 @@ class Assembly:
             r2, fitted = self._model_fit(model)
             seen |= {"reward_model": fitted}
             found += dx.model_findings(r2, member.weight.weighs)
-            found += [dx.SHARED_COVARIANCE] if "covariance" in fitted else []
+        if self._shares_covariance(member, model, reward):
+            found.append(dx.SHARED_COVARIANCE)
         found += dx.reward_findings(int(sums.nonzero[reward]), sums.n)
         if sums.clustered:
             found += dx.few_units(int((sums.buckets[:, 0] > 0).sum()))
         return found, seen
+
+    def _shares_covariance(self, member: Member, model: ModelKey | None, reward: int) -> bool:
+        """Whether its reward model, or that of its embedding, had no room for a matrix of each action."""
+        fit = fit_of(member.weight.ratio) if isinstance(member.weight.ratio, Pooled) else None
+        fits = [fit for fit in (None if model is None else model.fit, fit) if fit is not None]
+        return any("covariance" in self.fitted.models[fit].diagnostics(reward) for fit in fits)
 
     def _no_number(self, p: int, member: Member, sums: Sums) -> dx.Finding:
         """Why there is none: nothing to weigh, or a model that gives none."""
@@ -312,10 +319,12 @@ class Assembly:
         pool = self.state["pools"][pool_name(self.scorer.plan, p, weight)]
         own = float(pool["own"] / pool["rows"]) if pool["rows"] > 0 else 1.0
         contextual = float(pool["contextual"]) > AGREE
-        left_out = None
-        if self.scorer.poolings[weight.ratio][0].near is not None and o.mean_weight > 0:
-            left_out = float(pool["left_out"][0] / pool["rows"]) / o.mean_weight
-        details = {"posterior": type(weight.ratio.posterior).__name__} | self.scorer.poolings[weight.ratio][0].details
+        near = self.scorer.poolings[weight.ratio][0].near if pool["near_rows"] > 0 else None
+        left_out = (
+            None if near is None or not o.mean_weight > 0 else float(pool["left_out"][0] / pool["rows"]) / o.mean_weight
+        )
+        details = {"posterior": type(weight.ratio.posterior).__name__} | self.fitted.pooled[weight.ratio].on_all.details
+        details |= {} if near is None else {"neighbours": near.count}
         return dx.PooledOverlap(o, weight.mean_one, 1 - own, int(pool["new"]), contextual, details, left_out)
 
     def _model_fit(self, model: ModelKey) -> tuple[float | None, dict[str, Any]]:

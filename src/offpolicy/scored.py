@@ -40,7 +40,8 @@ class TwoTower:
 
     `items` is actions × k in the order of `log.actions`, and `users` a function of the contexts (rounds × features) that
     gives rounds × k; without one the context is the user vector. Policies over it never hold rounds × actions: they go
-    through blocks of actions. It is computed in the precision of `items`: float32 takes half the time of float64.
+    through blocks of actions. It is computed in the precision of `items`: float32 takes half the time of float64, and
+    chances are then right to about 1 part in 10,000.
     """
 
     def __init__(self, items: npt.ArrayLike, users: Score | None = None, *, bias: npt.ArrayLike | None = None) -> None:
@@ -68,6 +69,11 @@ class TwoTower:
             raise InputError(f"TwoTower: user vectors of shape {users.shape}, but the items have {wanted} dimensions.")
         users = users.astype(self._items.dtype, copy=False)
         return np.column_stack([users, np.ones(len(users), users.dtype)]) if self._bias else users
+
+    @property
+    def single(self) -> bool:
+        """Whether it is computed in single precision."""
+        return self._items.dtype == np.float32
 
     def check(self, n_actions: int) -> None:
         if len(self._items) != n_actions:
@@ -155,6 +161,11 @@ class _Scored(Policy):
         column: str | None = getattr(self, "candidates", None)
         return column
 
+    @property
+    def accuracy(self) -> float:
+        score = getattr(self, "score", None)
+        return 1e-3 if isinstance(score, TwoTower) and score.single else super().accuracy
+
     def check(self, log: Log) -> None:
         score = getattr(self, "score", None)
         if isinstance(score, TwoTower):
@@ -215,6 +226,7 @@ class Softmax(_Scored):
             sums[rows], top[rows] = self._summed(self.score, users[rows], padded)
         _check_top(top, batch)
         chances = np.exp(self.score.some(users, row, code) - top[row]) / sums[row, -1]
+        np.minimum(chances, 1.0, out=chances)  # rounding
         return sums[:, :-1] / sums[:, -1:], chances
 
     @staticmethod
@@ -241,7 +253,10 @@ def _check_top(top: FloatArray, batch: Batch) -> None:
 @final
 @dataclass(frozen=True)
 class EpsilonGreedy(_Scored):
-    """The action of highest score with chance 1 − ε, else any action (or any of the round's `candidates`) alike."""
+    """The action of highest score with chance 1 − ε, else any action (or any of the round's `candidates`) alike.
+
+    Among several of the same score it is the first: the lowest code, or the first in the list.
+    """
 
     score: Score
     epsilon: float = 0.05

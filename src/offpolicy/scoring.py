@@ -34,18 +34,20 @@ AGREE = 1e-6
 
 def propensity_of(batch: Batch, logging: Policy | None) -> FloatArray | None:
     """π0 of each logged action: the column, or the logging policy's own; where both are given they must agree."""
-    return batch.propensity if logging is None else checked_propensity(batch, logging.probabilities(batch, batch.action))
+    if logging is None:
+        return batch.propensity
+    return checked_propensity(batch, logging.probabilities(batch, batch.action), logging.accuracy)
 
 
-def checked_propensity(batch: Batch, own: FloatArray) -> FloatArray:
+def checked_propensity(batch: Batch, own: FloatArray, accuracy: float) -> FloatArray:
     """The logging policy's own chances of the logged actions, if they can be those of this log."""
     if not (own > 0).all():
         raise RowsError(
             "logging", "took an action to which the logging policy gives no chance", batch.row[~(own > 0)],
             "The logging policy given is not the one that made this log.",
         )  # fmt: skip
-    if batch.propensity is not None and (np.abs(own - batch.propensity) > AGREE * batch.propensity).any():
-        rows = batch.row[np.abs(own - batch.propensity) > AGREE * batch.propensity]
+    if batch.propensity is not None and (np.abs(own - batch.propensity) > accuracy * batch.propensity).any():
+        rows = batch.row[np.abs(own - batch.propensity) > accuracy * batch.propensity]
         raise RowsError("propensity", "differ from the logging policy given", rows, "Give one of the two, or correct it.")
     return own
 
@@ -134,7 +136,10 @@ class Scorer:
         weights = Weights(len(batch))
         asked = [self._asked(p, batch, bucket, x, omega, out, kept, controls, weights) for p in range(len(self.policies))]
         own = next((logged for _, logged in asked if logged is not None), None)
-        propensity = propensity_of(batch, self.logging) if own is None else checked_propensity(batch, own)
+        if own is None or self.logging is None:
+            propensity = propensity_of(batch, self.logging)
+        else:
+            propensity = checked_propensity(batch, own, self.logging.accuracy)
         for p, (chance, _) in enumerate(asked):
             weights.action.append(None if propensity is None else chance / propensity)
             kept.add_weights(p, weights.action[-1])
@@ -176,8 +181,12 @@ class Scorer:
         assert isinstance(weight.ratio, Pooled)
         return Pool(
             weight, self.poolings[weight.ratio], kept.state["pools"][pool_name(self.plan, p, weight)], omega, residuals,
-            np.empty(len(batch)), weight.ratio in self.sloped,
+            np.empty(len(batch)), weight.ratio in self.sloped and not self._near(p, weight.ratio),
         )  # fmt: skip
+
+    def _near(self, p: int, ratio: Pooled) -> bool:
+        """Whether the weights of a policy are sums over near actions, whose slopes are not known."""
+        return self._questions[p].mode != "lists" and self.poolings[ratio][0].near is not None
 
     def residual(self, key: CorrectionColumn, batch: Batch, controls: Mapping[ModelKey, FloatArray]) -> FloatArray:
         """r less the control of a correction."""
@@ -272,9 +281,11 @@ class Scorer:
 
     def with_near(self) -> Scorer:
         """The same with the neighbours of every action looked up, where some policy needs them."""
-        apart = {weight.ratio for p in range(len(self.policies)) if self._mode(p) == "apart" for weight in self._pooled[p]}
+        unlisted = {w.ratio for p in range(len(self.policies)) if self._mode(p) != "lists" for w in self._pooled[p]}
         looked_up = {
-            ratio: [pooling.with_near() for pooling in poolings] if ratio in apart else poolings
+            ratio: [pooling.with_near() if pooling.neighbours else pooling for pooling in poolings]
+            if ratio in unlisted
+            else poolings
             for ratio, poolings in self.poolings.items()
         }
         return replace(self, poolings=looked_up)

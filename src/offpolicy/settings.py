@@ -81,6 +81,8 @@ def _wanted(name: str, value: Any) -> str | None:
         return None if isinstance(value, (str, list)) else "a list of two numbers"
     if name == "level":
         return None if isinstance(value, (int, float)) and not isinstance(value, bool) else "a number"
+    if name == "memory":
+        return None if isinstance(value, (str, int)) and not isinstance(value, bool) else 'text such as "2GB", or bytes'
     if name in WHOLE:
         return None if isinstance(value, int) and not isinstance(value, bool) else "a whole number"
     return None if isinstance(value, str) else "text"
@@ -227,7 +229,7 @@ def imported(text: str) -> Any:
 
 POSTERIORS: dict[str, type[Posterior]] = {"logistic": Logistic, "gaussian": Gaussian, "categorical": Categorical}
 REWARDS: dict[str, type[RewardModel]] = {"ridge": Ridge, "adamw": AdamW, "network": Torch}
-WHOLE_NUMBERS = ("cross_fit", "rank", "clusters", "rows", "epochs", "batch", "seed")
+WHOLE_NUMBERS = ("cross_fit", "rank", "clusters", "rows", "epochs", "batch", "seed", "neighbours")
 
 
 def estimator(text: str) -> Estimator:
@@ -268,6 +270,8 @@ def estimator(text: str) -> Estimator:
 def _part(text: str, part: str, kinds: Mapping[str, type[Any]], given: dict[str, str], own: set[str]) -> Any:
     """A posterior or a reward model, from its name and from settings that belong to one; None where none was given."""
     chosen = given.pop(part, None)
+    if part == "posterior" and chosen == "auto":
+        return chosen
     if chosen is not None and chosen not in kinds:
         raise InputError(f"estimator {text!r}: {unknown_name(part, chosen, kinds)}")
     candidates = [kinds[chosen]] if chosen is not None else list(kinds.values())

@@ -14,6 +14,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from offpolicy.errors import InputError
+
 BUCKETS = 4096
 
 UInt64Array = npt.NDArray[np.uint64]
@@ -52,6 +54,8 @@ def hash_places(file: IntArray, row: IntArray, names: Mapping[int, str]) -> UInt
     True
     """
     files, which = np.unique(file, return_inverse=True)
+    if not all(int(each) in names for each in files):
+        raise InputError("a file was added since the log was opened; run it again, on files that stay as they are.")
     hashes = np.array([hash_name(names[int(each)]) for each in files], dtype=np.uint64)
     return mix(row.astype(np.uint64) ^ hashes[which])
 

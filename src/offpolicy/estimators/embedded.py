@@ -49,7 +49,9 @@ class _Learned(Fitted):
     def settled(self, features: Features, run: Run) -> Estimator:  # noqa: ARG002
         posterior = self.posterior
         if posterior == "auto":
-            posterior = Logistic() if features.n_actions <= MOST_FOR_LOGISTIC else Gaussian(neighbours=NEIGHBOURS)
+            width: Any = "auto" if isinstance(self.rewards, Ridge) else "slope"  # only Ridge knows how well it knows
+            many = features.n_actions > MOST_FOR_LOGISTIC
+            posterior = Gaussian(width, neighbours=NEIGHBOURS) if many else Logistic()
         return replace(self, inputs=features.resolve(self.inputs, self.name), posterior=posterior)
 
     def pooled(self, cross_fit: int | None) -> list[tuple[float | None, Weight, bool]]:

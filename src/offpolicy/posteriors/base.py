@@ -150,7 +150,7 @@ class Pooling:
         assert self.neighbours is not None
         assert self.precision is not None
         near = nearest(self.affine(self.embedding.table), self.precision, self.seen, self.neighbours)
-        return replace(self, near=near, details={**self.details, "neighbours": near.count})
+        return replace(self, near=near)
 
     def tabled(self, room: int) -> Pooling:
         """The same with Q as a table, where there is room for one and rounds of one action are alike."""

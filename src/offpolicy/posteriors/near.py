@@ -10,6 +10,9 @@ import numpy.typing as npt
 from offpolicy.batch import FloatArray
 from offpolicy.threads import cores
 
+LOOK_UPS = 16_384
+"""At a time: the tree gives distances as well, which are not kept."""
+
 
 @dataclass(frozen=True)
 class Near:
@@ -43,11 +46,14 @@ def nearest(points: FloatArray, precision: FloatArray, seen: npt.NDArray[np.bool
     alike = not seen.all() and not np.ptp(points[~seen], axis=0).any()
     among = rows if alike else np.arange(len(points))
     count = min(count, len(among))
-    found = among[cKDTree(z[among]).query(z[rows], count, workers=cores())[1].reshape(len(rows), count)]
-    itself = (found == rows[:, None]).any(axis=1)
-    found[~itself, -1] = rows[~itself]  # among many at the same place it may be missing
+    tree = cKDTree(z[among])
     out = np.repeat(np.arange(len(points), dtype=np.int32)[:, None], count + alike, axis=1)
-    out[rows, :count] = found
+    for start in range(0, len(rows), LOOK_UPS):
+        some = rows[start : start + LOOK_UPS]
+        found = among[tree.query(z[some], count, workers=cores())[1].reshape(len(some), count)]
+        itself = (found == some[:, None]).any(axis=1)
+        found[~itself, -1] = some[~itself]  # among many at the same place it may be missing
+        out[some, :count] = found
     if alike:
         out[:, -1] = np.flatnonzero(~seen)[0]
     return Near(out, ~seen if alike else None)

@@ -2,7 +2,8 @@
 
 Only the folds are kept apart, so there are no refits for the jackknife. Where even that does not fit the memory budget, the
 products of the context are not kept by action: then the spread of the contexts within an action of n rounds is taken to be
-n − 1 times the one that all actions share, and only means and products with the reward are its own.
+n − 1 times the one that all actions share (with row weights ω, Σω − Σω²/Σω times), and only means and products with the
+reward are its own. What such a model leaves unexplained in its own rows says little, so its noise is that out of fold.
 """
 
 from __future__ import annotations
@@ -52,17 +53,15 @@ class Packed:
     def apart(self, keep: Keep, reward: int, actions: slice | IntArray) -> GramState:
         """The same with a leading axis of groups."""
         groups = np.flatnonzero(keep)
-        some = {name: np.stack([self.state[name][g][actions] for g in groups]) for name in ("n", "mean", "m2")}
+        some = {name: np.stack([self.state[name][g][actions] for g in groups]) for name in self.gram.by_key}
         if not self.gram.shared:
             return self.gram.unpack(some, reward)
-        spread = np.maximum(some["n"] - 1, 0.0)[..., None, None] * self._within(keep)
-        return self.gram.unpack(some, reward, spread)
+        return self.gram.unpack(some, reward, _freedom(some)[..., None, None] * self._within(keep))
 
     def _within(self, keep: Keep) -> FloatArray:
         """The covariance of the contexts within an action, from all of them."""
-        n = self.state["n"][keep]
-        freedom = max(float(np.maximum(n - 1, 0.0).sum()), 1e-300)
-        return np.asarray(self.state["xx"][keep].sum(axis=0) / freedom, dtype=np.float64)
+        freedom = sum(float(_freedom({n: self.state[n][g] for n in ("n", "square")}).sum()) for g in np.flatnonzero(keep))
+        return np.asarray(self.state["xx"][keep].sum(axis=0) / max(freedom, 1e-300), dtype=np.float64)
 
     def full(self, reward: int) -> GramState:
         """Full matrices of all groups and actions."""
@@ -80,11 +79,12 @@ class Packed:
         assert total is not None
         if not self.gram.shared:
             return total
-        return replace(total, xx=total.xx + self.state["xx"][keep].sum(axis=0) + self._between_groups(keep))
+        between = sum((self._between_groups(keep, some) for some in self.blocks()), np.zeros_like(total.xx))
+        return replace(total, xx=total.xx + self.state["xx"][keep].sum(axis=0) + between)
 
-    def _between_groups(self, keep: Keep) -> FloatArray:
+    def _between_groups(self, keep: Keep, actions: slice) -> FloatArray:
         """What an action's mean contexts differ by between groups."""
-        n, x = self.state["n"][keep], self.state["mean"][keep][..., : self.gram.size]
+        n, x = self.state["n"][keep, actions], self.state["mean"][keep, actions, : self.gram.size]
         share = n / np.maximum(n.sum(axis=0), 1e-300)
         away = x - np.einsum("ga,gai->ai", share, x)
         return np.asarray(np.einsum("gai,gaj->ij", away * n[..., None], away), dtype=np.float64)
@@ -92,6 +92,12 @@ class Packed:
     def blocks(self) -> Iterator[slice]:
         step = max(1, BLOCK_NUMBERS // (self.gram.size + 1) ** 2)
         return (slice(k, min(k + step, self.n_actions)) for k in range(0, self.n_actions, step))
+
+
+def _freedom(state: State) -> FloatArray:
+    """Degrees of freedom of the rows of each key around their mean: n − 1 where all weights are 1."""
+    n = state["n"]
+    return np.asarray(np.maximum(n - state["square"] / np.where(n > 0, n, 1.0), 0.0), dtype=np.float64)
 
 
 class PackedFits:
@@ -162,5 +168,6 @@ class PackedFits:
         known = estimation_covariance(
             replace(linear, coef=linear.coef[some]), Rows(self._packed.block(keep, reward, some)),
             self._choices[reward].penalty, self._model, self._shape, self._packed.whole(keep, reward),
+            noise=self._choices[reward].error if self._packed.gram.shared else None,
         )  # fmt: skip
         return replace(linear, covariance=known)

@@ -128,8 +128,8 @@ class _GramPass(FitStatistic):
         scale = self.shape.weight_scale(total)
         if scale != 1.0:
             for name in state.keys() - {"mean"}:
-                state[name] *= scale
-        shaped = {name: state[name].reshape(*lead, *state[name].shape[1:]) for name in ("n", "mean", "m2")}
+                state[name] = state[name] * (scale**2 if name == "square" else scale)
+        shaped = {name: state[name].reshape(*lead, *state[name].shape[1:]) for name in self.gram.by_key}
         if not self.shape.jackknife:
             return Packed(self.gram, {**state, **shaped}, self.shape.groups)
         return Grams(self.gram.unpack(shaped, k) for k in range(self.shape.rewards))
@@ -295,6 +295,7 @@ class _Choice:
     grid: FloatArray
     errors: FloatArray
     total: float
+    rounds: float
 
     @property
     def penalty(self) -> float:
@@ -302,6 +303,11 @@ class _Choice:
 
     def without(self, group: int, share: float) -> float:
         return _least(self.grid, self.errors.sum(axis=0) - share * self.errors[group])
+
+    @property
+    def error(self) -> float:
+        """The mean squared error out of fold; never below a small part of that of the mean."""
+        return max(float(self.errors.sum(axis=0).min()), 1e-9 * self.total) / max(self.rounds, 1e-300)
 
     @property
     def r2(self) -> float | None:
@@ -327,7 +333,7 @@ def _choose(train: list[Rows], held_out: list[Rows], wholes: list[GramState], mo
         return np.array([squared_error(linear, unseen) for linear in found]).T, total
 
     errors, totals = zip(*parallel(on_fold, train, held_out, wholes), strict=True)
-    return _Choice(grid, np.vstack(errors), sum(totals))
+    return _Choice(grid, np.vstack(errors), sum(totals), sum(float(rows.gram.n.sum()) for rows in held_out))
 
 
 def _choose_packed(packed: Packed, reward: int, model: Ridge, shape: FitShape) -> _Choice:

@@ -137,11 +137,12 @@ def _linear(
 
 
 def estimation_covariance(
-    linear: Linear, rows: Rows, penalty: float, model: HowToSolve, shape: FitShape, whole: GramState
-) -> FloatArray:
+    linear: Linear, rows: Rows, penalty: float, model: HowToSolve, shape: FitShape, whole: GramState,
+    noise: float | None = None,
+) -> FloatArray:  # fmt: skip
     """The covariance of an action's coefficients, averaged over the rounds, in the coordinates of the embedding.
 
-    σ²·(Z_a + penalty)⁻¹; for features alone, that of φ̃_a·W.
+    σ²·(Z_a + penalty)⁻¹; for features alone, that of φ̃_a·W. σ² is `noise`, or that of the rows.
     """
     gram = rows.gram
     scaled = solve.Scaled.of(gram, whole, model.intercept)
@@ -154,7 +155,9 @@ def estimation_covariance(
         used = float(np.einsum("aij,aji->", inverse, scaled.zz))
         mean = np.einsum("a,aij->ij", gram.n / total, inverse)
     out = np.zeros((len(scaled.scale) + 1,) * 2)
-    out[: len(mean), : len(mean)] = mean * float(squared_error(linear, gram)) / max(total - used, 1.0)
+    if noise is None:
+        noise = float(squared_error(linear, gram)) / max(total - used, 1.0)
+    out[: len(mean), : len(mean)] = mean * noise
     return out
 
 

@@ -225,8 +225,9 @@ def _relative(paths: Mapping[int, str], every: Sequence[str]) -> dict[int, str]:
 
 
 def _plain(uri: str) -> str:
-    """The path of a file, without the escapes of its address."""
-    return unquote(urlparse(uri).path)
+    """The path of a file, its host or bucket first, without the escapes of its address."""
+    address = urlparse(uri)
+    return unquote((f"/{address.netloc}" if address.netloc else "") + address.path)
 
 
 def _distinct(frame: Any, name: str, most: int | None = None) -> pa.Array:

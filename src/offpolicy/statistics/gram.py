@@ -13,7 +13,6 @@ from offpolicy.statistics.base import State
 from offpolicy.units import IntArray
 
 TILE_ROWS = 8_192
-BY_KEY = ("n", "mean", "m2")
 
 
 DENSE = 0.25
@@ -28,13 +27,19 @@ class Gram:
     very many keys holds only those, in order, and says which (`key`).
 
     With `shared` runs of keys (groups of units), x·x is summed over all keys of a run (`xx`) and not kept for each: then the
-    state grows with keys × size, not keys × size².
+    state grows with keys × size, not keys × size². The squared weights are kept (`square`): they say how many degrees of
+    freedom the rows of a key have.
     """
 
     keys: int
     size: int
     rewards: int
     shared: int = 0
+
+    @cached_property
+    def by_key(self) -> tuple[str, ...]:
+        """The arrays with the keys on their first axis."""
+        return ("n", "mean", "m2", "square") if self.shared else ("n", "mean", "m2")
 
     @cached_property
     def pairs(self) -> tuple[IntArray, IntArray]:
@@ -51,14 +56,13 @@ class Gram:
 
     def _rows(self, count: int) -> State:
         shapes = {"n": (count,), "mean": (count, self.size + self.rewards), "m2": (count, len(self.pairs[0]))}
-        return {name: np.zeros(shape) for name, shape in shapes.items()}
+        return {name: np.zeros(shapes.get(name, (count,))) for name in self.by_key}
 
     def _zero_shared(self) -> State:
         return {"xx": np.zeros((self.shared, self.size, self.size))} if self.shared else {}
 
-    @staticmethod
-    def _with_keys(state: State, key: IntArray) -> State:
-        return {"key": key, **{name: state[name] for name in BY_KEY}}
+    def _with_keys(self, state: State, key: IntArray) -> State:
+        return {"key": key, **{name: state[name] for name in self.by_key}}
 
     def fold(self, state: State, key: IntArray, values: FloatArray, weight: FloatArray | None) -> State:
         """Add rows of (x, r), given as columns × rows, to the states of their keys, in place.
@@ -80,7 +84,10 @@ class Gram:
             )
             if self.shared:
                 self._add_shared(state, ordered[edges[runs.start] : edges[runs.stop]], centred, weighted)
-        return self._add(state, ordered[starts], n, mean, m2.T)
+        part = {"n": n, "mean": mean, "m2": m2.T}
+        if self.shared:
+            part["square"] = n if weight is None else np.add.reduceat(weight[order] ** 2, starts)
+        return self._add(state, ordered[starts], part)
 
     def _add_shared(self, state: State, key: IntArray, centred: FloatArray, weighted: FloatArray) -> None:
         run = key // (self.keys // self.shared)
@@ -110,26 +117,25 @@ class Gram:
             np.add.reduceat(product, at, out=m2[pair])
         return centred, weighted
 
-    def _add(
-        self, state: State, keys: IntArray, n: FloatArray, mean: FloatArray, m2: FloatArray, few: bool = False
-    ) -> State:
+    def _add(self, state: State, keys: IntArray, part: State, few: bool = False) -> State:
         if "key" in state:
             state, at = self._with_room(state, keys, few)
         else:
             at = keys
         before = state["n"][at]
-        total = before + n
-        share = n / np.where(total > 0, total, 1.0)
-        delta = mean - state["mean"][at]
-        cross = before * share
-        left, right = self.pairs
         if not before.any():
-            state["n"][at], state["mean"][at], state["m2"][at] = n, mean, m2
+            for name in self.by_key:
+                state[name][at] = part[name]
             return state
-        state["m2"][at] += m2 + delta[:, left] * delta[:, right] * cross[:, None]
+        total = before + part["n"]
+        share = part["n"] / np.where(total > 0, total, 1.0)
+        delta, cross = part["mean"] - state["mean"][at], before * share
+        left, right = self.pairs
+        state["m2"][at] += part["m2"] + delta[:, left] * delta[:, right] * cross[:, None]
         state["mean"][at] += delta * share[:, None]
         state["n"][at] = total
         if self.shared:
+            state["square"][at] += part["square"]
             run = keys // (self.keys // self.shared)
             for k in np.unique(run):
                 some = delta[run == k, : self.size]
@@ -138,14 +144,14 @@ class Gram:
 
     def _with_room(self, state: State, keys: IntArray, few: bool) -> tuple[State, IntArray]:
         """The state with a place for each of the keys, and where that is; with all keys once these are no longer few."""
-        shared = {name: state[name] for name in state if name not in (*BY_KEY, "key")}
+        shared = {name: state[name] for name in state if name not in (*self.by_key, "key")}
         joined = np.union1d(state["key"], keys)
         if len(joined) == len(state["key"]):
             return state, np.searchsorted(joined, keys)
         few = few or len(joined) < DENSE * self.keys
         wider = self._rows(len(joined) if few else self.keys)
         at = np.searchsorted(joined, state["key"]) if few else state["key"]
-        for name in BY_KEY:
+        for name in self.by_key:
             wider[name][at] = state[name]
         if not few:
             return wider | shared, keys
@@ -158,13 +164,13 @@ class Gram:
         """
         shared = self._zero_shared()
         key = state["key"] if "key" in state else np.flatnonzero(state["n"] > 0)
-        whole = state if "key" in state else {name: state[name][key] for name in BY_KEY}
-        step = max(1, size // (8 * (2 + self.size + self.rewards + len(self.pairs[0]))))
+        whole = state if "key" in state else {name: state[name][key] for name in self.by_key}
+        step = max(1, size // (8 * (3 + self.size + self.rewards + len(self.pairs[0]))))
         for start in range(0, self.keys, step):
             some = slice(*np.searchsorted(key, (start, start + step)).tolist())
             if some.stop > some.start or (shared and not start):
                 part = {name: state[name] if not start else shared[name] for name in shared}
-                yield start, self._with_keys({name: whole[name][some] for name in BY_KEY}, key[some]) | part
+                yield start, self._with_keys({name: whole[name][some] for name in self.by_key}, key[some]) | part
 
     def merge(self, a: State, b: State, few: bool = False) -> State:
         """The union; with `few`, a state that goes on holding only the keys it has seen."""
@@ -174,14 +180,14 @@ class Gram:
             a[name] = a[name] + b[name]
         keys = b["key"] if "key" in b else np.flatnonzero(b["n"] > 0)
         at = slice(None) if "key" in b else keys
-        return self._add(a, keys, b["n"][at], b["mean"][at], b["m2"][at], few) if len(keys) else a
+        return self._add(a, keys, {name: b[name][at] for name in self.by_key}, few) if len(keys) else a
 
     def dense(self, state: State) -> State:
         """The state with all keys."""
         if "key" not in state:
             return state
         wide = self._rows(self.keys)
-        for name in BY_KEY:
+        for name in self.by_key:
             wide[name][state["key"]] = state[name]
         return {**wide, **{name: state[name] for name in self._zero_shared()}}
 
