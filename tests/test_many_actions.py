@@ -8,6 +8,7 @@ import pytest
 
 import offpolicy as op
 from offpolicy.estimators import REGISTRY
+from offpolicy.posteriors.near import nearest_of
 
 A, N, LISTED = 30, 3000, 8
 
@@ -393,3 +394,14 @@ def test_single_precision_agrees_with_its_own_propensities() -> None:
     log = op.Log(x[likely], action[likely], x[likely, 0], n_actions=50, propensity=chance[likely], logging=policy)
     assert np.isfinite(op.evaluate(log, policy, [op.SNIPS()])["SNIPS"].value)
     assert policy.answers(batch, np.empty((50, 0)), np.arange(500), action)[1].max() <= 1
+
+
+@pytest.mark.parametrize(("points", "count"), [(50, 50), (700, 9), (9_000, 40)])
+@pytest.mark.parametrize("scale", [1.0, 1e4])
+def test_the_nearest_are_the_nearest(points: int, count: int, scale: float) -> None:
+    z = np.random.default_rng(0).normal(size=(points, 3)) * scale + 5 * scale
+    asked = z[:20]
+    exact = np.argsort(((asked[:, None] - z) ** 2).sum(axis=2), axis=1)[:, :count]
+    found = nearest_of(z, asked, count)
+    assert [set(row) for row in found.tolist()] == [set(row) for row in exact.tolist()]
+    assert nearest_of(np.zeros((points, 2)), np.zeros((3, 2)), count).shape == (3, count)  # all at one place

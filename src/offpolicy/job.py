@@ -318,7 +318,7 @@ class _Job:
             seed=self.seed,
             many=self.many,
         )
-        return scorer.with_near()
+        return scorer.with_near({ratio: fits.logged() for ratio, fits in fitted.pooled.items()})
 
     def _listed(self, score_pass: ScorePass) -> float:
         """How many actions the policies list in a round, from the first of them."""

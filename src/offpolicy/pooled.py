@@ -102,6 +102,12 @@ class PooledFits:
         fitted = [self._left_out(fold != k, k, folds) for k in range(folds)]
         return [pooling.tabled(MOST_ELEMENTS // (count * folds)) for pooling in fitted]
 
+    def logged(self) -> list[npt.NDArray[np.bool_]]:
+        """The actions that occur in each fold, or at all: those that its weights are asked about."""
+        folds = max(self.ratio.cross_fit, 1)
+        fold = np.arange(self.shape.groups) * folds // self.shape.groups
+        return [self.sums.of(fold == k).n > 0 for k in range(folds)]
+
     def _left_out(self, keep: npt.NDArray[np.bool_], fold: int, folds: int) -> Pooling:
         predictor = None if self.fits is None else self.fits.without_fold(self.ratio.reward, fold, folds)
         known = self.known(keep)

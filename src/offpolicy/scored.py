@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from typing import Any, final
 
@@ -15,12 +16,17 @@ from offpolicy.candidates import Eligible, answers_of, grid_of
 from offpolicy.errors import InputError, RowsError
 from offpolicy.log import Log
 from offpolicy.policy import Listed, Policy, blocks
+from offpolicy.threads import parallel
 from offpolicy.units import IntArray
 
 Score = Callable[[FloatArray], npt.ArrayLike]
 ROWS_AT_ONCE = 512
 ACTIONS_AT_ONCE = 512
 """A block of scores of two towers: it stays in a core's cache between the product, the exponential and the sums."""
+
+
+SAFE = 50.0
+"""exp(±50) times a billion actions is a number in single precision, too."""
 
 
 def called(function: Score, batch: Batch, name: str) -> npt.NDArray[Any]:
@@ -91,6 +97,14 @@ class TwoTower:
             raise RowsError(name, "have a NaN or infinite user vector", batch.row[bad], "Check the function of users.")
         return users
 
+    def bound(self, users: npt.NDArray[Any]) -> float:
+        """No score of these users is larger in size: |u|·|v| at their largest."""
+        return float(np.sqrt((users.astype(np.float64) ** 2).sum(axis=1).max(initial=0.0)) * self._longest)
+
+    @cached_property
+    def _longest(self) -> float:
+        return float(np.sqrt((self._items.astype(np.float64) ** 2).sum(axis=1).max(initial=0.0)))
+
     def some(self, users: npt.NDArray[Any], row: IntArray, code: IntArray) -> FloatArray:
         """Scores of some (round, action)."""
         out = np.empty(len(row))
@@ -111,8 +125,9 @@ class TwoTower:
 
 
 def _runs(rows: int) -> Iterator[slice]:
-    edges = [*range(0, rows, ROWS_AT_ONCE), rows]
-    return (slice(a, b) for a, b in pairwise(edges))
+    """Runs of about equal length."""
+    count = max(1, -(-rows // ROWS_AT_ONCE))
+    return (slice(a, b) for a, b in pairwise(rows * k // count for k in range(count + 1)))
 
 
 def _scores(score: Score, batch: Batch, name: str) -> FloatArray:
@@ -222,8 +237,12 @@ class Softmax(_Scored):
         users = self.score.vectors(batch, "Softmax") / float(self.temperature)
         padded = np.column_stack([values, np.ones(len(values))]).astype(users.dtype, copy=False)
         sums, top = np.empty((len(batch), padded.shape[1])), np.empty(len(batch))
-        for rows in _runs(len(batch)):
+
+        def run(rows: slice) -> None:
+            assert isinstance(self.score, TwoTower)
             sums[rows], top[rows] = self._summed(self.score, users[rows], padded)
+
+        parallel(run, _runs(len(batch)))  # a log of few rounds is one partition, and its policy may be all the work
         _check_top(top, batch)
         chances = np.exp(self.score.some(users, row, code) - top[row]) / sums[row, -1]
         np.minimum(chances, 1.0, out=chances)  # rounding
@@ -232,6 +251,11 @@ class Softmax(_Scored):
     @staticmethod
     def _summed(score: TwoTower, users: npt.NDArray[Any], padded: npt.NDArray[Any]) -> tuple[FloatArray, FloatArray]:
         """Σ_a exp(score − top)·padded_a, and the top: each block of actions is added as it is made, and forgotten."""
+        if score.bound(users) <= SAFE:  # then nothing can overflow, and 0 will do as the top
+            safe = np.zeros((len(users), padded.shape[1]))
+            for some, scores in score.each(users):
+                safe += np.exp(scores, out=scores) @ padded[some]
+            return safe, np.zeros(len(users))
         sums, top = np.zeros((len(users), padded.shape[1])), np.full(len(users), -np.inf)
         for some, scores in score.each(users):
             higher = np.maximum(top, scores.max(axis=1))

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
+import numpy.typing as npt
 
 from offpolicy.asking import Block, Mode, Question
 from offpolicy.baselines import Baselines
@@ -247,7 +249,9 @@ class Scorer:
         logged = np.empty(len(batch)) if q.asks_logging else None
         target = q.policy.listed(batch) if q.mode == "lists" else None
         logging = q.logging.listed(batch) if q.mode == "lists" and q.asks_logging and q.logging is not None else None
-        for group, run in self.runs(bucket, self.groups):
+        each = math.lcm(1, *self.plan.folds) if q.mode == "apart" else self.groups  # what is not kept by group needs none
+        for part, run in self.runs(bucket, each):
+            group = part * (self.groups // each)
             work = self._work(p, group)
             for rows in q.blocks(run, target, batch.n_actions):
                 block = Block(q, group, rows, batch.take(rows), x[:, rows], omega[rows], out[:, rows], kept, pools)
@@ -279,11 +283,11 @@ class Scorer:
             return False
         return bool(self._pooled[p]) or any(key.clip is not None for key in self.baselines[p])
 
-    def with_near(self) -> Scorer:
-        """The same with the neighbours of every action looked up, where some policy needs them."""
+    def with_near(self, logged: Mapping[Pooled, Sequence[npt.NDArray[np.bool_]]]) -> Scorer:
+        """The same with neighbours looked up, where some policy needs them: of the actions logged in each fold."""
         unlisted = {w.ratio for p in range(len(self.policies)) if self._mode(p) != "lists" for w in self._pooled[p]}
         looked_up = {
-            ratio: [pooling.with_near() if pooling.neighbours else pooling for pooling in poolings]
+            ratio: [p.with_near(asked) if p.neighbours else p for p, asked in zip(poolings, logged[ratio], strict=True)]
             if ratio in unlisted
             else poolings
             for ratio, poolings in self.poolings.items()

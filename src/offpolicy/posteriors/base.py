@@ -145,11 +145,11 @@ class Pooling:
             )  # fmt: skip
         return shares
 
-    def with_near(self) -> Pooling:
-        """The same with its neighbours looked up."""
+    def with_near(self, asked: npt.NDArray[np.bool_]) -> Pooling:
+        """The same with the neighbours of some actions looked up."""
         assert self.neighbours is not None
         assert self.precision is not None
-        near = nearest(self.affine(self.embedding.table), self.precision, self.seen, self.neighbours)
+        near = nearest(self.affine(self.embedding.table), self.precision, self.seen, asked, self.neighbours)
         return replace(self, near=near)
 
     def tabled(self, room: int) -> Pooling:
