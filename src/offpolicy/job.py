@@ -32,7 +32,8 @@ from offpolicy.refits import Fitted
 from offpolicy.results import Assembly
 from offpolicy.rewards import Fits, FitShape, Linear, Predictor, Ridge, as_reward_model
 from offpolicy.rewards.base import NO_FEATURES
-from offpolicy.scoring import ScorePass, Scorer, ratio_of
+from offpolicy.score_pass import ScorePass
+from offpolicy.scoring import Scorer, ratio_of
 from offpolicy.statistics import Joint, Statistic
 from offpolicy.threads import cores, one_blas_thread
 from offpolicy.wanted import Lacking, Wanted, choose

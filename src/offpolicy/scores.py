@@ -16,7 +16,8 @@ from offpolicy.files import whole_file
 from offpolicy.kept import Kept
 from offpolicy.log import Log
 from offpolicy.plan import Terms
-from offpolicy.scoring import ScorePass, Scorer
+from offpolicy.score_pass import ScorePass
+from offpolicy.scoring import Scorer
 
 SCHEMA = pa.schema([("row", pa.int64()), *((name, pa.float64()) for name in ("baseline", "correction", "weight"))])
 
