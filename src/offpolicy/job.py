@@ -180,6 +180,7 @@ class _Job:
             threads=engine.threads or cores(),
             plan=self.plan,
             features=self.features,
+            listed=all(policy.lists for policy in (*self.policies.values(), self.logging) if policy is not None),
         )
         return replace(self, sizes=sizes, rung=rung_for(sizes, budget), budget=budget)
 

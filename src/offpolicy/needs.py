@@ -46,6 +46,8 @@ class Sizes:
     threads: int
     plan: Plan
     features: Features
+    listed: bool = False
+    """Whether all policies list the few actions of a round, so that no neighbours are looked up."""
 
     @property
     def ridges(self) -> list[FitKey]:
@@ -102,7 +104,8 @@ class Sizes:
         """Embeddings, and what turns them into weights."""
         ratios = self.plan.ratios
         size = max(self.context + 1, self.features.size)
-        each = 6 * size + max((getattr(r.posterior, "neighbours", None) or 0 for r in ratios), default=0)
+        near = 0 if self.listed else max((getattr(r.posterior, "neighbours", None) or 0 for r in ratios), default=0)
+        each = 6 * size + near
         logistic = sum(25 * size + 4 * size**2 for r in ratios if isinstance(r.posterior, Logistic))
         numbers = sum(max(r.cross_fit, 1) for r in ratios) * each + logistic
         return Need("embeddings", 8.0 * numbers * self.n_actions, f"{self.n_actions:,} actions × {numbers:.0f} numbers")
