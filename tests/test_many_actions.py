@@ -324,7 +324,7 @@ def test_mass_without_support_is_seen_without_asking_for_all(
 ) -> None:
     log, policy = wide
     half = np.where(np.arange(3_000) < 1_500, 1 / 1_500, 0.0)
-    (batch,) = log.batches(len(log))
+    batch = log.head(len(log))
     logged = op.Log(batch.context, batch.action % 1_500, batch.reward[:, 0], n_actions=3_000, logging=op.Fixed(half))
     seen = []
     for _ in range(2):

@@ -41,7 +41,7 @@ def test_ridge_is_the_dense_solution(seed: int, n: int, d: int, penalty: float) 
     rng = np.random.default_rng(seed)
     context, action, reward = rng.normal(size=(n, d)) * 3 + 1, rng.integers(0, 6, n), rng.normal(size=n) * 2 + 5
     linear = fit(op.Ridge(penalty), context, action, reward, 8).on_all(0)
-    batch = next(iter(op.Log(context, action, reward, n_actions=8).partitions()[0].batches(n)))
+    batch = op.Log(context, action, reward, n_actions=8).head(n)
     np.testing.assert_allclose(linear.all(batch), dense(context, action, reward, 8, penalty), rtol=1e-8, atol=1e-8)
 
 

@@ -20,6 +20,16 @@ CHUNK_ROWS = 262_144
 """Rows of a log that one thread takes at a time; fixed, so that results do not depend on the number of threads."""
 
 
+FEW_ROWS = 4_096
+FEW_CHUNKS = 8
+
+
+def chunks(rows: int) -> Iterator[tuple[int, int]]:
+    """Where each chunk of a table in memory starts and stops: several also of a small one, so that no core stands idle."""
+    size = min(CHUNK_ROWS, max(FEW_ROWS, -(-rows // FEW_CHUNKS)))
+    return ((start, min(start + size, rows)) for start in range(0, rows, size))
+
+
 class Partition(Protocol):
     """A part of the log that one thread reads from its start to its end."""
 
@@ -320,7 +330,8 @@ class _ArraySource:
         return len(self.whole)
 
     def head(self, rows: int, columns: tuple[str, ...] = ()) -> Batch:
-        return next(iter(self.partitions(columns)[0].batches(rows)))
+        self.partitions(columns)  # says what to do where columns are named
+        return self.whole.take(slice(0, rows))
 
     def where(self, row: int) -> str:
         return str(row)
@@ -331,7 +342,7 @@ class _ArraySource:
                 f"the log is in memory and has no column {columns[0]!r}; give the policy the array itself, "
                 "or read the table with `read_log`."
             )
-        return [_Slice(self.whole, start) for start in range(0, self.rows, CHUNK_ROWS)]
+        return [_Slice(self.whole, *ends) for ends in chunks(self.rows)]
 
     @classmethod
     def build(
@@ -392,8 +403,8 @@ class _ArraySource:
 class _Slice:
     whole: Batch
     start: int
+    stop: int
 
     def batches(self, rows: int) -> Iterator[Batch]:
-        stop = min(self.start + CHUNK_ROWS, len(self.whole))
-        for start in range(self.start, stop, rows):
-            yield self.whole.take(slice(start, min(start + rows, stop)))
+        for start in range(self.start, self.stop, rows):
+            yield self.whole.take(slice(start, min(start + rows, self.stop)))

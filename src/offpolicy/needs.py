@@ -83,7 +83,9 @@ class Sizes:
         full = (self.context + 1) ** 2 + 2 * self.context + 3
         by_features = any(fit.inputs != "identity" or isinstance(fit.rewards, TwoStep) for fit in self.ridges)
         if rung == "refits":
-            copies = 2 * self.groups + 5 + 4 * self.threads
+            copies = (
+                4 * self.groups + 10 + 4 * self.threads
+            )  # as measured: sums without each fold and group, and their solving
         elif by_features:
             copies = 3 * self.folds + 4 * self.threads
         else:

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from offpolicy.actions import Actions
 from offpolicy.batch import FloatArray
 from offpolicy.errors import InputError, unknown_name
-from offpolicy.log import CHUNK_ROWS, Dimension, Log, dimensions, too_many_categories
+from offpolicy.log import Dimension, Log, chunks, dimensions, too_many_categories
 from offpolicy.sources.parts import (
     CsvPart,
     ParquetPart,
@@ -109,8 +109,7 @@ def _open(source: Any, columns: Columns, keep_whole: bool = False) -> tuple[tupl
         raise InputError(f"cannot read a log from {type(source).__name__}; give a path, a data frame or an Arrow table.")
     if type(source).__module__.split(".")[0] in IN_MEMORY:
         table = pa.table(source)
-        starts = range(0, len(table), CHUNK_ROWS)
-        return tuple(TablePart(table, s, min(CHUNK_ROWS, len(table) - s)) for s in starts), table.schema
+        return tuple(TablePart(table, start, stop - start) for start, stop in chunks(len(table))), table.schema
     reader = pa.RecordBatchReader.from_stream(source)
     schema = reader.schema
     return (StreamPart(source, sum(len(batch) for batch in reader)),), schema

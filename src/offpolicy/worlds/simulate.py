@@ -55,7 +55,7 @@ def simulate(world: World, path: Path, rounds: int, seed: int, reward: str = "re
 
 
 def _chunk(world: World, n: int, seed: int, reward: str) -> pa.Table:
-    batch = next(iter(world.sample(n, seed).partitions()[0].batches(n)))
+    batch = world.sample(n, seed).head(n)
     labels = np.array([f"item-{k:0{len(str(world.n_actions - 1))}d}" for k in range(world.n_actions)])
     columns: dict[str, Any] = {f"x{j}": batch.context[:, j] for j in range(batch.context.shape[1])}
     columns |= {
