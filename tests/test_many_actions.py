@@ -264,6 +264,23 @@ def test_a_job_that_cannot_fit_says_so_before_it_reads_a_row(monkeypatch: pytest
     assert "memory=" in said
 
 
+def test_of_the_defaults_what_does_not_fit_is_left_out() -> None:
+    n = 3_000
+    rng = np.random.default_rng(0)
+    items = rng.integers(0, 20_000, (n, 4)) * 5 + np.arange(4)
+    log = op.Log(
+        rng.normal(size=(n, 8)), items[:, 0], rng.normal(size=n), n_actions=100_000,
+        logging=op.Candidates(items.tolist(), [[0.25] * 4] * n),
+    )  # fmt: skip
+    target = op.Candidates(items.tolist(), [[0.4, 0.2, 0.2, 0.2]] * n)
+    result = op.evaluate(log, target, memory="600MB", cross_fit=2)
+    assert "Auto" in result.skipped
+    assert "does not fit the memory budget of 600 MB" in result.skipped["Auto"]
+    assert "DR" in result.estimators
+    with pytest.raises(op.InputError, match="the job needs about"):
+        op.evaluate(log, target, [op.Auto()], memory="600MB")
+
+
 @pytest.mark.parametrize("memory", ["2 parsecs", "-1GB", "", True, 0, "GB"])
 def test_a_budget_that_is_none(five: op.Log, memory: object) -> None:
     with pytest.raises(op.InputError, match="memory is"):

@@ -19,7 +19,7 @@ from offpolicy.estimators import Estimator, Member, Run
 from offpolicy.evaluation import Evaluation
 from offpolicy.features import Features, Inputs
 from offpolicy.log import Log
-from offpolicy.memory import Budget
+from offpolicy.memory import Budget, OverBudgetError, size
 from offpolicy.needs import Rung, Sizes, folds_kept, rows_for, rung_for
 from offpolicy.outcome import OutcomeFits, OutcomeRows
 from offpolicy.plan import Family, FitKey, ModelKey, Plan, Terms, fit_of, plan_estimators
@@ -83,7 +83,7 @@ def evaluate(
         return evaluate(log, policies, some, **settings, progress=progress)  # type: ignore[arg-type]
 
     wanted = Wanted.of(estimators)
-    job = _Job.of(log, policies, wanted, cross_fit, seed, run).within(budget, engine)
+    job = _Job.fitting(log, policies, wanted, cross_fit, seed, run, budget, engine)
     with one_blas_thread():  # many small products: threads over partitions and refits keep the cores busy
         try:
             fits, scorer = job.fitted(engine, progress)
@@ -91,7 +91,7 @@ def evaluate(
             if not wanted.can_spare:
                 raise
             fewer = wanted.without_failing(run, job.features)
-            job = _Job.of(log, policies, fewer, cross_fit, seed, run).within(budget, engine)
+            job = _Job.fitting(log, policies, fewer, cross_fit, seed, run, budget, engine)
             fits, scorer = job.fitted(engine, progress)
         return job.score(engine, fits, scorer, level, progress)
 
@@ -167,6 +167,21 @@ class _Job:
     rung: Rung = "refits"
     sizes: Sizes | None = None
     budget: Budget = field(default_factory=lambda: Budget.of(None))
+
+    @classmethod
+    def fitting(
+        cls, log: Log, policies: dict[str, Policy], wanted: Wanted, cross_fit: int | None, seed: int, run: Run,
+        budget: Budget, engine: Engine,
+    ) -> _Job:  # fmt: skip
+        """A job within the budget; of the defaults, what does not fit is left out."""
+        try:
+            return cls.of(log, policies, wanted, cross_fit, seed, run).within(budget, engine)
+        except OverBudgetError:
+            why = f"it does not fit the memory budget of {size(budget.bytes)}; name it, or give more with `memory=`"
+            fewer = wanted.without_largest(why)
+            if fewer is None:
+                raise
+            return cls.fitting(log, policies, fewer, cross_fit, seed, run, budget, engine)
 
     def within(self, budget: Budget, engine: Engine) -> _Job:
         """The same with what fits into the budget; an error, before a row is read, where nothing does."""

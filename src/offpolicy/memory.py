@@ -15,6 +15,10 @@ DEFAULT_SHARE = 0.25
 """Of the machine's memory."""
 
 
+class OverBudgetError(InputError):
+    """A job that does not fit."""
+
+
 @dataclass(frozen=True)
 class Need:
     """One thing that a job keeps, and how it comes to its size."""
@@ -48,12 +52,12 @@ class Budget:
     def holds(self, needs: Sequence[Need]) -> bool:
         return sum(need.bytes for need in needs) <= self.bytes
 
-    def refusal(self, needs: Sequence[Need], advice: str) -> InputError:
+    def refusal(self, needs: Sequence[Need], advice: str) -> OverBudgetError:
         """The error for a job that does not fit, with the sum."""
         total = sum(need.bytes for need in needs)
         parts = sorted(needs, key=lambda need: -need.bytes)
         shown = "; ".join(f"{size(need.bytes)} {need.what} ({need.sum})" for need in parts if need.bytes >= 0.01 * total)
-        return InputError(
+        return OverBudgetError(
             f"memory: the job needs about {size(total)}, and the budget is {size(self.bytes)}. It is {shown}. {advice}"
         )
 

@@ -19,6 +19,10 @@ def default_estimators() -> list[Estimator]:
     return [Auto(), LoggedMean(), SNIPS(), DR(), LearnedMIPS()]
 
 
+LARGEST = ("Auto", "LearnedMIPS", "DR")
+"""Of the defaults, those that hold something of each action, the largest first."""
+
+
 @dataclass(frozen=True)
 class Lacking:
     """What an estimator needs and the log or a policy does not have."""
@@ -76,6 +80,14 @@ class Wanted:
         if twice is not None:
             raise InputError(f"two estimators are called {twice!r}; give one of them another `name=`.")
         return cls(tuple(wanted), given is not None)
+
+    def without_largest(self, why: str) -> Wanted | None:
+        """The defaults without the one of them that holds the most; None where nothing may be left out."""
+        largest = next((e for name in LARGEST for e in self.estimators if e.name == name), None)
+        if self.named or largest is None:
+            return None
+        kept = tuple(e for e in self.estimators if e is not largest)
+        return replace(self, estimators=kept, skipped=(*self.skipped, (largest.name, why)))
 
     @property
     def can_spare(self) -> bool:

@@ -58,8 +58,18 @@ class Packed:
             return self.gram.unpack(some, reward)
         return self.gram.unpack(some, reward, _freedom(some)[..., None, None] * self._within(keep))
 
+    @cached_property
+    def _made(self) -> dict[bytes, FloatArray]:
+        return {}
+
     def _within(self, keep: Keep) -> FloatArray:
         """The covariance of the contexts within an action, from all of them."""
+        key = keep.tobytes()
+        if key not in self._made:  # every block of actions asks for it
+            self._made[key] = self._within_groups(keep)
+        return self._made[key]
+
+    def _within_groups(self, keep: Keep) -> FloatArray:
         freedom = sum(float(_freedom({n: self.state[n][g] for n in ("n", "square")}).sum()) for g in np.flatnonzero(keep))
         return np.asarray(self.state["xx"][keep].sum(axis=0) / max(freedom, 1e-300), dtype=np.float64)
 
