@@ -168,7 +168,7 @@ def bad(folder: Path) -> dict[str, tuple[list[object], str]]:
         "toml type": (["--config", folder / "type.toml"], "level is '0.9', but must be a number"),
         "interval": ([*usual(folder), *target, "--interval", "norml"], "Did you mean 'normal'?"),
         "seed": ([*usual(folder), *target, "--seed", 10**20], "seed is"),
-        "fold": ([*usual(folder), *target, "--estimator", "dr:cross_fit=auto"], "cross_fit must be a number"),
+        "fold": ([*usual(folder), *target, "--estimator", "dr:cross_fit=auto"], "cross_fit must be a whole number"),
         "raises": ([*usual(folder), "--target", "math:sqrt"], "the function raised TypeError"),
         "range": ([*usual(folder), *target, "--reward-range", "1"], "give two numbers"),
         "level": ([*usual(folder), *target, "--level", "2"], "level is 2.0"),
@@ -314,7 +314,7 @@ def test_embed_with_bad_input(shop: Path, tmp_path: Path, arguments: tuple[objec
     ("text", "message"),
     [
         ("learned-mips:posterior=gauss", "Did you mean 'gaussian'?"),
-        ("learned-mips:rank=two", "rank must be a number"),
+        ("learned-mips:rank=two", "rank must be a whole number"),
         ("learned-mips:width=2", "there is no setting 'width'"),
         ("learned-mips:rank", "write NAME=VALUE"),
         ("mips:subsets=3", "there is no setting 'subsets'"),

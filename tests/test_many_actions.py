@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
 
@@ -144,8 +145,15 @@ def test_two_towers_say_what_is_wrong(listed: dict[str, np.ndarray]) -> None:
         op.evaluate(log, op.Softmax(op.TwoTower(np.zeros((5, 3)))))
     with pytest.raises(op.InputError, match="user vectors of shape .* 4 dimensions"):
         op.evaluate(log, op.Softmax(op.TwoTower(np.zeros((A, 4)))))
-    with pytest.raises(op.InputError, match="finite matrix"):
+    with pytest.raises(op.InputError, match="30 rows hold NaN or infinity, the first is row 0"):
         op.TwoTower(np.full((A, 3), np.nan))
+    with pytest.raises(op.InputError, match="labels of its own"):
+        op.TwoTower(pd.DataFrame(np.zeros((A, 3)), index=[f"item {k}" for k in range(A)]))
+    with pytest.raises(op.InputError, match="must be a function of the contexts"):
+        op.TwoTower(np.zeros((A, 3)), np.zeros((N, 3)))
+    with pytest.raises(op.InputError, match="the name of one list column"):
+        op.evaluate(log, op.Softmax(op.TwoTower(np.zeros((A, 3))), candidates=listed["items"].tolist()))
+    assert op.TwoTower(pd.DataFrame(np.zeros((A, 3))))(np.zeros((2, 3))).shape == (2, A)
 
 
 @pytest.fixture(scope="module")
@@ -279,6 +287,11 @@ def test_of_the_defaults_what_does_not_fit_is_left_out() -> None:
     assert "DR" in result.estimators
     with pytest.raises(op.InputError, match="the job needs about"):
         op.evaluate(log, target, [op.Auto()], memory="600MB")
+
+
+def test_two_bytes_are_hardly_meant(five: op.Log) -> None:
+    with pytest.raises(op.InputError, match='did you mean "2GB"'):
+        op.evaluate(five, op.Uniform(), memory="2")
 
 
 @pytest.mark.parametrize("memory", ["2 parsecs", "-1GB", "", True, 0, "GB"])

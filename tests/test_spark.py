@@ -254,3 +254,15 @@ def test_a_machine_without_pyspark_says_what_to_install(monkeypatch: pytest.Monk
         settings.opened({"logs": ["a"], "engine": "spark"}),
     ):
         pass
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [(("local[x]", None), "is none that Spark knows"), ((None, "sc://localhost:1"), "no answer from a Spark Connect server"),
+     ((None, "localhost:15002"), "is no address of a Spark Connect server")],
+)  # fmt: skip
+def test_a_place_that_is_none_is_told_at_once(settings: tuple[str | None, str | None], words: str) -> None:
+    from offpolicy.sources.session import session
+
+    with pytest.raises(op.InputError, match=words), session(*settings):
+        pass

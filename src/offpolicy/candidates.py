@@ -42,6 +42,11 @@ class Eligible:
         flat = column.flatten()
         codes, unknown = batch.actions.encode(flat)
         starts = np.concatenate([[0], np.cumsum(lengths)])
+        if flat.null_count:
+            row = np.searchsorted(starts, np.flatnonzero(np.asarray(flat.is_null())), side="right") - 1
+            raise RowsError(
+                policy, "have a missing (null) candidate", np.unique(batch.row[row]), "Name each, or leave it out."
+            )
         if unknown.any():
             what, advice = batch.actions.unknown(flat.filter(pa.array(unknown)).slice(0, 3).to_pylist())
             row = np.searchsorted(starts, np.flatnonzero(unknown), side="right") - 1
@@ -95,29 +100,33 @@ class Candidates(Policy):
     def lists(self) -> bool:
         return True
 
+    @property
+    def _name(self) -> str:
+        return f"Candidates({self._pair[0]}, {self._pair[1]})" if self._named else "Candidates"
+
     def listed(self, batch: Batch) -> Listed:
         if self._named:
             actions, chances = (plain_lists(batch.extra[name]) for name in self._pair)
         else:
             actions, chances = (column.take(pa.array(batch.row)) for column in self._pair)
-        lengths = [list_lengths(c, "Candidates", w) for c, w in ((actions, "actions"), (chances, "probabilities"))]
+        lengths = [list_lengths(c, self._name, w) for c, w in ((actions, "actions"), (chances, "probabilities"))]
         if not np.array_equal(lengths[0], lengths[1]):
             rows = batch.row[lengths[0] != lengths[1]]
-            raise RowsError("Candidates", "have lists of different lengths", rows, "Give each candidate one probability.")
+            raise RowsError(self._name, "have lists of different lengths", rows, "Give each candidate one probability.")
         if self._named:
-            eligible = Eligible.named(self._pair[0], batch, "Candidates")
+            eligible = Eligible.named(self._pair[0], batch, self._name)
         else:
-            eligible = Eligible.of(actions, batch, "Candidates")
-        p = as_numbers(chances.flatten(), "Candidates")
+            eligible = Eligible.of(actions, batch, self._name)
+        p = as_numbers(chances.flatten(), self._name)
         if not p.min(initial=0.0) >= 0:
             rows = np.unique(batch.row[eligible.row[~(p >= 0)]])
-            raise RowsError("Candidates", "have a negative or missing probability", rows, "Probabilities must be 0 or more.")
+            raise RowsError(self._name, "have a negative or missing probability", rows, "Probabilities must be 0 or more.")
         sums = np.zeros(len(batch))
         if len(p):
             np.add(sums, np.add.reduceat(np.append(p, 0.0), eligible.starts[:-1]), out=sums, where=lengths[0] > 0)
         if not lengths[0].all():
-            raise RowsError("Candidates", "have no candidate", batch.row[lengths[0] == 0], "Every round needs one.")
-        check_sums(sums, batch.row, "Candidates")
+            raise RowsError(self._name, "have no candidate", batch.row[lengths[0] == 0], "Every round needs one.")
+        check_sums(sums, batch.row, self._name)
         return eligible.with_chances(p)
 
     def _all(self, batch: Batch) -> FloatArray:
@@ -184,7 +193,9 @@ def _lists(given: Any) -> pa.Array:
 
 def list_lengths(column: pa.Array, name: str, what: str) -> IntArray:
     if not (pa.types.is_list(column.type) or pa.types.is_large_list(column.type)):
-        raise InputError(f"{name}: the column of {what} holds {column.type}, not lists.")
+        raise InputError(
+            f"{name}: the column of {what} holds {column.type}, not lists. Write Parquet with list columns (CSV has none)."
+        )
     lengths: IntArray = pc.list_value_length(column).fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
     return lengths
 

@@ -10,7 +10,9 @@ from dataclasses import dataclass
 from offpolicy.errors import InputError
 
 UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
+UNITS |= {name[0]: 10 ** (3 * k) for k, name in enumerate(("KB", "MB", "GB", "TB"), start=1)}
 UNITS |= {name.replace("B", "iB"): 1024**k for k, name in enumerate(("KB", "MB", "GB", "TB"), start=1)}
+LEAST = 1_000_000
 DEFAULT_SHARE = 0.25
 """Of the machine's memory."""
 
@@ -47,7 +49,10 @@ class Budget:
         unit = None if found is None else next((u for u in UNITS if u.lower() == found[2].lower()), None)
         if found is None or unit is None or isinstance(memory, bool) or float(found[1]) * UNITS[unit] < 1:
             raise InputError(f'memory is {memory!r}; give a size such as "2GB", "500MB" or "1.5GiB", or a number of bytes.')
-        return cls(int(float(found[1]) * UNITS[unit]))
+        bytes_ = int(float(found[1]) * UNITS[unit])
+        if bytes_ < LEAST:
+            raise InputError(f'memory is {memory!r}, which is {size(bytes_)}; did you mean "{found[1]}GB"?')
+        return cls(bytes_)
 
     def holds(self, needs: Sequence[Need]) -> bool:
         return sum(need.bytes for need in needs) <= self.bytes

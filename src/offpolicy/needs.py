@@ -140,7 +140,7 @@ def rung_for(sizes: Sizes, budget: Budget) -> Rung:
         if budget.holds(sizes.needs(rung)):
             return rung
     raise budget.refusal(
-        sizes.needs("shared"),
+        min((sizes.needs(rung) for rung in RUNGS), key=lambda needs: sum(need.bytes for need in needs)),
         "Give more with `memory=` (--memory), fewer context columns or folds (cross_fit=2), or estimators without a reward "
         "model, such as SNIPS.",
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -51,10 +51,29 @@ class TwoTower:
     """
 
     def __init__(self, items: npt.ArrayLike, users: Score | None = None, *, bias: npt.ArrayLike | None = None) -> None:
+        if isinstance(items, Mapping) or not _plain_index(items):
+            raise InputError(
+                "TwoTower: items has labels of its own, which are not looked at. Give a plain matrix with its rows in the "
+                "order of `log.actions`, such as frame.loc[log.actions].to_numpy()."
+            )
+        if users is not None and not callable(users):
+            raise InputError(
+                "TwoTower: users must be a function of the contexts (rounds × features) that gives a vector a round; for "
+                "vectors that are in the log already, name their columns as `context` and leave `users` out."
+            )
         vectors = np.asarray(items)
         kind = np.float32 if vectors.dtype == np.float32 else np.float64
-        if vectors.ndim != 2 or not np.issubdtype(vectors.dtype, np.number) or not np.isfinite(vectors).all():
-            raise InputError(f"TwoTower: items must be a finite matrix, actions × k; this has shape {vectors.shape}.")
+        if vectors.ndim != 2 or not np.issubdtype(vectors.dtype, np.number):
+            raise InputError(
+                f"TwoTower: items must be a finite matrix, actions × k, of numbers; this is {vectors.dtype} of shape "
+                f"{vectors.shape}."
+            )
+        bad = np.flatnonzero(~np.isfinite(vectors).all(axis=1))
+        if len(bad):
+            raise InputError(
+                f"TwoTower: items must be a finite matrix; {len(bad):,} rows hold NaN or infinity, the first is row "
+                f"{bad[0]}."
+            )
         level = np.zeros(len(vectors)) if bias is None else np.asarray(bias, np.float64)
         if level.shape != (len(vectors),) or not np.isfinite(level).all():
             raise InputError(f"TwoTower: bias must be one finite number an item; it has shape {level.shape}.")
@@ -83,7 +102,10 @@ class TwoTower:
 
     def check(self, n_actions: int) -> None:
         if len(self._items) != n_actions:
-            raise InputError(f"TwoTower: {len(self._items):,} item vectors for {n_actions:,} actions.")
+            raise InputError(
+                f"TwoTower: {len(self._items):,} item vectors for {n_actions:,} actions. Rows follow `log.actions`; where "
+                "there are items that were never logged, list all labels with `actions=` or `catalog=` when the log is read."
+            )
 
     def vectors(self, batch: Batch, name: str) -> npt.NDArray[Any]:
         """The user vector of each round."""
@@ -122,6 +144,12 @@ class TwoTower:
                 room if some.stop - some.start == ACTIONS_AT_ONCE else np.empty((len(users), some.stop - start), users.dtype)
             )
             yield some, np.matmul(users, self._items[some].T, out=out)
+
+
+def _plain_index(items: Any) -> bool:
+    """Whether rows are known by their place alone."""
+    index = getattr(items, "index", None)
+    return index is None or callable(index) or list(index) == list(range(len(items)))
 
 
 def _runs(rows: int) -> Iterator[slice]:
@@ -182,6 +210,11 @@ class _Scored(Policy):
         return 1e-3 if isinstance(score, TwoTower) and score.single else super().accuracy
 
     def check(self, log: Log) -> None:
+        if self._column is not None and not isinstance(self._column, str):
+            raise InputError(
+                f"{type(self).__name__}: candidates must be the name of one list column of the log; where the lists are in "
+                "memory, put them into the table and read that with `read_log`, or use op.Candidates."
+            )
         score = getattr(self, "score", None)
         if isinstance(score, TwoTower):
             score.check(log.n_actions)

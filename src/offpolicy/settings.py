@@ -258,6 +258,10 @@ def estimator(text: str) -> Estimator:
             made = _part(text, part, kinds, given, own)
             parts |= {} if made is None else {part: made}
     unknown = next((key for key in given if key not in own), None)
+    every_kind: dict[str, Any] = {**POSTERIORS, **REWARDS}
+    other = next((n for n, k in every_kind.items() if unknown in {f.name for f in dataclasses.fields(k)}), None)
+    if unknown is not None and other is not None and own & {"posterior", "rewards"}:
+        raise InputError(f"estimator {text!r}: {unknown} is a setting of {other}, which is not what is chosen here.")
     if unknown is not None:
         settable: list[Any] = [
             k for part, each in (("posterior", POSTERIORS), ("rewards", REWARDS)) if part in own for k in each.values()
@@ -291,5 +295,6 @@ def _value(text: str, key: str, value: str) -> Any:
         return int(value) if key in WHOLE_NUMBERS else float(value)
     except ValueError:
         if key in WHOLE_NUMBERS or not value[:1].isalpha():
-            raise InputError(f"estimator {text!r}: {key} must be a number, not {value!r}.") from None
+            kind = "a whole number" if key in WHOLE_NUMBERS else "a number"
+            raise InputError(f"estimator {text!r}: {key} must be {kind}, not {value!r}.") from None
         return value

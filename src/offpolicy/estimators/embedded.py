@@ -67,7 +67,9 @@ class _Learned(Fitted):
 def _check_posterior(name: str, posterior: Any) -> None:
     if not isinstance(posterior, Posterior):
         hint = f"; write {posterior.__name__}()" if isinstance(posterior, type) else ""
-        raise InputError(f'{name}: posterior is {posterior!r}; give "auto", op.Logistic(), op.Gaussian() or another{hint}.')
+        raise InputError(
+            f"{name}: posterior is {posterior!r}; give op.Logistic(), op.Gaussian() or another, or leave it out{hint}."
+        )
 
 
 def _normalised(given: bool | None, posterior: Posterior) -> bool:

@@ -113,7 +113,8 @@ def notes(result: Mapping[str, Any]) -> list[str]:
     for name, why in result["skipped"].items():
         skipped.setdefault(why, []).append(name)
     lines += [f"Not shown: {', '.join(names)} ({why})" for why, names in skipped.items()]
-    return list(dict.fromkeys(lines))  # what is left out is the same for every policy
+    # What is left out is the same for every policy, and is said once; reasons stand below the policy that they are about.
+    return [line for k, line in enumerate(lines) if line.startswith("- ") or line not in lines[:k]]
 
 
 def _blended(estimate: Mapping[str, Any], of: str = "", whole: bool = False) -> list[str]:

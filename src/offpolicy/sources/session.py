@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import os
+import re
+import shutil
+import socket
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
+from urllib.parse import urlparse
 
 from offpolicy.errors import InputError
 from offpolicy.threads import cores
 
 THEIRS = ("pyspark", "py4j", "grpc")
+MASTERS = r"local(\[(\d+|\*)(,\s*\d+)?\]|-cluster\[.*\])?|yarn|(spark|k8s)://.+"
 RETRIES = 4
 """How often a task is tried on this machine before the pass is given up: Spark's own number on clusters."""
 
@@ -21,6 +26,13 @@ def session(master: str | None, remote: str | None) -> Iterator[Any]:
     """A session on a master (by default this machine) or on a Connect server, which is stopped in the end."""
     if master is not None and remote is not None:
         raise InputError("master, remote: give one of them; a Connect server has its own master.")
+    if master is not None and not re.fullmatch(MASTERS, master):
+        raise InputError(
+            f"master: {master!r} is none that Spark knows; say local[4], local[4,4] (with retries), yarn, spark://HOST:PORT "
+            "or k8s://…"
+        )
+    if remote is not None:
+        _check_listening(remote)
     try:
         from pyspark.sql import SparkSession
     except ModuleNotFoundError as error:
@@ -47,9 +59,24 @@ def _unreachable(master: str | None, remote: str | None, error: Exception) -> st
     said = next(iter(str(error).splitlines()), type(error).__name__)
     if remote is not None:
         return f"remote: there is no answer from a Spark Connect server at {remote} ({said})."
-    if "JAVA" in said.upper():
+    if shutil.which("java") is None and not os.environ.get("JAVA_HOME"):
         return f"Spark needs Java 17 or newer, which is not found here: install it, or set JAVA_HOME ({said})."
-    return f"master: Spark does not start on {master or 'this machine'} ({said})."
+    causes = [line.strip() for line in str(error).splitlines() if "Exception:" in line]
+    return (
+        f"master: Spark does not start on {master or 'this machine'} ({next(iter(causes), said)}). Its own words stand "
+        "above; it needs Java 17 or newer and a master that answers."
+    )
+
+
+def _check_listening(remote: str) -> None:
+    """PySpark asks a server that is not there again and again, for many minutes."""
+    address = urlparse(remote)
+    if address.scheme != "sc" or not address.hostname:
+        raise InputError(f"remote: {remote!r} is no address of a Spark Connect server; say sc://HOST:15002.")
+    try:
+        socket.create_connection((address.hostname, address.port or 15002), timeout=10).close()
+    except (OSError, ValueError) as error:
+        raise InputError(f"remote: there is no answer from a Spark Connect server at {remote} ({error}).") from None
 
 
 def frame_of(spark: Any, logs: Sequence[str]) -> Any:
