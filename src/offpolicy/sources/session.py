@@ -59,7 +59,8 @@ def _unreachable(master: str | None, remote: str | None, error: Exception) -> st
     said = next(iter(str(error).splitlines()), type(error).__name__)
     if remote is not None:
         return f"remote: there is no answer from a Spark Connect server at {remote} ({said})."
-    if shutil.which("java") is None and not os.environ.get("JAVA_HOME"):
+    home = os.environ.get("JAVA_HOME")
+    if shutil.which("java" if home is None else os.path.join(home, "bin", "java")) is None:  # noqa: PTH118
         return f"Spark needs Java 17 or newer, which is not found here: install it, or set JAVA_HOME ({said})."
     causes = [line.strip() for line in str(error).splitlines() if "Exception:" in line]
     return (
