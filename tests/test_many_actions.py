@@ -268,7 +268,7 @@ def test_a_job_that_cannot_fit_says_so_before_it_reads_a_row(monkeypatch: pytest
         op.evaluate(log, op.Uniform(), [op.DR()], memory="400MB")
     said = str(error.value)
     assert "the budget is 400 MB" in said
-    assert "5 folds × 500,000 actions × 19 numbers" in said
+    assert "5 folds × 500,000 actions × 20 numbers" in said
     assert "memory=" in said
 
 
@@ -281,12 +281,12 @@ def test_of_the_defaults_what_does_not_fit_is_left_out() -> None:
         logging=op.Candidates(items.tolist(), [[0.25] * 4] * n),
     )  # fmt: skip
     target = op.Candidates(items.tolist(), [[0.4, 0.2, 0.2, 0.2]] * n)
-    result = op.evaluate(log, target, memory="600MB", cross_fit=2)
+    result = op.evaluate(log, target, memory="700MB", cross_fit=2)
     assert "Auto" in result.skipped
-    assert "does not fit the memory budget of 600 MB" in result.skipped["Auto"]
+    assert "does not fit the memory budget of 700 MB" in result.skipped["Auto"]
     assert "DR" in result.estimators
     with pytest.raises(op.InputError, match="the job needs about"):
-        op.evaluate(log, target, [op.Auto()], memory="600MB")
+        op.evaluate(log, target, [op.Auto()], memory="700MB")
 
 
 def test_two_bytes_are_hardly_meant(five: op.Log) -> None:

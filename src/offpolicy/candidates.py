@@ -121,12 +121,9 @@ class Candidates(Policy):
         if not p.min(initial=0.0) >= 0:
             rows = np.unique(batch.row[eligible.row[~(p >= 0)]])
             raise RowsError(self._name, "have a negative or missing probability", rows, "Probabilities must be 0 or more.")
-        sums = np.zeros(len(batch))
-        if len(p):
-            np.add(sums, np.add.reduceat(np.append(p, 0.0), eligible.starts[:-1]), out=sums, where=lengths[0] > 0)
         if not lengths[0].all():
             raise RowsError(self._name, "have no candidate", batch.row[lengths[0] == 0], "Every round needs one.")
-        check_sums(sums, batch.row, self._name)
+        check_sums(np.add.reduceat(p, eligible.starts[:-1]), batch.row, self._name)
         return eligible.with_chances(p)
 
     def _all(self, batch: Batch) -> FloatArray:
@@ -151,13 +148,11 @@ def grid_of(listed: Listed, n_actions: int) -> FloatArray:
 def answers_of(
     listed: Listed, n_actions: int, values: FloatArray, row: IntArray, code: IntArray
 ) -> tuple[FloatArray, FloatArray]:
-    """What `Policy.answers` must give, from lists."""
+    """What `Policy.answers` must give, from lists. Nothing of shape entries × columns is made."""
+    from scipy.sparse import csr_array
 
-    weighted = values[listed.codes] * listed.chances[:, None]
-    sums = (
-        np.add.reduceat(weighted, listed.starts[:-1], axis=0) if values.shape[1] else np.empty((len(listed.starts) - 1, 0))
-    )
-    return sums, chances_at(listed, n_actions, row, code)
+    matrix = csr_array((listed.chances, listed.codes, listed.starts), shape=(len(listed.starts) - 1, n_actions))
+    return np.asarray(matrix @ values, dtype=np.float64), chances_at(listed, n_actions, row, code)
 
 
 def chances_at(listed: Listed, n_actions: int, row: IntArray, code: IntArray) -> FloatArray:

@@ -177,7 +177,7 @@ class _Job:
         try:
             return cls.of(log, policies, wanted, cross_fit, seed, run).within(budget, engine)
         except OverBudgetError:
-            why = f"it does not fit the memory budget of {size(budget.bytes)}; name it, or give more with `memory=`"
+            why = f"it does not fit the memory budget of {size(budget.bytes)}; give more with `memory=` (--memory)"
             fewer = wanted.without_largest(why)
             if fewer is None:
                 raise

@@ -54,20 +54,19 @@ class Sizes:
         return [fit for fit in self.plan.fits if isinstance(fit.rewards, (Ridge, TwoStep))]
 
     def needs(self, rung: Rung) -> list[Need]:
-        """What is kept on a rung, largest first or not."""
-        refits = rung == "refits"
+        """What is kept on a rung."""
         found = [Need("the program and its batches", BASE, "fixed")]
         grams = len({fit.policy for fit in self.ridges})
         if grams:
             found += [self._grams(rung, grams), self._solving(rung)]
         found += [self._coefficients(), self._pools(), self._scoring(rung)]
-        if refits:
+        if rung == "refits":
             found += [self._errors()]
         return [need for need in found if need.bytes]
 
     def _grams(self, rung: Rung, count: int) -> Need:
         d, r = self.context, self.rewards
-        numbers = 1 + d + r + r * (d + 1) + (0 if rung == "shared" else d * (d + 1) // 2)
+        numbers = 1 + d + r + r * (d + 1) + (1 if rung == "shared" else d * (d + 1) // 2)
         kept = self.groups if rung == "refits" else self.folds
         keys = kept * self.n_actions
         part = keys if DENSE * keys <= CHUNK_ROWS else CHUNK_ROWS
@@ -83,9 +82,7 @@ class Sizes:
         full = (self.context + 1) ** 2 + 2 * self.context + 3
         by_features = any(fit.inputs != "identity" or isinstance(fit.rewards, TwoStep) for fit in self.ridges)
         if rung == "refits":
-            copies = (
-                4 * self.groups + 10 + 4 * self.threads
-            )  # as measured: sums without each fold and group, and their solving
+            copies = 4 * self.groups + 10 + 4 * self.threads  # as benchmarks.growth context measured
         elif by_features:
             copies = 3 * self.folds + 4 * self.threads
         else:
