@@ -8,12 +8,14 @@ from __future__ import annotations
 import argparse
 from dataclasses import dataclass
 from functools import cached_property
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
 import numpy as np
 import numpy.typing as npt
+from PIL import Image
 from scipy.stats import norm
 
 import offpolicy as op
@@ -171,7 +173,7 @@ def errors_by_width(shop: Shop, rounds: int, logs: int) -> Errors:
     return Errors(errors, np.array([r["slope"].diagnostics["bandwidth"] for r in results]))
 
 
-def against_width(logs: int = 150) -> None:
+def against_width(logs: int = 100) -> None:
     """Bias², variance and mean squared error of Learned MIPS over logs, by the width of its kernel, in three shops."""
     cases = {
         "17 rounds an item": (Shop(), 1_000),
@@ -188,13 +190,14 @@ def against_width(logs: int = 150) -> None:
         widths, counts = np.unique(errors.chosen, return_counts=True)
         column[1].bar(widths, counts / logs, width=widths * 0.3, color=COLOURS[2])
         column[0].set_title(title, fontsize=10)
+        tidy(column[1])
         column[1].set_xlabel("width of the kernel")
         print(f" {title}; the truth is {shop.value:.3f}")
         for name, e in errors.of.items():
             print(f"  {name:10} {e.mean():7.3f} {e.std():6.3f} {np.sqrt((e**2).mean()):6.3f}")
         print("  slope chose", ", ".join(f"{w:g}: {c}" for w, c in zip(widths, counts, strict=True)))
     axes[0, 0].set_ylabel("squared error")
-    axes[1, 0].set_ylabel("“slope” chose")
+    axes[1, 0].set_ylabel("“slope”\nchose")
     handles, labels = axes[0, 0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=4, frameon=False, fontsize=9)
     save(figure, "embeddings-width.png")
@@ -233,16 +236,20 @@ def against_context(rounds: int = 3_000, logs: int = 40, width: float = 0.18) ->
         ("a kernel in the posterior form", "^-", COLOURS[1]),
         ("the same kernel in the ratio form: Gaussian(0.18)", "o-", COLOURS[0]),
     )
-    estimators = [op.LearnedMIPS("identity", posterior=p, name=n) for n, p in (("l", op.Logistic()), ("g", op.Gaussian(width)))]
+    estimators = [
+        op.LearnedMIPS("identity", posterior=p, name=n) for n, p in (("l", op.Logistic()), ("g", op.Gaussian(width)))
+    ]
     means, spreads = [], []
-    print(f"mean and standard deviation of the estimates over {logs} logs of {rounds:,} rounds; the truth is {Shop().value:.3f}")
+    print(
+        f"mean and standard deviation of the estimates over {logs} logs of {rounds:,} rounds; the truth is {Shop().value:.3f}"
+    )
     for strength in STRENGTHS:
         shop = Shop(strength=strength)
         values = []
         for seed in range(logs):
             log = shop.log(rounds, 500 + seed)
             result = op.evaluate(log, shop.new, estimators)
-            values.append((result["l"].value, posterior_form(shop, log, width), result["g"].value))
+            values.append((result["logistic"].value, posterior_form(shop, log, width), result["kernel"].value))
         means.append(np.mean(values, axis=0))
         spreads.append(np.std(values, axis=0))
         shown = ", ".join(f"{m:.2f} ± {s:.2f}" for m, s in zip(means[-1], spreads[-1], strict=True))
@@ -255,6 +262,8 @@ def against_context(rounds: int = 3_000, logs: int = 40, width: float = 0.18) ->
     ax.axhline(Shop().value, color="black", linestyle="--", linewidth=1, label="truth")
     ax.set_xlabel("how much the old policy looks at the context")
     ax.set_ylabel("estimate: mean, spread over logs")
+    ax.set(yscale="log", yticks=(1, 2, 3, 4, 5, 6), yticklabels="123456", ylim=(0.75, 8))
+    ax.minorticks_off()
     ax.legend(frameon=False, fontsize=9, loc="upper left")
     tidy(ax)
     save(figure, "embeddings-context.png")
@@ -266,9 +275,12 @@ def tidy(ax: Any) -> None:
 
 
 def save(figure: Any, name: str) -> None:
-    IMAGES.mkdir(exist_ok=True)
-    figure.savefig(IMAGES / name, dpi=110, metadata={"Software": None})
+    """As a PNG of few colours, so that the file stays small."""
+    drawn = BytesIO()
+    figure.savefig(drawn, dpi=110)
     plt.close(figure)
+    IMAGES.mkdir(exist_ok=True)
+    Image.open(drawn).convert("RGB").quantize(64).save(IMAGES / name, optimize=True)
 
 
 PICTURES = {
@@ -281,8 +293,8 @@ PICTURES = {
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("only", nargs="*", choices=[[], *PICTURES], help="which pictures to draw (all)")
-    plt.rcParams.update({"font.size": 10, "svg.hashsalt": "offpolicy"})
+    parser.add_argument("only", nargs="*", help=f"which pictures to draw, of {', '.join(PICTURES)} (all)")
+    plt.rcParams.update({"font.size": 10, "axes.axisbelow": True})
     for name in parser.parse_args().only or PICTURES:
         PICTURES[name]()
 
