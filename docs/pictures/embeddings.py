@@ -240,9 +240,7 @@ def against_context(rounds: int = 3_000, logs: int = 40, width: float = 0.18) ->
         op.LearnedMIPS("identity", posterior=p, name=n) for n, p in (("l", op.Logistic()), ("g", op.Gaussian(width)))
     ]
     means, spreads = [], []
-    print(
-        f"mean and standard deviation of the estimates over {logs} logs of {rounds:,} rounds; the truth is {Shop().value:.3f}"
-    )
+    print(f"mean and standard deviation over {logs} logs of {rounds:,} rounds; the truth is {Shop().value:.3f}")
     for strength in STRENGTHS:
         shop = Shop(strength=strength)
         values = []
