@@ -236,9 +236,8 @@ def against_context(rounds: int = 3_000, logs: int = 40, width: float = 0.18) ->
         ("a kernel in the posterior form", "^-", COLOURS[1]),
         ("the same kernel in the ratio form: Gaussian(0.18)", "o-", COLOURS[0]),
     )
-    estimators = [
-        op.LearnedMIPS("identity", posterior=p, name=n) for n, p in (("l", op.Logistic()), ("g", op.Gaussian(width)))
-    ]
+    posteriors: dict[str, op.Posterior] = {"logistic": op.Logistic(), "kernel": op.Gaussian(width)}
+    estimators = [op.LearnedMIPS("identity", posterior=p, name=name) for name, p in posteriors.items()]
     means, spreads = [], []
     print(f"mean and standard deviation over {logs} logs of {rounds:,} rounds; the truth is {Shop().value:.3f}")
     for strength in STRENGTHS:
