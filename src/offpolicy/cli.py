@@ -269,7 +269,9 @@ def _kept(folder: Path | None) -> Iterator[None]:
 def _say(answer: dict[str, Any] | str) -> None:
     import json as json_module
 
-    print(answer if isinstance(answer, str) else json_module.dumps(_finite(answer), indent=2, default=str))
+    from offpolicy.report import terminal
+
+    terminal.say(answer if isinstance(answer, str) else json_module.dumps(_finite(answer), indent=2, default=str))
 
 
 def _write(summary: dict[str, Any], markdown: Path | None, plot: Path | None) -> None:
@@ -279,7 +281,7 @@ def _write(summary: dict[str, Any], markdown: Path | None, plot: Path | None) ->
 
     if markdown is not None:
         with whole_file(markdown) as draft:
-            draft.write_text(text.markdown(summary))
+            draft.write_text(text.markdown(summary), encoding="utf-8")
     if plot is not None:
         import matplotlib
 
@@ -293,9 +295,9 @@ def _write(summary: dict[str, Any], markdown: Path | None, plot: Path | None) ->
 
 
 def _print(summary: dict[str, Any], as_json: bool) -> None:
-    from offpolicy.report import text
+    from offpolicy.report import terminal
 
-    _say(summary if as_json else text.plain(summary))
+    _say(summary if as_json else terminal.shown(summary))
 
 
 def _finite(value: Any) -> Any:

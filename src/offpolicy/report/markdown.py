@@ -1,0 +1,77 @@
+"""The result as Markdown, with what it was made from. All words from the data are escaped: they come out as text."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from offpolicy.report import answer
+from offpolicy.report.table import markdown_table, rows_of
+from offpolicy.report.words import VERDICTS, visible
+
+SPECIAL = re.compile(r"([\\`*_\[\]<>|~$&#])")
+
+
+def escaped(text: object) -> str:
+    r"""Text that Markdown and the HTML within it leave alone.
+
+    >>> escaped("a|b <b> *c* [d](e)")
+    'a\\|b \\<b\\> \\*c\\* \\[d\\](e)'
+    """
+    return SPECIAL.sub(r"\\\1", visible(text))
+
+
+def markdown(result: Mapping[str, Any]) -> str:
+    """The answer, the table, the findings as a list, the other rewards and slices, and how it was made."""
+    lines = [f"# {escaped(answer.title(result))}", ""]
+    for e in answer.leading(result):
+        do = answer.first_thing_to_do(e)
+        lines += [f"{escaped(answer.says(result, e))} Verdict: **{VERDICTS[e['verdict']]}**.", ""]
+        lines += [f"First: {escaped(do)}", ""] if do else []
+    lines += [*_paragraphs(answer.compared(result)), *_table(result), ""]
+    for heading, reasons in answer.why(result):
+        lines += [escaped(heading), "", *(f"- {escaped(reason)}" for reason in reasons), ""]
+    lines += _paragraphs(answer.notes(result))
+    for heading, part in answer.sections(result):
+        lines += [f"## {escaped(heading)}", "", *_table(part), "", *_paragraphs(answer.seen_in_part(part))]
+    lines += [*_paragraphs(answer.footnotes(result)), *_provenance(result)]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _paragraphs(texts: Iterable[str]) -> Iterator[str]:
+    for text in texts:
+        yield from (escaped(text), "")
+
+
+def _table(result: Mapping[str, Any]) -> Sequence[str]:
+    header, rows = rows_of(result)
+    return markdown_table(header, [[escaped(cell) for cell in row] for row in rows])
+
+
+def _provenance(result: Mapping[str, Any]) -> Iterator[str]:
+    """What it takes to make the same report again, as far as the result knows it."""
+    data = result.get("input") or {}
+    columns = {role: names for role, names in (data.get("columns") or {}).items() if names}
+    facts = {
+        "Log": data.get("source"),
+        "Fingerprint": data.get("fingerprint"),
+        "Columns": _pairs(columns),
+        "Settings": _pairs({key: value for key, value in result["settings"].items() if value is not None}),
+        "Versions": _pairs(result.get("versions") or {}),
+    }
+    known = [f"- {name}: {escaped(fact)}" for name, fact in facts.items() if fact]
+    command = result.get("command")
+    if known or command:
+        yield from ("## How this was made", "", *known, "")
+    if command:
+        fence = "`" * max(3, *(len(run) + 1 for run in re.findall("`+", command) or [""]))
+        yield from (fence, visible(command), fence)
+
+
+def _pairs(values: Mapping[str, Any]) -> str:
+    return "; ".join(f"{key} {_listed(value)}" for key, value in values.items())
+
+
+def _listed(value: object) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
