@@ -191,7 +191,7 @@ class TestTheTable:
             for p in ("new", "old")
             for n in ("Auto", "LoggedMean", "DR")
         ]
-        table = text.plain(summary(*rows)).split("\n\n")[2].splitlines()
+        table = text.plain(summary(*rows)).split("\n\n")[3].splitlines()
         assert [line.split("  1.")[0].rstrip() for line in table[2:]] == [
             "LoggedMean",
             "new",

@@ -283,15 +283,12 @@ def _write(summary: dict[str, Any], markdown: Path | None, plot: Path | None) ->
         with whole_file(markdown) as draft:
             draft.write_text(text.markdown(summary), encoding="utf-8")
     if plot is not None:
-        import matplotlib
-
-        matplotlib.use("Agg")
         from offpolicy.report import plots
 
         if plot.suffix not in (".png", ".svg", ".pdf"):
             raise InputError(f"{plot}: a picture's name ends in .png, .svg or .pdf.")
         with whole_file(plot) as draft:
-            plots.estimates(summary).figure.savefig(draft, format=plot.suffix[1:], dpi=150)
+            plots.write(summary, draft, plot.suffix[1:])
 
 
 def _print(summary: dict[str, Any], as_json: bool) -> None:

@@ -131,7 +131,7 @@ def blended(estimate: Mapping[str, Any], of: str = "", whole: bool = False) -> l
     name, candidates, error = label(estimate["estimator"]), estimate["diagnostics"]["candidates"], estimate["std_error"]
     heavy = [c for c in candidates if c["weight"] >= 0.005][:SHOWN]
     shares = ", ".join(f"{c['weight']:.0%} {label(c['name'])} [± {c['std_error']:.2g}, bias {bias(c)}]" for c in heavy)
-    lines = [f"{name}{of} is {shares}{', …' if sum(c['weight'] for c in heavy) < 0.995 else ''}."]
+    lines = [f"{name}{of} is {shares}{', and others' if sum(c['weight'] for c in heavy) < 0.995 else ''}."]
     runner_up = next((c for c in candidates[1:] if c["error_known"]), None)
     if runner_up is not None:
         lines[0] += f" The runner-up, {label(runner_up['name'])}, says {number(runner_up['value'], error)}."

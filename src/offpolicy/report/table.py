@@ -46,6 +46,12 @@ def columns(header: Sequence[str], rows: Sequence[Sequence[Cell]], right: Set[st
     return [head, rule, *body]
 
 
+def room_for_names(header: Sequence[str], rows: Sequence[Sequence[str]], width: int = WIDTH) -> int:
+    """How many cells the other columns leave to the first."""
+    rule = columns(header[1:], [row[1:] for row in rows])[1]
+    return width - 2 - rule.cell_len
+
+
 def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]], right: Set[str] = frozenset()) -> list[str]:
     """The lines of a Markdown table; columns with a name among `right` are set to the right."""
     rule = ["---:" if name in right else "---" for name in header]
@@ -134,8 +140,9 @@ def main_table(result: Mapping[str, Any], width: int = WIDTH) -> list[Text]:
         name = next((h for h in header if least is not None and h.endswith(least)), None)
         dropped += [name] if name else []
         kept = [k for k, h in enumerate(header) if h not in dropped]
-        rest = columns([header[k] for k in kept[1:]], [[row.cells[k - 1] for k in kept[1:]] for row in rows], frozenset())
-        room = width - 2 - rest[1].cell_len
+        room = room_for_names(
+            [header[k] for k in kept], [["", *(row.cells[k - 1] for k in kept[1:])] for row in rows], width
+        )
         if room >= SHORTEST_NAME:
             break
     lines = columns([header[k] for k in kept], [*_styled(result, rows, kept, room)])

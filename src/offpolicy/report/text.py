@@ -10,8 +10,8 @@ from rich.text import Text
 
 from offpolicy.report import answer
 from offpolicy.report.markdown import markdown
-from offpolicy.report.table import COLOURS, aligned, main_table, rows_of
-from offpolicy.report.words import VERDICTS, WIDTH, label, number, percent, span, wrapped
+from offpolicy.report.table import COLOURS, SHORTEST_NAME, aligned, main_table, room_for_names, rows_of
+from offpolicy.report.words import VERDICTS, WIDTH, label, number, percent, shortened, span, wrapped
 
 __all__ = ["explained", "html_table", "markdown", "page", "plain"]
 
@@ -47,11 +47,12 @@ def _answers(result: Mapping[str, Any], width: int) -> list[Text]:
     """For each policy: what is said, the verdict, and what to do first."""
     lines: list[Text] = []
     for e in answer.leading(result):
+        lines += [Text()] if lines else []
         verdict = Text("Verdict: ").append(VERDICTS[e["verdict"]], f"bold {COLOURS[e['verdict']]}").append(".")
         do = answer.first_thing_to_do(e)
         lines += [*_prose([answer.says(result, e)], width), verdict, *_prose([f"First: {do}"] if do else [], width)]
     compared = answer.compared(result)
-    return [*lines, *_prose(compared, width)]
+    return [*lines, Text(), *_prose(compared, width)] if compared else lines
 
 
 def explained(estimate: Mapping[str, Any]) -> str:
@@ -92,7 +93,8 @@ def _candidates(seen: Mapping[str, Any]) -> list[str]:
         ]
         for c in seen["candidates"]
     ]  # fmt: skip
-    return aligned(header, rows, right=set(header[1:]))
+    room = max(room_for_names(header, rows), SHORTEST_NAME)
+    return aligned(header, [[shortened(name, room), *rest] for name, *rest in rows], right=set(header[1:]))
 
 
 def html_table(result: Mapping[str, Any]) -> str:
