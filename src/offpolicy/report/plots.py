@@ -65,8 +65,9 @@ def write(summary: Summary, path: Path, kind: str) -> None:
 
 
 def _drawn(summary: Summary) -> list[Summary]:
-    """The estimates, the logged mean only once."""
-    return [e for e in summary["estimates"] if not is_naive(e) or e["policy"] == summary["policies"][0]]
+    """The estimates, the logged mean only once: before all others where there are several policies."""
+    rows = [e for e in summary["estimates"] if not is_naive(e) or e["policy"] == summary["policies"][0]]
+    return sorted(rows, key=lambda e: not is_naive(e)) if len(summary["policies"]) > 1 else rows
 
 
 def _size(summary: Summary) -> tuple[float, float]:
@@ -83,7 +84,7 @@ def weights(summary: Summary, ax: Axes | None = None, policy: str | None = None)
             "no weights were kept: they need the propensities of the logged actions (propensity= or logging=), and are kept "
             "for the whole log, not for a slice."
         )
-    ax = _axes(ax, (6.5, 3.6))
+    ax = _axes(ax, (6.5, 3.2 + 0.2 * len(shown)))
     ax.set_xscale("log")
     for k, o in enumerate(shown):
         edges, counts = np.asarray(o["edges"], dtype=float), np.asarray(o["counts"], dtype=float)
@@ -118,7 +119,9 @@ def calibration(summary: Summary, ax: Axes | None = None, model: int = 0) -> Axe
     )
     ends = [float(np.nanmin([*predicted, *observed])), float(np.nanmax([*predicted, *observed]))]
     ax.plot(ends, ends, color=GREY, linewidth=0.9, linestyle="--", zorder=1)
-    ax.annotate("as predicted", (ends[1], ends[1]), (-4, -12), textcoords="offset points", ha="right", fontsize=SMALL, color=GREY)
+    ax.annotate(
+        "as predicted", (ends[0], ends[0]), (8, 0), textcoords="offset points", va="center", fontsize=SMALL, color=GREY
+    )
     ax.errorbar(
         predicted, observed, TWO_SIDED_95 * errors, fmt="o", color=BLUE, markersize=5, linewidth=1.4, capsize=2, zorder=2
     )
@@ -132,7 +135,7 @@ def calibration(summary: Summary, ax: Axes | None = None, model: int = 0) -> Axe
 
 
 def embedding(summary: Summary, ax: Axes | None = None) -> Axes:
-    """The learned embedding in two dimensions: size by how often an action was logged, colour by its mean reward."""
+    """The learned embedding in two dimensions: size by how often an action was logged, colour by the reward expected of it."""
     table = summary.get("embedding")
     if table is None:
         raise InputError(
@@ -144,20 +147,21 @@ def embedding(summary: Summary, ax: Axes | None = None) -> Axes:
     x, y, counts = (np.array([p[key] for p in points], dtype=float) for key in ("x", "y", "count"))
     reward = np.array([math.nan if p["reward"] is None else p["reward"] for p in points], dtype=float)
     size = 6 + 110 * np.sqrt(counts / max(counts.max(initial=0.0), 1.0))
-    known = np.isfinite(reward)
-    ax.scatter(x[~known], y[~known], s=14, facecolors="none", edgecolors=GREY, linewidths=0.6)
+    never, known = counts == 0, np.isfinite(reward) & (counts > 0)
+    unknown = ~never & ~known
+    ax.scatter(x[never], y[never], s=14, facecolors="none", edgecolors=GREY, linewidths=0.6)
+    ax.scatter(x[unknown], y[unknown], s=size[unknown], color=GREY, edgecolors="white", linewidths=0.4, alpha=0.9)
     dots = ax.scatter(
         x[known], y[known], s=size[known], c=reward[known], cmap="cividis", edgecolors="white", linewidths=0.4, alpha=0.9
     )
     if known.any():
         bar = ax.figure.colorbar(dots, ax=ax, shrink=0.85)
-        bar.set_label(f"mean {_name(summary['reward'])} of the action's rounds", fontsize=SMALL)
+        bar.set_label(f"{_name(summary['reward'])} expected at the mean context", fontsize=SMALL)
         bar.outline.set_visible(False)
     _name_points(ax, [p["action"] for p in points], x, y)
-    never = f"; hollow: never logged ({count(float((~known).sum()))})" if not known.all() else ""
-    ax.set_title(
-        f"{_name(table['estimator'])}: {count(len(points))} of {count(table['actions'])} actions{never}", fontsize=10
-    )
+    shown = f"{count(len(points))} of {count(table['actions'])} actions"
+    hollow = f"; hollow: never logged ({count(float(never.sum()))})" if never.any() else ""
+    ax.set_title(f"{_name(table['estimator'])}: {shown}{hollow}", fontsize=10)
     ax.set_xlabel(f"first axis (the two show {percent(table['explained'], 0.01)} of the variance)")
     ax.set_ylabel("second axis")
     ax.spines[["top", "right"]].set_visible(False)
@@ -178,10 +182,8 @@ def differences(summary: Summary, ax: Axes | None = None) -> Axes:
         apart = d["interval"]["low"] > 0 or d["interval"]["high"] < 0
         _interval(ax, k, d, BLUE, "o", 2.0, filled=apart)
     _rows(ax, [f"{_name(d['a'])} − {_name(d['b'])}" for d in pairs])
-    level = percent(pairs[0]["interval"]["level"])
-    ax.set_xlabel(
-        f"difference in {_name(summary['reward'])} a round, paired, by {_name(pairs[0]['estimator'])}, {level} intervals"
-    )
+    by, level = _name(pairs[0]["estimator"]), percent(pairs[0]["interval"]["level"])
+    ax.set_xlabel(f"paired difference in {_name(summary['reward'])} a round by {by}, with {level} intervals")
     return ax
 
 
@@ -286,11 +288,14 @@ def _weights_in_words(summary: Summary, overlap: Summary) -> str:
     kind = "π/π₀" if overlap["kind"] == "action" else f"by embedding ({', '.join(map(_name, overlap['estimators']))})"
     of = f" of {_name(overlap['policy'])}" if len(summary["policies"]) > 1 else ""
     zero = f"; {count(overlap['zero'])} rounds have weight 0" if overlap["zero"] else ""
-    return f"{kind}{of}: {count(overlap['effective_sample_size'])} effective rounds{zero}"
+    largest = number(overlap["largest"], overlap["largest"] / 100)
+    return f"{kind}{of}: {count(overlap['effective_sample_size'])} effective rounds, largest weight {largest}{zero}"
 
 
 def _name_points(ax: Axes, names: Sequence[str], x: Any, y: Any) -> None:
     """Name the first points, but none over the name of another."""
+    from matplotlib.patheffects import withStroke
+
     ax.autoscale_view()
     scale = ax.figure.dpi / 72
     taken: list[tuple[float, float, float, float]] = []
@@ -299,4 +304,5 @@ def _name_points(ax: Axes, names: Sequence[str], x: Any, y: Any) -> None:
         box = (left, low, left + 0.62 * SMALL * scale * len(label(name)), low + 1.2 * SMALL * scale)
         if not any(box[0] < b[2] and b[0] < box[2] and box[1] < b[3] and b[1] < box[3] for b in taken):
             taken.append(box)
-            ax.annotate(_name(name), place, (4, 4), textcoords="offset points", fontsize=SMALL)
+            halo = [withStroke(linewidth=2, foreground="white")]
+            ax.annotate(_name(name), place, (4, 4), textcoords="offset points", fontsize=SMALL, path_effects=halo)
