@@ -135,7 +135,7 @@ def calibration(summary: Summary, ax: Axes | None = None, model: int = 0) -> Axe
 
 
 def embedding(summary: Summary, ax: Axes | None = None) -> Axes:
-    """The learned embedding in two dimensions: size by how often an action was logged, colour by the reward expected of it."""
+    """The learned embedding in two dimensions: size by how often an action was logged, colour by its expected reward."""
     table = summary.get("embedding")
     if table is None:
         raise InputError(
@@ -288,7 +288,7 @@ def _weights_in_words(summary: Summary, overlap: Summary) -> str:
     kind = "π/π₀" if overlap["kind"] == "action" else f"by embedding ({', '.join(map(_name, overlap['estimators']))})"
     of = f" of {_name(overlap['policy'])}" if len(summary["policies"]) > 1 else ""
     zero = f"; {count(overlap['zero'])} rounds have weight 0" if overlap["zero"] else ""
-    largest = number(overlap["largest"], overlap["largest"] / 100)
+    largest = number(overlap["largest"], overlap["largest"] / 10)
     return f"{kind}{of}: {count(overlap['effective_sample_size'])} effective rounds, largest weight {largest}{zero}"
 
 
