@@ -15,9 +15,9 @@ import pytest
 from matplotlib.axes import Axes
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
-from tests.conftest import make_small
 
 import offpolicy as op
+from conftest import make_small
 from offpolicy.report import plots
 
 DRAWN = ("estimates", "weights", "calibration", "embedding", "differences")

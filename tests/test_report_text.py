@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import math
 import os
 import pty
@@ -10,16 +11,15 @@ import re
 import subprocess
 import sys
 import unicodedata
-from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.cells import cell_len
-from tests.conftest import Small
 
 import offpolicy as op
+from conftest import Small
 from offpolicy.report import terminal, text
 from offpolicy.report.answer import says
 from offpolicy.report.markdown import escaped
@@ -297,15 +297,18 @@ def test_a_real_result_says_the_same_everywhere(small: Small) -> None:
     assert escaped(first) in result.to_markdown()
 
 
-def in_a_terminal(code: str, columns: int = 100, **environment: str) -> str:
-    """What a Python program prints on a pseudo-terminal."""
+SHOW = "import json, sys; from offpolicy.report import terminal as t; t.say(t.shown(json.loads(sys.argv[1])))"
+
+
+def in_a_terminal(result: dict[str, Any], columns: int = 100, **environment: str) -> str:
+    """What is printed on a pseudo-terminal."""
     kept = {
         k: v for k, v in os.environ.items() if k not in ("NO_COLOR", "FORCE_COLOR", "COLUMNS", "TTY_COMPATIBLE", "COLORTERM")
     }
     ours, theirs = pty.openpty()
     with subprocess.Popen(
-        [sys.executable, "-c", code], stdout=theirs, stdin=theirs,
-        env={**kept, "TERM": "xterm-256color", "COLUMNS": str(columns), **environment}, cwd=Path(__file__).parent.parent,
+        [sys.executable, "-c", SHOW, json.dumps(result)], stdout=theirs, stdin=theirs,
+        env={**kept, "TERM": "xterm-256color", "COLUMNS": str(columns), **environment},
     ) as program:  # fmt: skip
         os.close(theirs)
         printed = b""
@@ -322,13 +325,6 @@ def in_a_terminal(code: str, columns: int = 100, **environment: str) -> str:
     return printed.decode().replace("\r\n", "\n")
 
 
-SHOW = """
-from tests.test_report_text import show_result
-from offpolicy.report import terminal
-terminal.say(terminal.shown(show_result()))
-"""
-
-
 def show_result() -> dict[str, Any]:
     return summary(
         estimate("new", "Auto", 1.0, 0.1), estimate("new", HOSTILE, 1.0, 0.1, reason("DO_NOT_TRUST", HOSTILE, "Stop."))
@@ -336,7 +332,7 @@ def show_result() -> dict[str, Any]:
 
 
 def test_a_terminal_has_colours_and_the_same_words() -> None:
-    shown = in_a_terminal(SHOW)
+    shown = in_a_terminal(show_result())
     styles = set(re.findall(r"\x1b\[([\d;]*)m", shown))
     assert styles == {"0", "1", "2", "1;32", "31"}  # bold, dim, bold green, red
     assert "\x1b[1;32mok\x1b[0m" in shown
@@ -346,11 +342,17 @@ def test_a_terminal_has_colours_and_the_same_words() -> None:
 
 @pytest.mark.parametrize("environment", [{"NO_COLOR": "1"}, {"TERM": "dumb"}])
 def test_no_colours_where_none_are_wanted(environment: dict[str, str]) -> None:
-    assert in_a_terminal(SHOW, **environment) == text.plain(show_result()) + "\n"
+    assert in_a_terminal(show_result(), **environment) == text.plain(show_result()) + "\n"
+
+
+def test_a_narrow_terminal_is_not_overrun() -> None:
+    shown = in_a_terminal(show_result(), columns=60, NO_COLOR="1")
+    assert shown == text.page(show_result(), 60).plain + "\n"
+    assert max(map(cell_len, shown.splitlines())) <= 60
 
 
 def test_an_empty_no_color_means_nothing() -> None:
-    assert "\x1b" in in_a_terminal(SHOW, NO_COLOR="")
+    assert "\x1b" in in_a_terminal(show_result(), NO_COLOR="")
 
 
 def test_a_pipe_gets_the_plain_text(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
