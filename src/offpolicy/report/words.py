@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -80,12 +81,18 @@ def visible(text: object) -> str:
     line = " ".join(str(text).split())
     if line.isprintable():
         return line
-    return "".join(c if c.isprintable() or c in JOINERS else c.encode("unicode_escape").decode() for c in line)
+    return "".join(c if c.isprintable() or c in JOINERS else _spelt(c) for c in line)
+
+
+def _spelt(text: str) -> str:
+    return text.encode("unicode_escape").decode()
 
 
 def label(text: object) -> str:
     """A name from the data, on one line and of a bearable length."""
-    return shortened(visible(str(text)[: 10 * LONGEST_LABEL]), LONGEST_LABEL) or "(empty)"
+    line = visible(str(text)[: 10 * LONGEST_LABEL])
+    line = line if cell_len(line) else _spelt(line)  # marks that lack a letter to stand on
+    return shortened(line, LONGEST_LABEL) or "(empty)"
 
 
 def shortened(line: str, width: int) -> str:
@@ -97,7 +104,8 @@ def shortened(line: str, width: int) -> str:
 def wrapped(text: str, width: int = WIDTH, indent: str = "") -> list[str]:
     """Lines of at most so many cells; all but the first begin with the indent. Words wider than a line are broken."""
     room = max(width - cell_len(indent), 2)
-    words = [piece for word in visible(text).split(" ") for piece in (chop_cells(word, room) if word else [])]
+    unbroken = re.split("(?<!±) ", visible(text))  # a sign stays with its number
+    words = [piece for word in unbroken for piece in (chop_cells(word, room) if word else [])]
     lines: list[str] = []
     for word in words:
         if lines and cell_len(f"{lines[-1]} {word}") <= width:
