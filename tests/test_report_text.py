@@ -280,10 +280,10 @@ def test_markdown_of_hostile_labels_is_text() -> None:
     assert not set("`<_[") & set(bare)
     table = [line for line in bare.splitlines() if line.startswith("|")]
     assert {line.count("|") for line in table} == {6}
-    assert "- Fingerprint: 0123456789abcdef" in written
-    assert "- Log: a\\|b.parquet" in written
-    assert "- Versions: numpy 2.0" in written
-    assert "- Settings: seed 0" in written
+    assert "- fingerprint: 0123456789abcdef" in written
+    assert "- log: a\\|b.parquet" in written
+    assert "- versions: numpy 2.0" in written
+    assert "- seed: 0" in written
     assert written.endswith("````\noffpolicy evaluate '```'\n````\n")
     assert "- Seen " in written
     assert "Verdict: **caution**." in written

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from offpolicy.report import answer
-from offpolicy.report.table import markdown_table, rows_of
+from offpolicy.report.table import RIGHT, markdown_table, rows_of
 from offpolicy.report.words import VERDICTS, visible
 
 SPECIAL = re.compile(r"([\\`*_\[\]<>|~$&#])")
@@ -46,32 +46,29 @@ def _paragraphs(texts: Iterable[str]) -> Iterator[str]:
 
 def _table(result: Mapping[str, Any]) -> Sequence[str]:
     header, rows = rows_of(result)
-    return markdown_table(header, [[escaped(cell) for cell in row] for row in rows])
+    return markdown_table(header, [[escaped(cell) for cell in row] for row in rows], RIGHT)
 
 
 def _provenance(result: Mapping[str, Any]) -> Iterator[str]:
     """What it takes to make the same report again, as far as the result knows it."""
     data = result.get("input") or {}
     columns = {role: names for role, names in (data.get("columns") or {}).items() if names}
-    facts = {
-        "Log": data.get("source"),
-        "Fingerprint": data.get("fingerprint"),
-        "Columns": _pairs(columns),
-        "Settings": _pairs({key: value for key, value in result["settings"].items() if value is not None}),
-        "Versions": _pairs(result.get("versions") or {}),
-    }
-    known = [f"- {name}: {escaped(fact)}" for name, fact in facts.items() if fact]
+    known = {"log": data.get("source"), "fingerprint": data.get("fingerprint"), "columns": columns}
+    known |= {key: value for key, value in result["settings"].items() if value is not None}
+    known["versions"] = result.get("versions")
+    lines = [f"- {escaped(key)}: {escaped(_told(value))}" for key, value in known.items() if value not in (None, "", {}, [])]
     command = result.get("command")
-    if known or command:
-        yield from ("## How this was made", "", *known, "")
+    if lines or command:
+        yield from ("## How this was made", "", *lines, "")
     if command:
         fence = "`" * max(3, *(len(run) + 1 for run in re.findall("`+", command) or [""]))
         yield from (fence, visible(command), fence)
 
 
-def _pairs(values: Mapping[str, Any]) -> str:
-    return "; ".join(f"{key} {_listed(value)}" for key, value in values.items())
-
-
-def _listed(value: object) -> str:
-    return ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
+def _told(value: object) -> str:
+    """A setting in words."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, Mapping):
+        return "; ".join(f"{key} {_told(each)}" for key, each in value.items())
+    return ", ".join(map(_told, value)) if isinstance(value, (list, tuple)) else str(value)

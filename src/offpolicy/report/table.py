@@ -156,7 +156,7 @@ def _styled(result: Mapping[str, Any], rows: Sequence[Row], kept: Sequence[int],
     groups = [None, *result["policies"]] if several else [None]
     for group in groups:
         if group is not None:
-            yield [shortened(label(group), room)]
+            yield [label(group)]
         for row in (row for row in rows if not several or row.policy == group):
             indent = "  " if group is not None else ""
             name = indent + shortened(row.name, max(room - len(row.marks) - len(indent), 2)) + row.marks
