@@ -21,8 +21,8 @@ from rich.cells import cell_len
 import offpolicy as op
 from conftest import Small
 from offpolicy.report import terminal, text
-from offpolicy.report.answer import says
 from offpolicy.report.markdown import escaped
+from offpolicy.report.prose import says
 from offpolicy.report.words import count, label, number, percent, visible, wrapped
 
 NAIVE = {"verdict": "CAUTION", "code": "naive", "seen": "It is the log.", "why": "It says nothing.", "do": "Compare."}

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from offpolicy.report import answer
+from offpolicy.report import prose
 from offpolicy.report.table import RIGHT, markdown_table, rows_of
 from offpolicy.report.words import VERDICTS, visible
 
@@ -24,18 +24,18 @@ def escaped(text: object) -> str:
 
 def markdown(result: Mapping[str, Any]) -> str:
     """The answer, the table, the findings as a list, the other rewards and slices, and how it was made."""
-    lines = [f"# {escaped(answer.title(result))}", ""]
-    for e in answer.leading(result):
-        do = answer.first_thing_to_do(e)
-        lines += [f"{escaped(answer.says(result, e))} Verdict: **{VERDICTS[e['verdict']]}**.", ""]
+    lines = [f"# {escaped(prose.title(result))}", ""]
+    for e in prose.leading(result):
+        do = prose.first_thing_to_do(e)
+        lines += [f"{escaped(prose.says(result, e))} Verdict: **{VERDICTS[e['verdict']]}**.", ""]
         lines += [f"First: {escaped(do)}", ""] if do else []
-    lines += [*_paragraphs(answer.compared(result)), *_table(result), ""]
-    for heading, reasons in answer.why(result):
+    lines += [*_paragraphs(prose.compared(result)), *_table(result), ""]
+    for heading, reasons in prose.why(result):
         lines += [escaped(heading), "", *(f"- {escaped(reason)}" for reason in reasons), ""]
-    lines += _paragraphs(answer.notes(result))
-    for heading, part in answer.sections(result):
-        lines += [f"## {escaped(heading)}", "", *_table(part), "", *_paragraphs(answer.seen_in_part(part))]
-    lines += [*_paragraphs(answer.footnotes(result)), *_provenance(result)]
+    lines += _paragraphs(prose.notes(result))
+    for heading, part in prose.sections(result):
+        lines += [f"## {escaped(heading)}", "", *_table(part), "", *_paragraphs(prose.seen_in_part(part))]
+    lines += [*_paragraphs(prose.footnotes(result)), *_provenance(result)]
     return "\n".join(lines).rstrip() + "\n"
 
 

@@ -8,12 +8,12 @@ from typing import Any
 
 from rich.text import Text
 
-from offpolicy.report import answer
+from offpolicy.report import prose
 from offpolicy.report.markdown import markdown
 from offpolicy.report.table import COLOURS, SHORTEST_NAME, aligned, main_table, room_for_names, rows_of
 from offpolicy.report.words import VERDICTS, WIDTH, label, number, percent, shortened, span, wrapped
 
-__all__ = ["explained", "html_table", "markdown", "page", "plain"]
+__all__ = ["explained", "html_table", "label", "markdown", "number", "page", "plain"]
 
 
 def plain(result: Mapping[str, Any]) -> str:
@@ -23,15 +23,15 @@ def plain(result: Mapping[str, Any]) -> str:
 
 def page(result: Mapping[str, Any], width: int = WIDTH) -> Text:
     """The same with styles for a terminal: without them it is the plain text, so the two cannot differ."""
-    lines = [*_prose([answer.title(result)], width), Text(), *_answers(result, width), Text(), *main_table(result, width)]
-    for heading, reasons in answer.why(result):
+    lines = [*_prose([prose.title(result)], width), Text(), *_answers(result, width), Text(), *main_table(result, width)]
+    for heading, reasons in prose.why(result):
         lines += [Text(), *_prose([heading], width), *_prose((f"- {reason}" for reason in reasons), width)]
-    lines += [Text(), *_prose(answer.notes(result), width)]
-    for heading, part in answer.sections(result):
+    lines += [Text(), *_prose(prose.notes(result), width)]
+    for heading, part in prose.sections(result):
         lines += [Text(), *_prose([heading], width), Text(), *main_table(part, width)]
-        seen = answer.seen_in_part(part)
+        seen = prose.seen_in_part(part)
         lines += [Text(), *_prose(seen, width)] if seen else []
-    marks = answer.footnotes(result)
+    marks = prose.footnotes(result)
     lines += [Text(), *_prose(marks, width)] if marks else []
     whole = Text("\n").join(lines)
     whole.rstrip()
@@ -46,12 +46,12 @@ def _prose(paragraphs: Iterable[str], width: int) -> list[Text]:
 def _answers(result: Mapping[str, Any], width: int) -> list[Text]:
     """For each policy: what is said, the verdict, and what to do first."""
     lines: list[Text] = []
-    for e in answer.leading(result):
+    for e in prose.leading(result):
         lines += [Text()] if lines else []
         verdict = Text("Verdict: ").append(VERDICTS[e["verdict"]], f"bold {COLOURS[e['verdict']]}").append(".")
-        do = answer.first_thing_to_do(e)
-        lines += [*_prose([answer.says(result, e)], width), verdict, *_prose([f"First: {do}"] if do else [], width)]
-    compared = answer.compared(result)
+        do = prose.first_thing_to_do(e)
+        lines += [*_prose([prose.says(result, e)], width), verdict, *_prose([f"First: {do}"] if do else [], width)]
+    compared = prose.compared(result)
     return [*lines, Text(), *_prose(compared, width)] if compared else lines
 
 
@@ -63,7 +63,7 @@ def explained(estimate: Mapping[str, Any]) -> str:
     lines = wrapped(f"{name}: {value}, {level} interval {span(ci, error)}; verdict: {verdict}.", indent="  ")
     if "candidates" in seen:
         lines += ["", *_candidates(seen), ""]
-        told = [*answer.blended(estimate, whole=True), seen["rule"]]
+        told = [*prose.blended(estimate, whole=True), seen["rule"]]
         if not all(c["error_known"] for c in seen["candidates"]):
             told.append("A candidate whose error is not known gets no weight.")
         factor = seen["errors_of_nearly_unbiased_multiplied_by"]
@@ -73,7 +73,7 @@ def explained(estimate: Mapping[str, Any]) -> str:
                 "what weights are largest for, and the errors of nearly unbiased candidates are multiplied by that number."
             )
         lines += [line for each in told for line in wrapped(each, indent="  ")]
-    for reason in answer.worst_first(estimate):
+    for reason in prose.worst_first(estimate):
         lines += wrapped(f"- {reason['seen']} {reason['why']} {reason['do']}", indent="  ")
     return "\n".join(lines)
 
@@ -87,7 +87,7 @@ def _candidates(seen: Mapping[str, Any]) -> list[str]:
             f"{c['weight']:.1%}",
             number(c["value"], c["std_error"]),
             f"{c['std_error']:.2g}" if c["error_known"] else "not known",
-            answer.bias(c),
+            prose.bias(c),
             f"{number(c['difference'], c['difference_error'])} ± {c['difference_error']:.2g}"
             if c["name"] != seen["anchor"] else "(nearly unbiased)",
         ]
@@ -102,7 +102,7 @@ def html_table(result: Mapping[str, Any]) -> str:
     header, rows = rows_of(result)
     head = "".join(f"<th>{escape(h)}</th>" for h in header)
     body = "".join("<tr>" + "".join(f"<td>{escape(c)}</td>" for c in row) + "</tr>" for row in rows)
-    said = [answer.says(result, e) + f" Verdict: {VERDICTS[e['verdict']]}." for e in answer.leading(result)]
-    said += [reason for _, reasons in answer.why(result) for reason in reasons]
-    below = "".join(f"<p>{escape(line)}</p>" for line in (*said, *answer.notes(result)))
-    return f"<table><caption>{escape(answer.title(result))}</caption><tr>{head}</tr>{body}</table>{below}"
+    said = [prose.says(result, e) + f" Verdict: {VERDICTS[e['verdict']]}." for e in prose.leading(result)]
+    said += [reason for _, reasons in prose.why(result) for reason in reasons]
+    below = "".join(f"<p>{escape(line)}</p>" for line in (*said, *prose.notes(result)))
+    return f"<table><caption>{escape(prose.title(result))}</caption><tr>{head}</tr>{body}</table>{below}"
