@@ -1,0 +1,149 @@
+"""The report as one HTML file: a plain dict of results goes in, a page that needs nothing else comes out."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Mapping
+from functools import cache
+from html import escape
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from offpolicy.report import answer, evidence
+from offpolicy.report.answer import Summary, Table
+from offpolicy.report.charts import COLOURS
+from offpolicy.report.text import label, title
+
+MOST_PARTS = 40
+"""Slices whose tables are shown in full; of the others the page shows the headline, so that it stays small."""
+FRAME_HEIGHT = 760
+_NO_CONTROLS = dict.fromkeys([*range(9), 11, 12, *range(14, 32), *range(127, 160)])
+
+
+def page(summary: Summary, *, made: str | None = None, command: str | None = None) -> str:
+    """The whole document. `made` says when it was made, and `command` by which command."""
+    return _document(summary, made=made, command=command, framed=False)
+
+
+def embedded(summary: Summary) -> str:
+    """The same for a notebook: in a frame, whose styles and script are apart from those of the notebook."""
+    document = _document(summary, made=None, command=None, framed=True)
+    return (
+        f'<iframe srcdoc="{escape(document)}" sandbox="allow-scripts" title="{escape(title(summary))}" width="100%" '
+        f'height="{FRAME_HEIGHT}" style="width:100%;height:{FRAME_HEIGHT}px;border:0;resize:vertical"></iframe>'
+    )
+
+
+def _document(summary: Summary, *, made: str | None, command: str | None, framed: bool) -> str:
+    environment, style, script = _templates()
+    text = environment.get_template("page.html").render(
+        style=style, script=script, script_hash=_hash(script), made=made, command=command, framed=framed, **_view(summary)
+    )
+    # What no file can hold, or no page: halves of a character and control characters in labels.
+    return text.translate(_NO_CONTROLS).encode("utf-8", "replace").decode("utf-8")
+
+
+@cache
+def _templates() -> tuple[Environment, Markup, Markup]:
+    """The templates, and the style and the script, which are our own and hold no data."""
+    loader = PackageLoader("offpolicy.report")
+    environment = Environment(
+        loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    style, script = (Markup(loader.get_source(environment, name)[0]) for name in ("style.css", "report.js"))
+    return environment, style, script
+
+
+def _hash(script: str) -> str:
+    """By which a browser knows the one script that it may run."""
+    return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+
+
+def _view(summary: Summary) -> dict[str, Any]:
+    """All that the page shows, in words and coordinates."""
+    several = len(summary["policies"]) > 1
+    lead = label(summary["headline"]["estimator"])
+    return {
+        "title": title(summary),
+        "reward": label(summary["reward"]),
+        "policy": label(summary["policies"][0]),
+        "several": several,
+        "estimator": lead,
+        "rounds": f"{summary['rounds']:,}",
+        "actions": f"{summary['actions']:,}",
+        "logged": _logged(summary),
+        "cards": answer.cards(summary),
+        "table": answer.estimates_table(summary),
+        "doubts": answer.doubts(summary),
+        "other_doubts": answer.other_doubts(summary),
+        "blends": answer.blends(summary),
+        "skipped": answer.grouped(summary["skipped"]),
+        "overlaps": evidence.overlaps(summary),
+        "models": evidence.models(summary),
+        "map": evidence.action_map(summary),
+        "colours": COLOURS,
+        "differences": answer.differences_table(summary),
+        "rewards": _rewards(summary),
+        "slices": _slices(summary),
+        "facts": _facts(summary),
+        "words": answer.WORDS,
+    }
+
+
+def _logged(summary: Summary) -> tuple[str, str] | None:
+    logged = summary.get("logged")
+    if not logged:
+        return None
+    return answer.shown(logged["value"], logged["std_error"]), answer.span(logged["interval"], logged["std_error"])
+
+
+def _part(heading: str, part: Summary) -> tuple[str, Table, list[tuple[str, str]]]:
+    """A heading, its estimates, and what was seen of its headline."""
+    seen = [(label(e["policy"]), " ".join(r["seen"] for r in answer.worst_first(e["reasons"]))) for e in answer.leads(part)]
+    return heading, answer.estimates_table(part), [(policy, said) for policy, said in seen if said]
+
+
+def _rewards(summary: Summary) -> list[tuple[str, Table, list[tuple[str, str]]]]:
+    return [_part(label(name), other) for name, other in summary.get("other_rewards", {}).items()]
+
+
+def _slices(summary: Summary) -> dict[str, Any] | None:
+    """Every slice in one table, and the first of them, by rounds, with all of their estimates."""
+    slices: Mapping[str, Summary] = summary.get("slices", {})
+    if not slices:
+        return None
+    largest = sorted(slices.items(), key=lambda item: -item[1]["rounds"])
+    parts = [
+        _part(f"{label(name)} · {title(part)}", part)
+        for name, whole in largest[:MOST_PARTS]
+        for part in (whole, *whole.get("other_rewards", {}).values())
+    ]
+    return {"table": answer.parts_table(summary, dict(largest)), "parts": parts, "shown": min(MOST_PARTS, len(slices))}
+
+
+def _facts(summary: Summary) -> list[tuple[str, list[tuple[str, str]]]]:
+    """What was read, how it was evaluated, and with which versions."""
+    read = dict(summary.get("input") or {})
+    columns = read.pop("columns", None) or {}
+    groups = (
+        ("Input", {**read, **{f"{name} column": value for name, value in columns.items()}}),
+        ("Settings", summary["settings"]),
+        ("Versions", summary.get("versions") or {}),
+    )
+    return [(name, [(str(key).replace("_", " "), _said(value)) for key, value in group.items()]) for name, group in groups if group]
+
+
+def _said(value: Any) -> str:
+    """A setting in words."""
+    if value is None or value == []:
+        return "–"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key}: {_said(item)}" for key, item in value.items()) or "–"
+    if isinstance(value, list | tuple):
+        return ", ".join(map(_said, value))
+    return f"{value:,}" if isinstance(value, int) else str(value)
