@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,6 +47,20 @@ def span(interval: Summary, error: float | None, say: Any = shown) -> str:
     return f"{say(low, error)} to {say(high, error)}"
 
 
+def rough(error: float | None) -> str:
+    """A standard error: two digits are enough."""
+    return f"{error:.2g}" if error is not None and finite(error) else number(error)
+
+
+def isolated(text: str) -> str:
+    """A label that cannot turn the text around it: between isolates, where it has letters that could."""
+    return text if text.replace("…", "").isascii() else f"\u2068{text}\u2069"
+
+
+def listed(names: Iterable[str]) -> str:
+    return ", ".join(isolated(label(name)) for name in names)
+
+
 def is_naive(estimate: Summary) -> bool:
     return any(reason["code"] == "naive" for reason in estimate["reasons"])
 
@@ -84,7 +98,9 @@ def cards(summary: Summary) -> list[Card]:
 
 
 def _card(e: Summary, lift: Summary | None, logged: float | None) -> Card:
-    reasons, level = worst_first(e["reasons"]), f"{e['interval']['level']:.0%}"
+    level = f"{e['interval']['level']:.0%}"
+    verdict = e["verdict"] if finite(e["value"]) else "DO_NOT_TRUST"  # whatever the checks said
+    reason = worst_first(e["reasons"])[0]["seen"] if e["reasons"] else "No check speaks against it."
     answer, detail = _answer(e, lift, level)
     relative, relative_interval = ("", "") if lift is None else _relative(lift, logged)
     return Card(
@@ -92,9 +108,9 @@ def _card(e: Summary, lift: Summary | None, logged: float | None) -> Card:
         estimator=label(e["estimator"]),
         answer=answer,
         detail=detail,
-        verdict=e["verdict"],
-        word=WORDS[e["verdict"]],
-        reason=reasons[0]["seen"] if reasons else "No check speaks against it.",
+        verdict=verdict,
+        word=WORDS[verdict],
+        reason=reason if e["reasons"] or verdict == "OK" else "There is nothing to believe.",
         value=shown(e["value"], e["std_error"]),
         interval=span(e["interval"], e["std_error"]),
         relative=relative,
@@ -172,7 +188,7 @@ def _lines(summary: Summary) -> tuple[dict[str, float | None], list[tuple[str, s
     truths = summary.get("truth") or {}
     errors = {e["policy"]: e["std_error"] for e in leads(summary)}
     for k, (policy, truth) in enumerate(truths.items()):
-        of = f" of {label(policy)}" if len(truths) > 1 else ""
+        of = f" of {isolated(label(policy))}" if len(truths) > 1 else ""
         lines[f"truth t{k}"] = truth
         words.append(("truth", f"true value{of} {shown(truth, errors.get(policy))}, known since the log was simulated"))
     return lines, words
@@ -301,18 +317,18 @@ def _blend(e: Summary) -> Blend:
             weight=share(c["weight"]) if c["weight"] else "–",
             bar=percent(c["weight"]) if finite(c["weight"]) else 0.0,
             value=shown(c["value"], c["std_error"]),
-            error=number(c["std_error"]) if c["error_known"] else "not known",
+            error=rough(c["std_error"]) if c["error_known"] else "not known",
             bias=(shown(c["estimated_bias"], c["std_error"]) if c["estimated_bias"] else "none")
             if c["error_known"] else "not judged",
             difference="" if c["name"] == seen["anchor"]
-            else f"{signed(c['difference'], c['difference_error'])} ± {number(c['difference_error'])}",
+            else f"{signed(c['difference'], c['difference_error'])} ± {rough(c['difference_error'])}",
         )
         for c in seen["candidates"]
     ]  # fmt: skip
     return Blend(
         policy=label(e["policy"]),
         estimator=label(e["estimator"]),
-        parts=", ".join(f"{share(c['weight'])} {label(c['name'])}" for c in heavy[:4]) + (", …" if len(heavy) > 4 else ""),
+        parts=", ".join(f"{share(c['weight'])} {isolated(label(c['name']))}" for c in heavy[:4]) + (", …" if len(heavy) > 4 else ""),
         anchor=label(seen["anchor"]),
         rule=seen["rule"],
         candidates=tuple(candidates),
@@ -324,8 +340,8 @@ def grouped(reasons: Mapping[str, str]) -> list[tuple[str, str]]:
     """Names with the same reason together."""
     names: dict[str, list[str]] = {}
     for name, why in reasons.items():
-        names.setdefault(why, []).append(label(name))
-    return [(", ".join(who), why) for why, who in names.items()]
+        names.setdefault(why, []).append(name)
+    return [(listed(who), why) for why, who in names.items()]
 
 
 @dataclass(frozen=True)
@@ -342,11 +358,12 @@ def doubts(summary: Summary) -> list[Doubts]:
 
 
 def other_doubts(summary: Summary) -> list[tuple[str, str, str, str]]:
-    """Estimator, policy, verdict and what was seen, without what was said of the headline already."""
+    """Estimator, policies, verdict and what was seen, without what was said of the headline already."""
     said = {(e["policy"], reason["seen"]) for e in leads(summary) for reason in e["reasons"]}
-    lead, rows = summary["headline"]["estimator"], []
+    lead = summary["headline"]["estimator"]
+    found: dict[tuple[str, str, str], list[str]] = {}
     for e in summary["estimates"]:
         seen = [reason["seen"] for reason in worst_first(e["reasons"]) if (e["policy"], reason["seen"]) not in said]
         if seen and e["estimator"] != lead and not is_naive(e):
-            rows.append((label(e["estimator"]), label(e["policy"]), e["verdict"], " ".join(seen)))
-    return rows
+            found.setdefault((e["estimator"], e["verdict"], " ".join(seen)), []).append(e["policy"])
+    return [(label(name), listed(policies), verdict, seen) for (name, verdict, seen), policies in found.items()]

@@ -15,6 +15,8 @@ HUGE = 1e300
 """Beyond this, differences overflow; such a value is as good as infinite."""
 COLOURS = 9
 """Steps of the colour scale for rewards."""
+MOST_LETTERS = 36
+"""That the ticks of an axis may have together, so that they do not meet on a phone."""
 WIDE = 2.5
 """How many times the width of what matters most an axis may be before it is cut."""
 
@@ -63,8 +65,8 @@ class Scale:
             return 0.0
         return percent((min(max(value, self.low), self.high) - self.low) / (self.high - self.low))
 
-    def ticks(self, wanted: int = 4) -> tuple[Tick, ...]:
-        """Round numbers, none so near the edge that its text is cut.
+    def ticks(self, wanted: int = 6) -> tuple[Tick, ...]:
+        """Round numbers: none so near the edge that its text is cut, and fewer where texts are long.
 
         >>> [tick.text for tick in Scale(0.03, 0.42).ticks()]
         ['0.1', '0.2', '0.3', '0.4']
@@ -72,8 +74,8 @@ class Scale:
         step = _round_step((self.high - self.low) / wanted)
         first = math.ceil(self.low / step)
         values = [k * step for k in range(first, math.floor(self.high / step) + 1)]
-        found = [Tick(self.at(v), tick_text(v, step)) for v in values]
-        return tuple(tick for tick in found if 3 <= tick.at <= 97)
+        found = [tick for tick in (Tick(self.at(v), tick_text(v, step)) for v in values) if 3 <= tick.at <= 97]
+        return tuple(found[:: -(-sum(len(tick.text) for tick in found) // MOST_LETTERS) or 1])
 
 
 def _round_step(rough: float) -> float:
@@ -119,7 +121,8 @@ class Axis:
             reach = (WIDE - 1) / 2 * width
             scale = Scale(max(scale.low, inner.low - reach), min(scale.high, inner.high + reach))
         drawn = [Line(kind, scale.at(v)) for kind, v in lines.items() if v is not None and finite(v)]
-        return cls(scale, scale.ticks(), tuple(drawn))
+        known = any(map(finite, [*core, *others, *lines.values()]))
+        return cls(scale, scale.ticks() if known else (), tuple(drawn))
 
 
 @dataclass(frozen=True)
@@ -215,7 +218,7 @@ def _trimmed(edges: Sequence[float], counts: Sequence[float]) -> tuple[list[floa
 def _powers(along: Scale, start: float) -> tuple[Tick, ...]:
     """Ticks at powers of ten, every so many that about five are left; at parts of one power where there is less than one."""
     powers = range(math.ceil(along.low - 1e-9), math.floor(along.high + 1e-9) + 1)
-    values = [10.0**k for k in powers if k % max(1, -(-len(powers) // 6)) == 0]
+    values = [10.0**k for k in powers if k % max(1, -(-len(powers) // 7)) == 0]
     if len(values) < 2:
         low, high = 10.0**along.low, 10.0**along.high
         values = sorted({float(f"{low * (high / low) ** part:.2g}") for part in (0.1, 0.5, 0.9)})

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from offpolicy.report import charts
-from offpolicy.report.answer import Summary, share, shown
+from offpolicy.report.answer import Summary, isolated, listed, rough, share, shown
 from offpolicy.report.charts import CalibrationPlot, Dot, Histogram, finite
 from offpolicy.report.text import label, number
 
 MANY_POINTS = 400
 """From here on, what is said of a point is kept short, so that the page stays small."""
-SHORT_LABEL = 24
+SHORT_LABEL = 20
 MOST_LOGGED = 20
 
 
@@ -46,7 +46,7 @@ def _overlap(o: Summary) -> OverlapView:
     return OverlapView(
         policy=label(o["policy"]),
         kind=o["kind"],
-        estimators=", ".join(label(name) for name in o["estimators"]),
+        estimators=listed(o["estimators"]),
         picture=picture,
         alternative=(
             f"Distribution of {o['rounds']:,} weights on a log scale. "
@@ -118,13 +118,13 @@ def _model(m: Summary) -> ModelView:
     said = f"{len(off)} of {len(bins)} groups lie more than two standard errors from the diagonal"
     return ModelView(
         name=label(m["model"]),
-        estimators=", ".join(label(name) for name in m["estimators"]),
+        estimators=listed(m["estimators"]),
         r2=number(r2),
         meaning=_explains(r2) + (f" {said}." if bins else ""),
         picture=picture,
         alternative=f"Observed against predicted reward in {len(bins)} groups of rounds with error bars; {said}.",
         bins=tuple(
-            (shown(b["predicted"], b["std_error"]), f"{shown(b['observed'], b['std_error'])} ± {number(b['std_error'])}",
+            (shown(b["predicted"], b["std_error"]), f"{shown(b['observed'], b['std_error'])} ± {rough(b['std_error'])}",
              _rounds(b["rounds"])) for b in bins
         ),
     )  # fmt: skip
@@ -181,9 +181,9 @@ def action_map(summary: Summary) -> MapView | None:
     shades = charts.Shades.of([p["reward"] for p in points])
     dots = charts.dots(points, shades)
     short = len(points) > MANY_POINTS
-    drawn = tuple(Point(dot, _title(p, short)) for p, dot in zip(points, dots, strict=True) if dot is not None)
+    step = None if shades is None else (shades.high - shades.low) / 10  # the digits that tell rewards apart
+    drawn = tuple(Point(dot, _title(p, short, step)) for p, dot in zip(points, dots, strict=True) if dot is not None)
     ends = ("≤ ", "≥ ") if shades is not None and shades.beyond else ("", "")
-    spread = None if shades is None else abs(shades.high - shades.low) / 10 or None
     return MapView(
         estimator=label(e["estimator"]),
         policy=label(e["policy"]),
@@ -196,13 +196,13 @@ def action_map(summary: Summary) -> MapView | None:
             f"Map of {len(drawn):,} actions by their learned embedding, in two dimensions. Larger is logged more often, "
             "colour is the estimated reward. The most logged actions stand in the table below."
         ),
-        low="" if shades is None else ends[0] + shown(shades.low, spread),
-        high="" if shades is None else ends[1] + shown(shades.high, spread),
+        low="" if shades is None else ends[0] + shown(shades.low, step),
+        high="" if shades is None else ends[1] + shown(shades.high, step),
         shaded=shades is not None,
         unknown=any(not finite(p["reward"]) for p in points),
         unlogged=any(not (finite(p["count"]) and p["count"] > 0) for p in points),
         sizes=_sizes(points),
-        table=tuple(_action(p) for p in points[:MOST_LOGGED]),
+        table=tuple(_action(p, step) for p in points[:MOST_LOGGED]),
         without_place=len(points) - len(drawn),
     )
 
@@ -214,19 +214,19 @@ def _sizes(points: Sequence[Mapping[str, Any]]) -> tuple[tuple[float, str], ...]
     return tuple((charts.radius(c, largest, len(points)), _rounds(c)) for c in shown_counts)
 
 
-def _title(p: Mapping[str, Any], short: bool) -> str:
+def _title(p: Mapping[str, Any], short: bool, step: float | None) -> str:
     """What is said of a point, a fact a line: the script makes its tooltip of these."""
     cut = SHORT_LABEL if short else None
-    nearest = [_isolated(label(name), cut) for name in p["nearest"][: 3 if short else 5]]
-    lines = [_isolated(label(p["action"]), cut), f"{_rounds(p['count'])} rounds", f"reward {shown(p['reward'])}"]
+    nearest = [_named(name, cut) for name in p["nearest"][: 3 if short else 5]]
+    lines = [_named(p["action"], cut), f"{_rounds(p['count'])} rounds", f"reward {shown(p['reward'], step)}"]
     return "\n".join([*lines, *(["near " + ", ".join(nearest)] if nearest else [])])
 
 
-def _isolated(text: str, cut: int | None) -> str:
-    """A label that cannot turn the text around it: isolates, where it has letters that could."""
-    text = text if cut is None or len(text) <= cut else text[: cut - 1] + "…"
-    return text if text.isascii() else f"\u2068{text}\u2069"
+def _named(name: str, cut: int | None) -> str:
+    text = label(name)
+    return isolated(text if cut is None or len(text) <= cut else text[: cut - 1] + "…")
 
 
-def _action(p: Mapping[str, Any]) -> ActionRow:
-    return ActionRow(label(p["action"]), _rounds(p["count"]), shown(p["reward"]), tuple(label(name) for name in p["nearest"]))
+def _action(p: Mapping[str, Any], step: float | None) -> ActionRow:
+    nearest = tuple(label(name) for name in p["nearest"])
+    return ActionRow(label(p["action"]), _rounds(p["count"]), shown(p["reward"], step), nearest)
