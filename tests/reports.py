@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -93,7 +94,9 @@ def estimates(policy: str = "new", value: float = 0.367) -> list[dict[str, Any]]
         estimate("SNIPS", value + 0.008, 0.017, [CONCENTRATED], policy, effective_sample_size=1235.3),
         estimate("DR", value + 0.003, 0.0125, policy=policy, effective_sample_size=1235.3),
         estimate("IPS", value + 0.4, 0.9, [TOO_FEW, CONCENTRATED], policy, effective_sample_size=12.0),
-        estimate("LearnedMIPS", value + 0.01, 0.027, [CONCENTRATED], policy, effective_sample_size=1259.0, fit_not_covered=True),
+        estimate(
+            "LearnedMIPS", value + 0.01, 0.027, [CONCENTRATED], policy, effective_sample_size=1259.0, fit_not_covered=True
+        ),
     ]
 
 
@@ -103,7 +106,7 @@ def lift(policy: str, value: float, error: float, relative: float | None = 3.06)
 
 def overlap(policy: str = "new", kind: str = "action") -> dict[str, Any]:
     edges = [2 ** (k / 2) for k in range(-26, 21)]
-    middle = np.log([math.sqrt(a * b) for a, b in zip(edges, edges[1:], strict=False)])
+    middle = np.log([math.sqrt(a * b) for a, b in pairwise(edges)])
     counts = 47_000 * np.exp(-((middle + 1.8) ** 2) / 8)
     return {
         "policy": policy, "kind": kind, "estimators": ["Auto", "SNIPS", "DR"] if kind == "action" else ["LearnedMIPS"],
@@ -133,7 +136,7 @@ def embedding(actions: int = 50, name: Callable[[int], str] = lambda k: f"item {
         for k in range(actions)
     ]  # fmt: skip
     return {
-        "estimator": "LearnedMIPS", "policy": "new", "actions": actions, "logged": int((counts > 0).sum()), "dimensions": 6,
+        "estimator": "LearnedMIPS", "actions": actions, "logged": int((counts > 0).sum()), "dimensions": 6,
         "explained": 0.83, "chosen": f"all {actions:,}", "points": points,
     }  # fmt: skip
 
@@ -149,7 +152,7 @@ def usual(actions: int = 50, name: Callable[[int], str] = lambda k: f"item {k}")
         "calibration": [calibration(), calibration("Ridge(penalty=1.0)", None)], "embedding": embedding(actions, name),
         "truth": {"new": 0.371},
         "input": {"fingerprint": "0f1e2d3c4b5a6978", "rounds": 50_000, "actions": actions, "source": "logs/*.parquet",
-                  "columns": {"context": ["x0", "x1"], "action": "item", "reward": ["click"], "propensity": "p", "cluster": None}},
+                  "columns": {"context": ["x0", "x1"], "features": [], "reward": ["click"], "propensity": True, "cluster": False, "by": None}},
         "settings": {"level": 0.95, "cross_fit": 5, "engine": "local", "estimators": ["Auto()", "SNIPS()"], "seed": 0,
                      "clustered": False, "slice": None},
         "versions": {"offpolicy": "0.1.0", "python": "3.11.7", "numpy": "2.4.6"},
@@ -159,7 +162,9 @@ def usual(actions: int = 50, name: Callable[[int], str] = lambda k: f"item {k}")
 def part(rounds: int, value: float, reward: str = "click") -> dict[str, Any]:
     """A slice, or another reward: no evidence of its own."""
     whole = usual()
-    some = {key: whole[key] for key in ("schema", "level", "policies", "headline", "verdict", "skipped", "settings", "logged")}
+    some = {
+        key: whole[key] for key in ("schema", "level", "policies", "headline", "verdict", "skipped", "settings", "logged")
+    }
     return {**some, "reward": reward, "rounds": rounds, "actions": 50, "estimates": estimates(value=value),
             "lifts": [lift("new", value - 0.0905, 0.02)], "differences": [], "overlap": [], "calibration": [], "embedding": None,
             "input": whole["input"], "versions": whole["versions"]}  # fmt: skip

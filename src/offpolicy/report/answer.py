@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from offpolicy.report.charts import Axis, Scale, Strip, finite, percent
+from offpolicy.report.charts import Axis, Strip, finite, percent
 from offpolicy.report.text import label, number
 
 WORDS = {"OK": "Believe it", "CAUTION": "Believe it with care", "DO_NOT_TRUST": "Do not trust it"}
@@ -131,15 +131,27 @@ def _answer(e: Summary, lift: Summary | None, level: str) -> tuple[str, str]:
     if not finite(e["value"]):
         return "No number", "The log gives no number for this policy; below stands why."
     if lift is None or not finite(lift["value"]):
-        return f"{shown(e['value'], e['std_error'])} a round", f"The {level} interval is {span(e['interval'], e['std_error'])}."
+        return (
+            f"{shown(e['value'], e['std_error'])} a round",
+            f"The {level} interval is {span(e['interval'], e['std_error'])}.",
+        )
     value, ci = signed(lift["value"], lift["std_error"]), lift["interval"]
     interval = span(ci, lift["std_error"], signed)
     if e["verdict"] == "DO_NOT_TRUST":
-        return "The log cannot tell", f"The estimate is {value} a round against the logged policy, {level} interval {interval}."
+        return (
+            "The log cannot tell",
+            f"The estimate is {value} a round against the logged policy, {level} interval {interval}.",
+        )
     if not (ci["low"] > 0 or ci["high"] < 0):  # an undefined end shows no difference either
-        return "No difference is shown", f"The estimate is {value} a round against the logged policy, but its {level} interval, {interval}, holds 0."
+        return (
+            "No difference is shown",
+            f"The estimate is {value} a round against the logged policy, but its {level} interval, {interval}, holds 0.",
+        )
     more = "more" if lift["value"] > 0 else "less"
-    return f"{more.title()}: {value} a round", f"It would earn {more} than the logged policy; the {level} interval of the difference is {interval}."
+    return (
+        f"{more.title()}: {value} a round",
+        f"It would earn {more} than the logged policy; the {level} interval of the difference is {interval}.",
+    )
 
 
 @dataclass(frozen=True)
@@ -275,7 +287,9 @@ def differences_table(summary: Summary) -> Table | None:
         return Row(label(d["a"]), label(d["b"]), value, interval, strip, "", "DIFFERENCE", word)
 
     legend = (("zero", "no difference"),)
-    return Table("Paired differences", "Policies", tuple(map(row, differences)), axis, False, legend, f"{summary['level']:.0%}")
+    return Table(
+        "Paired differences", "Policies", tuple(map(row, differences)), axis, False, legend, f"{summary['level']:.0%}"
+    )
 
 
 @dataclass(frozen=True)
@@ -328,7 +342,8 @@ def _blend(e: Summary) -> Blend:
     return Blend(
         policy=label(e["policy"]),
         estimator=label(e["estimator"]),
-        parts=", ".join(f"{share(c['weight'])} {isolated(label(c['name']))}" for c in heavy[:4]) + (", …" if len(heavy) > 4 else ""),
+        parts=", ".join(f"{share(c['weight'])} {isolated(label(c['name']))}" for c in heavy[:4])
+        + (", …" if len(heavy) > 4 else ""),
         anchor=label(seen["anchor"]),
         rule=seen["rule"],
         candidates=tuple(candidates),

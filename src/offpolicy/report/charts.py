@@ -253,7 +253,7 @@ def calibration(bins: Sequence[Mapping[str, Any]], errors: float = 2.0) -> Calib
         CalibrationDot(
             scale.at(b["predicted"]), 100 - scale.at(b["observed"]),
             round(100 - scale.at(b["observed"] - r), 2), round(100 - scale.at(b["observed"] + r), 2),
-            f"predicted {b['predicted']:.4g}, observed {b['observed']:.4g} ± {b['std_error']:.2g}, {b['rounds']:,.0f} rounds",
+            f"predicted {b['predicted']:.4g}, observed {b['observed']:.4g} ± {b['std_error']:.2g} in {b['rounds']:,} rounds",
         )
         for b, r in zip(known, reach, strict=True)
     ]  # fmt: skip
@@ -262,7 +262,7 @@ def calibration(bins: Sequence[Mapping[str, Any]], errors: float = 2.0) -> Calib
 
 @dataclass(frozen=True)
 class Shades:
-    """Colours of rewards: linear between the 5% and the 95% quantile, so that one odd action does not take all the colour."""
+    """Colours of rewards: linear between the 5% and the 95% quantile, so that an odd action does not take all the colour."""
 
     low: float
     high: float

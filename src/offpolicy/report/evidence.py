@@ -71,14 +71,18 @@ def _concentrated(o: Summary) -> list[Fact]:
     top, largest, total = o["top_1_percent_share"], o["largest"], o["rounds"] * (o["mean"] or 0.0)
     part = f" It is {share(largest / total)} of the sum." if finite(largest) and finite(total) and total > 0 else ""
     return [
-        Fact("Held by the top 1%", share(top), "Of the sum of all weights. Below 50% is good; near 100% a few rounds decide."),
+        Fact(
+            "Held by the top 1%", share(top), "Of the sum of all weights. Below 50% is good; near 100% a few rounds decide."
+        ),
         Fact("Largest weight", number(largest), f"Of any one round.{part} Below 5% of the sum is good."),
     ]
 
 
 def _mean(o: Summary) -> list[Fact]:
     if o["kind"] != "action":
-        return [Fact("Mean weight", number(o["mean"]), "Near 1 for most such weights; those that are divided by it need not be.")]
+        return [
+            Fact("Mean weight", number(o["mean"]), "Near 1 for most such weights; those that are divided by it need not be.")
+        ]
     meaning = "1, but for chance, where the propensities are right and the log covers what the new policy does."
     return [Fact("Mean weight", number(o["mean"]), meaning)]
 
@@ -86,7 +90,11 @@ def _mean(o: Summary) -> list[Fact]:
 def _support(o: Summary) -> list[Fact]:
     """What the new policy does where the log is silent; only what is known."""
     said = (
-        ("target_mass_without_support", "No chance in the old policy", "Choices of the new policy that the old one never makes."),
+        (
+            "target_mass_without_support",
+            "No chance in the old policy",
+            "Choices of the new policy that the old one never makes.",
+        ),
         ("target_mass_never_logged", "Never logged", "Choices of the new policy that are not in this log."),
     )
     return [
@@ -119,7 +127,7 @@ def _model(m: Summary) -> ModelView:
     return ModelView(
         name=label(m["model"]),
         estimators=listed(m["estimators"]),
-        r2=number(r2),
+        r2=shown(r2, 0.01),
         meaning=_explains(r2) + (f" {said}." if bins else ""),
         picture=picture,
         alternative=f"Observed against predicted reward in {len(bins)} groups of rounds with error bars; {said}.",
@@ -155,7 +163,6 @@ class ActionRow:
 @dataclass(frozen=True)
 class MapView:
     estimator: str
-    policy: str
     chosen: str
     dimensions: int
     explained: str
@@ -186,7 +193,6 @@ def action_map(summary: Summary) -> MapView | None:
     ends = ("≤ ", "≥ ") if shades is not None and shades.beyond else ("", "")
     return MapView(
         estimator=label(e["estimator"]),
-        policy=label(e["policy"]),
         chosen=e["chosen"],
         dimensions=e["dimensions"],
         explained=share(e["explained"]),

@@ -17,9 +17,10 @@ from offpolicy.report.answer import Summary, Table
 from offpolicy.report.charts import COLOURS
 from offpolicy.report.text import label, title
 
-MOST_PARTS = 40
-"""Slices whose tables are shown in full; of the others the page shows the headline, so that it stays small."""
+MOST_SLICES, MOST_IN_FULL = 100, 20
+"""Slices, the largest first, whose headline the page shows, and of which it shows every estimate: so that it stays small."""
 FRAME_HEIGHT = 760
+LONG_ITEM = 30
 _NO_CONTROLS = dict.fromkeys([*range(9), 11, 12, *range(14, 32), *range(127, 160)])
 
 
@@ -111,39 +112,51 @@ def _rewards(summary: Summary) -> list[tuple[str, Table, list[tuple[str, str]]]]
 
 
 def _slices(summary: Summary) -> dict[str, Any] | None:
-    """Every slice in one table, and the first of them, by rounds, with all of their estimates."""
+    """The headline of each slice in one table, and all estimates of the largest."""
     slices: Mapping[str, Summary] = summary.get("slices", {})
     if not slices:
         return None
     largest = sorted(slices.items(), key=lambda item: -item[1]["rounds"])
     parts = [
         _part(f"{label(name)} · {title(part)}", part)
-        for name, whole in largest[:MOST_PARTS]
+        for name, whole in largest[:MOST_IN_FULL]
         for part in (whole, *whole.get("other_rewards", {}).values())
     ]
-    return {"table": answer.parts_table(summary, dict(largest)), "parts": parts, "shown": min(MOST_PARTS, len(slices))}
+    limits = [
+        (what, most) for what, most in (("Headlines", MOST_SLICES), ("All estimates", MOST_IN_FULL)) if most < len(slices)
+    ]
+    note = "; ".join(f"{what} are those of the {most} slices with most rounds, of {len(slices):,}" for what, most in limits)
+    return {"table": answer.parts_table(summary, dict(largest[:MOST_SLICES])), "parts": parts, "note": note}
 
 
-def _facts(summary: Summary) -> list[tuple[str, list[tuple[str, str]]]]:
-    """What was read, how it was evaluated, and with which versions."""
+def _facts(summary: Summary) -> list[tuple[str, list[tuple[str, list[str]]]]]:
+    """What was read, with which versions, and how it was evaluated: by group, each name with its lines."""
     read = dict(summary.get("input") or {})
     columns = read.pop("columns", None) or {}
     groups = (
-        ("Input", {**read, **{f"{name} column": value for name, value in columns.items()}}),
-        ("Settings", summary["settings"]),
+        ("Input", read),
+        ("Columns", columns),
         ("Versions", summary.get("versions") or {}),
+        ("Settings", summary["settings"]),
     )
-    return [(name, [(str(key).replace("_", " "), _said(value)) for key, value in group.items()]) for name, group in groups if group]
+    return [
+        (name, [(label(key).replace("_", " "), _lines(value)) for key, value in group.items()])
+        for name, group in groups
+        if group
+    ]
+
+
+def _lines(value: Any) -> list[str]:
+    """A setting in words; long items, such as estimators with all of their settings, each on a line of its own."""
+    items = [_said(item) for item in value] if isinstance(value, list | tuple) else [_said(value)]
+    return items if any(len(item) > LONG_ITEM for item in items) else [", ".join(items) or "–"]
 
 
 def _said(value: Any) -> str:
-    """A setting in words."""
-    if value is None or value == []:
+    if value is None:
         return "–"
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, Mapping):
         return ", ".join(f"{key}: {_said(item)}" for key, item in value.items()) or "–"
-    if isinstance(value, list | tuple):
-        return ", ".join(map(_said, value))
     return f"{value:,}" if isinstance(value, int) else str(value)
