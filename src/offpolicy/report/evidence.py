@@ -11,9 +11,10 @@ from offpolicy.report.answer import Summary, isolated, listed, rough, share, sho
 from offpolicy.report.charts import CalibrationPlot, Dot, Histogram, finite
 from offpolicy.report.text import label, number
 
-MANY_POINTS = 400
-"""From here on, what is said of a point is kept short, so that the page stays small."""
-SHORT_LABEL = 20
+MOST_SAID = 240_000
+"""Bytes that are said of all points together, so that the page stays small."""
+SHORTER = ((None, 5), (20, 3), (12, 2), (8, 1))
+"""Letters of a label, and nearest actions: the first that keeps within it, or the last."""
 MOST_LOGGED = 20
 
 
@@ -187,9 +188,9 @@ def action_map(summary: Summary) -> MapView | None:
     points = sorted(e["points"], key=lambda p: p["count"] if finite(p["count"]) else 0.0, reverse=True)
     shades = charts.Shades.of([p["reward"] for p in points])
     dots = charts.dots(points, shades)
-    short = len(points) > MANY_POINTS
     step = None if shades is None else (shades.high - shades.low) / 10  # the digits that tell rewards apart
-    drawn = tuple(Point(dot, _title(p, short, step)) for p, dot in zip(points, dots, strict=True) if dot is not None)
+    titles = _titles(points, step)
+    drawn = tuple(Point(dot, title) for title, dot in zip(titles, dots, strict=True) if dot is not None)
     ends = ("≤ ", "≥ ") if shades is not None and shades.beyond else ("", "")
     return MapView(
         estimator=label(e["estimator"]),
@@ -220,10 +221,18 @@ def _sizes(points: Sequence[Mapping[str, Any]]) -> tuple[tuple[float, str], ...]
     return tuple((charts.radius(c, largest, len(points)), _rounds(c)) for c in shown_counts)
 
 
-def _title(p: Mapping[str, Any], short: bool, step: float | None) -> str:
-    """What is said of a point, a fact a line: the script makes its tooltip of these."""
-    cut = SHORT_LABEL if short else None
-    nearest = [_named(name, cut) for name in p["nearest"][: 3 if short else 5]]
+def _titles(points: Sequence[Mapping[str, Any]], step: float | None) -> list[str]:
+    """What is said of each point, in as many words as there is room for."""
+    for letters, nearest in SHORTER:
+        titles = [_title(p, letters, nearest, step) for p in points]
+        if sum(len(title.encode("utf-8", "replace")) for title in titles) <= MOST_SAID:
+            break
+    return titles
+
+
+def _title(p: Mapping[str, Any], cut: int | None, most: int, step: float | None) -> str:
+    """A fact a line: the script makes its tooltip of these."""
+    nearest = [_named(name, cut) for name in p["nearest"][:most]]
     lines = [_named(p["action"], cut), f"{_rounds(p['count'])} rounds", f"reward {shown(p['reward'], step)}"]
     return "\n".join([*lines, *(["near " + ", ".join(nearest)] if nearest else [])])
 

@@ -122,11 +122,11 @@ def _slices(summary: Summary) -> dict[str, Any] | None:
         for name, whole in largest[:MOST_IN_FULL]
         for part in (whole, *whole.get("other_rewards", {}).values())
     ]
-    limits = [
-        (what, most) for what, most in (("Headlines", MOST_SLICES), ("All estimates", MOST_IN_FULL)) if most < len(slices)
+    limits = [("Headlines", MOST_SLICES), ("All estimates", MOST_IN_FULL)]
+    over = [
+        f"{what} are those of the {most} largest slices of {len(slices):,}" for what, most in limits if most < len(slices)
     ]
-    note = "; ".join(f"{what} are those of the {most} slices with most rounds, of {len(slices):,}" for what, most in limits)
-    return {"table": answer.parts_table(summary, dict(largest[:MOST_SLICES])), "parts": parts, "note": note}
+    return {"table": answer.parts_table(summary, dict(largest[:MOST_SLICES])), "parts": parts, "note": "; ".join(over)}
 
 
 def _facts(summary: Summary) -> list[tuple[str, list[tuple[str, list[str]]]]]:
