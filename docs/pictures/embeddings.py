@@ -6,6 +6,7 @@ Everything is simulated and seeded, so that a second run draws the same.
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from io import BytesIO
@@ -104,8 +105,8 @@ def map_of_items(shop: Shop) -> None:
     axes[0].set_ylabel("level: reward at x = 0")
     save(figure, "embeddings-map.png")
     print("of an item's five nearest, so many are of its kind:")
-    for rounds, table in learned.items():
-        print(f"  {rounds:6,} rounds: {5 * of_its_kind(shop, table.published):.1f}")
+    for rounds, found in learned.items():
+        print(f"  {rounds:6,} rounds: {5 * of_its_kind(shop, found.published):.1f}")
 
 
 def of_its_kind(shop: Shop, table: Array) -> float:
@@ -119,7 +120,7 @@ def kernel(table: op.EmbeddingTable, width: float) -> Array:
     """k(f(a), f(b)) of all pairs of items."""
     e = table.scaled
     square = ((e[:, None] - e) ** 2).sum(axis=2)
-    return np.exp(-square / (2 * width**2 * e.shape[1]))
+    return np.asarray(np.exp(-square / (2 * width**2 * e.shape[1])))
 
 
 def weights_of_a_round(shop: Shop) -> None:
@@ -129,8 +130,8 @@ def weights_of_a_round(shop: Shop) -> None:
     new, old = shop.new(x)[0], shop.old(x)[0]
     steps = {"width 0: π/π0": new / old}
     for width in (0.1, 0.3, 1.0):
-        k = kernel(table, width)
-        steps[f"width {width}"] = k @ new / (k @ old)
+        near = kernel(table, width)
+        steps[f"width {width}"] = near @ new / (near @ old)
     steps["width ∞: all alike"] = np.ones(shop.items)
     figure, axes = plt.subplots(1, len(steps), figsize=(9.2, 3.0), layout="constrained", sharey=True)
     for ax, (title, weight) in zip(axes, steps.items(), strict=True):
@@ -280,7 +281,7 @@ def save(figure: Any, name: str) -> None:
     Image.open(drawn).convert("RGB").quantize(64).save(IMAGES / name, optimize=True)
 
 
-PICTURES = {
+PICTURES: dict[str, Callable[[], None]] = {
     "map": lambda: map_of_items(Shop()),
     "weights": lambda: weights_of_a_round(Shop()),
     "width": against_width,
