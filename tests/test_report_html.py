@@ -24,7 +24,7 @@ from offpolicy import diagnostics as dx
 from offpolicy.report import charts
 from offpolicy.report.answer import cards, shown, signed
 from offpolicy.report.html import MOST_IN_FULL, MOST_SLICES, embedded, page
-from offpolicy.report.text import label
+from offpolicy.report.words import label
 
 VOID = {"meta"}
 GEOMETRY = {"x", "y", "x1", "x2", "y1", "y2", "cx", "cy", "r", "width", "height", "dx", "dy"}
@@ -129,8 +129,7 @@ def test_names_from_data_come_out_as_text() -> None:
     document, text = read(summary), page(summary)
     said = document.text
     for name in reports.HOSTILE:
-        shown = " ".join(label(name).translate(dict.fromkeys(range(32))).replace("\ud800", "?").split())
-        assert shown in said
+        assert label(name) in said
     assert len(document.scripts) == 1
     assert "<script>alert" not in text
     assert "<img" not in text

@@ -172,6 +172,8 @@ class Histogram:
 
 
 MOST_BARS = 36
+SMALLEST = 0.002
+"""Rounds with the smallest weights, of all, that share the first bar."""
 ZERO_WIDTH = 9.0
 
 
@@ -201,18 +203,21 @@ def histogram(edges: Sequence[float], counts: Sequence[float], zero: float) -> H
     ]  # fmt: skip
     said = f"weight 0: {zero / rounds:.1%} of the rounds" if zero > 0 else ""
     none = Bar(0.0, ZERO_WIDTH, up.at(100 * zero / rounds), 0.0, said) if zero > 0 else None
-    heights = tuple(Tick(tick.at, f"{tick.text}%") for tick in up.ticks(3))
+    heights = tuple(Tick(tick.at, f"{tick.text}%") for tick in up.ticks(4))
     inside = bool(counts) and edges[0] <= 1 <= edges[-1]
     return Histogram(tuple(bars), none, start, _powers(along, start), heights, x(1.0) if inside else None)
 
 
 def _trimmed(edges: Sequence[float], counts: Sequence[float]) -> tuple[list[float], list[float]]:
-    """Without what is empty at the ends or is no number."""
+    """Without what is empty at the ends or is no number; the smallest weights, which hardly count, stand together."""
     whole = all(finite(e) and e > 0 for e in edges) and all(finite(c) for c in counts) and len(edges) == len(counts) + 1
     used = [k for k, c in enumerate(counts) if c > 0] if whole else []
     if not used:
         return [], []
-    return list(edges[used[0] : used[-1] + 2]), list(counts[used[0] : used[-1] + 1])
+    total, first = sum(counts), used[0]
+    while sum(counts[: first + 1]) < SMALLEST * total:
+        first += 1
+    return list(edges[first : used[-1] + 2]), [sum(counts[: first + 1]), *counts[first + 1 : used[-1] + 1]]
 
 
 def _powers(along: Scale, start: float) -> tuple[Tick, ...]:
@@ -298,7 +303,7 @@ class Dot:
 
 def radius(count: float, largest: float, points: int) -> float:
     """The area goes with the count. Many points are smaller."""
-    most = 14.0 if points <= 200 else 9.0
+    most = 11.0 if points <= 200 else 8.0
     share = count / largest if largest > 0 and finite(count) and count > 0 else 0.0
     return round(2.5 + (most - 2.5) * math.sqrt(share), 1)
 
