@@ -5,13 +5,16 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from functools import cache
 from html import escape
+from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from offpolicy.files import whole_file
 from offpolicy.report import answer, evidence
 from offpolicy.report.answer import Summary, Table
 from offpolicy.report.charts import COLOURS
@@ -27,6 +30,13 @@ LONG_ITEM = 30
 def page(summary: Summary, *, made: str | None = None, command: str | None = None) -> str:
     """The whole document. `made` says when it was made, and `command` by which command."""
     return _document(summary, made=made, command=command, framed=False)
+
+
+def write(summary: Summary, path: Path, *, command: str | None = None) -> None:
+    """The document as a file, whole or not at all."""
+    made = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
+    with whole_file(path) as draft:
+        draft.write_text(page(summary, made=made, command=command), encoding="utf-8")
 
 
 def embedded(summary: Summary) -> str:
