@@ -228,6 +228,12 @@ def test_each_section_is_there_with_its_data_and_says_why_not_without() -> None:
         assert words not in text, words
 
 
+def test_a_difference_is_not_better_than_its_policies() -> None:
+    text = read(reports.several()).text
+    assert "new less old +0.277 +0.257 to +0.296 the first earns more" in text
+    assert "old less bold −0.53 −0.94 to −0.12 do not trust" in text
+
+
 def test_a_blend_shows_its_parts() -> None:
     text = read(reports.usual()).text
     assert "79% SNDR, 20% ScaledDR (clip 30), 1.0% LearnedMDR ." in text

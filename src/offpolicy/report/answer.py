@@ -277,10 +277,12 @@ def differences_table(summary: Summary) -> Table | None:
     if not differences:
         return None
     axis = Axis.of(_ends(differences), [], {"zero": 0.0})
+    doubtful = {e["policy"] for e in leading(summary) if judged(e) == "DO_NOT_TRUST"}
 
     def row(d: Summary) -> Row:
         apart = d["interval"]["low"] > 0 or d["interval"]["high"] < 0
         word = "no difference shown" if not apart else "the first earns more" if d["value"] > 0 else "the second earns more"
+        word = "do not trust" if doubtful & {d["a"], d["b"]} else word
         value, interval = signed(d["value"], d["std_error"]), span(d["interval"], d["std_error"], signed)
         strip = Strip.of(axis.scale, d["value"], d["interval"])
         return Row(label(d["a"]), label(d["b"]), value, interval, strip, "", "DIFFERENCE", word)
@@ -341,7 +343,7 @@ def _blend(e: Summary) -> Blend:
         policy=label(e["policy"]),
         estimator=label(e["estimator"]),
         parts=", ".join(f"{share(c['weight'])} {isolated(label(c['name']))}" for c in heavy[:4])
-        + (", …" if len(heavy) > 4 else ""),
+        + (" and others" if len(heavy) > 4 else ""),
         anchor=label(seen["anchor"]),
         rule=seen["rule"],
         candidates=tuple(candidates),

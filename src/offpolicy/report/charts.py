@@ -191,7 +191,7 @@ def histogram(edges: Sequence[float], counts: Sequence[float], zero: float) -> H
     shares = [s / sum(sums) for s in sums]
     up = Scale(0.0, 108 * max([c / rounds for c in (*counts, zero) if c > 0] + shares, default=1.0))  # in percent
     start = ZERO_WIDTH + 3 if zero > 0 else 0.0
-    along = Scale(math.log10(edges[0]), math.log10(edges[-1])) if counts else Scale(-1.0, 1.0)
+    along = _log_scale(edges[0], edges[-1]) if counts else Scale(-1.0, 1.0)
 
     def x(value: float) -> float:
         return round(start + along.at(math.log10(value)) * (100 - start) / 100, 2)
@@ -204,7 +204,7 @@ def histogram(edges: Sequence[float], counts: Sequence[float], zero: float) -> H
     said = f"weight 0: {zero / rounds:.1%} of the rounds" if zero > 0 else ""
     none = Bar(0.0, ZERO_WIDTH, up.at(100 * zero / rounds), 0.0, said) if zero > 0 else None
     heights = tuple(Tick(tick.at, f"{tick.text}%") for tick in up.ticks(4))
-    inside = bool(counts) and edges[0] <= 1 <= edges[-1]
+    inside = bool(counts) and along.low <= 0 <= along.high
     return Histogram(tuple(bars), none, start, _powers(along, start), heights, x(1.0) if inside else None)
 
 
@@ -220,13 +220,16 @@ def _trimmed(edges: Sequence[float], counts: Sequence[float]) -> tuple[list[floa
     return list(edges[first : used[-1] + 2]), [sum(counts[: first + 1]), *counts[first + 1 : used[-1] + 1]]
 
 
+def _log_scale(low: float, high: float) -> Scale:
+    """In powers of ten, at least two of them: weights that are all alike shall look so."""
+    middle, half = math.log10(low * high) / 2, max(math.log10(high / low) / 2, 1.0)
+    return Scale(middle - half, middle + half)
+
+
 def _powers(along: Scale, start: float) -> tuple[Tick, ...]:
-    """Ticks at powers of ten, every so many that about five are left; at parts of one power where there is less than one."""
+    """Ticks at powers of ten, every so many that not more than seven are left."""
     powers = range(math.ceil(along.low - 1e-9), math.floor(along.high + 1e-9) + 1)
     values = [10.0**k for k in powers if k % max(1, -(-len(powers) // 7)) == 0]
-    if len(values) < 2:
-        low, high = 10.0**along.low, 10.0**along.high
-        values = sorted({float(f"{low * (high / low) ** part:.2g}") for part in (0.1, 0.5, 0.9)})
     places = [(start + along.at(math.log10(v)) * (100 - start) / 100, v) for v in values]
     return tuple(Tick(round(at, 2), f"{v:,.9g}" if 1e-4 <= v < 1e6 else f"{v:.2g}") for at, v in places if at <= 99)
 

@@ -51,7 +51,7 @@ def _overlap(o: Summary) -> OverlapView:
         picture=picture,
         alternative=(
             f"Distribution of {o['rounds']:,} weights on a log scale. "
-            f"Effective sample size {count(o['effective_sample_size'])}; largest weight {number(o['largest'])}."
+            f"Effective sample size {count(o['effective_sample_size'])}; largest weight {_few_digits(o['largest'])}."
         ),
         facts=tuple(facts),
     )
@@ -64,6 +64,10 @@ def _effective(o: Summary) -> Fact:
     return Fact("Effective rounds", count(ess), meaning)
 
 
+def _few_digits(value: float | None) -> str:
+    return number(value, None if value is None else abs(value) / 100)
+
+
 def _concentrated(o: Summary) -> list[Fact]:
     top, largest, total = o["top_1_percent_share"], o["largest"], o["rounds"] * (o["mean"] or 0.0)
     part = f" It is {share(largest / total)} of the sum." if finite(largest) and finite(total) and total > 0 else ""
@@ -71,17 +75,21 @@ def _concentrated(o: Summary) -> list[Fact]:
         Fact(
             "Held by the top 1%", share(top), "Of the sum of all weights. Below 50% is good; near 100% a few rounds decide."
         ),
-        Fact("Largest weight", number(largest), f"Of any one round.{part} Below 5% of the sum is good."),
+        Fact("Largest weight", _few_digits(largest), f"Of any one round.{part} Below 5% of the sum is good."),
     ]
 
 
 def _mean(o: Summary) -> list[Fact]:
     if o["kind"] != "action":
         return [
-            Fact("Mean weight", number(o["mean"]), "Near 1 for most such weights; those that are divided by it need not be.")
+            Fact(
+                "Mean weight",
+                _few_digits(o["mean"]),
+                "Near 1 for most such weights; those that are divided by it need not be.",
+            )
         ]
     meaning = "1, but for chance, where the propensities are right and the log covers what the new policy does."
-    return [Fact("Mean weight", number(o["mean"]), meaning)]
+    return [Fact("Mean weight", _few_digits(o["mean"]), meaning)]
 
 
 def _support(o: Summary) -> list[Fact]:
