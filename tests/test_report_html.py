@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import offpolicy as op
@@ -291,6 +291,9 @@ ANY = st.floats(allow_nan=True, allow_infinity=True) | st.none()
 
 
 @given(st.lists(ANY, max_size=6))
+@example([5e-324, 0.0])
+@example([1e-308, 2e-308])
+@example([-1e299, 1e299])
 def test_a_scale_holds_what_is_finite(values: list[float | None]) -> None:
     scale = charts.Scale.over(values)
     assert scale.low < scale.high

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-HUGE = 1e300
-"""Beyond this, differences overflow; such a value is as good as infinite."""
+HUGE, TINY = 1e300, 1e-290
+"""Beyond these, differences overflow or have no digits left: such a value is as good as infinite, or as 0."""
 COLOURS = 9
 """Steps of the colour scale for rewards."""
 MOST_LETTERS = 36
@@ -50,7 +50,7 @@ class Scale:
         >>> Scale.over([2.0, 4.0, float("nan"), None], margin=0.1)
         Scale(low=1.8, high=4.2)
         """
-        known = [float(v) for v in values if v is not None and finite(v)]
+        known = [float(v) if abs(v) > TINY else 0.0 for v in values if v is not None and finite(v)]
         if not known:
             return cls(0.0, 1.0)
         low, high = min(known), max(known)
