@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from offpolicy.report.charts import Axis, Strip, finite, percent
-from offpolicy.report.text import label, number
+from offpolicy.report.prose import bias, leading, worst_first
+from offpolicy.report.table import is_naive
+from offpolicy.report.words import count, label, number
 
 WORDS = {"OK": "Believe it", "CAUTION": "Believe it with care", "DO_NOT_TRUST": "Do not trust it"}
 SHORT = {"OK": "believe it", "CAUTION": "with care", "DO_NOT_TRUST": "do not trust"}
@@ -19,7 +21,10 @@ Summary = Mapping[str, Any]
 
 def shown(value: float | None, error: float | None = None) -> str:
     """A number with a proper minus sign."""
-    text = number(value, error)
+    return _minus(number(value, error))
+
+
+def _minus(text: str) -> str:
     return "−" + text[1:] if text.startswith("-") else text
 
 
@@ -61,17 +66,9 @@ def listed(names: Iterable[str]) -> str:
     return ", ".join(isolated(label(name)) for name in names)
 
 
-def is_naive(estimate: Summary) -> bool:
-    return any(reason["code"] == "naive" for reason in estimate["reasons"])
-
-
-def worst_first(reasons: Sequence[Summary]) -> list[Summary]:
-    return sorted(reasons, key=lambda reason: list(WORDS).index(reason["verdict"]), reverse=True)
-
-
-def leads(summary: Summary) -> list[Summary]:
-    """The headline estimate of each policy."""
-    return [e for e in summary["estimates"] if e["estimator"] == summary["headline"]["estimator"]]
+def judged(estimate: Summary) -> str:
+    """Its verdict; where there is no number there is nothing to believe, whatever the checks said."""
+    return str(estimate["verdict"]) if finite(estimate["value"]) else "DO_NOT_TRUST"
 
 
 @dataclass(frozen=True)
@@ -93,14 +90,13 @@ class Card:
 
 def cards(summary: Summary) -> list[Card]:
     lifts = {lift["policy"]: lift for lift in summary.get("lifts") or []}
-    logged = (summary.get("logged") or {}).get("value")
-    return [_card(e, lifts.get(e["policy"]), logged) for e in leads(summary)]
+    return [_card(e, lifts.get(e["policy"]), summary.get("logged")) for e in leading(summary)]
 
 
-def _card(e: Summary, lift: Summary | None, logged: float | None) -> Card:
+def _card(e: Summary, lift: Summary | None, logged: Summary | None) -> Card:
     level = f"{e['interval']['level']:.0%}"
-    verdict = e["verdict"] if finite(e["value"]) else "DO_NOT_TRUST"  # whatever the checks said
-    reason = worst_first(e["reasons"])[0]["seen"] if e["reasons"] else "No check speaks against it."
+    verdict = judged(e)
+    reason = worst_first(e)[0]["seen"] if e["reasons"] else "No check speaks against it."
     answer, detail = _answer(e, lift, level)
     relative, relative_interval = ("", "") if lift is None else _relative(lift, logged)
     return Card(
@@ -118,11 +114,15 @@ def _card(e: Summary, lift: Summary | None, logged: float | None) -> Card:
     )
 
 
-def _relative(lift: Summary, logged: float | None) -> tuple[str, str]:
-    """The lift as a part of what was logged, and its interval, where there is something to divide by."""
-    if not finite(lift["relative"]) or logged is None or not finite(logged) or logged == 0:
+def _relative(lift: Summary, logged: Summary | None) -> tuple[str, str]:
+    """The lift as a part of what the log earned, and its interval, where that is surely not 0."""
+    if (
+        logged is None
+        or not finite(lift["relative"])
+        or not (logged["interval"]["low"] > 0 or logged["interval"]["high"] < 0)
+    ):
         return "", ""
-    low, high = (lift["interval"][end] / abs(logged) for end in ("low", "high"))
+    low, high = (lift["interval"][end] / abs(logged["value"]) for end in ("low", "high"))
     return share(lift["relative"], sign=True), span({"low": low, "high": high}, None, lambda end, _: share(end, sign=True))
 
 
@@ -198,7 +198,7 @@ def _lines(summary: Summary) -> tuple[dict[str, float | None], list[tuple[str, s
         lines["logged"] = logged["value"]
         words.append(("logged", f"logged mean {shown(logged['value'], logged['std_error'])}"))
     truths = summary.get("truth") or {}
-    errors = {e["policy"]: e["std_error"] for e in leads(summary)}
+    errors = {e["policy"]: e["std_error"] for e in leading(summary)}
     for k, (policy, truth) in enumerate(truths.items()):
         of = f" of {isolated(label(policy))}" if len(truths) > 1 else ""
         lines[f"truth t{k}"] = truth
@@ -211,23 +211,22 @@ def estimates_table(summary: Summary) -> Table:
     first, lead = summary["policies"][0], summary["headline"]["estimator"]
     kept = [e for e in summary["estimates"] if not is_naive(e) or e["policy"] == first]
     lines, words = _lines(summary)
-    axis = Axis.of(_ends(leads(summary)), _ends(kept), lines)
+    axis = Axis.of(_ends(leading(summary)), _ends(kept), lines)
     methods = {e["interval"]["method"] for e in kept}
 
     def row(e: Summary) -> Row:
         naive = is_naive(e)
         marks = "*" if e["diagnostics"].get("fit_not_covered") else ""
         marks += "†" if len(methods) > 1 and e["interval"]["method"] == "normal" else ""
-        ess = e["diagnostics"].get("effective_sample_size")
         return Row(
             name=label(e["estimator"]),
             policy="the log" if naive else label(e["policy"]),
             value=shown(e["value"], e["std_error"]),
             interval=span(e["interval"], e["std_error"]),
             strip=Strip.of(axis.scale, e["value"], e["interval"]),
-            rounds="–" if ess is None else f"{ess:,.0f}" if finite(ess) else "undefined",
-            verdict="NAIVE" if naive else e["verdict"],
-            word="as logged" if naive else SHORT[e["verdict"]],
+            rounds=count(e["diagnostics"].get("effective_sample_size")),
+            verdict="NAIVE" if naive else judged(e),
+            word="as logged" if naive else SHORT[judged(e)],
             marks=marks,
             lead=e["estimator"] == lead,
         )
@@ -250,8 +249,8 @@ def estimates_table(summary: Summary) -> Table:
 def parts_table(summary: Summary, parts: Mapping[str, Summary]) -> Table:
     """The headline estimator in all rounds and in each slice."""
     pairs = [("All rounds", summary), *((label(name), part) for name, part in parts.items())]
-    found = [(name, part, e) for name, part in pairs for e in leads(part)]
-    axis = Axis.of(_ends(leads(summary)), _ends([e for _, _, e in found]), {})
+    found = [(name, part, e) for name, part in pairs for e in leading(part)]
+    axis = Axis.of(_ends(leading(summary)), _ends([e for _, _, e in found]), {})
     rows = [
         Row(
             name=name,
@@ -260,8 +259,8 @@ def parts_table(summary: Summary, parts: Mapping[str, Summary]) -> Table:
             interval=span(e["interval"], e["std_error"]),
             strip=Strip.of(axis.scale, e["value"], e["interval"]),
             rounds=f"{part['rounds']:,}",
-            verdict=e["verdict"],
-            word=SHORT[e["verdict"]],
+            verdict=judged(e),
+            word=SHORT[judged(e)],
             lead=part is summary,
         )
         for name, part, e in found
@@ -278,10 +277,12 @@ def differences_table(summary: Summary) -> Table | None:
     if not differences:
         return None
     axis = Axis.of(_ends(differences), [], {"zero": 0.0})
+    doubtful = {e["policy"] for e in leading(summary) if judged(e) == "DO_NOT_TRUST"}
 
     def row(d: Summary) -> Row:
         apart = d["interval"]["low"] > 0 or d["interval"]["high"] < 0
         word = "no difference shown" if not apart else "the first earns more" if d["value"] > 0 else "the second earns more"
+        word = "do not trust" if doubtful & {d["a"], d["b"]} else word
         value, interval = signed(d["value"], d["std_error"]), span(d["interval"], d["std_error"], signed)
         strip = Strip.of(axis.scale, d["value"], d["interval"])
         return Row(label(d["a"]), label(d["b"]), value, interval, strip, "", "DIFFERENCE", word)
@@ -319,7 +320,7 @@ class Blend:
 
 
 def blends(summary: Summary) -> list[Blend]:
-    return [_blend(e) for e in leads(summary) if e["diagnostics"].get("candidates")]
+    return [_blend(e) for e in leading(summary) if e["diagnostics"].get("candidates")]
 
 
 def _blend(e: Summary) -> Blend:
@@ -332,8 +333,7 @@ def _blend(e: Summary) -> Blend:
             bar=percent(c["weight"]) if finite(c["weight"]) else 0.0,
             value=shown(c["value"], c["std_error"]),
             error=rough(c["std_error"]) if c["error_known"] else "not known",
-            bias=(shown(c["estimated_bias"], c["std_error"]) if c["estimated_bias"] else "none")
-            if c["error_known"] else "not judged",
+            bias=_minus(bias(c)),
             difference="" if c["name"] == seen["anchor"]
             else f"{signed(c['difference'], c['difference_error'])} ± {rough(c['difference_error'])}",
         )
@@ -343,7 +343,7 @@ def _blend(e: Summary) -> Blend:
         policy=label(e["policy"]),
         estimator=label(e["estimator"]),
         parts=", ".join(f"{share(c['weight'])} {isolated(label(c['name']))}" for c in heavy[:4])
-        + (", …" if len(heavy) > 4 else ""),
+        + (" and others" if len(heavy) > 4 else ""),
         anchor=label(seen["anchor"]),
         rule=seen["rule"],
         candidates=tuple(candidates),
@@ -366,19 +366,22 @@ class Doubts:
     policy: str
     estimator: str
     findings: tuple[Summary, ...]
+    clear: bool
 
 
 def doubts(summary: Summary) -> list[Doubts]:
-    return [Doubts(label(e["policy"]), label(e["estimator"]), tuple(worst_first(e["reasons"]))) for e in leads(summary)]
+    return [
+        Doubts(label(e["policy"]), label(e["estimator"]), tuple(worst_first(e)), judged(e) == "OK") for e in leading(summary)
+    ]
 
 
 def other_doubts(summary: Summary) -> list[tuple[str, str, str, str]]:
     """Estimator, policies, verdict and what was seen, without what was said of the headline already."""
-    said = {(e["policy"], reason["seen"]) for e in leads(summary) for reason in e["reasons"]}
+    said = {(e["policy"], reason["seen"]) for e in leading(summary) for reason in e["reasons"]}
     lead = summary["headline"]["estimator"]
     found: dict[tuple[str, str, str], list[str]] = {}
     for e in summary["estimates"]:
-        seen = [reason["seen"] for reason in worst_first(e["reasons"]) if (e["policy"], reason["seen"]) not in said]
+        seen = [reason["seen"] for reason in worst_first(e) if (e["policy"], reason["seen"]) not in said]
         if seen and e["estimator"] != lead and not is_naive(e):
             found.setdefault((e["estimator"], e["verdict"], " ".join(seen)), []).append(e["policy"])
     return [(label(name), listed(policies), verdict, seen) for (name, verdict, seen), policies in found.items()]

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-HUGE = 1e300
-"""Beyond this, differences overflow; such a value is as good as infinite."""
+HUGE, TINY = 1e300, 1e-290
+"""Beyond these, differences overflow or have no digits left: such a value is as good as infinite, or as 0."""
 COLOURS = 9
 """Steps of the colour scale for rewards."""
 MOST_LETTERS = 36
@@ -50,7 +50,7 @@ class Scale:
         >>> Scale.over([2.0, 4.0, float("nan"), None], margin=0.1)
         Scale(low=1.8, high=4.2)
         """
-        known = [float(v) for v in values if v is not None and finite(v)]
+        known = [float(v) if abs(v) > TINY else 0.0 for v in values if v is not None and finite(v)]
         if not known:
             return cls(0.0, 1.0)
         low, high = min(known), max(known)
@@ -172,6 +172,8 @@ class Histogram:
 
 
 MOST_BARS = 36
+SMALLEST = 0.002
+"""Rounds with the smallest weights, of all, that share the first bar."""
 ZERO_WIDTH = 9.0
 
 
@@ -189,7 +191,7 @@ def histogram(edges: Sequence[float], counts: Sequence[float], zero: float) -> H
     shares = [s / sum(sums) for s in sums]
     up = Scale(0.0, 108 * max([c / rounds for c in (*counts, zero) if c > 0] + shares, default=1.0))  # in percent
     start = ZERO_WIDTH + 3 if zero > 0 else 0.0
-    along = Scale(math.log10(edges[0]), math.log10(edges[-1])) if counts else Scale(-1.0, 1.0)
+    along = _log_scale(edges[0], edges[-1]) if counts else Scale(-1.0, 1.0)
 
     def x(value: float) -> float:
         return round(start + along.at(math.log10(value)) * (100 - start) / 100, 2)
@@ -201,27 +203,33 @@ def histogram(edges: Sequence[float], counts: Sequence[float], zero: float) -> H
     ]  # fmt: skip
     said = f"weight 0: {zero / rounds:.1%} of the rounds" if zero > 0 else ""
     none = Bar(0.0, ZERO_WIDTH, up.at(100 * zero / rounds), 0.0, said) if zero > 0 else None
-    heights = tuple(Tick(tick.at, f"{tick.text}%") for tick in up.ticks(3))
-    inside = bool(counts) and edges[0] <= 1 <= edges[-1]
+    heights = tuple(Tick(tick.at, f"{tick.text}%") for tick in up.ticks(4))
+    inside = bool(counts) and along.low <= 0 <= along.high
     return Histogram(tuple(bars), none, start, _powers(along, start), heights, x(1.0) if inside else None)
 
 
 def _trimmed(edges: Sequence[float], counts: Sequence[float]) -> tuple[list[float], list[float]]:
-    """Without what is empty at the ends or is no number."""
+    """Without what is empty at the ends or is no number; the smallest weights, which hardly count, stand together."""
     whole = all(finite(e) and e > 0 for e in edges) and all(finite(c) for c in counts) and len(edges) == len(counts) + 1
     used = [k for k, c in enumerate(counts) if c > 0] if whole else []
     if not used:
         return [], []
-    return list(edges[used[0] : used[-1] + 2]), list(counts[used[0] : used[-1] + 1])
+    total, first = sum(counts), used[0]
+    while sum(counts[: first + 1]) < SMALLEST * total:
+        first += 1
+    return list(edges[first : used[-1] + 2]), [sum(counts[: first + 1]), *counts[first + 1 : used[-1] + 1]]
+
+
+def _log_scale(low: float, high: float) -> Scale:
+    """In powers of ten, at least two of them: weights that are all alike shall look so."""
+    middle, half = math.log10(low * high) / 2, max(math.log10(high / low) / 2, 1.0)
+    return Scale(middle - half, middle + half)
 
 
 def _powers(along: Scale, start: float) -> tuple[Tick, ...]:
-    """Ticks at powers of ten, every so many that about five are left; at parts of one power where there is less than one."""
+    """Ticks at powers of ten, every so many that not more than seven are left."""
     powers = range(math.ceil(along.low - 1e-9), math.floor(along.high + 1e-9) + 1)
     values = [10.0**k for k in powers if k % max(1, -(-len(powers) // 7)) == 0]
-    if len(values) < 2:
-        low, high = 10.0**along.low, 10.0**along.high
-        values = sorted({float(f"{low * (high / low) ** part:.2g}") for part in (0.1, 0.5, 0.9)})
     places = [(start + along.at(math.log10(v)) * (100 - start) / 100, v) for v in values]
     return tuple(Tick(round(at, 2), f"{v:,.9g}" if 1e-4 <= v < 1e6 else f"{v:.2g}") for at, v in places if at <= 99)
 
@@ -298,7 +306,7 @@ class Dot:
 
 def radius(count: float, largest: float, points: int) -> float:
     """The area goes with the count. Many points are smaller."""
-    most = 14.0 if points <= 200 else 9.0
+    most = 11.0 if points <= 200 else 8.0
     share = count / largest if largest > 0 and finite(count) and count > 0 else 0.0
     return round(2.5 + (most - 2.5) * math.sqrt(share), 1)
 

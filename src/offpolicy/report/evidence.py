@@ -9,7 +9,7 @@ from typing import Any
 from offpolicy.report import charts
 from offpolicy.report.answer import Summary, isolated, listed, rough, share, shown
 from offpolicy.report.charts import CalibrationPlot, Dot, Histogram, finite
-from offpolicy.report.text import label, number
+from offpolicy.report.words import count, label, number, shortened
 
 MOST_SAID = 240_000
 """Bytes that are said of all points together, so that the page stays small."""
@@ -51,21 +51,21 @@ def _overlap(o: Summary) -> OverlapView:
         picture=picture,
         alternative=(
             f"Distribution of {o['rounds']:,} weights on a log scale. "
-            f"Effective sample size {_rounds(o['effective_sample_size'])}; largest weight {number(o['largest'])}."
+            f"Effective sample size {count(o['effective_sample_size'])}; largest weight {_few_digits(o['largest'])}."
         ),
         facts=tuple(facts),
     )
-
-
-def _rounds(value: float | None) -> str:
-    return f"{value:,.0f}" if value is not None and finite(value) else number(value)
 
 
 def _effective(o: Summary) -> Fact:
     ess, rounds = o["effective_sample_size"], o["rounds"]
     part = f", {share(ess / rounds)} of the {rounds:,} logged" if rounds and finite(ess) else ""
     meaning = f"The log counts like this many rounds of the new policy{part}. 500 or more is good; below 50 is too few."
-    return Fact("Effective rounds", _rounds(ess), meaning)
+    return Fact("Effective rounds", count(ess), meaning)
+
+
+def _few_digits(value: float | None) -> str:
+    return number(value, None if value is None else abs(value) / 100)
 
 
 def _concentrated(o: Summary) -> list[Fact]:
@@ -75,17 +75,21 @@ def _concentrated(o: Summary) -> list[Fact]:
         Fact(
             "Held by the top 1%", share(top), "Of the sum of all weights. Below 50% is good; near 100% a few rounds decide."
         ),
-        Fact("Largest weight", number(largest), f"Of any one round.{part} Below 5% of the sum is good."),
+        Fact("Largest weight", _few_digits(largest), f"Of any one round.{part} Below 5% of the sum is good."),
     ]
 
 
 def _mean(o: Summary) -> list[Fact]:
     if o["kind"] != "action":
         return [
-            Fact("Mean weight", number(o["mean"]), "Near 1 for most such weights; those that are divided by it need not be.")
+            Fact(
+                "Mean weight",
+                _few_digits(o["mean"]),
+                "Near 1 for most such weights; those that are divided by it need not be.",
+            )
         ]
     meaning = "1, but for chance, where the propensities are right and the log covers what the new policy does."
-    return [Fact("Mean weight", number(o["mean"]), meaning)]
+    return [Fact("Mean weight", _few_digits(o["mean"]), meaning)]
 
 
 def _support(o: Summary) -> list[Fact]:
@@ -134,7 +138,7 @@ def _model(m: Summary) -> ModelView:
         alternative=f"Observed against predicted reward in {len(bins)} groups of rounds with error bars; {said}.",
         bins=tuple(
             (shown(b["predicted"], b["std_error"]), f"{shown(b['observed'], b['std_error'])} ± {rough(b['std_error'])}",
-             _rounds(b["rounds"])) for b in bins
+             count(b["rounds"])) for b in bins
         ),
     )  # fmt: skip
 
@@ -191,7 +195,7 @@ def action_map(summary: Summary) -> MapView | None:
     step = None if shades is None else (shades.high - shades.low) / 10  # the digits that tell rewards apart
     titles = _titles(points, step)
     drawn = tuple(Point(dot, title) for title, dot in zip(titles, dots, strict=True) if dot is not None)
-    ends = ("≤ ", "≥ ") if shades is not None and shades.beyond else ("", "")
+    ends = ("≤\u00a0", "≥\u00a0") if shades is not None and shades.beyond else ("", "")
     return MapView(
         estimator=label(e["estimator"]),
         chosen=e["chosen"],
@@ -218,7 +222,7 @@ def _sizes(points: Sequence[Mapping[str, Any]]) -> tuple[tuple[float, str], ...]
     """Examples for the legend: the largest count and about a tenth of it."""
     largest = max((p["count"] for p in points if finite(p["count"])), default=0.0)
     shown_counts = [c for c in (largest / 10, largest) if c >= 1]
-    return tuple((charts.radius(c, largest, len(points)), _rounds(c)) for c in shown_counts)
+    return tuple((charts.radius(c, largest, len(points)), count(c)) for c in shown_counts)
 
 
 def _titles(points: Sequence[Mapping[str, Any]], step: float | None) -> list[str]:
@@ -233,15 +237,14 @@ def _titles(points: Sequence[Mapping[str, Any]], step: float | None) -> list[str
 def _title(p: Mapping[str, Any], cut: int | None, most: int, step: float | None) -> str:
     """A fact a line: the script makes its tooltip of these."""
     nearest = [_named(name, cut) for name in p["nearest"][:most]]
-    lines = [_named(p["action"], cut), f"{_rounds(p['count'])} rounds", f"reward {shown(p['reward'], step)}"]
+    lines = [_named(p["action"], cut), f"{count(p['count'])} rounds", f"reward {shown(p['reward'], step)}"]
     return "\n".join([*lines, *(["near " + ", ".join(nearest)] if nearest else [])])
 
 
 def _named(name: str, cut: int | None) -> str:
-    text = label(name)
-    return isolated(text if cut is None or len(text) <= cut else text[: cut - 1] + "…")
+    return isolated(label(name) if cut is None else shortened(label(name), cut))
 
 
 def _action(p: Mapping[str, Any], step: float | None) -> ActionRow:
     nearest = tuple(label(name) for name in p["nearest"])
-    return ActionRow(label(p["action"]), _rounds(p["count"]), shown(p["reward"], step), nearest)
+    return ActionRow(label(p["action"]), count(p["count"]), shown(p["reward"], step), nearest)

@@ -18,14 +18,13 @@ from offpolicy.files import whole_file
 from offpolicy.report import answer, evidence
 from offpolicy.report.answer import Summary, Table
 from offpolicy.report.charts import COLOURS
-from offpolicy.report.prose import title
-from offpolicy.report.words import label
+from offpolicy.report.prose import leading, title, worst_first
+from offpolicy.report.words import label, visible
 
 MOST_SLICES, MOST_IN_FULL = 100, 20
 """Slices, the largest first, whose headline the page shows, and of which it shows every estimate: so that it stays small."""
 FRAME_HEIGHT = 760
 LONG_ITEM = 30
-_NO_CONTROLS = dict.fromkeys([*range(9), 11, 12, *range(14, 32), *range(127, 160)])
 
 
 def page(summary: Summary, *, made: str | None = None, command: str | None = None) -> str:
@@ -51,11 +50,9 @@ def embedded(summary: Summary) -> str:
 
 def _document(summary: Summary, *, made: str | None, command: str | None, framed: bool) -> str:
     environment, style, script = _templates()
-    text = environment.get_template("page.html").render(
+    return environment.get_template("page.html").render(
         style=style, script=script, script_hash=_hash(script), made=made, command=command, framed=framed, **_view(summary)
     )
-    # What no file can hold, or no page: halves of a character and control characters in labels.
-    return text.translate(_NO_CONTROLS).encode("utf-8", "replace").decode("utf-8")
 
 
 @cache
@@ -65,6 +62,7 @@ def _templates() -> tuple[Environment, Markup, Markup]:
     environment = Environment(
         loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
+    environment.filters["visible"] = visible
     style, script = (Markup(loader.get_source(environment, name)[0]) for name in ("style.css", "report.js"))
     return environment, style, script
 
@@ -114,7 +112,7 @@ def _logged(summary: Summary) -> tuple[str, str] | None:
 
 def _part(heading: str, part: Summary) -> tuple[str, Table, list[tuple[str, str]]]:
     """A heading, its estimates, and what was seen of its headline."""
-    seen = [(label(e["policy"]), " ".join(r["seen"] for r in answer.worst_first(e["reasons"]))) for e in answer.leads(part)]
+    seen = [(label(e["policy"]), " ".join(r["seen"] for r in worst_first(e))) for e in leading(part)]
     return heading, answer.estimates_table(part), [(policy, said) for policy, said in seen if said]
 
 
@@ -169,5 +167,5 @@ def _said(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, Mapping):
-        return ", ".join(f"{key}: {_said(item)}" for key, item in value.items()) or "–"
-    return f"{value:,}" if isinstance(value, int) else str(value)
+        return ", ".join(f"{visible(key)}: {_said(item)}" for key, item in value.items()) or "–"
+    return f"{value:,}" if isinstance(value, int) else visible(value)
