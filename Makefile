@@ -28,7 +28,7 @@ lint: .venv/.dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-BENCHMARKS := foundation embeddings "auto cost" dense "growth rounds" "growth context" "growth actions" two_tower neighbours spark
+BENCHMARKS := foundation embeddings "auto cost" dense "growth rounds" "growth context" "growth actions" two_tower neighbours spark report
 
 bench: .venv/.torch .venv/.spark
 	for each in $(BENCHMARKS); do $(BIN)/python -m benchmarks.$$each || exit 1; done

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import html
 import json
 import os
+import re
 import subprocess
 import sys
 import warnings
@@ -173,6 +175,9 @@ def bad(folder: Path) -> dict[str, tuple[list[object], str]]:
         "level": ([*usual(folder), *target, "--level", "2"], "level is 2.0"),
         "picture": ([*usual(folder), *target, "--plot", folder / "x.gif"], "ends in .png, .svg or .pdf"),
         "folder": ([*usual(folder), *target, "--markdown", folder / "nowhere" / "r.md"], "no such folder"),
+        "report folder": ([*usual(folder), *target, "--report", folder / "nowhere" / "r.html"], "no such folder"),
+        "report name": ([*usual(folder), *target, "--report", folder / "r.pdf"], "name ends in .html or .htm"),
+        "picture name": ([*usual(folder), *target, "--plot", folder / "r.bmp"], "name ends in .png, .svg or .pdf"),
         "option": ([*usual(folder), *target, "--levle", "2"], "No such option"),
     }
 
@@ -339,3 +344,18 @@ def test_an_estimator_of_ones_own(
     assert capsys.readouterr().out == ""
     with pytest.raises(op.InputError, match="only `offpolicy bench` takes those"):
         estimator("mine_here:plain")
+
+
+def test_the_report_is_written_with_the_command_that_made_it(
+    folder: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    page = tmp_path / "our report.html"
+    arguments = [*usual(folder), "--target", "p_new", "--report", page]
+    code, printed, _ = run_here(capsys, "evaluate", *arguments)
+    assert code in (0, 3, None)
+    told = html.unescape(re.sub("<[^>]+>", "", page.read_text()))
+    assert "offpolicy evaluate" in told
+    assert f"--report '{page}'" in told
+    assert "SNIPS" in printed
+    run_here(capsys, "evaluate", *arguments, "--json")
+    assert [p.name for p in tmp_path.iterdir()] == ["our report.html"]

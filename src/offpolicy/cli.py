@@ -291,7 +291,7 @@ def _check_names(report: Path | None, markdown: Path | None, plot: Path | None) 
         if path is not None and path.suffix.lower() not in endings:
             raise InputError(f"{path}: {what} name ends in {', '.join(endings[:-1])} or {endings[-1]}.")
         if path is not None and not path.parent.is_dir():
-            raise InputError(f"{path}: there is no folder {path.parent}.")
+            raise InputError(f"{path.parent}: no such folder.")
 
 
 def _write(summary: dict[str, Any], report: Path | None, markdown: Path | None, plot: Path | None) -> None:
