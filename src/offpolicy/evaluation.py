@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
+from itertools import combinations
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -17,6 +18,8 @@ from offpolicy.errors import InputError, InputWarning, unknown_name
 from offpolicy.inference import Functional, Interval, Range, Sums, in_errors, interval, std_error
 from offpolicy.pooled import PooledFits
 from offpolicy.report import text
+from offpolicy.report.views import map_view
+from offpolicy.weights import Weight
 
 SCHEMA_VERSION = 1
 T = TypeVar("T")
@@ -45,6 +48,10 @@ class Difference:
     def z(self) -> float:
         """The difference in standard errors."""
         return in_errors(self._functional, self._sums)
+
+    def to_dict(self, method: str = "normal") -> dict[str, Any]:
+        ci = self.confidence_interval(method=method)
+        return {"value": self.value, "std_error": self.std_error, "interval": asdict(ci)}
 
 
 class Later(Generic[T]):
@@ -87,6 +94,8 @@ class Estimate:
     _write_scores: Callable[[Path], None] | None = field(repr=False, default=None)
     _embedding: PooledFits | None = field(repr=False, default=None)
     _labels: Actions | None = field(repr=False, default=None)
+    _weight: Weight | None = field(repr=False, default=None)
+    """What it weighs rounds by; None for a blend."""
     _compared: Later[tuple[Finding, ...]] | None = None
 
     @property
@@ -158,7 +167,7 @@ class Estimate:
             "value": self.value,
             "std_error": self.std_error,
             "error_covers": self.error_covers,
-            "interval": {"low": ci.low, "high": ci.high, "level": ci.level, "method": ci.method},
+            "interval": asdict(ci),
             "n": self.n,
             "diagnostics": dict(self.diagnostics),
             "verdict": self.verdict.name,
@@ -166,6 +175,14 @@ class Estimate:
                 {"verdict": r.verdict.name, "code": r.code, "seen": r.seen, "why": r.why, "do": r.do} for r in self.reasons
             ],
         }
+
+
+@dataclass(frozen=True)
+class Views:
+    """What a report shows besides the estimates, as plain values."""
+
+    overlap: list[dict[str, Any]] = field(default_factory=list)
+    calibration: list[dict[str, Any]] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -179,6 +196,7 @@ class Evaluation:
     policies: tuple[str, ...]
     estimators: tuple[str, ...]
     headline_estimator: str
+    logged_estimator: str
     reward: str
     rounds: int
     actions: int
@@ -187,6 +205,10 @@ class Evaluation:
     rewards: Mapping[str, Evaluation] = field(default_factory=dict)
     slices: Mapping[str, Evaluation] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
+    input: Mapping[str, Any] = field(default_factory=dict)
+    """What was read: a fingerprint of the rounds, where they come from, their columns."""
+    versions: Mapping[str, str] = field(default_factory=dict)
+    _views: Later[Views] = field(repr=False, default_factory=lambda: Later(Views))
 
     def __getitem__(self, key: str | tuple[str, str]) -> Estimate:
         policy, estimator = key if isinstance(key, tuple) else (self._only_policy(), key)
@@ -232,6 +254,11 @@ class Evaluation:
         name = f"{first.policy}:{first.estimator} − {second.policy}:{second.estimator}"
         return Difference(name, f.value, std_error(f, first._sums), f.error_covers, f, first._sums, self.level)
 
+    def lift(self, policy: str | None = None, *, estimator: str | None = None) -> Difference:
+        """What a policy would have earned more than the log did, paired; by default the first policy and the headline."""
+        policy = self.policies[0] if policy is None else policy
+        return self.difference((policy, estimator or self.headline_estimator), (policy, self.logged_estimator))
+
     def _resolve(self, key: str | tuple[str, str], estimator: str | None) -> Estimate:
         if isinstance(key, tuple):
             return self[key]
@@ -241,8 +268,12 @@ class Evaluation:
             raise unknown_name("policy", key, self.policies)
         return self[key]
 
-    def to_dict(self) -> dict[str, Any]:
-        """Everything as plain values: the source of the text, JSON and Markdown forms."""
+    def to_dict(self, shown: int = 0) -> dict[str, Any]:
+        """Everything as plain values: the source of the text, JSON, Markdown and HTML forms.
+
+        With `shown`, a map of up to so many actions by their embedding is among them, where some estimate has one.
+        """
+        views = self._views()
         out: dict[str, Any] = {
             "schema": SCHEMA_VERSION,
             "reward": self.reward,
@@ -252,9 +283,15 @@ class Evaluation:
             "policies": list(self.policies),
             "headline": {"policy": self.policies[0], "estimator": self.headline_estimator},
             "verdict": self.verdict.name,
+            **self._compared(),
             "estimates": [estimate.to_dict() for estimate in self],
+            "overlap": views.overlap,
+            "calibration": views.calibration,
+            "embedding": self._map(shown),
             "skipped": dict(self.skipped),
             "settings": dict(self.settings),
+            "input": dict(self.input),
+            "versions": dict(self.versions),
         }
         others = {name: other.to_dict() for name, other in self.rewards.items() if name != self.reward}
         if others:
@@ -262,6 +299,30 @@ class Evaluation:
         if self.slices:
             out["slices"] = {name: part.to_dict() for name, part in self.slices.items()}
         return out
+
+    def _compared(self) -> dict[str, Any]:
+        """What the log earned, by how much each policy is better, and every pair of policies: all by the headline."""
+        method = "bootstrap" if self.headline._method == "bootstrap" else "normal"
+        logged = self.estimates[self.policies[0], self.logged_estimator]
+        lifts = {policy: self.lift(policy) for policy in self.policies}
+        return {
+            "logged": {name: logged.to_dict()[name] for name in ("value", "std_error", "interval")},
+            "lifts": [
+                {"policy": p, **lift.to_dict(method), "relative": lift.value / abs(logged.value) if logged.value else None}
+                for p, lift in lifts.items()
+            ],
+            "differences": [
+                {"a": a, "b": b, "estimator": self.headline_estimator, **self.difference(a, b).to_dict(method)}
+                for a, b in combinations(self.policies, 2)
+            ],
+        }
+
+    def _map(self, shown: int) -> dict[str, Any] | None:
+        """The actions by the first embedding that an estimate has."""
+        found = next((e for e in self if e._embedding is not None), None)
+        if found is None or not shown:
+            return None
+        return map_view(found.estimator, found.embedding, shown, int(self.settings.get("seed", 0)))
 
     def to_frame(self) -> Any:
         """One row an estimate, as a pandas data frame."""

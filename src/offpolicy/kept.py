@@ -11,7 +11,7 @@ from offpolicy.batch import Batch, FloatArray
 from offpolicy.layout import Layout
 from offpolicy.plan import Plan, TableKey, WeightTable
 from offpolicy.pool import Sides
-from offpolicy.statistics import LogHistogram, State
+from offpolicy.statistics import Calibration, LogHistogram, State
 from offpolicy.units import IntArray
 from offpolicy.weights import Outcome, Pooled, Weight
 
@@ -37,6 +37,9 @@ class Kept:
             part = self.state["policies"][str(policy)]
             part["weights"] = LogHistogram().fold(part["weights"], ratio)
 
+    def add_pooled_weights(self, name: str, ratio: FloatArray) -> None:
+        self.state["pooled_weights"][name] = LogHistogram().fold(self.state["pooled_weights"][name], ratio)
+
     def add_mass(
         self, policy: int, omega: FloatArray, counted: FloatArray, pi: FloatArray, layout: Layout, sides: Sides | None
     ) -> None:
@@ -52,6 +55,8 @@ class Kept:
         residual = reward - predicted
         sums = (omega.sum(), omega @ reward, (omega * reward) @ reward, (omega * residual) @ residual)
         self.state["misfit"][model] += sums
+        if str(model) in self.state["calibration"]:
+            Calibration().fold(self.state["calibration"][str(model)], predicted, reward, omega)
 
     def add_share(self, table: int, share: FloatArray, layout: Layout, x: FloatArray, slices: IntArray | None) -> None:
         self.state["tables"][table] += layout.by_action(share, x.T)

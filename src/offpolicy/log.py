@@ -87,6 +87,11 @@ class Schema:
 class Source(Protocol):
     """Where a log comes from."""
 
+    @property
+    def described(self) -> str:
+        """In a few words, for reports."""
+        ...
+
     def where(self, row: int) -> str:
         """A row's place in words: its file and its number there, from 0."""
         ...
@@ -324,6 +329,7 @@ class _ArraySource:
     whole: Batch
     schema: Schema
     ordered: bool = True
+    described: str = "arrays in memory"
 
     @property
     def rows(self) -> int:

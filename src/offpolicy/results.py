@@ -15,14 +15,16 @@ from offpolicy.combining import Candidate, Combination
 from offpolicy.engines import Engine
 from offpolicy.errors import InputError
 from offpolicy.estimators import Combined, Estimator, LoggedMean, Member
-from offpolicy.evaluation import Details, Estimate, Evaluation, Later
-from offpolicy.inference import Functional, Range, Sums, concentration, functional, in_errors, mean_weight, std_error
+from offpolicy.evaluation import Details, Estimate, Evaluation, Later, Views
+from offpolicy.inference import Functional, Range, Sums, concentration, functional, in_errors, std_error
 from offpolicy.kept import pool_name
 from offpolicy.log import Log
-from offpolicy.plan import Family, ModelKey, Terms, WeightColumn, fit_of, model_key
+from offpolicy.looking import Looking
+from offpolicy.plan import Family, ModelKey, Terms, fit_of, model_key
 from offpolicy.refits import Fitted, Refits
+from offpolicy.report.provenance import read, versions, written
 from offpolicy.scores import write_scores
-from offpolicy.scoring import AGREE, Scorer
+from offpolicy.scoring import Scorer
 from offpolicy.slope import slope, smallest_error
 from offpolicy.statistics import LogHistogram, State
 from offpolicy.threads import one_blas_thread
@@ -50,6 +52,10 @@ class Assembly:
     state: State
     level: float
     skipped: Mapping[str, str]
+
+    @cached_property
+    def _looking(self) -> Looking:
+        return Looking(self.policies, self.scorer, self.fitted, self.state)
 
     @cached_property
     def _refits(self) -> Refits:
@@ -92,16 +98,16 @@ class Assembly:
             policies=self.policies,
             estimators=names,
             headline_estimator=lead,
+            logged_estimator=next(e.name for e in self.estimators if isinstance(e, LoggedMean)),
             reward=self.log.schema.rewards[reward],
             rounds=sums.n,
             actions=self.log.n_actions,
             level=self.level,
             skipped=self.skipped,
-            settings={
-                "seed": self.scorer.seed,
-                "clustered": sums.clustered,
-                "slice": None if slice_ is None else (self.log.schema.slices or ())[int(slice_)],
-            },
+            settings=self._settings | {"slice": None if slice_ is None else (self.log.schema.slices or ())[int(slice_)]},
+            input=read(self.log, self.state["fingerprint"]) if slice_ is None else {},
+            versions=versions() if slice_ is None else {},
+            _views=Later(Views if slice_ is not None else partial(self._views, reward, list(estimates.values()), sums)),
         )
         anchor = float(self.scorer.anchor[reward])
         hidden = {
@@ -110,6 +116,35 @@ class Assembly:
             if (p, reward) in self.references
         }
         return replace(evaluation, estimates=_compared(evaluation, hidden, sums))
+
+    @cached_property
+    def _settings(self) -> dict[str, Any]:
+        return {
+            "estimators": [written(estimator) for estimator in self.estimators],
+            "policies": {name: written(policy) for name, policy in zip(self.policies, self.scorer.policies, strict=True)},
+            "logging": None if self.scorer.logging is None else written(self.scorer.logging),
+            "level": self.level,
+            "seed": self.scorer.seed,
+            "clustered": self.log.schema.clustered,
+            "engine": type(self.engine).__name__,
+        }
+
+    def _views(self, reward: int, estimates: Sequence[Estimate], sums: Sums) -> Views:
+        """The weights of each policy, by actions and by embeddings, and how the cross-fitted models predicted."""
+        overlap = []
+        for p, policy in enumerate(self.policies):
+            used: dict[Weight, list[str]] = {Weight(): []} if (p, reward) in self.references else {}
+            for e in (e for e in estimates if e.policy == policy and (e._weight is None or e._weight.weighs)):
+                pooled = e._weight if e._weight is not None and isinstance(e._weight.ratio, Pooled) else None
+                if pooled is not None or e._weight is None or e._weight.ratio == "action":
+                    used.setdefault(pooled or Weight(), []).append(e.estimator)
+            overlap += [self._looking.weights(p, weight, names, sums) for weight, names in used.items()]
+        users: dict[ModelKey, dict[str, None]] = {}
+        for (p, index, of), families in self.members.items():
+            for member in (member for family in families for member, _ in family):
+                if (model := model_key(member, p, of)) is not None and model.folds and of == reward:
+                    users.setdefault(model, {})[self.estimators[index].name] = None
+        return Views(overlap, [self._looking.calibration(model, list(names)) for model, names in users.items()])
 
     def _estimate(self, p: int, e: int, reward: int, sums: Sums, slice_: str | None) -> Estimate:
         estimator, families = self.estimators[e], self.members[p, e, reward]
@@ -136,6 +171,7 @@ class Assembly:
             _write_scores=None if slice_ is not None else self._score_writer([(1.0, terms)], reward, sums, alone=True),
             _embedding=self.fitted.pooled[ratio] if isinstance(ratio, Pooled) else None,
             _labels=self.log.schema.actions,
+            _weight=member.weight,
         )
 
     def _picked(
@@ -164,7 +200,7 @@ class Assembly:
             known = f.fit is not None or not self._refits.matters(member, model_key(member, p, reward))
             candidates.append(Candidate(part.name, f, member.weight.exact, known))
             terms.append(own)
-        o = self._overlap(p, sums, None)
+        o = self._looking.overlap(p, sums, None)
         shortfall = -o.mean_weight_z if o.mean_weight < 1 - dx.NOT_ONE else 0.0
         combination = Combination.of(estimator, candidates, sums, shortfall)
         names = {candidate.name: own for candidate, own in zip(candidates, terms, strict=True)}
@@ -185,7 +221,7 @@ class Assembly:
 
     def _combined_details(self, p: int, reward: int, combination: Combination, sums: Sums) -> Details:
         kept = self.state["policies"][str(p)] if sums.moments is self.state["moments"] else None
-        o = self._overlap(p, sums, kept)
+        o = self._looking.overlap(p, sums, kept)
         found = (
             dx.combined_findings(combination, o) if combination.defined else [dx.UNANCHORED if o.ess > 0 else dx.UNDEFINED]
         )
@@ -268,18 +304,18 @@ class Assembly:
             found.append(self._no_number(p, member, sums))
         if (p, reward) in self.references:
             kept = self.state["policies"][str(p)] if sums.moments is self.state["moments"] else None  # not kept by slice
-            o = self._overlap(p, sums, kept)
+            o = self._looking.overlap(p, sums, kept)
             found += dx.support_findings(o, model is not None, member.weight.ratio == "action")
             if member.weight.ratio == "action":
                 found += dx.weight_findings(o)
                 seen |= o.to_dict()
             elif member.weight.weighs:
-                pooled = self._pooled_overlap(p, member.weight, sums, kept)
+                pooled = self._looking.pooled_overlap(p, member.weight, sums, kept)
                 found += dx.pooled_findings(pooled, o, model is not None)
                 seen |= pooled.to_dict()
         found += dx.concentration_findings(concentration(f, sums))
         if model is not None:
-            r2, fitted = self._model_fit(model)
+            r2, fitted = self._looking.model_fit(model)
             seen |= {"reward_model": fitted}
             found += dx.model_findings(r2, member.weight.weighs)
         if self._shares_covariance(member, model, reward):
@@ -297,45 +333,7 @@ class Assembly:
 
     def _no_number(self, p: int, member: Member, sums: Sums) -> dx.Finding:
         """Why there is none: nothing to weigh, or a model that gives none."""
-        return dx.UNDEFINED if member.weight.weighs and not self._overlap(p, sums, None).ess > 0 else dx.NO_NUMBER
-
-    def _raw_weight(self, p: int) -> int:
-        """The column of w itself."""
-        return 1 + self.scorer.plan.columns.index(WeightColumn(p, Weight()))
-
-    def _overlap(self, p: int, sums: Sums, kept: State | None) -> dx.Overlap:
-        column, logging = self._raw_weight(p), self.scorer.logging
-        error = std_error(mean_weight(column, sums), sums)
-        whole = logging is not None and logging.whole
-        return dx.overlap(sums.moments, column, error, kept, self.state["counts"], whole)
-
-    def _pooled_overlap(self, p: int, weight: Weight, sums: Sums, whole: State | None) -> dx.PooledOverlap:
-        """What the weights of embeddings or outcomes look like."""
-        column = 1 + self.scorer.plan.columns.index(WeightColumn(p, weight))
-        error = std_error(mean_weight(column, sums), sums)
-        o = dx.overlap(sums.moments, column, error, None, self.state["counts"], False)
-        if whole is None or not isinstance(weight.ratio, Pooled):
-            return dx.PooledOverlap(o, weight.mean_one)
-        pool = self.state["pools"][pool_name(self.scorer.plan, p, weight)]
-        own = float(pool["own"] / pool["rows"]) if pool["rows"] > 0 else 1.0
-        contextual = float(pool["contextual"]) > AGREE
-        near = self.scorer.poolings[weight.ratio][0].near if pool["near_rows"] > 0 else None
-        left_out = (
-            None if near is None or not o.mean_weight > 0 else float(pool["left_out"][0] / pool["rows"]) / o.mean_weight
-        )
-        details = {"posterior": type(weight.ratio.posterior).__name__} | self.fitted.pooled[weight.ratio].on_all.details
-        details |= {} if near is None else {"neighbours": near.count}
-        return dx.PooledOverlap(o, weight.mean_one, 1 - own, int(pool["new"]), contextual, details, left_out)
-
-    def _model_fit(self, model: ModelKey) -> tuple[float | None, dict[str, Any]]:
-        """R² out of fold: from the scored residuals where the model was cross-fitted, else from the fit's own folds."""
-        fitted = self.fitted.models[model.fit].diagnostics(model.reward)
-        r2 = fitted.get("r2")
-        if model.folds or not fitted:
-            n, r, rr, misfit = map(float, self.state["misfit"][self.scorer.plan.models.index(model)])
-            total = rr - r * r / n
-            r2 = 1 - misfit / total if total > 0 else None
-        return r2, {**fitted, "r2": r2}
+        return dx.UNDEFINED if member.weight.weighs and not self._looking.overlap(p, sums, None).ess > 0 else dx.NO_NUMBER
 
 
 def _compared(evaluation: Evaluation, hidden: Mapping[str, Functional], sums: Sums) -> dict[tuple[str, str], Estimate]:

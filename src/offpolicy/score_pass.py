@@ -13,7 +13,7 @@ from offpolicy.engines.base import BATCH_ROWS
 from offpolicy.kept import Kept, outcome_name, pool_name
 from offpolicy.pool import merged_pools, zero_pool
 from offpolicy.scoring import Scorer
-from offpolicy.statistics import LogHistogram, Moments, State
+from offpolicy.statistics import Calibration, Fingerprint, LogHistogram, Moments, State
 from offpolicy.units import BUCKETS, IntArray
 from offpolicy.weights import Pooled, Weight
 
@@ -70,6 +70,9 @@ class ScorePass:
                 outcome_name(p, outcome): np.zeros((2, len(bins.edges) + 1))
                 for (p, outcome), (bins, _) in self.scorer.outcomes.items()
             },
+            "pooled_weights": {pool_name(plan, *key): LogHistogram().zero() for key in plan.weights(Pooled)},
+            "calibration": {str(k): Calibration().zero() for k, model in enumerate(plan.models) if model.folds},
+            "fingerprint": Fingerprint().zero(),
             "counts": np.zeros(self.n_actions),
             "misfit": np.zeros((len(plan.models), 4)),
             "nonzero": np.zeros(plan.rewards),
@@ -97,6 +100,7 @@ class ScorePass:
         values = self.scorer.score(batch, bucket, Kept(state))
         state["moments"] = self.moments.fold(state["moments"], values)
         _add_by_bucket(state["buckets"], bucket, values)
+        state["fingerprint"] = Fingerprint().fold(state["fingerprint"], batch)
         state["counts"] += np.bincount(batch.action, minlength=self.n_actions)
         state["nonzero"] += np.count_nonzero(batch.reward, axis=0)
         np.minimum(state["reward_low"], batch.reward.min(axis=0), out=state["reward_low"])
@@ -131,6 +135,11 @@ class ScorePass:
             },
             **{name: a[name] + b[name] for name in ("tables", "counts", "misfit", "nonzero")},
             "pools": {name: merged_pools(pool, b["pools"][name]) for name, pool in a["pools"].items()},
+            "pooled_weights": {
+                name: LogHistogram().merge(part, b["pooled_weights"][name]) for name, part in a["pooled_weights"].items()
+            },
+            "calibration": {k: Calibration().merge(part, b["calibration"][k]) for k, part in a["calibration"].items()},
+            "fingerprint": Fingerprint().merge(a["fingerprint"], b["fingerprint"]),
             "outcomes": {name: sums + b["outcomes"][name] for name, sums in a["outcomes"].items()},
             "reward_low": np.minimum(a["reward_low"], b["reward_low"]),
             "reward_high": np.maximum(a["reward_high"], b["reward_high"]),

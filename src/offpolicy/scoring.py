@@ -162,6 +162,7 @@ class Scorer:
         for pool in pools:
             pool.finish(batch)
             weights.pooled[p, pool.weight.ratio] = pool.ratio
+            kept.add_pooled_weights(pool_name(self.plan, p, pool.weight), pool.ratio)
         return chance, logged
 
     @cached_property

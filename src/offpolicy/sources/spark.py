@@ -44,6 +44,7 @@ class SparkSource:
     table: TableSource
     rows: int
     ordered: bool = False
+    described: str = "a Spark data frame"
 
     @classmethod
     @told()

@@ -102,6 +102,10 @@ def one_hot(column: pa.Array, categories: pa.Array) -> FloatArray:
     return encoded
 
 
+MOST_NAMED = 5
+"""Files that a report names."""
+
+
 @dataclass(frozen=True)
 class TableSource:
     """A log over raw parts. Without `given_actions` a first scan of that one column finds them."""
@@ -168,6 +172,14 @@ class TableSource:
     def where(self, row: int) -> str:
         part = next(part for part in self.parts if part.start <= row < part.start + part.rows)
         return f"{part.name} row {row - part.start + part.first}".strip()
+
+    @property
+    def described(self) -> str:
+        files = list(dict.fromkeys(part.name for part in self.parts if part.name))
+        if not files:
+            return "a table in memory"
+        shown = ", ".join(files[:MOST_NAMED]) + (", …" if len(files) > MOST_NAMED else "")
+        return shown if len(files) == 1 else f"{len(files):,} files: {shown}"
 
     @cached_property
     def actions(self) -> Actions:

@@ -1,8 +1,10 @@
 """Mergeable statistics: `zero`, `fold`, `merge`, `finish`, with states of plain arrays."""
 
 from offpolicy.statistics.base import Joint, State, Statistic
+from offpolicy.statistics.calibration import Calibration
+from offpolicy.statistics.fingerprint import Fingerprint
 from offpolicy.statistics.gram import Gram, GramState
 from offpolicy.statistics.histogram import LogHistogram
 from offpolicy.statistics.moments import Moments
 
-__all__ = ["Gram", "GramState", "Joint", "LogHistogram", "Moments", "State", "Statistic"]
+__all__ = ["Calibration", "Fingerprint", "Gram", "GramState", "Joint", "LogHistogram", "Moments", "State", "Statistic"]

@@ -12,6 +12,7 @@ from offpolicy.statistics.base import State
 _SHIFT = np.int64(46)  # keeps the exponent and 6 bits of the fraction of a float64: bins about 1% wide
 _LOW = np.int64((1023 - 64) << 6)  # values below 2⁻⁶⁴ share the bin of zero
 _BINS = 1 + (128 << 6)
+_HALF = 27  # of 64 parts of an octave: 1 + 27/64 is about √2
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,19 @@ class LogHistogram:
         before = np.concatenate([[0.0], np.cumsum(count)[:-1]])
         part = np.clip((wanted - before) / np.maximum(count, 1), 0, 1)
         return float((part * sums).sum() / total)
+
+    @staticmethod
+    def steps(state: State) -> tuple[FloatArray, FloatArray, float]:
+        """Edges that grow by about √2, the counts between them, and how many values are 0 (or below 2⁻⁶⁴)."""
+        counts = state["count"][1:].reshape(-1, 1 << 6)
+        halves = np.column_stack([counts[:, :_HALF].sum(axis=1), counts[:, _HALF:].sum(axis=1)]).ravel()
+        used = np.flatnonzero(halves)
+        if not len(used):
+            return np.empty(0), np.empty(0), float(state["count"][0])
+        first, last = int(used[0]), int(used[-1]) + 1
+        k = np.arange(first, last + 1)
+        edges = np.ldexp(np.where(k % 2 == 0, 1.0, 1 + _HALF / 64), k // 2 - 64)
+        return edges, halves[first:last], float(state["count"][0])
 
     @staticmethod
     def count_above(state: State, value: float) -> float:

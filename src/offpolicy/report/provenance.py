@@ -1,0 +1,81 @@
+"""Where a result comes from: what was asked for, in words that can be typed again, and the versions that computed it."""
+
+from __future__ import annotations
+
+import dataclasses
+import platform
+import sys
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+import numpy as np
+
+from offpolicy.log import Log
+from offpolicy.statistics import Fingerprint, State
+
+ALWAYS = ("offpolicy", "numpy", "scipy", "scikit-learn", "pyarrow")
+WHERE_USED = {"torch": "torch", "pyspark": "pyspark"}
+
+
+def versions() -> dict[str, str]:
+    """Of Python, this package and those that the numbers come from."""
+    names = [*ALWAYS, *(package for module, package in WHERE_USED.items() if module in sys.modules)]
+    found = {"python": platform.python_version()}
+    for name in names:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:  # run from a source tree that was not installed
+            found[name] = "not installed"
+    return found
+
+
+def read(log: Log, fingerprint: State) -> dict[str, Any]:
+    """What was read, and how to know it again."""
+    schema = log.schema
+    names = (*schema.context, *schema.features, *schema.rewards)
+    return {
+        "fingerprint": Fingerprint.digest(fingerprint, len(log), names, schema.actions),
+        "source": log.source.described,
+        "rounds": len(log),
+        "actions": schema.actions.count,
+        "columns": {
+            "context": list(schema.context),
+            "features": [*schema.features, *schema.catalog_names],
+            "reward": list(schema.rewards),
+            "propensity": schema.propensity,
+            "cluster": schema.clustered,
+            "weight": schema.weighted,
+            "by": schema.slice_name,
+        },
+    }
+
+
+def written(value: Any) -> str:
+    """Settings as one would type them: only what differs from the defaults.
+
+    >>> from offpolicy import DR, Ridge
+    >>> written(DR()), written(DR(rewards=Ridge(penalty=1.0), name="light"))
+    ('DR()', "DR(rewards=Ridge(penalty=1.0), name='light')")
+    """
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        shown = (f for f in dataclasses.fields(value) if f.init and f.repr and not f.name.startswith("_"))
+        parts = [f"{f.name}={written(v)}" for f in shown if _told(f, v := getattr(value, f.name), value)]
+        return f"{type(value).__name__}({', '.join(parts)})"
+    if isinstance(value, np.ndarray):
+        return f"array of {' × '.join(f'{n:,}' for n in value.shape)}"
+    if isinstance(value, (list, tuple)) and any(map(dataclasses.is_dataclass, value)):
+        return f"[{', '.join(map(written, value))}]"
+    if callable(value):
+        return str(getattr(value, "__qualname__", type(value).__name__))
+    shown_plainly = isinstance(value, (str, int, float, bool, type(None), list, tuple, dict))
+    return repr(value) if shown_plainly else type(value).__name__
+
+
+def _told(field: dataclasses.Field[Any], value: Any, owner: Any) -> bool:
+    """Whether a setting differs from its default (the default name is that of the class)."""
+    if field.name == "name" and value == type(owner).__name__:
+        return False
+    default = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
+    if isinstance(value, np.ndarray) or isinstance(default, np.ndarray):
+        return True
+    return bool(default is dataclasses.MISSING or value != default)

@@ -1,0 +1,63 @@
+"""What a model predicted against what came, in bins of the prediction: flat memory, no edges needed in advance."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from offpolicy.batch import FloatArray
+from offpolicy.statistics.base import State
+
+_SHIFT = np.int64(49)  # keeps the exponent and 3 bits of the fraction of a float64: bins about 9% wide
+_LOW = np.int64((1023 - 64) << 3)
+_SIDE = 128 << 3
+_BINS = 2 * _SIDE + 1
+
+
+class Bin(NamedTuple):
+    """Rounds with like predictions: their mean prediction, their mean reward and its standard error."""
+
+    predicted: float
+    observed: float
+    std_error: float
+    rounds: int
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """Sums over rounds by prediction, in bins that grow by about 9% on either side of 0.
+
+    Give predictions and rewards less a typical reward: bins are finest there.
+    """
+
+    def zero(self) -> State:
+        return {"sums": np.zeros((5, _BINS))}
+
+    def fold(self, state: State, predicted: FloatArray, reward: FloatArray, omega: FloatArray) -> State:
+        """Adds Σ1, Σω, Σωq, Σωr and Σωr² of each bin."""
+        size = (np.abs(predicted).view(np.int64) >> _SHIFT) - _LOW
+        at = _SIDE + np.where(np.signbit(predicted), -1, 1) * (np.clip(size, -1, _SIDE - 1) + 1)
+        at = np.where(np.isfinite(predicted), at, _SIDE)
+        for row, values in enumerate((None, omega, omega * predicted, omega * reward, omega * reward**2)):
+            state["sums"][row] += np.bincount(at, values, _BINS)
+        return state
+
+    def merge(self, a: State, b: State) -> State:
+        return {"sums": a["sums"] + b["sums"]}
+
+    @staticmethod
+    def bins(state: State, most: int) -> list[Bin]:
+        """At most so many bins of about equally many rounds, by growing prediction."""
+        sums = state["sums"][:, state["sums"][1] > 0]
+        if not sums.size:
+            return []
+        middle = np.cumsum(sums[0]) - sums[0] / 2
+        place = np.minimum((middle * most / sums[0].sum()).astype(np.int64), most - 1)
+        starts = np.flatnonzero(np.diff(place, prepend=-1))
+        rounds, omega, q, r, rr = np.add.reduceat(sums, starts, axis=1)
+        mean = r / omega
+        error = np.sqrt(np.maximum(rr / omega - mean**2, 0.0) / rounds)
+        found = zip(q / omega, mean, error, rounds, strict=True)
+        return [Bin(float(q), float(r), float(e), int(n)) for q, r, e, n in found]

@@ -1,0 +1,54 @@
+"""A fingerprint of the rounds: the same for the same data, whatever the files, their order, the batches and the engine."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from offpolicy.actions import Actions
+from offpolicy.batch import Batch, FloatArray
+from offpolicy.statistics.base import State
+from offpolicy.units import UInt64Array, hash_values, mix
+
+_HALF = np.uint64(32)
+_ODD = np.uint64(1)
+
+
+@dataclass(frozen=True)
+class Fingerprint:
+    """The sum over rounds, modulo 2⁶⁴, of a hash of action, context, features, reward, propensity and row weight."""
+
+    def zero(self) -> State:
+        return {"sum": np.zeros(1, np.uint64)}
+
+    def fold(self, state: State, batch: Batch) -> State:
+        parts = [*batch.context_parts, *batch.feature_parts, batch.reward, batch.propensity, batch.weight]
+        columns = (column for part in parts if part is not None for column in part.reshape(len(batch), -1).T)
+        rows = mix(batch.action.astype(np.uint64))
+        for place, column in enumerate(columns):  # not by part: columns side by side in one array are the same columns
+            rows += _scattered(column, place)
+            rows ^= rows >> _HALF
+        return {"sum": state["sum"] + mix(rows).sum(dtype=np.uint64)}
+
+    def merge(self, a: State, b: State) -> State:
+        return {"sum": a["sum"] + b["sum"]}
+
+    @staticmethod
+    def digest(state: State, rows: int, names: Sequence[str], actions: Actions) -> str:
+        """16 hexadecimal digits: of the rounds, how many there are, the columns' names and the actions' labels."""
+        told = hashlib.blake2b(state["sum"].tobytes(), digest_size=8)
+        told.update(repr((rows, list(names), actions.count)).encode())
+        if actions.labels is not None:
+            told.update(hash_values(actions.labels).tobytes())
+        return told.hexdigest()
+
+
+def _scattered(column: FloatArray, place: int) -> UInt64Array:
+    """The bits of a column times an odd number of its own; both halves of the bits matter to all of the product."""
+    bits = (np.ascontiguousarray(column) + 0.0).view(np.uint64)  # −0.0 becomes 0.0
+    factor = mix(np.array([place], np.uint64))[0] | _ODD
+    scattered: UInt64Array = (bits ^ (bits >> _HALF)) * factor
+    return scattered
