@@ -91,6 +91,8 @@ def missing(module: str) -> str | None:
 
 def run(text: str, name: str, folder: Path) -> list[Shown]:
     """Run a page in a folder; what its blocks of output show, beside what was printed."""
+    if any(block.mark == "needs" and block.said == "pyspark" and not block.skipped for block in blocks(text)):
+        sparks.classic()  # the session of all tests, which the page gets as well
     shown: list[Shown] = []
     printed: str | None = None
     skipped = False
@@ -122,7 +124,7 @@ def _execute(block: Block, where: str, namespace: dict[str, object]) -> str:
 
 
 def _shell(commands: str, where: str) -> str:
-    done = subprocess.run(["bash", "-e", "-c", commands], capture_output=True, text=True, check=False)
+    done = subprocess.run(["bash", "-e", "-c", commands], capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 0, f"{where}: exit code {done.returncode}\n{done.stdout}{done.stderr}"
     return done.stdout
 
