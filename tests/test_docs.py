@@ -31,6 +31,7 @@ def test_a_page_prints_what_it_shows(page: Path, tmp_path: Path) -> None:
 def test_what_does_not_run_says_why() -> None:
     """A mark is one of those known, and has something to say; Python that needs a module names it."""
     for page in pages.PAGES:
+        assert not re.search(r"^ +```", page.read_text(), flags=re.MULTILINE), f"{page.name}: an indented block is not run"
         for block in pages.blocks(page.read_text()):
             where = f"{page.name}:{block.line}"
             assert block.mark in ("", *pages.MARKS), f"{where}: {block.mark!r} is no mark"
