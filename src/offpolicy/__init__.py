@@ -12,7 +12,7 @@ _HOMES = {
     "log": ("Log",),
     "sources": ("from_obp", "read_log"),
     "policies": (
-        "Candidates", "Column", "EpsilonGreedy", "Fixed", "Function", "Mixture", "Softmax", "Table",
+        "Candidates", "Column", "Columns", "EpsilonGreedy", "Fixed", "Function", "Mixture", "Softmax", "Table",
         "TwoTower", "Uniform",
     ),
     "policy": ("Policy",),
@@ -75,6 +75,7 @@ if TYPE_CHECKING:  # the same names for type checkers and editors
     from offpolicy.log import Log as Log
     from offpolicy.policies import Candidates as Candidates
     from offpolicy.policies import Column as Column
+    from offpolicy.policies import Columns as Columns
     from offpolicy.policies import EpsilonGreedy as EpsilonGreedy
     from offpolicy.policies import Fixed as Fixed
     from offpolicy.policies import Function as Function

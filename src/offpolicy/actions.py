@@ -59,6 +59,7 @@ class Actions:
         """The code of each value, and which values are unknown."""
         column = decoded(column)
         if self.labels is None:
+            column = _whole(column) if pt.is_string(column.type) else column
             if not pt.is_integer(column.type):
                 raise InputError(f"actions are integer codes here, but a column of {column.type} names some.")
             codes: IntArray = column.to_numpy(zero_copy_only=False).astype(np.int64, copy=False)
@@ -90,6 +91,14 @@ class Actions:
         return f"have an action that is not among the {self.count:,} known ({shown})", (
             "Add it to `actions=` or to the catalog, or correct the log."
         )
+
+
+def _whole(column: pa.Array) -> pa.Array:
+    """Text as whole numbers, where it is nothing else."""
+    try:
+        return column.cast(pa.int64())
+    except pa.ArrowException:
+        return column
 
 
 def decoded(column: pa.Array) -> pa.Array:

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 from offpolicy.batch import Batch, FloatArray
 from offpolicy.errors import InputError, RowsError
+from offpolicy.listtext import plain_lists
 from offpolicy.log import Log
 from offpolicy.policy import Listed, Policy, check_sums
 from offpolicy.units import IntArray
@@ -78,7 +79,10 @@ class Eligible:
 
 @final
 class Candidates(Policy):
-    """Two list columns: the actions that were eligible in the round, and the probability of each."""
+    """Two list columns: the actions that were eligible in the round, and the probability of each.
+
+    In a CSV file, text with the parts of a list in it: `a|b|c` and `0.2|0.5|0.3`, or as in JSON.
+    """
 
     def __init__(self, actions: str | Sequence[Any], probabilities: str | Sequence[Any]) -> None:
         self._named = isinstance(actions, str) and isinstance(probabilities, str)
@@ -133,12 +137,6 @@ class Candidates(Policy):
         return answers_of(self.listed(batch), batch.n_actions, values, row, code)
 
 
-def plain_lists(column: pa.Array) -> pa.Array:
-    """Lists of a fixed size as lists of any."""
-    fixed = pa.types.is_fixed_size_list(column.type)
-    return column.cast(pa.list_(column.type.value_type)) if fixed else column
-
-
 def grid_of(listed: Listed, n_actions: int) -> FloatArray:
     """Rounds × actions."""
     rounds = len(listed.starts) - 1
@@ -189,7 +187,8 @@ def _lists(given: Any) -> pa.Array:
 def list_lengths(column: pa.Array, name: str, what: str) -> IntArray:
     if not (pa.types.is_list(column.type) or pa.types.is_large_list(column.type)):
         raise InputError(
-            f"{name}: the column of {what} holds {column.type}, not lists. Write Parquet with list columns (CSV has none)."
+            f"{name}: the column of {what} holds {column.type}, not lists. Write Parquet with list columns, or text such as "
+            "a|b|c in CSV."
         )
     lengths: IntArray = pc.list_value_length(column).fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
     return lengths

@@ -40,8 +40,9 @@ def evaluate(
     target: Annotated[
         Many,
         typer.Option(
-            help="The new policy: a column with its chance of the logged action; two list columns ACTIONS,PROBABILITIES; or "
-            "module:object. Several, each as NAME=…, are compared."
+            help="The new policy: a column with its chance of the logged action; two list columns ACTIONS,PROBABILITIES (in "
+            "CSV: text such as a|b|c); one column an action, as 'p_*'; or module:object. Several, each as NAME=…, are "
+            "compared."
         ),
     ] = None,
     logging: Annotated[

@@ -72,7 +72,7 @@ def evaluate(
         raise InputError(f"cross_fit is {cross_fit}; give at least 2 folds (an estimator's own cross_fit=0 turns it off).")
     if not isinstance(seed, int) or not -(2**63) <= seed < 2**63:
         raise InputError(f"seed is {seed!r}; give a whole number of at most 64 bits.")
-    policies = _policies(target)
+    policies = {name: policy.settled(log) for name, policy in _policies(target).items()}
     for policy in policies.values():
         policy.check(log)
     engine = engine_for(log, engine)
@@ -206,7 +206,7 @@ class _Job:
 
     @classmethod
     def of(cls, log: Log, policies: dict[str, Policy], wanted: Wanted, cross_fit: int | None, seed: int, run: Run) -> _Job:
-        logging = None if log.logging is None else as_policy(log.logging)
+        logging = None if log.logging is None else as_policy(log.logging).settled(log)
         if logging is not None:
             logging.check(log)
         features = Features.of(log.schema)

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from offpolicy.actions import Actions
 from offpolicy.batch import Batch, FloatArray
 from offpolicy.candidates import Candidates, as_numbers
 from offpolicy.errors import InputError, RowsError
@@ -19,8 +20,8 @@ from offpolicy.scored import EpsilonGreedy, Score, Softmax, TwoTower, called
 from offpolicy.units import IntArray
 
 __all__ = [
-    "Candidates", "Column", "EpsilonGreedy", "Fixed", "Function", "Mixture", "Softmax", "Table", "TwoTower", "Uniform",
-    "as_policy",
+    "Candidates", "Column", "Columns", "EpsilonGreedy", "Fixed", "Function", "Mixture", "Softmax", "Table", "TwoTower",
+    "Uniform", "as_policy",
 ]  # fmt: skip
 
 
@@ -169,6 +170,46 @@ class Column(Policy):
 
 
 @final
+class Columns(Policy):
+    """One column an action: {label: column}, or a pattern such as `p_new_*`, where `*` stands for the action's label."""
+
+    def __init__(self, names: str | Mapping[Any, str]) -> None:
+        if isinstance(names, str) and names.count("*") != 1:
+            raise InputError(f"Columns: {names!r} needs one *, which stands for the action's label.")
+        self._names = names
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return () if isinstance(self._names, str) else tuple(self._names.values())
+
+    def settled(self, log: Log) -> Policy:
+        pattern = self._names
+        if not isinstance(pattern, str):
+            return self
+        return Columns({label: pattern.replace("*", str(label)) for label in log.actions.tolist()})
+
+    def check(self, log: Log) -> None:
+        self._codes(log.schema.actions)
+
+    def _codes(self, actions: Actions) -> IntArray:
+        codes, bad = actions.encode(pa.array(list(self._names)))
+        if bad.any():
+            raise InputError(f"Columns: {list(self._names)[int(np.argmax(bad))]!r} is not an action of this log.")
+        return codes
+
+    def _all(self, batch: Batch) -> FloatArray:
+        p = np.zeros((len(batch), batch.n_actions))
+        for code, name in zip(self._codes(batch.actions), self.columns, strict=True):
+            p[:, code] = as_numbers(batch.extra[name], name)
+        if not p.min(initial=0.0) >= 0:  # also true where some value is NaN
+            rows = batch.row[~(p >= 0).all(axis=1)]
+            raise RowsError("Columns", "have a negative or missing probability", rows, "Probabilities must be 0 or more.")
+        advice = "An action that was never logged must be named with `actions=` (or stand in a catalog) to have a column."
+        check_sums(p.sum(axis=1), batch.row, "Columns", advice=advice)
+        return p
+
+
+@final
 class Mixture(Policy):
     """Several policies, each followed with a fixed chance."""
 
@@ -187,6 +228,9 @@ class Mixture(Policy):
     @property
     def whole(self) -> bool:
         return all(policy.whole for policy in self._policies)
+
+    def settled(self, log: Log) -> Policy:
+        return Mixture([policy.settled(log) for policy in self._policies], self._weights)
 
     def check(self, log: Log) -> None:
         for policy in self._policies:
@@ -209,11 +253,11 @@ class Mixture(Policy):
 
 
 def as_policy(policy: Any) -> Policy:
-    """A policy from what users write: a policy, a column's name, a pair of list columns, a matrix, a callable."""
+    """A policy from what users write: a policy, a column's name or pattern, a pair of list columns, a matrix, a callable."""
     if isinstance(policy, Policy):
         return policy
     if isinstance(policy, str):
-        return Column(policy)
+        return Columns(policy) if "*" in policy else Column(policy)
     if isinstance(policy, tuple) and len(policy) == 2 and all(isinstance(name, str) for name in policy):
         return Candidates(*policy)
     if isinstance(policy, type):

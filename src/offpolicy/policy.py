@@ -64,6 +64,10 @@ class Policy(ABC):
     def check(self, log: Log) -> None:  # noqa: B027  (most policies fit every log)
         """Raise if the policy cannot belong to this log. Costs no pass over it."""
 
+    def settled(self, log: Log) -> Policy:  # noqa: ARG002
+        """The same with what only a log can tell, such as the names of columns."""
+        return self
+
     @final
     def probabilities(self, batch: Batch, actions: IntArray | None = None) -> FloatArray:
         """Rounds × actions; or, given codes (one or several a round), the chances of those alone."""
@@ -129,11 +133,14 @@ def check_probabilities(p: FloatArray, batch: Batch, name: str) -> FloatArray:
     return p
 
 
-def check_sums(sums: FloatArray, rows: IntArray, name: str, where: Callable[[int], str] | None = None) -> None:
+def check_sums(
+    sums: FloatArray, rows: IntArray, name: str, where: Callable[[int], str] | None = None, advice: str = ""
+) -> None:
     off = np.abs(sums - 1)
     if not (off <= SUM_TOLERANCE).all():
         worst = sums[np.argmax(np.where(np.isnan(off), np.inf, off))]
         bad = rows[~(off <= SUM_TOLERANCE)]
         places = None if where is None else [where(int(row)) for row in bad[:3]]
         what = f"do not sum to 1 (the worst sums to {worst:.6g})"
-        raise RowsError(name, what, bad, "Normalise each row first.", where=places)
+        rounded = "Divide each row by its sum first; numbers rounded to a few digits are a usual cause."
+        raise RowsError(name, what, bad, f"{rounded} {advice}".strip(), where=places)

@@ -193,7 +193,7 @@ def _named(text: str, position: int) -> tuple[str, str]:
 
 
 def policy(text: str) -> Policy:
-    """A policy from `column`, `actions,probabilities` or `module:object`."""
+    """A policy from `column`, `pattern_*`, `actions,probabilities` or `module:object`."""
     if ":" in text:
         try:
             return as_policy(imported(text))
