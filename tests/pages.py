@@ -116,7 +116,9 @@ def _execute(block: Block, where: str, namespace: dict[str, object]) -> str:
     """What a block prints."""
     if block.mark == "runs" or block.language in SHELL:
         return _shell(block.said if block.mark == "runs" else block.body, where)
-    assert block.language == "python", f"{where}: {block.language} is neither run nor written to a file: name one, or mark it"
+    assert block.language == "python", (
+        f"{where}: {block.language} is neither run nor written to a file: name one, or mark it"
+    )
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
         exec(compile("\n" * block.line + block.body, where, "exec"), namespace)

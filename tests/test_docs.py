@@ -9,13 +9,61 @@ import re
 from pathlib import Path
 
 import pytest
+from tests import pages, refresh_docs
+from tests.sparks import OWN_WARNINGS
 
 import offpolicy as op
 from offpolicy.estimators import REGISTRY
-from tests import pages
-from tests.sparks import OWN_WARNINGS
 
 DOCS = pages.ROOT / "docs"
+RULES = """
+```python
+x = 2
+print(x)
+```
+
+```
+2
+```
+
+```python
+# mine.py
+y = 3
+```
+
+<!-- not run: there is no such thing -->
+```sh
+rm missing
+```
+
+```
+gone
+```
+
+<!-- runs: echo instead -->
+```sh
+false
+```
+
+```
+instead
+```
+
+<!-- needs: no_such_module -->
+```python
+1 / 0
+```
+
+```python
+from mine import y
+
+print(x + y)
+```
+
+```
+wrong
+```
+"""
 
 
 @OWN_WARNINGS
@@ -45,18 +93,16 @@ def test_what_does_not_run_says_why() -> None:
 
 def test_a_page_is_run_by_the_rules(tmp_path: Path) -> None:
     """The rules of tests/pages.py, on a page of their own."""
-    page = "\n".join(
-        [
-            "```python", "x = 2", "print(x)", "```", "", "```", "2", "```",
-            "```python", "# mine.py", "y = 3", "```",
-            "<!-- not run: there is no such thing -->", "```sh", "rm missing", "```", "```", "gone", "```",
-            "<!-- runs: echo instead -->", "```sh", "false", "```", "```", "instead", "```",
-            "<!-- needs: no_such_module -->", "```python", "1 / 0", "```",
-            "```python", "from dataclasses import dataclass", "from mine import y", "print(x + y)", "```", "```", "wrong", "```",
-        ]  # fmt: skip
-    )  # fmt: skip
-    shown = pages.run(page, "page.md", tmp_path)
-    assert [(each.block.body, each.printed) for each in shown] == [("2\n", "2\n"), ("instead\n", "instead\n"), ("wrong\n", "5\n")]
+    shown = pages.run(RULES, "page.md", tmp_path)
+    assert [(each.block.body, each.printed) for each in shown] == [
+        ("2\n", "2\n"),
+        ("instead\n", "instead\n"),
+        ("wrong\n", "5\n"),
+    ]
+
+
+def test_what_a_page_shows_is_refreshed() -> None:
+    assert refresh_docs.refreshed(RULES, "page.md") == RULES.replace("wrong", "5")
 
 
 @pytest.mark.parametrize("page", ["```\nno code\n```", "```toml\na = 1\n```", "```python\n1 / 0\n```", "```sh\nfalse\n```"])
