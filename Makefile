@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test lint bench bench-quick docs torch spark clean
+.PHONY: demo test lint bench bench-quick docs torch spark browser clean
 
 demo: .venv/.core
 	$(BIN)/offpolicy demo --out build/demo
@@ -18,6 +18,9 @@ test: .venv/.dev
 torch: .venv/.torch
 
 spark: .venv/.spark
+
+# Playwright, for tests of the HTML report; they need Chromium as well, which is the system's own.
+browser: .venv/.browser
 
 lint: .venv/.dev
 	$(BIN)/ruff check .
@@ -54,6 +57,10 @@ docs: .venv/.docs
 
 .venv/.spark: .venv/.core
 	$(PIP) --editable ".[spark]"
+	touch $@
+
+.venv/.browser: .venv/.core
+	$(PIP) --editable ".[browser]"
 	touch $@
 
 .venv/.docs: .venv/.core

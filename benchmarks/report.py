@@ -38,7 +38,14 @@ def point(shop: Shop) -> list[str]:
         end = time.perf_counter()
         size = page.stat().st_size / 1e3
     took, added = middle - start, end - middle
-    return [f"{shop.rounds:,}", f"{shop.n_actions:,}", f"{took:.1f} s", f"{added:.2f} s", f"{added / took:.3f}", f"{size:,.0f} KB"]
+    return [
+        f"{shop.rounds:,}",
+        f"{shop.n_actions:,}",
+        f"{took:.1f} s",
+        f"{added:.2f} s",
+        f"{added / took:.3f}",
+        f"{size:,.0f} KB",
+    ]
 
 
 def main() -> None:

@@ -270,7 +270,9 @@ def _kept(folder: Path | None) -> Iterator[None]:
 def _say(answer: dict[str, Any] | str) -> None:
     import json as json_module
 
-    print(answer if isinstance(answer, str) else json_module.dumps(_finite(answer), indent=2, default=str))
+    from offpolicy.report import terminal
+
+    terminal.say(answer if isinstance(answer, str) else json_module.dumps(_finite(answer), indent=2, default=str))
 
 
 def _write(summary: dict[str, Any], markdown: Path | None, plot: Path | None) -> None:
@@ -280,23 +282,20 @@ def _write(summary: dict[str, Any], markdown: Path | None, plot: Path | None) ->
 
     if markdown is not None:
         with whole_file(markdown) as draft:
-            draft.write_text(text.markdown(summary))
+            draft.write_text(text.markdown(summary), encoding="utf-8")
     if plot is not None:
-        import matplotlib
-
-        matplotlib.use("Agg")
         from offpolicy.report import plots
 
         if plot.suffix not in (".png", ".svg", ".pdf"):
             raise InputError(f"{plot}: a picture's name ends in .png, .svg or .pdf.")
         with whole_file(plot) as draft:
-            plots.estimates(summary).figure.savefig(draft, format=plot.suffix[1:], dpi=150)
+            plots.write(summary, draft, plot.suffix[1:])
 
 
 def _print(summary: dict[str, Any], as_json: bool) -> None:
-    from offpolicy.report import text
+    from offpolicy.report import terminal
 
-    _say(summary if as_json else text.plain(summary))
+    _say(summary if as_json else terminal.shown(summary))
 
 
 def _finite(value: Any) -> Any:

@@ -338,7 +338,8 @@ def combined_findings(combination: Combination, o: Overlap) -> list[Finding]:
                 f"{candidates.names[a]} says {candidates.values[a]:.4g} and {candidates.names[b]} says "
                 f"{candidates.values[b]:.4g}, {z:.1f} standard errors of the paired difference apart.",
                 "Chance does not explain that, so the first is biased here, and still part of the blend.",
-                "See .explain(); trust the one whose assumptions you can check, or log more rounds.",
+                "See what each candidate says (in the report, or .explain() in Python); trust the one whose assumptions you "
+                "can check, or log more rounds.",
             )
         )
     if o.ess < FEW and weighed < 0.5:

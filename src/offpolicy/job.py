@@ -29,6 +29,7 @@ from offpolicy.pooled import PooledFits
 from offpolicy.posteriors import Gaussian
 from offpolicy.progress import PassProgress
 from offpolicy.refits import Fitted
+from offpolicy.report.provenance import written
 from offpolicy.results import Assembly
 from offpolicy.rewards import Fits, FitShape, Linear, Predictor, Ridge, as_reward_model
 from offpolicy.rewards.base import NO_FEATURES
@@ -167,6 +168,8 @@ class _Job:
     rung: Rung = "refits"
     sizes: Sizes | None = None
     budget: Budget = field(default_factory=lambda: Budget.of(None))
+    asked: tuple[str, ...] = ()
+    """The estimators as they were asked for, before anything was settled."""
 
     @classmethod
     def fitting(
@@ -211,11 +214,14 @@ class _Job:
             logging.check(log)
         features = Features.of(log.schema)
         chosen, skipped = choose(wanted, Lacking(log, policies, logging, features), cross_fit)
+        asked = tuple(written(estimator) for estimator in chosen)
         chosen = [estimator.settled(features, run) for estimator in chosen]
         has_ratio = log.schema.propensity or logging is not None
         plan, members, references = plan_estimators(chosen, len(policies), len(log.schema.rewards), cross_fit, has_ratio)
         groups = _groups(plan.folds)
-        return cls(log, policies, logging, tuple(chosen), skipped, plan, members, references, features, groups, seed)
+        return cls(
+            log, policies, logging, tuple(chosen), skipped, plan, members, references, features, groups, seed, asked=asked
+        )
 
     def fit(self, engine: Engine, progress: bool | None) -> Fitted:
         """The one pass that fits everything. What needs the same statistic shares it."""
@@ -360,6 +366,7 @@ class _Job:
             engine=engine,
             policies=tuple(self.policies),
             estimators=self.estimators,
+            asked=self.asked,
             members=self.members,
             references=self.references,
             scorer=scorer,

@@ -44,6 +44,8 @@ class Assembly:
     engine: Engine
     policies: tuple[str, ...]
     estimators: tuple[Estimator, ...]
+    asked: tuple[str, ...]
+    """The same in words, as they were asked for."""
     members: Mapping[tuple[int, int, int], Sequence[Family]]
     references: Mapping[tuple[int, int], Terms]
     """Of SNIPS for each policy and reward, where there are propensities."""
@@ -120,7 +122,7 @@ class Assembly:
     @cached_property
     def _settings(self) -> dict[str, Any]:
         return {
-            "estimators": [written(estimator) for estimator in self.estimators],
+            "estimators": list(self.asked),
             "policies": {name: written(policy) for name, policy in zip(self.policies, self.scorer.policies, strict=True)},
             "logging": None if self.scorer.logging is None else written(self.scorer.logging),
             "level": self.level,

@@ -18,7 +18,8 @@ from offpolicy.experiments.read import load, point
 from offpolicy.experiments.results import Results
 from offpolicy.experiments.show import notes
 from offpolicy.experiments.spec import Experiment, Point, checked
-from offpolicy.report.text import aligned, label
+from offpolicy.report.table import aligned
+from offpolicy.report.words import label
 from offpolicy.worlds.named import DATA_VARIABLE, from_text
 
 OPEN_BANDIT_ROUNDS = 10_000

@@ -11,7 +11,7 @@ from offpolicy.batch import FloatArray
 from offpolicy.experiments import show
 from offpolicy.experiments.results import MEASURES, Results
 from offpolicy.files import whole_file
-from offpolicy.report.text import label as one_line
+from offpolicy.report.words import label as one_line
 
 COLOURS = (
     "#0072b2",

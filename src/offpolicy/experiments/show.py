@@ -9,8 +9,9 @@ import numpy as np
 
 from offpolicy.experiments.claims import Judged
 from offpolicy.experiments.results import MEASURES, Results
-from offpolicy.report.text import aligned, markdown_table, number
-from offpolicy.report.text import label as one_line
+from offpolicy.report.table import aligned, markdown_table
+from offpolicy.report.words import label as one_line
+from offpolicy.report.words import number
 
 NAMES = {"mse": "mean squared error", "bias2": "bias²", "variance": "variance"}
 LONGEST_WORDS = 300

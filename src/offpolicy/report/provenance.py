@@ -55,7 +55,7 @@ def written(value: Any) -> str:
 
     >>> from offpolicy import DR, Ridge
     >>> written(DR()), written(DR(rewards=Ridge(penalty=1.0), name="light"))
-    ('DR()', "DR(rewards=Ridge(penalty=1.0), name='light')")
+    ('DR()', "DR(name='light', rewards=Ridge(penalty=1.0))")
     """
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         shown = (f for f in dataclasses.fields(value) if f.init and f.repr and not f.name.startswith("_"))

@@ -1,0 +1,384 @@
+"""What the report says first: the headline of each policy, the table of estimates, and the reasons to believe it or not."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from offpolicy.report.charts import Axis, Strip, finite, percent
+from offpolicy.report.text import label, number
+
+WORDS = {"OK": "Believe it", "CAUTION": "Believe it with care", "DO_NOT_TRUST": "Do not trust it"}
+SHORT = {"OK": "believe it", "CAUTION": "with care", "DO_NOT_TRUST": "do not trust"}
+NOT_COVERED = "* The error of what it fitted is not in this interval."
+OTHERWISE = "† A normal interval: there is none of the kind asked for."
+Summary = Mapping[str, Any]
+
+
+def shown(value: float | None, error: float | None = None) -> str:
+    """A number with a proper minus sign."""
+    text = number(value, error)
+    return "−" + text[1:] if text.startswith("-") else text
+
+
+def signed(value: float | None, error: float | None = None) -> str:
+    """A difference: with its sign, whichever it is."""
+    text = shown(value, error)
+    return "+" + text if value is not None and finite(value) and value > 0 else text
+
+
+def share(value: float | None, sign: bool = False) -> str:
+    """In percent, with two digits that count."""
+    if value is None or not math.isfinite(value):
+        return number(value)
+    size = abs(100 * value)
+    text = f"{size:,.{0 if size >= 10 or size == 0 else 1 if size >= 1 else 2}f}%" if size < 1e7 else f"{size:.1e}%"
+    mark = "−" if value < 0 else "+" if sign and value > 0 else ""
+    return mark + text
+
+
+def span(interval: Summary, error: float | None, say: Any = shown) -> str:
+    """An interval in words; one without ends is undefined."""
+    low, high = interval["low"], interval["high"]
+    if low is None or high is None or math.isnan(low) or math.isnan(high):
+        return "undefined"
+    return f"{say(low, error)} to {say(high, error)}"
+
+
+def rough(error: float | None) -> str:
+    """A standard error: two digits are enough."""
+    return f"{error:.2g}" if error is not None and finite(error) else number(error)
+
+
+def isolated(text: str) -> str:
+    """A label that cannot turn the text around it: between isolates, where it has letters that could."""
+    return text if text.replace("…", "").isascii() else f"\u2068{text}\u2069"
+
+
+def listed(names: Iterable[str]) -> str:
+    return ", ".join(isolated(label(name)) for name in names)
+
+
+def is_naive(estimate: Summary) -> bool:
+    return any(reason["code"] == "naive" for reason in estimate["reasons"])
+
+
+def worst_first(reasons: Sequence[Summary]) -> list[Summary]:
+    return sorted(reasons, key=lambda reason: list(WORDS).index(reason["verdict"]), reverse=True)
+
+
+def leads(summary: Summary) -> list[Summary]:
+    """The headline estimate of each policy."""
+    return [e for e in summary["estimates"] if e["estimator"] == summary["headline"]["estimator"]]
+
+
+@dataclass(frozen=True)
+class Card:
+    """The answer for one policy."""
+
+    policy: str
+    estimator: str
+    answer: str
+    detail: str
+    verdict: str
+    word: str
+    reason: str
+    value: str
+    interval: str
+    relative: str
+    relative_interval: str
+
+
+def cards(summary: Summary) -> list[Card]:
+    lifts = {lift["policy"]: lift for lift in summary.get("lifts") or []}
+    logged = (summary.get("logged") or {}).get("value")
+    return [_card(e, lifts.get(e["policy"]), logged) for e in leads(summary)]
+
+
+def _card(e: Summary, lift: Summary | None, logged: float | None) -> Card:
+    level = f"{e['interval']['level']:.0%}"
+    verdict = e["verdict"] if finite(e["value"]) else "DO_NOT_TRUST"  # whatever the checks said
+    reason = worst_first(e["reasons"])[0]["seen"] if e["reasons"] else "No check speaks against it."
+    answer, detail = _answer(e, lift, level)
+    relative, relative_interval = ("", "") if lift is None else _relative(lift, logged)
+    return Card(
+        policy=label(e["policy"]),
+        estimator=label(e["estimator"]),
+        answer=answer,
+        detail=detail,
+        verdict=verdict,
+        word=WORDS[verdict],
+        reason=reason if e["reasons"] or verdict == "OK" else "There is nothing to believe.",
+        value=shown(e["value"], e["std_error"]),
+        interval=span(e["interval"], e["std_error"]),
+        relative=relative,
+        relative_interval=relative_interval,
+    )
+
+
+def _relative(lift: Summary, logged: float | None) -> tuple[str, str]:
+    """The lift as a part of what was logged, and its interval, where there is something to divide by."""
+    if not finite(lift["relative"]) or logged is None or not finite(logged) or logged == 0:
+        return "", ""
+    low, high = (lift["interval"][end] / abs(logged) for end in ("low", "high"))
+    return share(lift["relative"], sign=True), span({"low": low, "high": high}, None, lambda end, _: share(end, sign=True))
+
+
+def _answer(e: Summary, lift: Summary | None, level: str) -> tuple[str, str]:
+    """In a few words, and in a sentence: is it better, by how much, how sure."""
+    if not finite(e["value"]):
+        return "No number", "The log gives no number for this policy; below stands why."
+    if lift is None or not finite(lift["value"]):
+        return (
+            f"{shown(e['value'], e['std_error'])} a round",
+            f"The {level} interval is {span(e['interval'], e['std_error'])}.",
+        )
+    value, ci = signed(lift["value"], lift["std_error"]), lift["interval"]
+    interval = span(ci, lift["std_error"], signed)
+    if e["verdict"] == "DO_NOT_TRUST":
+        return (
+            "The log cannot tell",
+            f"The estimate is {value} a round against the logged policy, {level} interval {interval}.",
+        )
+    if not (ci["low"] > 0 or ci["high"] < 0):  # an undefined end shows no difference either
+        return (
+            "No difference is shown",
+            f"The estimate is {value} a round against the logged policy, but its {level} interval, {interval}, holds 0.",
+        )
+    more = "more" if lift["value"] > 0 else "less"
+    return (
+        f"{more.title()}: {value} a round",
+        f"It would earn {more} than the logged policy; the {level} interval of the difference is {interval}.",
+    )
+
+
+@dataclass(frozen=True)
+class Row:
+    """One estimate, or one difference, in a table."""
+
+    name: str
+    policy: str
+    value: str
+    interval: str
+    strip: Strip
+    rounds: str
+    verdict: str
+    word: str
+    marks: str = ""
+    lead: bool = False
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows whose intervals stand on one axis."""
+
+    caption: str
+    first: str
+    rows: tuple[Row, ...]
+    axis: Axis
+    several: bool
+    legend: tuple[tuple[str, str], ...]
+    level: str
+    notes: tuple[str, ...] = ()
+    cut: bool = False
+
+
+def _ends(estimates: Sequence[Summary]) -> list[float | None]:
+    return [v for e in estimates for v in (e["value"], e["interval"]["low"], e["interval"]["high"])]
+
+
+def _lines(summary: Summary) -> tuple[dict[str, float | None], list[tuple[str, str]]]:
+    """The logged mean and the known truths, as lines and as words."""
+    logged = summary.get("logged") or next((e for e in summary["estimates"] if is_naive(e)), None)
+    lines: dict[str, float | None] = {}
+    words = []
+    if logged is not None and finite(logged["value"]):
+        lines["logged"] = logged["value"]
+        words.append(("logged", f"logged mean {shown(logged['value'], logged['std_error'])}"))
+    truths = summary.get("truth") or {}
+    errors = {e["policy"]: e["std_error"] for e in leads(summary)}
+    for k, (policy, truth) in enumerate(truths.items()):
+        of = f" of {isolated(label(policy))}" if len(truths) > 1 else ""
+        lines[f"truth t{k}"] = truth
+        words.append(("truth", f"true value{of} {shown(truth, errors.get(policy))}, known since the log was simulated"))
+    return lines, words
+
+
+def estimates_table(summary: Summary) -> Table:
+    """Every estimate; the logged mean, the same for all policies, once."""
+    first, lead = summary["policies"][0], summary["headline"]["estimator"]
+    kept = [e for e in summary["estimates"] if not is_naive(e) or e["policy"] == first]
+    lines, words = _lines(summary)
+    axis = Axis.of(_ends(leads(summary)), _ends(kept), lines)
+    methods = {e["interval"]["method"] for e in kept}
+
+    def row(e: Summary) -> Row:
+        naive = is_naive(e)
+        marks = "*" if e["diagnostics"].get("fit_not_covered") else ""
+        marks += "†" if len(methods) > 1 and e["interval"]["method"] == "normal" else ""
+        ess = e["diagnostics"].get("effective_sample_size")
+        return Row(
+            name=label(e["estimator"]),
+            policy="the log" if naive else label(e["policy"]),
+            value=shown(e["value"], e["std_error"]),
+            interval=span(e["interval"], e["std_error"]),
+            strip=Strip.of(axis.scale, e["value"], e["interval"]),
+            rounds="–" if ess is None else f"{ess:,.0f}" if finite(ess) else "undefined",
+            verdict="NAIVE" if naive else e["verdict"],
+            word="as logged" if naive else SHORT[e["verdict"]],
+            marks=marks,
+            lead=e["estimator"] == lead,
+        )
+
+    rows = tuple(map(row, kept))
+    notes = [note for mark, note in (("*", NOT_COVERED), ("†", OTHERWISE)) if any(mark in r.marks for r in rows)]
+    return Table(
+        caption=f"{label(summary['reward'])} a round, by estimator",
+        first="Estimator",
+        rows=rows,
+        axis=axis,
+        several=len(summary["policies"]) > 1,
+        legend=tuple(words),
+        level=f"{summary['level']:.0%}",
+        notes=tuple(notes),
+        cut=any(r.strip.cut_low or r.strip.cut_high for r in rows),
+    )
+
+
+def parts_table(summary: Summary, parts: Mapping[str, Summary]) -> Table:
+    """The headline estimator in all rounds and in each slice."""
+    pairs = [("All rounds", summary), *((label(name), part) for name, part in parts.items())]
+    found = [(name, part, e) for name, part in pairs for e in leads(part)]
+    axis = Axis.of(_ends(leads(summary)), _ends([e for _, _, e in found]), {})
+    rows = [
+        Row(
+            name=name,
+            policy=label(e["policy"]),
+            value=shown(e["value"], e["std_error"]),
+            interval=span(e["interval"], e["std_error"]),
+            strip=Strip.of(axis.scale, e["value"], e["interval"]),
+            rounds=f"{part['rounds']:,}",
+            verdict=e["verdict"],
+            word=SHORT[e["verdict"]],
+            lead=part is summary,
+        )
+        for name, part, e in found
+    ]
+    several, level = len(summary["policies"]) > 1, f"{summary['level']:.0%}"
+    cut = any(r.strip.cut_low or r.strip.cut_high for r in rows)
+    caption = f"{label(summary['reward'])} a round by {label(summary['headline']['estimator'])}, by slice"
+    return Table(caption, "Slice", tuple(rows), axis, several, (), level, cut=cut)
+
+
+def differences_table(summary: Summary) -> Table | None:
+    """Policies against each other, on the same rounds."""
+    differences = summary.get("differences") or []
+    if not differences:
+        return None
+    axis = Axis.of(_ends(differences), [], {"zero": 0.0})
+
+    def row(d: Summary) -> Row:
+        apart = d["interval"]["low"] > 0 or d["interval"]["high"] < 0
+        word = "no difference shown" if not apart else "the first earns more" if d["value"] > 0 else "the second earns more"
+        value, interval = signed(d["value"], d["std_error"]), span(d["interval"], d["std_error"], signed)
+        strip = Strip.of(axis.scale, d["value"], d["interval"])
+        return Row(label(d["a"]), label(d["b"]), value, interval, strip, "", "DIFFERENCE", word)
+
+    legend = (("zero", "no difference"),)
+    return Table(
+        "Paired differences", "Policies", tuple(map(row, differences)), axis, False, legend, f"{summary['level']:.0%}"
+    )
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One part of a blend."""
+
+    name: str
+    weight: str
+    bar: float
+    value: str
+    error: str
+    bias: str
+    difference: str
+
+
+@dataclass(frozen=True)
+class Blend:
+    """What an estimate is made of."""
+
+    policy: str
+    estimator: str
+    parts: str
+    anchor: str
+    rule: str
+    candidates: tuple[Candidate, ...]
+    left_out: tuple[tuple[str, str], ...]
+
+
+def blends(summary: Summary) -> list[Blend]:
+    return [_blend(e) for e in leads(summary) if e["diagnostics"].get("candidates")]
+
+
+def _blend(e: Summary) -> Blend:
+    seen = e["diagnostics"]
+    heavy = [c for c in seen["candidates"] if finite(c["weight"]) and c["weight"] >= 0.005]
+    candidates = [
+        Candidate(
+            name=label(c["name"]),
+            weight=share(c["weight"]) if c["weight"] else "–",
+            bar=percent(c["weight"]) if finite(c["weight"]) else 0.0,
+            value=shown(c["value"], c["std_error"]),
+            error=rough(c["std_error"]) if c["error_known"] else "not known",
+            bias=(shown(c["estimated_bias"], c["std_error"]) if c["estimated_bias"] else "none")
+            if c["error_known"] else "not judged",
+            difference="" if c["name"] == seen["anchor"]
+            else f"{signed(c['difference'], c['difference_error'])} ± {rough(c['difference_error'])}",
+        )
+        for c in seen["candidates"]
+    ]  # fmt: skip
+    return Blend(
+        policy=label(e["policy"]),
+        estimator=label(e["estimator"]),
+        parts=", ".join(f"{share(c['weight'])} {isolated(label(c['name']))}" for c in heavy[:4])
+        + (", …" if len(heavy) > 4 else ""),
+        anchor=label(seen["anchor"]),
+        rule=seen["rule"],
+        candidates=tuple(candidates),
+        left_out=tuple(grouped(seen["left_out"])),
+    )
+
+
+def grouped(reasons: Mapping[str, str]) -> list[tuple[str, str]]:
+    """Names with the same reason together."""
+    names: dict[str, list[str]] = {}
+    for name, why in reasons.items():
+        names.setdefault(why, []).append(name)
+    return [(listed(who), why) for why, who in names.items()]
+
+
+@dataclass(frozen=True)
+class Doubts:
+    """The findings about one policy's headline estimate."""
+
+    policy: str
+    estimator: str
+    findings: tuple[Summary, ...]
+
+
+def doubts(summary: Summary) -> list[Doubts]:
+    return [Doubts(label(e["policy"]), label(e["estimator"]), tuple(worst_first(e["reasons"]))) for e in leads(summary)]
+
+
+def other_doubts(summary: Summary) -> list[tuple[str, str, str, str]]:
+    """Estimator, policies, verdict and what was seen, without what was said of the headline already."""
+    said = {(e["policy"], reason["seen"]) for e in leads(summary) for reason in e["reasons"]}
+    lead = summary["headline"]["estimator"]
+    found: dict[tuple[str, str, str], list[str]] = {}
+    for e in summary["estimates"]:
+        seen = [reason["seen"] for reason in worst_first(e["reasons"]) if (e["policy"], reason["seen"]) not in said]
+        if seen and e["estimator"] != lead and not is_naive(e):
+            found.setdefault((e["estimator"], e["verdict"], " ".join(seen)), []).append(e["policy"])
+    return [(label(name), listed(policies), verdict, seen) for (name, verdict, seen), policies in found.items()]

@@ -1,0 +1,328 @@
+"""The geometry of the report's pictures: scales, ticks, marks and bars, all in percent of the drawing.
+
+A drawing in percent takes the width that the page has and keeps its letters at their size. Nothing here knows of HTML, and
+no value, however odd, gives a coordinate outside 0..100.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+HUGE = 1e300
+"""Beyond this, differences overflow; such a value is as good as infinite."""
+COLOURS = 9
+"""Steps of the colour scale for rewards."""
+MOST_LETTERS = 36
+"""That the ticks of an axis may have together, so that they do not meet on a phone."""
+WIDE = 2.5
+"""How many times the width of what matters most an axis may be before it is cut."""
+
+
+def finite(value: float | None) -> bool:
+    return value is not None and math.isfinite(value) and abs(value) < HUGE
+
+
+def percent(share: float) -> float:
+    """A share as a coordinate."""
+    return round(100 * min(max(share, 0.0), 1.0), 2)
+
+
+@dataclass(frozen=True)
+class Tick:
+    at: float
+    text: str
+
+
+@dataclass(frozen=True)
+class Scale:
+    """From a value to a place between 0 and 100."""
+
+    low: float
+    high: float
+
+    @classmethod
+    def over(cls, values: Iterable[float | None], margin: float = 0.05) -> Scale:
+        """What holds all finite values with some air; 0 to 1 where there is none.
+
+        >>> Scale.over([2.0, 4.0, float("nan"), None], margin=0.1)
+        Scale(low=1.8, high=4.2)
+        """
+        known = [float(v) for v in values if v is not None and finite(v)]
+        if not known:
+            return cls(0.0, 1.0)
+        low, high = min(known), max(known)
+        air = margin * (high - low)
+        if high - low <= 1e-12 * max(abs(low), abs(high)):
+            air = 0.1 * abs(low) or 1.0
+        return cls(low - air, high + air)
+
+    def at(self, value: float) -> float:
+        """Its place; at the edge for what lies beyond."""
+        if math.isnan(value):
+            return 0.0
+        return percent((min(max(value, self.low), self.high) - self.low) / (self.high - self.low))
+
+    def ticks(self, wanted: int = 6) -> tuple[Tick, ...]:
+        """Round numbers: none so near the edge that its text is cut, and fewer where texts are long.
+
+        >>> [tick.text for tick in Scale(0.03, 0.42).ticks()]
+        ['0.1', '0.2', '0.3', '0.4']
+        """
+        step = _round_step((self.high - self.low) / wanted)
+        first = math.ceil(self.low / step)
+        values = [k * step for k in range(first, math.floor(self.high / step) + 1)]
+        found = [tick for tick in (Tick(self.at(v), tick_text(v, step)) for v in values) if 3 <= tick.at <= 97]
+        return tuple(found[:: -(-sum(len(tick.text) for tick in found) // MOST_LETTERS) or 1])
+
+
+def _round_step(rough: float) -> float:
+    """The next of 1, 2 or 5 times a power of ten."""
+    power = 10.0 ** math.floor(math.log10(rough))
+    return next(k * power for k in (1, 2, 5, 10, 20) if k * power >= rough * (1 - 1e-9))
+
+
+def tick_text(value: float, step: float) -> str:
+    """With as many digits as the step needs."""
+    size = math.floor(math.log10(step))
+    if abs(value) < step / 2:
+        return "0"
+    if abs(value) >= 1e6 or step < 1e-4:
+        digits = max(0, math.floor(math.log10(abs(value))) - size)
+        mantissa, _, power = f"{value:.{min(digits, 12)}e}".partition("e")
+        return f"{mantissa}e{int(power)}".replace("-", "−")
+    return f"{value:,.{max(0, -size)}f}".replace("-", "−")
+
+
+@dataclass(frozen=True)
+class Line:
+    """A value that stands for all rows: the logged mean, a known truth, no difference."""
+
+    kind: str
+    at: float
+
+
+@dataclass(frozen=True)
+class Axis:
+    """What the intervals of a table share."""
+
+    scale: Scale
+    ticks: tuple[Tick, ...]
+    lines: tuple[Line, ...]
+
+    @classmethod
+    def of(cls, core: Sequence[float | None], others: Sequence[float | None], lines: Mapping[str, float | None]) -> Axis:
+        """One that holds the `core`, and the others as long as they leave the core room to be seen."""
+        inner, scale = Scale.over([*core, *lines.values()]), Scale.over([*core, *lines.values(), *others])
+        width = inner.high - inner.low
+        if scale.high - scale.low > WIDE * width:
+            reach = (WIDE - 1) / 2 * width
+            scale = Scale(max(scale.low, inner.low - reach), min(scale.high, inner.high + reach))
+        drawn = [Line(kind, scale.at(v)) for kind, v in lines.items() if v is not None and finite(v)]
+        known = any(map(finite, [*core, *others, *lines.values()]))
+        return cls(scale, scale.ticks() if known else (), tuple(drawn))
+
+
+@dataclass(frozen=True)
+class Strip:
+    """An interval and its value; None where there is nothing to draw."""
+
+    value: float | None
+    low: float | None
+    high: float | None
+    cut_low: bool
+    cut_high: bool
+
+    @classmethod
+    def of(cls, scale: Scale, value: float | None, interval: Mapping[str, Any]) -> Strip:
+        low, high = interval["low"], interval["high"]
+        whole = low is not None and high is not None and not math.isnan(low) and not math.isnan(high)
+        return cls(
+            value=scale.at(value) if value is not None and finite(value) and scale.low <= value <= scale.high else None,
+            low=scale.at(low) if whole else None,
+            high=scale.at(high) if whole else None,
+            cut_low=whole and low < scale.low,
+            cut_high=whole and high > scale.high,
+        )
+
+
+@dataclass(frozen=True)
+class Bar:
+    left: float
+    width: float
+    rounds: float
+    weight: float
+    title: str
+
+
+@dataclass(frozen=True)
+class Histogram:
+    """Weights on a log scale: how many rounds have them, and how much of their sum those hold."""
+
+    bars: tuple[Bar, ...]
+    zero: Bar | None
+    start: float
+    """Where the log scale begins: after the bar of rounds with weight 0."""
+    ticks: tuple[Tick, ...]
+    heights: tuple[Tick, ...]
+    one: float | None
+    """Where the weight is 1: as often in the new policy as in the log."""
+
+
+MOST_BARS = 36
+ZERO_WIDTH = 9.0
+
+
+def histogram(edges: Sequence[float], counts: Sequence[float], zero: float) -> Histogram:
+    """The bars, without empty ones at both ends, and neighbours put together where they are many."""
+    edges, counts = _trimmed(edges, counts)
+    zero = zero if finite(zero) else 0.0
+    while len(counts) > MOST_BARS:
+        if len(counts) % 2:  # an empty one, so that all bars are of one width
+            edges, counts = [*edges, edges[-1] ** 2 / edges[-2]], [*counts, 0.0]
+        counts = [sum(counts[k : k + 2]) for k in range(0, len(counts), 2)]
+        edges = [*edges[:-1:2], edges[-1]]
+    rounds = sum(counts) + max(zero, 0.0)
+    sums = [c * math.sqrt(low * high) for c, low, high in zip(counts, edges, edges[1:], strict=False)]
+    shares = [s / sum(sums) for s in sums]
+    up = Scale(0.0, 108 * max([c / rounds for c in (*counts, zero) if c > 0] + shares, default=1.0))  # in percent
+    start = ZERO_WIDTH + 3 if zero > 0 else 0.0
+    along = Scale(math.log10(edges[0]), math.log10(edges[-1])) if counts else Scale(-1.0, 1.0)
+
+    def x(value: float) -> float:
+        return round(start + along.at(math.log10(value)) * (100 - start) / 100, 2)
+
+    bars = [
+        Bar(x(low), round(x(high) - x(low), 2), up.at(100 * c / rounds), up.at(100 * s),
+            f"weights {low:.3g} to {high:.3g}: {c / rounds:.1%} of the rounds, about {s:.1%} of the sum of weights")
+        for low, high, c, s in zip(edges, edges[1:], counts, shares, strict=False) if c > 0
+    ]  # fmt: skip
+    said = f"weight 0: {zero / rounds:.1%} of the rounds" if zero > 0 else ""
+    none = Bar(0.0, ZERO_WIDTH, up.at(100 * zero / rounds), 0.0, said) if zero > 0 else None
+    heights = tuple(Tick(tick.at, f"{tick.text}%") for tick in up.ticks(3))
+    inside = bool(counts) and edges[0] <= 1 <= edges[-1]
+    return Histogram(tuple(bars), none, start, _powers(along, start), heights, x(1.0) if inside else None)
+
+
+def _trimmed(edges: Sequence[float], counts: Sequence[float]) -> tuple[list[float], list[float]]:
+    """Without what is empty at the ends or is no number."""
+    whole = all(finite(e) and e > 0 for e in edges) and all(finite(c) for c in counts) and len(edges) == len(counts) + 1
+    used = [k for k, c in enumerate(counts) if c > 0] if whole else []
+    if not used:
+        return [], []
+    return list(edges[used[0] : used[-1] + 2]), list(counts[used[0] : used[-1] + 1])
+
+
+def _powers(along: Scale, start: float) -> tuple[Tick, ...]:
+    """Ticks at powers of ten, every so many that about five are left; at parts of one power where there is less than one."""
+    powers = range(math.ceil(along.low - 1e-9), math.floor(along.high + 1e-9) + 1)
+    values = [10.0**k for k in powers if k % max(1, -(-len(powers) // 7)) == 0]
+    if len(values) < 2:
+        low, high = 10.0**along.low, 10.0**along.high
+        values = sorted({float(f"{low * (high / low) ** part:.2g}") for part in (0.1, 0.5, 0.9)})
+    places = [(start + along.at(math.log10(v)) * (100 - start) / 100, v) for v in values]
+    return tuple(Tick(round(at, 2), f"{v:,.9g}" if 1e-4 <= v < 1e6 else f"{v:.2g}") for at, v in places if at <= 99)
+
+
+@dataclass(frozen=True)
+class CalibrationDot:
+    x: float
+    y: float
+    low: float
+    high: float
+    title: str
+
+
+@dataclass(frozen=True)
+class CalibrationPlot:
+    """Predicted against observed, both on one scale, so that the diagonal is the corner to corner line."""
+
+    dots: tuple[CalibrationDot, ...]
+    ticks: tuple[Tick, ...]
+
+
+def calibration(bins: Sequence[Mapping[str, Any]], errors: float = 2.0) -> CalibrationPlot:
+    """Dots with bars of `errors` standard errors each way; y grows downwards, as pictures do."""
+    known = [b for b in bins if finite(b["predicted"]) and finite(b["observed"])]
+    reach = [errors * b["std_error"] if finite(b["std_error"]) else 0.0 for b in known]
+    values = [v for b, r in zip(known, reach, strict=True) for v in (b["predicted"], b["observed"] - r, b["observed"] + r)]
+    scale = Scale.over(values)
+    dots = [
+        CalibrationDot(
+            scale.at(b["predicted"]), 100 - scale.at(b["observed"]),
+            round(100 - scale.at(b["observed"] - r), 2), round(100 - scale.at(b["observed"] + r), 2),
+            f"predicted {b['predicted']:.4g}, observed {b['observed']:.4g} ± {b['std_error']:.2g} in {b['rounds']:,} rounds",
+        )
+        for b, r in zip(known, reach, strict=True)
+    ]  # fmt: skip
+    return CalibrationPlot(tuple(dots), scale.ticks() if known else ())
+
+
+@dataclass(frozen=True)
+class Shades:
+    """Colours of rewards: linear between the 5% and the 95% quantile, so that an odd action does not take all the colour."""
+
+    low: float
+    high: float
+    beyond: bool
+    """Whether some rewards lie outside, and have the colour of the end."""
+
+    @classmethod
+    def of(cls, rewards: Sequence[float | None]) -> Shades | None:
+        known = sorted(float(r) for r in rewards if r is not None and finite(r))
+        if not known:
+            return None
+        low, high = known[round(0.05 * (len(known) - 1))], known[round(0.95 * (len(known) - 1))]
+        return cls(low, high, known[0] < low or known[-1] > high)
+
+    def step(self, reward: float) -> int:
+        """Which of the colours."""
+        if self.high <= self.low:
+            return COLOURS // 2
+        return min(COLOURS - 1, int(COLOURS * max(0.0, (reward - self.low) / (self.high - self.low))))
+
+
+MAP_RATIO = 4 / 3
+"""Width by height of the map; both axes have the same unit, so that near means alike in any direction."""
+
+
+@dataclass(frozen=True)
+class Dot:
+    x: float
+    y: float
+    radius: float
+    colour: str
+
+
+def radius(count: float, largest: float, points: int) -> float:
+    """The area goes with the count. Many points are smaller."""
+    most = 14.0 if points <= 200 else 9.0
+    share = count / largest if largest > 0 and finite(count) and count > 0 else 0.0
+    return round(2.5 + (most - 2.5) * math.sqrt(share), 1)
+
+
+def dots(points: Sequence[Mapping[str, Any]], shades: Shades | None) -> list[Dot | None]:
+    """Where each point stands; None for one without a place."""
+    placed = [p for p in points if finite(p["x"]) and finite(p["y"])]
+    across, up = Scale.over([p["x"] for p in placed]), Scale.over([p["y"] for p in placed])
+    half = max((across.high - across.low) / 2, MAP_RATIO * (up.high - up.low) / 2)
+    across, up = _around(across, half), _around(up, half / MAP_RATIO)
+    largest = max((p["count"] for p in placed if finite(p["count"])), default=0.0)
+
+    def dot(p: Mapping[str, Any]) -> Dot | None:
+        if not (finite(p["x"]) and finite(p["y"])):
+            return None
+        known = shades is not None and finite(p["reward"])
+        colour = f"k{shades.step(p['reward'])}" if shades is not None and known else "none"
+        colour += "" if finite(p["count"]) and p["count"] > 0 else " unlogged"
+        r = radius(p["count"], largest, len(points))
+        return Dot(round(across.at(p["x"]), 1), round(100 - up.at(p["y"]), 1), r, colour)
+
+    return [dot(p) for p in points]
+
+
+def _around(scale: Scale, half: float) -> Scale:
+    middle = scale.low + (scale.high - scale.low) / 2
+    return Scale(middle - half, middle + half)

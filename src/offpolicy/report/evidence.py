@@ -1,0 +1,247 @@
+"""What the answer rests on: the overlap of the policies, the reward models and the map of actions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from offpolicy.report import charts
+from offpolicy.report.answer import Summary, isolated, listed, rough, share, shown
+from offpolicy.report.charts import CalibrationPlot, Dot, Histogram, finite
+from offpolicy.report.text import label, number
+
+MOST_SAID = 240_000
+"""Bytes that are said of all points together, so that the page stays small."""
+SHORTER = ((None, 5), (20, 3), (12, 2), (8, 1))
+"""Letters of a label, and nearest actions: the first that keeps within it, or the last."""
+MOST_LOGGED = 20
+
+
+@dataclass(frozen=True)
+class Fact:
+    """A number with what it means and what is good."""
+
+    name: str
+    value: str
+    meaning: str
+
+
+@dataclass(frozen=True)
+class OverlapView:
+    policy: str
+    kind: str
+    estimators: str
+    picture: Histogram
+    alternative: str
+    facts: tuple[Fact, ...]
+
+
+def overlaps(summary: Summary) -> list[OverlapView]:
+    return [_overlap(o) for o in summary.get("overlap") or []]
+
+
+def _overlap(o: Summary) -> OverlapView:
+    picture = charts.histogram(o["edges"], o["counts"], o["zero"])
+    facts = [_effective(o), *_concentrated(o), *_mean(o), *_support(o)]
+    return OverlapView(
+        policy=label(o["policy"]),
+        kind=o["kind"],
+        estimators=listed(o["estimators"]),
+        picture=picture,
+        alternative=(
+            f"Distribution of {o['rounds']:,} weights on a log scale. "
+            f"Effective sample size {_rounds(o['effective_sample_size'])}; largest weight {number(o['largest'])}."
+        ),
+        facts=tuple(facts),
+    )
+
+
+def _rounds(value: float | None) -> str:
+    return f"{value:,.0f}" if value is not None and finite(value) else number(value)
+
+
+def _effective(o: Summary) -> Fact:
+    ess, rounds = o["effective_sample_size"], o["rounds"]
+    part = f", {share(ess / rounds)} of the {rounds:,} logged" if rounds and finite(ess) else ""
+    meaning = f"The log counts like this many rounds of the new policy{part}. 500 or more is good; below 50 is too few."
+    return Fact("Effective rounds", _rounds(ess), meaning)
+
+
+def _concentrated(o: Summary) -> list[Fact]:
+    top, largest, total = o["top_1_percent_share"], o["largest"], o["rounds"] * (o["mean"] or 0.0)
+    part = f" It is {share(largest / total)} of the sum." if finite(largest) and finite(total) and total > 0 else ""
+    return [
+        Fact(
+            "Held by the top 1%", share(top), "Of the sum of all weights. Below 50% is good; near 100% a few rounds decide."
+        ),
+        Fact("Largest weight", number(largest), f"Of any one round.{part} Below 5% of the sum is good."),
+    ]
+
+
+def _mean(o: Summary) -> list[Fact]:
+    if o["kind"] != "action":
+        return [
+            Fact("Mean weight", number(o["mean"]), "Near 1 for most such weights; those that are divided by it need not be.")
+        ]
+    meaning = "1, but for chance, where the propensities are right and the log covers what the new policy does."
+    return [Fact("Mean weight", number(o["mean"]), meaning)]
+
+
+def _support(o: Summary) -> list[Fact]:
+    """What the new policy does where the log is silent; only what is known."""
+    said = (
+        (
+            "target_mass_without_support",
+            "No chance in the old policy",
+            "Choices of the new policy that the old one never makes.",
+        ),
+        ("target_mass_never_logged", "Never logged", "Choices of the new policy that are not in this log."),
+    )
+    return [
+        Fact(name, share(o[key]), f"{meaning} Below 1% is good; there the log says nothing.")
+        for key, name, meaning in said
+        if o[key] is not None
+    ]
+
+
+@dataclass(frozen=True)
+class ModelView:
+    name: str
+    estimators: str
+    r2: str
+    meaning: str
+    picture: CalibrationPlot
+    alternative: str
+    bins: tuple[tuple[str, str, str], ...]
+
+
+def models(summary: Summary) -> list[ModelView]:
+    return [_model(m) for m in summary.get("calibration") or []]
+
+
+def _model(m: Summary) -> ModelView:
+    picture, r2 = charts.calibration(m["bins"]), m["r2"]
+    bins = [b for b in m["bins"] if finite(b["predicted"]) and finite(b["observed"])]
+    off = [b for b in bins if finite(b["std_error"]) and abs(b["observed"] - b["predicted"]) > 2 * b["std_error"]]
+    said = f"{len(off)} of {len(bins)} groups lie more than two standard errors from the diagonal"
+    return ModelView(
+        name=label(m["model"]),
+        estimators=listed(m["estimators"]),
+        r2=shown(r2, 0.01),
+        meaning=_explains(r2) + (f" {said}." if bins else ""),
+        picture=picture,
+        alternative=f"Observed against predicted reward in {len(bins)} groups of rounds with error bars; {said}.",
+        bins=tuple(
+            (shown(b["predicted"], b["std_error"]), f"{shown(b['observed'], b['std_error'])} ± {rough(b['std_error'])}",
+             _rounds(b["rounds"])) for b in bins
+        ),
+    )  # fmt: skip
+
+
+def _explains(r2: float | None) -> str:
+    if r2 is None or not finite(r2):
+        return "How much it explains of rounds that it was not fitted on is not known."
+    if r2 <= 0:
+        return "It explains nothing of rounds that it was not fitted on."
+    return f"It explains {share(r2)} of how rewards vary in rounds that it was not fitted on."
+
+
+@dataclass(frozen=True)
+class Point:
+    dot: Dot
+    title: str
+
+
+@dataclass(frozen=True)
+class ActionRow:
+    action: str
+    count: str
+    reward: str
+    nearest: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class MapView:
+    estimator: str
+    chosen: str
+    dimensions: int
+    explained: str
+    logged: str
+    points: tuple[Point, ...]
+    alternative: str
+    low: str
+    high: str
+    shaded: bool
+    unknown: bool
+    unlogged: bool
+    sizes: tuple[tuple[float, str], ...]
+    table: tuple[ActionRow, ...]
+    without_place: int
+
+
+def action_map(summary: Summary) -> MapView | None:
+    """The map; large points first, so that small ones stay in sight."""
+    e = summary.get("embedding")
+    if not e or not e["points"]:
+        return None
+    points = sorted(e["points"], key=lambda p: p["count"] if finite(p["count"]) else 0.0, reverse=True)
+    shades = charts.Shades.of([p["reward"] for p in points])
+    dots = charts.dots(points, shades)
+    step = None if shades is None else (shades.high - shades.low) / 10  # the digits that tell rewards apart
+    titles = _titles(points, step)
+    drawn = tuple(Point(dot, title) for title, dot in zip(titles, dots, strict=True) if dot is not None)
+    ends = ("≤ ", "≥ ") if shades is not None and shades.beyond else ("", "")
+    return MapView(
+        estimator=label(e["estimator"]),
+        chosen=e["chosen"],
+        dimensions=e["dimensions"],
+        explained=share(e["explained"]),
+        logged=f"{e['logged']:,} of {e['actions']:,}",
+        points=drawn,
+        alternative=(
+            f"Map of {len(drawn):,} actions by their learned embedding, in two dimensions. Larger is logged more often, "
+            "colour is the estimated reward. The most logged actions stand in the table below."
+        ),
+        low="" if shades is None else ends[0] + shown(shades.low, step),
+        high="" if shades is None else ends[1] + shown(shades.high, step),
+        shaded=shades is not None,
+        unknown=any(not finite(p["reward"]) for p in points),
+        unlogged=any(not (finite(p["count"]) and p["count"] > 0) for p in points),
+        sizes=_sizes(points),
+        table=tuple(_action(p, step) for p in points[:MOST_LOGGED]),
+        without_place=len(points) - len(drawn),
+    )
+
+
+def _sizes(points: Sequence[Mapping[str, Any]]) -> tuple[tuple[float, str], ...]:
+    """Examples for the legend: the largest count and about a tenth of it."""
+    largest = max((p["count"] for p in points if finite(p["count"])), default=0.0)
+    shown_counts = [c for c in (largest / 10, largest) if c >= 1]
+    return tuple((charts.radius(c, largest, len(points)), _rounds(c)) for c in shown_counts)
+
+
+def _titles(points: Sequence[Mapping[str, Any]], step: float | None) -> list[str]:
+    """What is said of each point, in as many words as there is room for."""
+    for letters, nearest in SHORTER:
+        titles = [_title(p, letters, nearest, step) for p in points]
+        if sum(len(title.encode("utf-8", "replace")) for title in titles) <= MOST_SAID:
+            break
+    return titles
+
+
+def _title(p: Mapping[str, Any], cut: int | None, most: int, step: float | None) -> str:
+    """A fact a line: the script makes its tooltip of these."""
+    nearest = [_named(name, cut) for name in p["nearest"][:most]]
+    lines = [_named(p["action"], cut), f"{_rounds(p['count'])} rounds", f"reward {shown(p['reward'], step)}"]
+    return "\n".join([*lines, *(["near " + ", ".join(nearest)] if nearest else [])])
+
+
+def _named(name: str, cut: int | None) -> str:
+    text = label(name)
+    return isolated(text if cut is None or len(text) <= cut else text[: cut - 1] + "…")
+
+
+def _action(p: Mapping[str, Any], step: float | None) -> ActionRow:
+    nearest = tuple(label(name) for name in p["nearest"])
+    return ActionRow(label(p["action"]), _rounds(p["count"]), shown(p["reward"], step), nearest)

@@ -1,0 +1,162 @@
+"""The report as one HTML file: a plain dict of results goes in, a page that needs nothing else comes out."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Mapping
+from functools import cache
+from html import escape
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from offpolicy.report import answer, evidence
+from offpolicy.report.answer import Summary, Table
+from offpolicy.report.charts import COLOURS
+from offpolicy.report.text import label, title
+
+MOST_SLICES, MOST_IN_FULL = 100, 20
+"""Slices, the largest first, whose headline the page shows, and of which it shows every estimate: so that it stays small."""
+FRAME_HEIGHT = 760
+LONG_ITEM = 30
+_NO_CONTROLS = dict.fromkeys([*range(9), 11, 12, *range(14, 32), *range(127, 160)])
+
+
+def page(summary: Summary, *, made: str | None = None, command: str | None = None) -> str:
+    """The whole document. `made` says when it was made, and `command` by which command."""
+    return _document(summary, made=made, command=command, framed=False)
+
+
+def embedded(summary: Summary) -> str:
+    """The same for a notebook: in a frame, whose styles and script are apart from those of the notebook."""
+    document = _document(summary, made=None, command=None, framed=True)
+    return (
+        f'<iframe srcdoc="{escape(document)}" sandbox="allow-scripts" title="{escape(title(summary))}" width="100%" '
+        f'height="{FRAME_HEIGHT}" style="width:100%;height:{FRAME_HEIGHT}px;border:0;resize:vertical"></iframe>'
+    )
+
+
+def _document(summary: Summary, *, made: str | None, command: str | None, framed: bool) -> str:
+    environment, style, script = _templates()
+    text = environment.get_template("page.html").render(
+        style=style, script=script, script_hash=_hash(script), made=made, command=command, framed=framed, **_view(summary)
+    )
+    # What no file can hold, or no page: halves of a character and control characters in labels.
+    return text.translate(_NO_CONTROLS).encode("utf-8", "replace").decode("utf-8")
+
+
+@cache
+def _templates() -> tuple[Environment, Markup, Markup]:
+    """The templates, and the style and the script, which are our own and hold no data."""
+    loader = PackageLoader("offpolicy.report")
+    environment = Environment(
+        loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    style, script = (Markup(loader.get_source(environment, name)[0]) for name in ("style.css", "report.js"))
+    return environment, style, script
+
+
+def _hash(script: str) -> str:
+    """By which a browser knows the one script that it may run."""
+    return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+
+
+def _view(summary: Summary) -> dict[str, Any]:
+    """All that the page shows, in words and coordinates."""
+    several = len(summary["policies"]) > 1
+    lead = label(summary["headline"]["estimator"])
+    return {
+        "title": title(summary),
+        "reward": label(summary["reward"]),
+        "policy": label(summary["policies"][0]),
+        "several": several,
+        "estimator": lead,
+        "rounds": f"{summary['rounds']:,}",
+        "actions": f"{summary['actions']:,}",
+        "logged": _logged(summary),
+        "cards": answer.cards(summary),
+        "table": answer.estimates_table(summary),
+        "doubts": answer.doubts(summary),
+        "other_doubts": answer.other_doubts(summary),
+        "blends": answer.blends(summary),
+        "skipped": answer.grouped(summary["skipped"]),
+        "overlaps": evidence.overlaps(summary),
+        "models": evidence.models(summary),
+        "map": evidence.action_map(summary),
+        "colours": COLOURS,
+        "differences": answer.differences_table(summary),
+        "rewards": _rewards(summary),
+        "slices": _slices(summary),
+        "facts": _facts(summary),
+        "words": answer.WORDS,
+    }
+
+
+def _logged(summary: Summary) -> tuple[str, str] | None:
+    logged = summary.get("logged")
+    if not logged:
+        return None
+    return answer.shown(logged["value"], logged["std_error"]), answer.span(logged["interval"], logged["std_error"])
+
+
+def _part(heading: str, part: Summary) -> tuple[str, Table, list[tuple[str, str]]]:
+    """A heading, its estimates, and what was seen of its headline."""
+    seen = [(label(e["policy"]), " ".join(r["seen"] for r in answer.worst_first(e["reasons"]))) for e in answer.leads(part)]
+    return heading, answer.estimates_table(part), [(policy, said) for policy, said in seen if said]
+
+
+def _rewards(summary: Summary) -> list[tuple[str, Table, list[tuple[str, str]]]]:
+    return [_part(label(name), other) for name, other in summary.get("other_rewards", {}).items()]
+
+
+def _slices(summary: Summary) -> dict[str, Any] | None:
+    """The headline of each slice in one table, and all estimates of the largest."""
+    slices: Mapping[str, Summary] = summary.get("slices", {})
+    if not slices:
+        return None
+    largest = sorted(slices.items(), key=lambda item: -item[1]["rounds"])
+    parts = [
+        _part(f"{label(name)} · {title(part)}", part)
+        for name, whole in largest[:MOST_IN_FULL]
+        for part in (whole, *whole.get("other_rewards", {}).values())
+    ]
+    limits = [("Headlines", MOST_SLICES), ("All estimates", MOST_IN_FULL)]
+    over = [
+        f"{what} are those of the {most} largest slices of {len(slices):,}" for what, most in limits if most < len(slices)
+    ]
+    return {"table": answer.parts_table(summary, dict(largest[:MOST_SLICES])), "parts": parts, "note": "; ".join(over)}
+
+
+def _facts(summary: Summary) -> list[tuple[str, list[tuple[str, list[str]]]]]:
+    """What was read, with which versions, and how it was evaluated: by group, each name with its lines."""
+    read = dict(summary.get("input") or {})
+    columns = read.pop("columns", None) or {}
+    groups = (
+        ("Input", read),
+        ("Columns", columns),
+        ("Versions", summary.get("versions") or {}),
+        ("Settings", summary["settings"]),
+    )
+    return [
+        (name, [(label(key).replace("_", " "), _lines(value)) for key, value in group.items()])
+        for name, group in groups
+        if group
+    ]
+
+
+def _lines(value: Any) -> list[str]:
+    """A setting in words; long items, such as estimators with all of their settings, each on a line of its own."""
+    items = [_said(item) for item in value] if isinstance(value, list | tuple) else [_said(value)]
+    return items if any(len(item) > LONG_ITEM for item in items) else [", ".join(items) or "–"]
+
+
+def _said(value: Any) -> str:
+    if value is None:
+        return "–"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key}: {_said(item)}" for key, item in value.items()) or "–"
+    return f"{value:,}" if isinstance(value, int) else str(value)

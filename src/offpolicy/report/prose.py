@@ -1,0 +1,181 @@
+"""The answer in words: what the leading estimator says, whether to believe it, what to do first, and every doubt."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from offpolicy.report.table import estimate_rows, is_naive
+from offpolicy.report.words import VERDICTS, label, number, percent, span, visible
+
+SHOWN = 3
+
+
+def title(result: Mapping[str, Any]) -> str:
+    rounds = "1 round" if result["rounds"] == 1 else f"{result['rounds']:,} rounds"
+    return f"{label(result['reward'])}: {rounds}, {result['actions']:,} actions"
+
+
+def sections(result: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
+    """What stands below the main table: the other rewards, then every slice with all of its rewards."""
+    found = [(title(other), other) for other in result.get("other_rewards", {}).values()]
+    for name, part in result.get("slices", {}).items():
+        found += [(f"{label(name)} · {title(p)}", p) for p in (part, *part.get("other_rewards", {}).values())]
+    return found
+
+
+def leading(result: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The estimates to lead with, one a policy."""
+    return [e for e in result["estimates"] if e["estimator"] == result["headline"]["estimator"]]
+
+
+def says(result: Mapping[str, Any], estimate: Mapping[str, Any]) -> str:
+    """What the leading estimate says, beside what the log earned."""
+    of = f"{label(estimate['policy'])}: " if len(result["policies"]) > 1 else ""
+    who, value = label(estimate["estimator"]), number(estimate["value"], estimate["std_error"])
+    level = percent(estimate["interval"]["level"])
+    if not math.isfinite(estimate["value"]):
+        return f"{of}{who} gives no number."
+    if is_naive(estimate):
+        return f"The log earned {value} a round ({level} interval {span(estimate['interval'], estimate['std_error'])})."
+    lift = next((lift for lift in result.get("lifts", ()) if lift["policy"] == estimate["policy"]), None)
+    if lift is None:
+        return f"{of}{who} says {value} a round."
+    logged, ci = result["logged"], lift["interval"]
+    earned, more = number(logged["value"], logged["std_error"]), _more(lift)
+    if not (math.isfinite(ci["low"]) and math.isfinite(ci["high"])):
+        return f"{of}{who} says {value} a round, {more} than the log's {earned}; how sure that is, is not known."
+    sure = f"{level} interval {span(ci, lift['std_error'])}"
+    if ci["low"] <= 0 <= ci["high"]:
+        return f"{of}{who} says {value} a round, the log {earned}: no difference is shown ({more}, {sure})."
+    return f"{of}{who} says {value} a round, {more} than the log's {earned} ({sure}{_relative(lift, logged)})."
+
+
+def _more(difference: Mapping[str, Any]) -> str:
+    value, error = difference["value"], difference["std_error"]
+    return f"{number(abs(value), error)} {'less' if value < 0 else 'more'}"
+
+
+def _relative(lift: Mapping[str, Any], logged: Mapping[str, Any]) -> str:
+    """The lift as a share of what the log earned, where that is surely not 0."""
+    share, ci = lift.get("relative"), logged["interval"]
+    if share is None or not math.isfinite(share) or not (ci["low"] > 0 or ci["high"] < 0):
+        return ""
+    return f"; {'+' if share > 0 else ''}{percent(share, lift['std_error'] / abs(logged['value']))}"
+
+
+def compared(result: Mapping[str, Any]) -> list[str]:
+    """The paired differences between policies, of the first pairs."""
+    lines = []
+    differences = result.get("differences", ())
+    for d in differences[:SHOWN]:
+        a, b, ci = label(d["a"]), label(d["b"]), d["interval"]
+        sure = f"{percent(ci['level'])} interval {span(ci, d['std_error'])}, paired"
+        if not math.isfinite(d["value"]):
+            lines.append(f"{a} and {b} cannot be compared: there is no number for both.")
+        elif ci["low"] > 0 or ci["high"] < 0:
+            lines.append(f"{a} earns {_more(d)} than {b} ({sure}).")
+        else:
+            lines.append(f"Between {a} and {b} no difference is shown ({_more(d)}, {sure}).")
+    rest = len(differences) - SHOWN
+    return [*lines, f"{rest:,} more pairs are among the differences of to_dict()."] if rest > 0 else lines
+
+
+def worst_first(estimate: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Its reasons, the most severe ones first."""
+    return sorted(estimate["reasons"], key=lambda r: list(VERDICTS).index(r["verdict"]), reverse=True)
+
+
+def first_thing_to_do(estimate: Mapping[str, Any]) -> str | None:
+    """The remedy of the worst reason."""
+    reasons = worst_first(estimate)
+    return visible(reasons[0]["do"]) if reasons else None
+
+
+def doubts(estimate: Mapping[str, Any]) -> list[str]:
+    """Every reason in words; the first without what to do about it, which stands above the table."""
+    reasons = worst_first(estimate)
+    first = [f"{reason['seen']} {reason['why']}" for reason in reasons[:1]]
+    return [*first, *(f"{reason['seen']} {reason['why']} {reason['do']}" for reason in reasons[1:])]
+
+
+def why(result: Mapping[str, Any]) -> Iterator[tuple[str, list[str]]]:
+    """For each policy whose leading estimate is not ok: a heading, and the reasons."""
+    for e in leading(result):
+        if e["reasons"]:
+            of = f" for {label(e['policy'])}" if len(result["policies"]) > 1 else ""
+            yield f"Why {VERDICTS[e['verdict']]}{of}:", doubts(e)
+
+
+def notes(result: Mapping[str, Any]) -> list[str]:
+    """Below the table and the doubts: what a blend is made of, what was seen of the others, what was left out."""
+    several, lines = len(result["policies"]) > 1, []
+    for e in leading(result):
+        if "candidates" in e["diagnostics"]:
+            lines += blended(e, f" for {label(e['policy'])}" if several else "")
+    lines += _other_doubts(result)
+    lead = result["headline"]["estimator"]
+    for policy, truth in (result.get("truth") or {}).items():
+        error = next(e["std_error"] for e in result["estimates"] if e["estimator"] == lead and e["policy"] == policy)
+        lines.append(f"The true value of {label(policy)} is {number(truth, error)}: known, since this log was simulated.")
+    skipped: dict[str, list[str]] = {}
+    for name, reason in result["skipped"].items():
+        skipped.setdefault(reason, []).append(label(name))
+    lines += [f"Not shown: {', '.join(names)} ({reason})" for reason, names in skipped.items()]
+    return list(dict.fromkeys(lines))  # what is left out is the same for every policy, and is said once
+
+
+def blended(estimate: Mapping[str, Any], of: str = "", whole: bool = False) -> list[str]:
+    """Which candidates carry a blend, what the runner-up says, and what was left out (with `whole`, in all words)."""
+    name, candidates, error = label(estimate["estimator"]), estimate["diagnostics"]["candidates"], estimate["std_error"]
+    heavy = [c for c in candidates if c["weight"] >= 0.005][:SHOWN]
+    shares = ", ".join(f"{c['weight']:.0%} {label(c['name'])} [± {c['std_error']:.2g}, bias {bias(c)}]" for c in heavy)
+    lines = [f"{name}{of} is {shares}{', and others' if sum(c['weight'] for c in heavy) < 0.995 else ''}."]
+    runner_up = next((c for c in candidates[1:] if c["error_known"]), None)
+    if runner_up is not None:
+        lines[0] += f" The runner-up, {label(runner_up['name'])}, says {number(runner_up['value'], error)}."
+    left_out: dict[str, list[str]] = {}
+    for candidate, reason in estimate["diagnostics"]["left_out"].items():
+        left_out.setdefault(reason, []).append(label(candidate))
+    for reason, names in left_out.items():
+        said = reason if whole else reason.partition(". ")[0]
+        lines.append(f"{name} leaves out {', '.join(names)}: {said.rstrip('.')}.")
+    return lines
+
+
+def bias(candidate: Mapping[str, Any]) -> str:
+    if not candidate["error_known"]:
+        return "not judged"
+    return number(candidate["estimated_bias"], candidate["std_error"]) if candidate["estimated_bias"] else "none"
+
+
+def _other_doubts(result: Mapping[str, Any]) -> list[str]:
+    """One line for each other estimate that is not ok: what was seen, without what was said of the lead already."""
+    lead, several = result["headline"]["estimator"], len(result["policies"]) > 1
+    said = {(e["policy"], r["seen"]) for e in leading(result) for r in e["reasons"]}
+    lines = []
+    for e in result["estimates"]:
+        if e["estimator"] != lead and not is_naive(e):
+            seen = [r["seen"] for r in e["reasons"] if (e["policy"], r["seen"]) not in said]
+            of = f" of {label(e['policy'])}" if several else ""
+            lines += [f"{label(e['estimator'])}{of}: {' '.join(seen)}"] if seen else []
+    return lines
+
+
+def seen_in_part(part: Mapping[str, Any]) -> list[str]:
+    """What was seen of the leading estimate of a slice, or of another reward, that is not ok."""
+    several = len(part["policies"]) > 1
+    lines = []
+    for e in (e for e in leading(part) if e["reasons"]):
+        of = f" of {label(e['policy'])}" if several else ""
+        lines.append(f"{label(e['estimator'])}{of}: {' '.join(r['seen'] for r in e['reasons'])}")
+    return lines
+
+
+def footnotes(result: Mapping[str, Any]) -> list[str]:
+    """What the marks in the tables mean."""
+    marks = {row.marks for part in (result, *(part for _, part in sections(result))) for row in estimate_rows(part)}
+    meant = {"*": "the error of what it fitted is not in this interval.",
+             "†": "a normal interval: there is none of the kind asked for."}  # fmt: skip
+    return [f"{mark} {meaning}" for mark, meaning in meant.items() if any(mark in each for each in marks)]
