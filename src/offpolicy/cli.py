@@ -5,6 +5,7 @@ Exit codes: 0 done; 1 a fault of ours; 2 bad input or usage; 3 done, but the hea
 
 from __future__ import annotations
 
+import shlex
 import sys
 import tempfile
 import warnings
@@ -23,6 +24,8 @@ app = typer.Typer(
 )  # fmt: skip
 
 NOT_TRUSTED = 3
+SHOWN = 2_000
+"""Actions on the map of a report."""
 INTERRUPTED = 130
 
 Logs = Annotated[list[str] | None, typer.Argument(help="Parquet or CSV: files, folders or globs.")]
@@ -75,6 +78,7 @@ def evaluate(
     master: Annotated[str | None, typer.Option(help="Where Spark runs, such as local[4] or yarn (this machine).")] = None,
     remote: Annotated[str | None, typer.Option(help="A Spark Connect server instead, such as sc://host:15002.")] = None,
     config: Annotated[Path | None, typer.Option(help="A TOML file with any of these settings; options here win.")] = None,
+    report: Annotated[Path | None, typer.Option(help="Write the report as one HTML file, too.")] = None,
     markdown: Annotated[Path | None, typer.Option(help="Write the report as Markdown, too.")] = None,
     plot: Annotated[Path | None, typer.Option(help="Write a picture of the first reward (.png, .svg or .pdf), too.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON instead of the table.")] = False,
@@ -86,10 +90,11 @@ def evaluate(
     given = {
         name: value
         for name, value in locals().items()
-        if name not in ("settings", "config", "json", "progress", "markdown", "plot")
+        if name not in ("settings", "config", "json", "progress", "report", "markdown", "plot")
     }
+    _check_names(report, markdown, plot)
     result = settings.run(settings.merged(config, given), progress)
-    _write(result.to_dict(), markdown, plot)
+    _write(result.to_dict(shown=SHOWN if report else 0), report, markdown, plot)
     _print(result.to_dict(), json)
     if result.verdict.name == "DO_NOT_TRUST":
         raise typer.Exit(NOT_TRUSTED)
@@ -182,12 +187,13 @@ def demo(
         )  # fmt: skip
         target = op.Candidates("items", "p_items_new") if listed else op.Column("p_new")
         result = op.evaluate(log, target)
-        summary = {**result.to_dict(), "truth": {"target": truth["target"]["value"]}}
+        summary = {**result.to_dict(shown=SHOWN), "truth": {"target": truth["target"]["value"]}}
         if out is not None:
-            _write(summary, out / "report.md", out / "estimates.png")
+            _write(summary, out / "report.html", out / "report.md", out / "estimates.png")
         _print(summary, False)
         if out is not None:
-            print(f"\nWritten to {out}: log.parquet, log.truth.json, report.md, estimates.png", file=sys.stderr)
+            written = "log.parquet, log.truth.json, report.html, report.md, estimates.png"
+            print(f"\nWritten to {out}: {written}", file=sys.stderr)
 
 
 @app.command()
@@ -275,21 +281,36 @@ def _say(answer: dict[str, Any] | str) -> None:
     terminal.say(answer if isinstance(answer, str) else json_module.dumps(_finite(answer), indent=2, default=str))
 
 
-def _write(summary: dict[str, Any], markdown: Path | None, plot: Path | None) -> None:
-    """The report and the picture, each whole or not at all."""
+def _check_names(report: Path | None, markdown: Path | None, plot: Path | None) -> None:
+    """Before anything is computed: what cannot be written would be lost work."""
+    for path, endings, what in (
+        (report, (".html", ".htm"), "the report is a page, and its"),
+        (markdown, (".md", ".markdown"), "it is written as Markdown, and its"),
+        (plot, (".png", ".svg", ".pdf"), "a picture's"),
+    ):
+        if path is not None and path.suffix.lower() not in endings:
+            raise InputError(f"{path}: {what} name ends in {', '.join(endings[:-1])} or {endings[-1]}.")
+        if path is not None and not path.parent.is_dir():
+            raise InputError(f"{path}: there is no folder {path.parent}.")
+
+
+def _write(summary: dict[str, Any], report: Path | None, markdown: Path | None, plot: Path | None) -> None:
+    """The reports and the picture, each whole or not at all."""
     from offpolicy.files import whole_file
     from offpolicy.report import text
 
+    if report is not None:
+        from offpolicy.report import html
+
+        html.write(summary, report, command=shlex.join(["offpolicy", *sys.argv[1:]]))
     if markdown is not None:
         with whole_file(markdown) as draft:
             draft.write_text(text.markdown(summary), encoding="utf-8")
     if plot is not None:
         from offpolicy.report import plots
 
-        if plot.suffix not in (".png", ".svg", ".pdf"):
-            raise InputError(f"{plot}: a picture's name ends in .png, .svg or .pdf.")
         with whole_file(plot) as draft:
-            plots.write(summary, draft, plot.suffix[1:])
+            plots.write(summary, draft, plot.suffix[1:].lower())
 
 
 def _print(summary: dict[str, Any], as_json: bool) -> None:

@@ -17,11 +17,15 @@ from offpolicy.embedding import EmbeddingTable
 from offpolicy.errors import InputError, InputWarning, unknown_name
 from offpolicy.inference import Functional, Interval, Range, Sums, in_errors, interval, std_error
 from offpolicy.pooled import PooledFits
-from offpolicy.report import text
+from offpolicy.report import html, text
+from offpolicy.report.plots import Plots
 from offpolicy.report.views import map_view
 from offpolicy.weights import Weight
 
 SCHEMA_VERSION = 1
+SHOWN_IN_A_FILE = 2_000
+SHOWN_IN_A_NOTEBOOK = 300
+"""Actions on the map of a report: a notebook keeps a copy of all that it shows."""
 T = TypeVar("T")
 
 
@@ -347,8 +351,17 @@ class Evaluation:
     def to_markdown(self) -> str:
         return text.markdown(self.to_dict())
 
+    @property
+    def plot(self) -> Plots:
+        """Pictures: `.estimates()`, `.weights()`, `.calibration()`, `.embedding()`, `.differences()`; each on axes."""
+        return Plots(lambda shown: self.to_dict(shown=shown))
+
+    def write_html(self, path: str | Path, *, shown: int = SHOWN_IN_A_FILE) -> None:
+        """Write the report as one HTML file, whole or not at all. Its map shows up to `shown` actions."""
+        html.write(self.to_dict(shown=shown), Path(path))
+
     def _repr_html_(self) -> str:
-        return text.html_table(self.to_dict())
+        return html.embedded(self.to_dict(shown=SHOWN_IN_A_NOTEBOOK))
 
     def __str__(self) -> str:
         return text.plain(self.to_dict())

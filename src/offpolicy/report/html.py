@@ -5,17 +5,21 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from functools import cache
 from html import escape
+from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from offpolicy.files import whole_file
 from offpolicy.report import answer, evidence
 from offpolicy.report.answer import Summary, Table
 from offpolicy.report.charts import COLOURS
-from offpolicy.report.text import label, title
+from offpolicy.report.prose import title
+from offpolicy.report.words import label
 
 MOST_SLICES, MOST_IN_FULL = 100, 20
 """Slices, the largest first, whose headline the page shows, and of which it shows every estimate: so that it stays small."""
@@ -27,6 +31,13 @@ _NO_CONTROLS = dict.fromkeys([*range(9), 11, 12, *range(14, 32), *range(127, 160
 def page(summary: Summary, *, made: str | None = None, command: str | None = None) -> str:
     """The whole document. `made` says when it was made, and `command` by which command."""
     return _document(summary, made=made, command=command, framed=False)
+
+
+def write(summary: Summary, path: Path, *, command: str | None = None) -> None:
+    """The document as a file, whole or not at all."""
+    made = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
+    with whole_file(path) as draft:
+        draft.write_text(page(summary, made=made, command=command), encoding="utf-8")
 
 
 def embedded(summary: Summary) -> str:

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from html import escape
 from typing import Any
 
 from rich.text import Text
 
 from offpolicy.report import prose
 from offpolicy.report.markdown import markdown
-from offpolicy.report.table import COLOURS, SHORTEST_NAME, aligned, main_table, room_for_names, rows_of
+from offpolicy.report.table import COLOURS, SHORTEST_NAME, aligned, main_table, room_for_names
 from offpolicy.report.words import VERDICTS, WIDTH, label, number, percent, shortened, span, wrapped
 
-__all__ = ["explained", "html_table", "label", "markdown", "number", "page", "plain"]
+__all__ = ["explained", "label", "markdown", "number", "page", "plain"]
 
 
 def plain(result: Mapping[str, Any]) -> str:
@@ -95,14 +94,3 @@ def _candidates(seen: Mapping[str, Any]) -> list[str]:
     ]  # fmt: skip
     room = max(room_for_names(header, rows), SHORTEST_NAME)
     return aligned(header, [[shortened(name, room), *rest] for name, *rest in rows], right=set(header[1:]))
-
-
-def html_table(result: Mapping[str, Any]) -> str:
-    """A plain HTML table for notebooks."""
-    header, rows = rows_of(result)
-    head = "".join(f"<th>{escape(h)}</th>" for h in header)
-    body = "".join("<tr>" + "".join(f"<td>{escape(c)}</td>" for c in row) + "</tr>" for row in rows)
-    said = [prose.says(result, e) + f" Verdict: {VERDICTS[e['verdict']]}." for e in prose.leading(result)]
-    said += [reason for _, reasons in prose.why(result) for reason in reasons]
-    below = "".join(f"<p>{escape(line)}</p>" for line in (*said, *prose.notes(result)))
-    return f"<table><caption>{escape(prose.title(result))}</caption><tr>{head}</tr>{body}</table>{below}"
