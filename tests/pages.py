@@ -151,6 +151,8 @@ def _at_home(folder: Path) -> Iterator[dict[str, object]]:
     try:
         yield page.__dict__
     finally:
+        if "matplotlib.pyplot" in sys.modules:
+            sys.modules["matplotlib.pyplot"].close("all")
         os.chdir(before)
         sys.path[:] = path
         os.environ.clear()

@@ -77,7 +77,8 @@ def test_a_page_prints_what_it_shows(page: Path, tmp_path: Path) -> None:
 
 
 def test_what_does_not_run_says_why() -> None:
-    """A mark is one of those known, and has something to say; Python that needs a module names it."""
+    """A mark is one of those known, and has something to say; Python that needs a module names it. `-s` lists what is not run."""
+    not_run = []
     for page in pages.PAGES:
         assert not re.search(r"^ +```", page.read_text(), flags=re.MULTILINE), f"{page.name}: an indented block is not run"
         for block in pages.blocks(page.read_text()):
@@ -85,10 +86,11 @@ def test_what_does_not_run_says_why() -> None:
             assert block.mark in ("", *pages.MARKS), f"{where}: {block.mark!r} is no mark"
             assert not block.mark or block.said, f"{where}: {block.mark} what?"
             if block.mark == "not run":
-                print(f"{where}: {block.said}")
+                not_run.append(f"{where}: {block.said}")
                 assert len(block.said.split()) >= 3, f"{where}: say why it is not run"
                 words = set(re.findall(r"\w+", block.body))
                 assert not (block.language == "python" and words & {"pyspark", "torch"}), f"{where}: use <!-- needs: … -->"
+    print(f"\n{len(not_run)} blocks are not run:", *not_run, sep="\n")
 
 
 def test_a_page_is_run_by_the_rules(tmp_path: Path) -> None:
