@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test lint bench bench-quick docs torch spark browser clean
+.PHONY: demo test lint bench bench-quick docs pictures torch spark browser clean
 
 demo: .venv/.core
 	$(BIN)/offpolicy demo --out build/demo
@@ -39,6 +39,10 @@ bench-quick: .venv/.torch .venv/.spark
 
 docs: .venv/.docs
 	$(BIN)/sphinx-build -W -b html docs build/docs
+
+# Of the page on learned embeddings: simulated, seeded, and printed as numbers as well.
+pictures: .venv/.core
+	$(BIN)/python -m docs.pictures.embeddings
 
 .venv/bin/python:
 	$(PYTHON) -m venv .venv

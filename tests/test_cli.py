@@ -324,3 +324,18 @@ def test_settings_of_an_estimator(text: str, message: str) -> None:
 
     with pytest.raises(op.InputError, match=message.replace("?", "[?]")):
         estimator(text)
+
+
+def test_an_estimator_of_ones_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from offpolicy.settings import estimator
+
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine_here.py").write_text(
+        "import offpolicy as op\nprint('loading')\nhalf = op.ClippedIPS(0.5, name='half')\nplain = lambda log, target: 0.0\n"
+    )
+    assert estimator("mine_here:half") == op.ClippedIPS(0.5, name="half")
+    assert capsys.readouterr().out == ""
+    with pytest.raises(op.InputError, match="only `offpolicy bench` takes those"):
+        estimator("mine_here:plain")

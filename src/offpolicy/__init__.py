@@ -22,9 +22,10 @@ _HOMES = {
     "embedding": ("EmbeddingTable",),
     "estimators": (
         "CAB", "DM", "DR", "IPS", "MDR", "MIPS", "MR", "MRDR", "OCV", "SLOPE", "SNDR", "SNIPS", "Auto", "Blend",
-        "ClippedIPS", "DRos", "Estimator", "GroupIPS", "LearnedMDR", "LearnedMIPS", "LoggedMean", "OffCEM", "ScaledDR",
-        "SubGaussianIPS", "SwitchDR",
+        "ClippedIPS", "DRos", "Estimator", "GroupIPS", "LearnedMDR", "LearnedMIPS", "LoggedMean", "Member", "OffCEM",
+        "ScaledDR", "SubGaussianIPS", "SwitchDR",
     ),
+    "weights": ("Bend", "Weight"),
     "diagnostics": ("Finding", "Verdict"),
     "evaluation": ("Difference", "Estimate", "Evaluation"),
     "job": ("embed", "evaluate"),
@@ -63,6 +64,7 @@ if TYPE_CHECKING:  # the same names for type checkers and editors
     from offpolicy.estimators import LearnedMDR as LearnedMDR
     from offpolicy.estimators import LearnedMIPS as LearnedMIPS
     from offpolicy.estimators import LoggedMean as LoggedMean
+    from offpolicy.estimators import Member as Member
     from offpolicy.estimators import OffCEM as OffCEM
     from offpolicy.estimators import ScaledDR as ScaledDR
     from offpolicy.estimators import SubGaussianIPS as SubGaussianIPS
@@ -99,6 +101,8 @@ if TYPE_CHECKING:  # the same names for type checkers and editors
     from offpolicy.rewards import two_layer as two_layer
     from offpolicy.sources import from_obp as from_obp
     from offpolicy.sources import read_log as read_log
+    from offpolicy.weights import Bend as Bend
+    from offpolicy.weights import Weight as Weight
 
 
 def __getattr__(name: str) -> Any:

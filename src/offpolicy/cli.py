@@ -51,7 +51,7 @@ def evaluate(
     logging: Annotated[
         str | None, typer.Option(help="The whole old policy, in the same forms; propensities follow.")
     ] = None,
-    estimator: Annotated[Many, typer.Option(help="Such as DR or clipped-ips:clip=10; several times for several.")] = None,
+    estimator: Annotated[Many, typer.Option(help="Such as DR, clipped-ips:clip=10 or module:object; several times.")] = None,
     inputs: Annotated[str | None, typer.Option(help="What embeddings are learned from: identity, features or both.")] = None,
     features: Annotated[
         Many, typer.Option(help="Columns that describe the action in each round; text and whole numbers are categories.")

@@ -7,7 +7,7 @@ import importlib
 import sys
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import Any, get_args
 
@@ -227,22 +227,58 @@ def imported(text: str) -> Any:
     return found
 
 
+def is_own(text: str) -> bool:
+    """Whether an estimator is the user's own, `module:object`, and not one of ours with its settings."""
+    module, _, attribute = text.partition(":")
+    return plain_name(module) not in _registered() and attribute.replace(".", "_").isidentifier()
+
+
+def own_estimator(text: str) -> Any:
+    """What the user wrote: an estimator, its class, or a function of a log and a policy."""
+    with redirect_stdout(sys.stderr):  # what it prints must not mix with the answer
+        found = imported(text)
+    if isinstance(found, type):
+        if not issubclass(found, Estimator):
+            raise InputError(f"{text}: is a class; give an object of it, an op.Estimator, or a function of (log, target).")
+        try:
+            found = found()
+        except (TypeError, ValueError) as error:
+            raise InputError(f"{text}: cannot be made without settings ({error}); name an object of it.") from None
+    if not callable(found) and not isinstance(found, Estimator):
+        raise InputError(
+            f"{text}: is {type(found).__name__}; give an op.Estimator, or a function of (log, target) that gives a number."
+        )
+    return found
+
+
+def plain_name(name: str) -> str:
+    return name.replace("-", "").replace("_", "").lower()
+
+
+def _registered() -> dict[str, type[Estimator]]:
+    return {plain_name(name): kind for name, kind in REGISTRY.items()}
+
+
 POSTERIORS: dict[str, type[Posterior]] = {"logistic": Logistic, "gaussian": Gaussian, "categorical": Categorical}
 REWARDS: dict[str, type[RewardModel]] = {"ridge": Ridge, "adamw": AdamW, "network": Torch}
 WHOLE_NUMBERS = ("cross_fit", "rank", "clusters", "rows", "epochs", "batch", "seed", "neighbours")
 
 
 def estimator(text: str) -> Estimator:
-    """An estimator from its name and settings, those of its posterior and of its reward model among them.
+    """An estimator from its name and settings, those of its posterior and of its reward model among them, or module:object.
 
     >>> estimator("clipped-ips:clip=10").clip, estimator("dr").name
     (10.0, 'DR')
     >>> estimator("learned-mips:inputs=both,posterior=gaussian,bandwidth=0.3,rank=4").posterior
     Gaussian(bandwidth=0.3, neighbours=None, scale=True)
     """
+    if is_own(text):
+        found = own_estimator(text)
+        if not isinstance(found, Estimator):
+            raise InputError(f"{text}: is a function; only `offpolicy bench` takes those. Give an op.Estimator.")
+        return found
     name, _, options = text.partition(":")
-    known = {registered.lower(): kind for registered, kind in REGISTRY.items()}
-    kind = known.get(name.replace("-", "").replace("_", "").lower())
+    kind = _registered().get(plain_name(name))
     if kind is None:
         raise unknown_name("estimator", name, REGISTRY)
     given: dict[str, str] = {}

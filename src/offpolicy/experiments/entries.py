@@ -6,16 +6,15 @@ import dataclasses
 import hashlib
 import sys
 from collections.abc import Callable
-from contextlib import redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from offpolicy.errors import InputError
-from offpolicy.estimators import MIPS, REGISTRY, Estimator
+from offpolicy.estimators import MIPS, Estimator
 from offpolicy.log import Log
 from offpolicy.policy import Policy
-from offpolicy.settings import estimator, imported
+from offpolicy.settings import estimator, is_own, own_estimator, plain_name
 from offpolicy.worlds import World
 
 MIPS_TRUE = "mips-true"
@@ -48,9 +47,7 @@ class Entry:
     @property
     def foreign(self) -> bool:
         """Whether it is the user's own."""
-        module, _, attribute = self.text.partition(":")
-        known = {name.lower() for name in REGISTRY}
-        return _name(module) not in known and attribute.replace(".", "_").isidentifier()
+        return is_own(self.text)
 
     def build(self, world: World) -> Estimator | Function:
         """The estimator itself."""
@@ -60,31 +57,8 @@ class Entry:
             return MIPS(world.exact, name=self.label)
         if not self.foreign:
             return dataclasses.replace(estimator(self.text), name=self.label)
-        own = _own(self.text)
-        return dataclasses.replace(own, name=self.label) if isinstance(own, Estimator) else own
-
-
-def _own(text: str) -> Estimator | Function:
-    """What the user wrote: an estimator, its class, or a function."""
-    with redirect_stdout(sys.stderr):  # what it prints must not mix with the answer
-        found = imported(text)
-    if isinstance(found, type):
-        if not issubclass(found, Estimator):
-            raise InputError(f"{text}: is a class; give an object of it, an op.Estimator, or a function of (log, target).")
-        try:
-            found = found()
-        except (TypeError, ValueError) as error:
-            raise InputError(f"{text}: cannot be made without settings ({error}); name an object of it.") from None
-    if not callable(found) and not isinstance(found, Estimator):
-        raise InputError(
-            f"{text}: is {type(found).__name__}; give an op.Estimator, or a function of (log, target) that gives a number."
-        )
-    own: Estimator | Function = found
-    return own
-
-
-def _name(text: str) -> str:
-    return text.partition(":")[0].replace("-", "").replace("_", "").lower()
+        found = own_estimator(self.text)
+        return dataclasses.replace(found, name=self.label) if isinstance(found, Estimator) else found
 
 
 def entry(label: str, given: Any, features: bool) -> Entry:
@@ -107,7 +81,7 @@ def entry(label: str, given: Any, features: bool) -> Entry:
 def check(made: Entry) -> None:
     """Raise now for what is misspelt, and not in every run."""
     if made.foreign:
-        _own(made.text)
+        own_estimator(made.text)
     elif made.text != MIPS_TRUE:
         estimator(made.text)
 
@@ -124,4 +98,8 @@ def from_text(text: str) -> Entry:
 
 
 def _sees_features(text: str) -> bool:
-    return _name(text) in ("mips", "mdr", "mipstrue") or "inputs=features" in text or "inputs=both" in text
+    return (
+        plain_name(text.partition(":")[0]) in ("mips", "mdr", "mipstrue")
+        or "inputs=features" in text
+        or "inputs=both" in text
+    )
