@@ -136,7 +136,7 @@ def widest(candidates: Candidates, reach: float) -> Choice:
 
 
 def cross_validated(candidates: Candidates, one_error: bool) -> Choice:
-    """The candidate nearest to the anchor on rounds that it has not seen (after OCV, Cief, Kompan & Kveton 2025).
+    """The candidate nearest to the anchor on rounds that it has not seen (after OCV, Cief, Kveton & Kompan 2025).
 
     Each of `SPLITS` splits gives a candidate some buckets of units and the anchor the rest, in proportion to their
     variances, so that both are about equally sure. With `one_error` the choice is the most precise candidate whose loss is

@@ -232,7 +232,7 @@ class SLOPE(_Reaching):
 @register
 @dataclass(frozen=True)
 class OCV(Combined):
-    """The candidate nearest to a nearly unbiased one on rounds it has not seen (after Cief, Kompan & Kveton 2025)."""
+    """The candidate nearest to a nearly unbiased one on rounds it has not seen (after Cief, Kveton & Kompan 2025)."""
 
     rule: ClassVar[str] = "It is the candidate that comes nearest to the nearly unbiased one on rounds it has not seen."
     one_error: bool = True
