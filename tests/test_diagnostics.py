@@ -96,6 +96,14 @@ def test_a_model_that_explains_nothing(large: Small) -> None:
     assert "reward model" in codes(result["DR"])
 
 
+def test_a_model_that_nothing_checks(large: Small) -> None:
+    """Without propensities the direct method is all there is, and nothing would show that it is wrong."""
+    log = op.Log(large.context, large.action, large.reward, n_actions=4)
+    found = op.evaluate(log, large.target, [op.DM()])["DM"]
+    assert found.verdict is op.Verdict.CAUTION
+    assert "unchecked model" in [reason.code for reason in found.reasons]
+
+
 def test_few_clusters(large: Small) -> None:
     log = large.log(cluster=np.arange(4000) % 7)
     estimate = op.evaluate(log, large.logging, [op.IPS()])["IPS"]

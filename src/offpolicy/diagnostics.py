@@ -380,6 +380,14 @@ NAIVE = Finding(
     "Compare the other estimates with it.",
 )
 
+UNCHECKED_MODEL = Finding(
+    Verdict.CAUTION,
+    "unchecked model",
+    "This is the reward model's word alone, and the log has no propensities to check it with.",
+    "A model fitted where the old policy went can be wrong where the new one goes, and nothing here would show it.",
+    "Log the chance of each action taken (propensity=, --propensity), or give the old policy (logging=, --logging).",
+)
+
 FIT_NOT_COVERED = Finding(
     Verdict.CAUTION,
     "fit not covered",

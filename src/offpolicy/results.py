@@ -12,7 +12,7 @@ import numpy as np
 
 from offpolicy import diagnostics as dx
 from offpolicy.combining import Candidate, Combination
-from offpolicy.engines import Engine
+from offpolicy.engines import Engine, Spark
 from offpolicy.errors import InputError
 from offpolicy.estimators import Combined, Estimator, LoggedMean, Member
 from offpolicy.evaluation import Details, Estimate, Evaluation, Later, Views
@@ -23,6 +23,7 @@ from offpolicy.looking import Looking
 from offpolicy.plan import Family, ModelKey, Terms, fit_of, model_key
 from offpolicy.refits import Fitted, Refits
 from offpolicy.report.provenance import read, versions, written
+from offpolicy.rewards import AdamW, Torch
 from offpolicy.scores import write_scores
 from offpolicy.scoring import Scorer
 from offpolicy.slope import slope, smallest_error
@@ -108,7 +109,7 @@ class Assembly:
             skipped=self.skipped,
             settings=self._settings | {"slice": None if slice_ is None else (self.log.schema.slices or ())[int(slice_)]},
             input=read(self.log, self.state["fingerprint"]) if slice_ is None else {},
-            versions=versions() if slice_ is None else {},
+            versions=versions(*self._extras) if slice_ is None else {},
             _views=Later(Views if slice_ is not None else partial(self._views, reward, list(estimates.values()), sums)),
         )
         anchor = float(self.scorer.anchor[reward])
@@ -118,6 +119,12 @@ class Assembly:
             if (p, reward) in self.references
         }
         return replace(evaluation, estimates=_compared(evaluation, hidden, sums))
+
+    @property
+    def _extras(self) -> list[str]:
+        """The packages besides the usual ones that had a part in the numbers."""
+        torch = any(isinstance(fit.rewards, (AdamW, Torch)) for fit in self.fitted.models)
+        return [*(["pyspark"] if isinstance(self.engine, Spark) else []), *(["torch"] if torch else [])]
 
     @cached_property
     def _settings(self) -> dict[str, Any]:
@@ -320,6 +327,7 @@ class Assembly:
             r2, fitted = self._looking.model_fit(model)
             seen |= {"reward_model": fitted}
             found += dx.model_findings(r2, member.weight.weighs)
+            found += [] if (p, reward) in self.references else [dx.UNCHECKED_MODEL]
         if self._shares_covariance(member, model, reward):
             found.append(dx.SHARED_COVARIANCE)
         found += dx.reward_findings(int(sums.nonzero[reward]), sums.n)

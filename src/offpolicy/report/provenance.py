@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import platform
-import sys
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
@@ -14,14 +13,12 @@ from offpolicy.log import Log
 from offpolicy.statistics import Fingerprint, State
 
 ALWAYS = ("offpolicy", "numpy", "scipy", "scikit-learn", "pyarrow")
-WHERE_USED = {"torch": "torch", "pyspark": "pyspark"}
 
 
-def versions() -> dict[str, str]:
+def versions(*besides: str) -> dict[str, str]:
     """Of Python, this package and those that the numbers come from."""
-    names = [*ALWAYS, *(package for module, package in WHERE_USED.items() if module in sys.modules)]
     found = {"python": platform.python_version()}
-    for name in names:
+    for name in (*ALWAYS, *besides):
         try:
             found[name] = version(name)
         except PackageNotFoundError:  # run from a source tree that was not installed
