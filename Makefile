@@ -40,9 +40,10 @@ bench-quick: .venv/.torch .venv/.spark
 docs: .venv/.docs
 	$(BIN)/sphinx-build -W -b html docs build/docs
 
-# Of the page on learned embeddings: simulated, seeded, and printed as numbers as well.
-pictures: .venv/.core
+# Of the page on learned embeddings: simulated, seeded, and printed as numbers as well. Of the README: a report in Chromium.
+pictures: .venv/.browser
 	$(BIN)/python -m docs.pictures.embeddings
+	$(BIN)/python -m docs.pictures.report
 
 .venv/bin/python:
 	$(PYTHON) -m venv .venv

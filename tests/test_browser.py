@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
-import shutil
 from collections.abc import Callable, Iterator
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import reports
+from browsers import launched, missing
 from offpolicy.report.html import embedded, page
 
 REQUIRED = os.environ.get("OFFPOLICY_BROWSER") == "required"
-ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking",
-             "--disable-component-update", "--disable-sync"]  # fmt: skip
 SUMMARIES: dict[str, Callable[[], dict[str, Any]]] = {
     "usual": reports.usual,
     "several": reports.several,
@@ -29,33 +25,14 @@ SUMMARIES: dict[str, Callable[[], dict[str, Any]]] = {
 Open = Callable[..., Any]
 
 
-@cache
-def chromium() -> str | None:
-    return next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-
-
-@cache
-def missing() -> str | None:
-    """What a browser lacks here, or None."""
-    if importlib.util.find_spec("playwright") is None:
-        return "Playwright is not installed: make browser, or pip install 'offpolicy[browser]'"
-    if chromium() is None:
-        return "there is no chromium, chromium-browser or google-chrome here"
-    return None
-
-
 pytestmark = pytest.mark.skipif(not REQUIRED and missing() is not None, reason=missing() or "")
 
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
     assert missing() is None, missing()
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=chromium(), args=ARGUMENTS)
+    with launched() as started:
         yield started
-        started.close()
 
 
 @pytest.fixture(scope="module")
