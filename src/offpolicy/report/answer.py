@@ -10,10 +10,9 @@ from typing import Any
 from offpolicy.report.charts import Axis, Strip, finite, percent
 from offpolicy.report.prose import bias, leading, worst_first
 from offpolicy.report.table import is_naive
-from offpolicy.report.words import count, label, number
+from offpolicy.report.words import THE_LOG, VERDICTS, count, label, number
 
 WORDS = {"OK": "Believe it", "CAUTION": "Believe it with care", "DO_NOT_TRUST": "Do not trust it"}
-SHORT = {"OK": "believe it", "CAUTION": "with care", "DO_NOT_TRUST": "do not trust"}
 NOT_COVERED = "* The error of what it fitted is not in this interval."
 OTHERWISE = "† A normal interval: there is none of the kind asked for."
 Summary = Mapping[str, Any]
@@ -226,7 +225,7 @@ def estimates_table(summary: Summary) -> Table:
             strip=Strip.of(axis.scale, e["value"], e["interval"]),
             rounds=count(e["diagnostics"].get("effective_sample_size")),
             verdict="NAIVE" if naive else judged(e),
-            word="as logged" if naive else SHORT[judged(e)],
+            word=THE_LOG if naive else VERDICTS[judged(e)],
             marks=marks,
             lead=e["estimator"] == lead,
         )
@@ -260,7 +259,7 @@ def parts_table(summary: Summary, parts: Mapping[str, Summary]) -> Table:
             strip=Strip.of(axis.scale, e["value"], e["interval"]),
             rounds=f"{part['rounds']:,}",
             verdict=judged(e),
-            word=SHORT[judged(e)],
+            word=VERDICTS[judged(e)],
             lead=part is summary,
         )
         for name, part, e in found
