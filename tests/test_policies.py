@@ -105,3 +105,8 @@ def test_duplicated_candidates_add_up() -> None:
     log = op.Log(None, [0, 1], [1.0, 1.0], propensity=[0.5, 0.5])
     policy = op.Candidates([[0, 0, 1], [1, 0]], [[0.2, 0.3, 0.5], [0.5, 0.5]])
     assert op.evaluate(log, policy, [op.IPS()])["IPS"].value == pytest.approx(1.0)
+
+
+def test_towers_alone_are_no_policy() -> None:
+    with pytest.raises(op.InputError, match=r"write op.Softmax\(op.TwoTower"):
+        as_policy(op.TwoTower(np.eye(3)))

@@ -262,6 +262,8 @@ def as_policy(policy: Any) -> Policy:
         return Candidates(*policy)
     if isinstance(policy, type):
         raise InputError(f"{policy.__name__} is a class; write {policy.__name__}(…).")
+    if isinstance(policy, TwoTower):
+        raise InputError("TwoTower gives scores, not chances; write op.Softmax(op.TwoTower(…)) or op.EpsilonGreedy(…).")
     if callable(policy):
         return Function(policy)
     shape = np.shape(policy)
