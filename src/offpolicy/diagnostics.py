@@ -226,12 +226,17 @@ def weight_findings(o: Overlap) -> list[Finding]:
             Finding(
                 _grade(largest, 0.05, 0.25),
                 "largest weight",
-                f"One round has weight {o.largest_weight:,.3g}, which is {largest:.0%} of the sum.",
+                f"One round has weight {_plain(o.largest_weight)}, which is {largest:.0%} of the sum.",
                 "The answer moves with that one round.",
                 "Look at its propensity; compare with ClippedIPS.",
             ),
         ]
     return [finding for finding in found if finding.verdict is not Verdict.OK]
+
+
+def _plain(weight: float) -> str:
+    """Three digits, but 2,420 and not 2.42e+03."""
+    return f"{weight:,.0f}" if weight >= 100 else f"{weight:.3g}"
 
 
 def concentration_findings(share: float) -> list[Finding]:
