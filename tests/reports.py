@@ -101,7 +101,9 @@ def estimates(policy: str = "new", value: float = 0.367) -> list[dict[str, Any]]
 
 
 def lift(policy: str, value: float, error: float, relative: float | None = 3.06) -> dict[str, Any]:
-    return {"policy": policy, "value": value, "std_error": error, "interval": around(value, error), "relative": relative}
+    ends = None if relative is None else around(relative, abs(relative) * error / max(abs(value), 1e-9))
+    told = {"policy": policy, "value": value, "std_error": error, "interval": around(value, error)}
+    return {**told, "relative": relative, "relative_interval": ends}
 
 
 def overlap(policy: str = "new", kind: str = "action") -> dict[str, Any]:
@@ -111,7 +113,7 @@ def overlap(policy: str = "new", kind: str = "action") -> dict[str, Any]:
     return {
         "policy": policy, "kind": kind, "estimators": ["Auto", "SNIPS", "DR"] if kind == "action" else ["LearnedMIPS"],
         "rounds": 50_000, "edges": edges, "counts": [float(round(c / counts.sum() * 47_000)) for c in counts], "zero": 3_000.0,
-        "mean": 1.004, "effective_sample_size": 1235.3, "largest": 973.1, "top_1_percent_share": 0.311,
+        "mean": 1.004, "effective_sample_size": 1235.3, "largest": 973.1, "largest_share": 0.019, "top_1_percent_share": 0.311,
         "target_mass_never_logged": 0.0004, "target_mass_without_support": 0.0 if kind == "action" else None,
     }  # fmt: skip
 

@@ -270,7 +270,7 @@ def test_schemas_that_differ(tmp_path: Path) -> None:
 
 
 def test_types(tmp_path: Path) -> None:
-    with pytest.raises(op.InputError, match="click: has type string, but a column of number is needed here"):
+    with pytest.raises(op.InputError, match="click: 8 rows hold no number .the first: 'a'."):
         evaluate(write(tmp_path / "log.parquet", click=list("abcdefgh")))
     with pytest.raises(op.InputError, match="x: has type list"):
         evaluate(write(tmp_path / "log.parquet", x=[[1.0]] * N))
@@ -362,7 +362,7 @@ def test_policies_that_raise_or_are_not_made(small: Small) -> None:
 
 def test_columns_that_are_no_probabilities(tmp_path: Path) -> None:
     path = write(tmp_path / "log.parquet", town=list("abcdefgh"), cands=[[0, 1]] * N)
-    with pytest.raises(op.InputError, match="town: holds string, but probabilities are numbers"):
+    with pytest.raises(op.InputError, match="town: holds string, such as 'a', but probabilities are plain numbers"):
         evaluate(path, target="town")
     with pytest.raises(op.InputError, match="cands: holds lists. Candidates need two columns"):
         evaluate(path, target="cands")

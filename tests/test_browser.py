@@ -39,7 +39,8 @@ def browser() -> Iterator[Any]:
 def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("reports")
     for name, make in SUMMARIES.items():
-        text = page(make(), made="16 November 2026", command="offpolicy evaluate log.parquet --report report.html")
+        told = {**make(), "command": "offpolicy evaluate log.parquet --report report.html"}
+        text = page(told, made="16 November 2026")
         (folder / f"{name}.html").write_text(text, encoding="utf-8")
     return {name: folder / f"{name}.html" for name in SUMMARIES}
 

@@ -48,7 +48,8 @@ def reason(verdict: str, seen: str, do: str) -> dict[str, str]:
 
 def lift(policy: str, value: float, error: float, relative: float | None = None) -> dict[str, Any]:
     ci = between(value - 1.96 * error, value + 1.96 * error)
-    return {"policy": policy, "value": value, "std_error": error, "interval": ci, "relative": relative}
+    return {"policy": policy, "value": value, "std_error": error, "interval": ci, "relative": relative,
+            "relative_interval": None if relative is None else ci}  # fmt: skip
 
 
 def summary(*estimates: dict[str, Any], **more: Any) -> dict[str, Any]:

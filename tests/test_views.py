@@ -88,6 +88,48 @@ def test_any_change_of_one_value_changes_the_fingerprint(row: int, column: str) 
     assert fingerprint(changed) != fingerprint(data)
 
 
+def test_roles_clusters_slices_and_catalogs_are_in_the_fingerprint() -> None:
+    data = table().append_column("user", pa.array(np.arange(3_000) % 50)).append_column("c", pa.array(np.full(3_000, 0.5)))
+
+    def of(**roles: object) -> str:
+        usual = {"context": ["x", "y"], "action": "item", "reward": "click", "propensity": "p"} | roles
+        log = op.read_log(data, **usual)
+        return op.evaluate(log, op.Uniform(), op.LoggedMean()).to_dict()["input"]["fingerprint"]
+
+    catalogs = [pa.table({"item": ["a", "b", "c"], "size": sizes}) for sizes in ([1.0, 2.0, 3.0], [1.0, 2.0, 4.0])]
+    found = [
+        of(), of(propensity="c"), of(propensity=None, weight="c"), of(context=["x"], reward=["y", "click"]), of(cluster="user"),
+        of(by="user"), *(of(catalog=catalog) for catalog in catalogs),
+    ]  # fmt: skip
+    assert len(set(found)) == len(found)
+
+
+def test_runs_that_differ_are_told_apart(world: Linear, log: op.Log) -> None:
+    """What is needed to get the same again."""
+    data = table().append_column("q", pa.array(np.full(3_000, 0.2)))
+    read = op.read_log(data, context="x", action="item", reward="click", propensity="p")
+    told = [op.evaluate(read, name, op.SNIPS()).to_dict() for name in ("p_new", "q")]
+    assert told[0]["settings"]["policies"] == {"target": "Column('p_new')"} != told[1]["settings"]["policies"]
+    assert told[0]["input"]["columns"]["action"] == "item"
+    folds = [op.evaluate(log, world.target, op.DR(), cross_fit=k).to_dict()["settings"] for k in (2, 4)]
+    assert [f["cross_fit"] for f in folds] == [2, 4]
+    result = op.evaluate(log, world.target, op.SNIPS()).with_interval("bootstrap")
+    assert result.to_dict()["settings"]["interval"] == "bootstrap"
+
+
+def test_settings_that_have_no_one_truth_are_told() -> None:
+    import pandas as pd
+
+    from offpolicy.report.provenance import written
+
+    class Own(op.Policy):
+        def _all(self, batch: object) -> np.ndarray:
+            raise NotImplementedError
+
+    assert "rewards" in written(op.DR(rewards=op.Given(pd.DataFrame({"a": [1.0]}))))
+    assert "Own" in written(Own())
+
+
 def test_swapped_columns_and_swapped_rewards_change_the_fingerprint() -> None:
     data = table()
     assert fingerprint(data.rename_columns(["y", "x", "item", "click", "p", "p_new"])) != fingerprint(data)
@@ -99,7 +141,8 @@ def test_the_lift_is_the_paired_difference_to_the_log(world: Linear, log: op.Log
     told = result.to_dict()
     for policy, lift in zip(("new", "old"), told["lifts"], strict=True):
         own = result.difference((policy, "DR"), (policy, "LoggedMean"))
-        assert lift == {"policy": policy, "relative": own.value / told["logged"]["value"], **own.to_dict()}
+        assert {name: lift[name] for name in ("value", "std_error", "interval")} == own.to_dict()
+        assert lift["relative"] == pytest.approx(own.value / told["logged"]["value"])
         assert result.lift(policy).value == own.value
     assert told["logged"]["value"] == pytest.approx(np.mean(next(iter(log.batches(4_000))).reward))
     apart = np.hypot(result["new", "DR"].std_error, told["logged"]["std_error"])
@@ -134,11 +177,65 @@ def test_weights_are_those_of_the_rounds(world: Linear, log: op.Log, result: op.
 
 def test_weights_of_zero_are_counted_apart() -> None:
     histogram = LogHistogram().fold(LogHistogram().zero(), np.array([0.0, 0.0, 1.0, 1.3, 3.0]))
-    edges, counts, zero = LogHistogram.steps(histogram)
+    edges, counts, zero = LogHistogram().steps(histogram)
     assert zero == 2
     assert counts.tolist() == [2, 0, 0, 1]
     assert edges[0] == 1
-    assert LogHistogram.steps(LogHistogram().zero())[0].tolist() == []
+    assert LogHistogram().steps(LogHistogram().zero())[0].tolist() == []
+
+
+@given(st.lists(st.floats(0, 1e6), min_size=1, max_size=40))
+def test_coarse_steps_are_those_of_fine_bins(values: list[float]) -> None:
+    w = np.array(values)
+    omega = np.arange(1.0, len(w) + 1)
+    fine, coarse = LogHistogram(), LogHistogram(coarse=True)
+    for a, b in zip(
+        fine.steps(fine.fold(fine.zero(), w, omega)), coarse.steps(coarse.fold(coarse.zero(), w, omega)), strict=True
+    ):
+        assert np.asarray(a).tolist() == np.asarray(b).tolist()
+
+
+def test_row_weights_count_in_the_weights(world: Linear) -> None:
+    """A round that counts 3 times is as 3 rounds, for the shares of the sum as for the rest."""
+    batch = next(iter(world.sample(2_000, seed=9).batches(2_000)))
+    omega = np.random.default_rng(0).integers(1, 4, 2_000)
+    w = world.target.probabilities(batch, batch.action) / world.logging.probabilities(batch, batch.action)
+    told = []
+    for rows, weight in ((np.arange(2_000), omega), (np.repeat(np.arange(2_000), omega), None)):
+        log = op.Log(
+            None, batch.action[rows], batch.reward[rows], propensity=batch.propensity[rows], n_actions=20, weight=weight
+        )
+        told.append(op.evaluate(log, op.Column(w[rows] * batch.propensity[rows]), op.SNIPS()).to_dict()["overlap"][0])
+    for name in ("top_1_percent_share", "mean", "largest"):
+        assert told[0][name] == pytest.approx(told[1][name])
+    assert told[0]["largest_share"] == pytest.approx((omega * w).max() / (omega @ w))
+    assert np.array(told[0]["counts"]) / 2_000 == pytest.approx(np.array(told[1]["counts"]) / omega.sum())
+
+
+def test_the_relative_lift_knows_that_the_log_is_an_estimate_too() -> None:
+    """Its 95% interval holds the truth in about 95% of logs, where dividing by the logged mean alone would in 64%."""
+    rng, p, means, sd = np.random.default_rng(0), np.array([0.7, 0.3]), np.array([0.2, 1.0]), np.array([3.0, 0.2])
+    target, held = np.array([0.02, 0.98]), 0
+    truth = target @ means / (p @ means) - 1
+    for _ in range(300):
+        action = (rng.random(4_000) < p[1]).astype(int)
+        reward = means[action] + sd[action] * rng.normal(size=4_000)
+        found = op.evaluate(op.Log(None, action, reward, propensity=p[action]), op.Fixed(target), op.SNIPS())
+        held += truth in found.relative_lift().confidence_interval()
+    assert 0.91 < held / 300 < 0.98
+
+
+def test_the_relative_lift_turns_with_the_sign_of_the_log() -> None:
+    rng = np.random.default_rng(0)
+    action = rng.integers(0, 2, 1_000)
+    reward = np.array([-2.0, -1.0])[action] + rng.normal(size=1_000) * 0.1
+    found = op.evaluate(op.Log(None, action, reward, propensity=np.full(1_000, 0.5)), op.Fixed([0.0, 1.0]), op.SNIPS())
+    assert found.relative_lift().value == pytest.approx(found.lift().value / 1.5, rel=0.05)
+    assert found.relative_lift().value > 0
+    none = op.evaluate(op.Log(None, action, 0 * reward, propensity=np.full(1_000, 0.5)), op.Uniform(), op.SNIPS())
+    assert none.to_dict()["lifts"][0]["relative"] is None
+    with pytest.raises(op.InputError, match="earned 0"):
+        none.relative_lift()
 
 
 def test_calibration_is_out_of_fold(result: op.Evaluation, log: op.Log, tmp_path: Path) -> None:
@@ -158,6 +255,19 @@ def test_calibration_is_out_of_fold(result: op.Evaluation, log: op.Log, tmp_path
         assert b["observed"] == pytest.approx(r[rows].mean(), abs=1e-9)
         assert b["std_error"] == pytest.approx(r[rows].std() / np.sqrt(len(rows)), abs=1e-9)
     assert seen["r2"] == pytest.approx(1 - ((r - q) ** 2).mean() / r.var(), abs=1e-9)
+
+
+def test_errors_of_calibration_know_row_weights_and_what_they_do_not_know() -> None:
+    """In standard errors, the observed means of a calibrated model have a spread of 1, however uneven the row weights."""
+    rng, z = np.random.default_rng(0), []
+    for _ in range(300):
+        omega, q = rng.pareto(2.5, 500) + 1, np.zeros(500)
+        (found,) = Calibration.bins(Calibration().fold(Calibration().zero(), q, rng.normal(size=500), omega), 1)
+        assert found.std_error is not None
+        z.append(found.observed / found.std_error)
+    assert np.std(z) == pytest.approx(1, abs=0.15)
+    (same,) = Calibration.bins(Calibration().fold(Calibration().zero(), np.zeros(9), np.full(9, 0.1), np.ones(9)), 1)
+    assert same.std_error is None
 
 
 @given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=50), st.integers(1, 20))

@@ -27,7 +27,8 @@ _HOMES = {
     ),
     "weights": ("Bend", "Weight"),
     "diagnostics": ("Finding", "Verdict"),
-    "evaluation": ("Difference", "Estimate", "Evaluation"),
+    "estimate": ("Difference", "Estimate"),
+    "evaluation": ("Evaluation",),
     "job": ("embed", "evaluate"),
 }  # fmt: skip
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
@@ -43,6 +44,8 @@ if TYPE_CHECKING:  # the same names for type checkers and editors
     from offpolicy.engines import Spark as Spark
     from offpolicy.errors import InputError as InputError
     from offpolicy.errors import InputWarning as InputWarning
+    from offpolicy.estimate import Difference as Difference
+    from offpolicy.estimate import Estimate as Estimate
     from offpolicy.estimators import CAB as CAB
     from offpolicy.estimators import DM as DM
     from offpolicy.estimators import DR as DR
@@ -69,8 +72,6 @@ if TYPE_CHECKING:  # the same names for type checkers and editors
     from offpolicy.estimators import ScaledDR as ScaledDR
     from offpolicy.estimators import SubGaussianIPS as SubGaussianIPS
     from offpolicy.estimators import SwitchDR as SwitchDR
-    from offpolicy.evaluation import Difference as Difference
-    from offpolicy.evaluation import Estimate as Estimate
     from offpolicy.evaluation import Evaluation as Evaluation
     from offpolicy.job import embed as embed
     from offpolicy.job import evaluate as evaluate

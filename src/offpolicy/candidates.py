@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any, final
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -17,6 +18,9 @@ from offpolicy.listtext import plain_lists
 from offpolicy.log import Log
 from offpolicy.policy import Listed, Policy, check_sums
 from offpolicy.units import IntArray
+
+SHOWN = 5
+"""Entries of a list that a message quotes."""
 
 
 @final
@@ -90,6 +94,9 @@ class Candidates(Policy):
             raise InputError("Candidates: give two column names, or two sequences of lists.")
         self._pair: Any = (actions, probabilities) if self._named else (_lists(actions), _lists(probabilities))
 
+    def __repr__(self) -> str:
+        return f"Candidates({self._pair[0]!r}, {self._pair[1]!r})" if self._named else "Candidates(lists in memory)"
+
     @property
     def columns(self) -> tuple[str, ...]:
         return self._pair if self._named else ()
@@ -114,9 +121,11 @@ class Candidates(Policy):
         else:
             actions, chances = (column.take(pa.array(batch.row)) for column in self._pair)
         lengths = [list_lengths(c, self._name, w) for c, w in ((actions, "actions"), (chances, "probabilities"))]
+        if actions.null_count or chances.null_count:
+            rows = batch.row[np.asarray(actions.is_null()) | np.asarray(chances.is_null())]
+            raise RowsError(self._name, "have no list (an empty cell, or null)", rows, "Every round needs a candidate.")
         if not np.array_equal(lengths[0], lengths[1]):
-            rows = batch.row[lengths[0] != lengths[1]]
-            raise RowsError(self._name, "have lists of different lengths", rows, "Give each candidate one probability.")
+            raise self._uneven(batch, actions, chances, lengths[0] != lengths[1])
         if self._named:
             eligible = Eligible.named(self._pair[0], batch, self._name)
         else:
@@ -129,6 +138,17 @@ class Candidates(Policy):
             raise RowsError(self._name, "have no candidate", batch.row[lengths[0] == 0], "Every round needs one.")
         check_sums(np.add.reduceat(p, eligible.starts[:-1]), batch.row, self._name)
         return eligible.with_chances(p)
+
+    def _uneven(self, batch: Batch, actions: pa.Array, chances: pa.Array, uneven: npt.NDArray[np.bool_]) -> RowsError:
+        first = int(np.argmax(uneven))
+        there, numbers = actions[first].as_py(), chances[first].as_py()
+        what = f"have lists of different lengths (the first: {len(there):,} actions, {len(numbers):,} probabilities)"
+        text = (
+            f' It was read as {there[:SHOWN]!r}; where labels hold the sign between them, write JSON: ["a, b", "c"].'
+            if there and isinstance(there[0], str)
+            else ""
+        )
+        return RowsError(self._name, what, batch.row[uneven], f"Give each candidate one probability.{text}")
 
     def _all(self, batch: Batch) -> FloatArray:
         return grid_of(self.listed(batch), batch.n_actions)
@@ -175,8 +195,21 @@ def as_numbers(column: pa.Array, name: str) -> FloatArray:
     try:
         values: FloatArray = column.cast(pa.float64()).to_numpy(zero_copy_only=False)
     except pa.ArrowException:
-        raise InputError(f"{name}: holds {column.type}, but probabilities are numbers.") from None
+        odd = next((v for v in column.slice(0, 1000).to_pylist() if not _is_number(v)), None)
+        example = "" if odd is None else f", such as {odd!r}"
+        raise InputError(
+            f"{name}: holds {column.type}{example}, but probabilities are plain numbers such as 0.25. (Actions with their "
+            "probabilities are two list columns: ACTIONS,PROBABILITIES.)"
+        ) from None
     return values
+
+
+def _is_number(value: Any) -> bool:
+    try:
+        float(value)
+    except (TypeError, ValueError):
+        return False
+    return True
 
 
 def _lists(given: Any) -> pa.Array:

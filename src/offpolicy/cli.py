@@ -5,12 +5,14 @@ Exit codes: 0 done; 1 a fault of ours; 2 bad input or usage; 3 done, but the hea
 
 from __future__ import annotations
 
+import os
+import re
 import shlex
 import sys
 import tempfile
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,7 +21,8 @@ import typer
 from offpolicy.errors import InputError
 
 app = typer.Typer(
-    add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None,
+    add_completion=False, no_args_is_help=True, invoke_without_command=True, pretty_exceptions_enable=False,
+    rich_markup_mode=None,
     help="What a new policy would have earned, from the logs of the old one.",
 )  # fmt: skip
 
@@ -31,6 +34,17 @@ INTERRUPTED = 130
 Logs = Annotated[list[str] | None, typer.Argument(help="Parquet or CSV: files, folders or globs.")]
 Names = Annotated[list[str] | None, typer.Option(help="Context columns, separated by commas, or given several times.")]
 Many = list[str] | None
+
+
+@app.callback()
+def _main(
+    version: Annotated[bool, typer.Option("--version", help="Say which version this is.")] = False,
+) -> None:
+    if version:
+        from offpolicy import __version__
+
+        print(f"offpolicy {__version__}")
+        raise typer.Exit
 
 
 @app.command()
@@ -94,8 +108,10 @@ def evaluate(
     }
     _check_names(report, markdown, plot)
     result = settings.run(settings.merged(config, given), progress)
-    _write(result.to_dict(shown=SHOWN if report else 0), report, markdown, plot)
     _print(result.to_dict(), json)
+    _write(result.to_dict(shown=SHOWN if report else 0), report, markdown, plot)
+    for path in filter(None, (report, markdown, plot)):
+        print(f"Written: {path}", file=sys.stderr)
     if result.verdict.name == "DO_NOT_TRUST":
         raise typer.Exit(NOT_TRUSTED)
 
@@ -188,10 +204,9 @@ def demo(
         target = op.Candidates("items", "p_items_new") if listed else op.Column("p_new")
         result = op.evaluate(log, target)
         summary = {**result.to_dict(shown=SHOWN), "truth": {"target": truth["target"]["value"]}}
-        if out is not None:
-            _write(summary, out / "report.html", out / "report.md", out / "estimates.png")
         _print(summary, False)
         if out is not None:
+            _write(summary, out / "report.html", out / "report.md", out / "estimates.png")
             written = "log.parquet, log.truth.json, report.html, report.md, estimates.png"
             print(f"\nWritten to {out}: {written}", file=sys.stderr)
 
@@ -292,6 +307,10 @@ def _check_names(report: Path | None, markdown: Path | None, plot: Path | None) 
             raise InputError(f"{path}: {what} name ends in {', '.join(endings[:-1])} or {endings[-1]}.")
         if path is not None and not path.parent.is_dir():
             raise InputError(f"{path.parent}: no such folder.")
+        if path is not None and path.is_dir():
+            raise InputError(f"{path}: is a folder; give the name of a file.")
+        if path is not None and not os.access(path.parent, os.W_OK):
+            raise InputError(f"{path.parent}: no file can be written into this folder.")
 
 
 def _write(summary: dict[str, Any], report: Path | None, markdown: Path | None, plot: Path | None) -> None:
@@ -299,10 +318,11 @@ def _write(summary: dict[str, Any], report: Path | None, markdown: Path | None, 
     from offpolicy.files import whole_file
     from offpolicy.report import text
 
+    summary = {**summary, "command": _command()}
     if report is not None:
         from offpolicy.report import html
 
-        html.write(summary, report, command=shlex.join(["offpolicy", *sys.argv[1:]]))
+        html.write(summary, report)
     if markdown is not None:
         with whole_file(markdown) as draft:
             draft.write_text(text.markdown(summary), encoding="utf-8")
@@ -311,6 +331,12 @@ def _write(summary: dict[str, Any], report: Path | None, markdown: Path | None, 
 
         with whole_file(plot) as draft:
             plots.write(summary, draft, plot.suffix[1:].lower())
+
+
+def _command() -> str:
+    """What was typed, but for secrets in the address of a Spark server: reports are passed on."""
+    typed = [re.sub(r"\b(token|password)=[^;\s]*", r"\1=…", part) for part in sys.argv[1:]]
+    return shlex.join(["offpolicy", *typed])
 
 
 def _print(summary: dict[str, Any], as_json: bool) -> None:
@@ -330,6 +356,13 @@ def _finite(value: Any) -> Any:
     return value
 
 
+def _forget_output() -> None:
+    """Or Python would try to write it once more at its end, and fail again."""
+    with suppress(OSError):
+        sys.stdout.flush()
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def main() -> None:
     """Run the command; bad input ends with a message and exit code 2, never with a traceback."""
     warnings.showwarning = lambda message, *_, **__: print(f"warning: {message}", file=sys.stderr)
@@ -341,6 +374,10 @@ def main() -> None:
     except BrokenPipeError:  # the reader of our output went away, as `| head` does
         sys.stderr.close()
         sys.exit(0)
+    except OSError as error:  # such as a full disk behind our output
+        print(f"offpolicy: {error.filename or 'the output'}: {error.strerror or error}", file=sys.stderr)
+        _forget_output()
+        sys.exit(1)
 
 
 if __name__ == "__main__":

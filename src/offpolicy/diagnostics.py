@@ -64,6 +64,8 @@ class Overlap:
     mean_weight: float
     mean_weight_z: float
     largest_weight: float | None
+    largest_share: float | None
+    """The part of the sum of weights that one round has."""
     top_share: float | None
     never_logged: float | None
     """The target's mass on actions that are not in the log; None where the whole policy was not asked for."""
@@ -96,6 +98,7 @@ def overlap(
         mean_weight=mean,
         mean_weight_z=(mean - 1) / error if error > 1e-9 else 0.0,
         largest_weight=None if policy is None else float(policy["weights"]["max"]),
+        largest_share=None if policy is None else LogHistogram.largest_share(policy["weights"]),
         top_share=None if policy is None else LogHistogram.top_share(policy["weights"], 0.01),
         never_logged=float(policy["mass"][counts == 0].sum()) / asked if policy is not None and asked > 0 else None,
         no_support=float(policy["unsupported"]) / asked if policy is not None and asked > 0 and logging_known else None,
@@ -213,8 +216,8 @@ def weight_findings(o: Overlap) -> list[Finding]:
             "Check the propensities, and whether the new policy takes actions that the old one never took.",
         ),
     ]
-    if o.top_share is not None and o.largest_weight is not None:
-        largest = o.largest_weight / max(o.n * o.mean_weight, 1e-300)
+    if o.top_share is not None and o.largest_weight is not None and o.largest_share is not None:
+        largest = o.largest_share
         found += [
             Finding(
                 _grade(o.top_share, 0.5, 0.9),
@@ -248,7 +251,7 @@ def concentration_findings(share: float) -> list[Finding]:
         Finding(
             verdict,
             "concentration",
-            f"One bucket in {BUCKETS:,} of the log carries {share:.0%} of the estimate's variance.",
+            f"One {BUCKETS:,}th of the log carries {share:.0%} of the estimate's variance.",
             "A single round, or a few, with a huge weight or reward decide the answer, and the next log may lack them.",
             "Look at the largest rewards and weights; compare with ClippedIPS, or evaluate a bounded reward.",
         )

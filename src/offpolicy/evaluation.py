@@ -1,184 +1,31 @@
-"""`Evaluation` and `Estimate`: the answer, and everything that can be asked of it without reading the log again."""
+"""`Evaluation`: the answer, and everything that can be asked of it without reading the log again."""
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Iterator, Mapping
+from copy import deepcopy
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import combinations
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 import numpy as np
 
-from offpolicy.actions import Actions
-from offpolicy.diagnostics import Finding, Verdict, worst
-from offpolicy.embedding import EmbeddingTable
-from offpolicy.errors import InputError, InputWarning, unknown_name
-from offpolicy.inference import Functional, Interval, Range, Sums, in_errors, interval, std_error
-from offpolicy.pooled import PooledFits
+from offpolicy.diagnostics import Verdict
+from offpolicy.errors import InputError, unknown_name
+from offpolicy.estimate import Difference, Estimate, Later
+from offpolicy.inference import std_error
 from offpolicy.report import html, text
 from offpolicy.report.plots import Plots
 from offpolicy.report.views import map_view
-from offpolicy.weights import Weight
 
 SCHEMA_VERSION = 1
+MOST_COMPARED = 6
+"""Policies of which every pair is compared; of more, each with the first."""
 SHOWN_IN_A_FILE = 2_000
 SHOWN_IN_A_NOTEBOOK = 300
 """Actions on the map of a report: a notebook keeps a copy of all that it shows."""
-T = TypeVar("T")
-
-
-@dataclass(frozen=True, repr=False)
-class Difference:
-    """The paired difference of two estimates on the same rounds."""
-
-    name: str
-    value: float
-    std_error: float
-    error_covers: str
-    _functional: Functional = field(repr=False)
-    _sums: Sums = field(repr=False)
-    _level: float = 0.95
-
-    def __repr__(self) -> str:
-        return f"Difference({self.name}: {self.value:.6g} ± {self.std_error:.2g})"
-
-    def confidence_interval(self, level: float | None = None, method: str = "normal") -> Interval:
-        """`normal` or `bootstrap`."""
-        return interval(self._functional, self._sums, self._level if level is None else level, method, None)
-
-    @property
-    def z(self) -> float:
-        """The difference in standard errors."""
-        return in_errors(self._functional, self._sums)
-
-    def to_dict(self, method: str = "normal") -> dict[str, Any]:
-        ci = self.confidence_interval(method=method)
-        return {"value": self.value, "std_error": self.std_error, "interval": asdict(ci)}
-
-
-class Later(Generic[T]):
-    """A value that is worked out when it is first asked for: an error takes refits, and not everybody wants one."""
-
-    def __init__(self, make: Callable[[], T]) -> None:
-        self._make: Callable[[], T] | None = make
-
-    def __call__(self) -> T:
-        if self._make is not None:
-            self._value, self._make = self._make(), None  # what it was made from may go
-        return self._value
-
-
-@dataclass(frozen=True)
-class Details:
-    """What an estimate knows of itself besides its value."""
-
-    functional: Functional
-    std_error: float
-    diagnostics: Mapping[str, Any]
-    reasons: tuple[Finding, ...]
-
-
-@dataclass(frozen=True, repr=False)
-class Estimate:
-    """One estimator's answer for one policy and one reward."""
-
-    policy: str
-    estimator: str
-    reward: str
-    value: float
-    n: int
-    _details: Later[Details]
-    _sums: Sums = field(repr=False)
-    _range: Range | None = field(repr=False)
-    _range_given: bool = field(repr=False, default=True)
-    _level: float = 0.95
-    _method: str = "normal"
-    _write_scores: Callable[[Path], None] | None = field(repr=False, default=None)
-    _embedding: PooledFits | None = field(repr=False, default=None)
-    _labels: Actions | None = field(repr=False, default=None)
-    _weight: Weight | None = field(repr=False, default=None)
-    """What it weighs rounds by; None for a blend."""
-    _compared: Later[tuple[Finding, ...]] | None = None
-
-    @property
-    def std_error(self) -> float:
-        return self._details().std_error
-
-    @property
-    def error_covers(self) -> str:
-        """`sampling`, or `sampling+fit` where the error of what was fitted is in it."""
-        return self._functional.error_covers
-
-    @property
-    def diagnostics(self) -> Mapping[str, Any]:
-        return self._details().diagnostics
-
-    @property
-    def reasons(self) -> tuple[Finding, ...]:
-        """Every doubt: of the estimate itself, and of its difference to a nearly unbiased one."""
-        return self._details().reasons + (() if self._compared is None else self._compared())
-
-    @property
-    def _functional(self) -> Functional:
-        return self._details().functional
-
-    def __repr__(self) -> str:
-        shown = f"{self.estimator} of {self.policy}, {self.reward}: {self.value:.6g} ± {self.std_error:.2g}"
-        return f"Estimate({shown}, {self.verdict.name})"
-
-    @property
-    def embedding(self) -> EmbeddingTable:
-        """The embedding that its weights come from: one row an action. `.nearest(action)` gives the closest others."""
-        if self._embedding is None or self._labels is None:
-            raise InputError(f"{self.estimator} has no embedding of its own; ask op.LearnedMIPS for one.")
-        return self._embedding.table(self._labels.to_numpy())
-
-    @property
-    def verdict(self) -> Verdict:
-        return worst(self.reasons)
-
-    def confidence_interval(self, level: float | None = None, method: str | None = None) -> Interval:
-        """`normal`, `bootstrap`, `bernstein` or `cressie-read`; the last two need the log's `reward_range`."""
-        if method is None:  # a blend has no interval for finite samples: its table shows the normal one
-            method = self._method if self._range is not None or self._method == "bootstrap" else "normal"
-        if method in ("bernstein", "cressie-read") and self._range is not None and not self._range_given:
-            warnings.warn(
-                f"{self.reward}: the log has no reward_range; the smallest and largest reward seen "
-                f"({self._range.reward_low:g}, {self._range.reward_high:g}) stand in for it, which is no guarantee.",
-                InputWarning,
-                stacklevel=2,
-            )
-        return interval(self._functional, self._sums, self._level if level is None else level, method, self._range)
-
-    def explain(self) -> str:
-        """In words: of a blend, which candidates carry the weight and why; else the value, its error and every doubt."""
-        return text.explained(self.to_dict())
-
-    def scores(self, path: str | Path) -> None:
-        """Write row, baseline, correction and weight of every round as Parquet. Reads the log once more."""
-        if self._write_scores is None:
-            raise InputError("scores are written for the whole log, not for a slice of it.")
-        self._write_scores(Path(path))
-
-    def to_dict(self) -> dict[str, Any]:
-        ci = self.confidence_interval()
-        return {
-            "policy": self.policy,
-            "estimator": self.estimator,
-            "reward": self.reward,
-            "value": self.value,
-            "std_error": self.std_error,
-            "error_covers": self.error_covers,
-            "interval": asdict(ci),
-            "n": self.n,
-            "diagnostics": dict(self.diagnostics),
-            "verdict": self.verdict.name,
-            "reasons": [
-                {"verdict": r.verdict.name, "code": r.code, "seen": r.seen, "why": r.why, "do": r.do} for r in self.reasons
-            ],
-        }
 
 
 @dataclass(frozen=True)
@@ -204,6 +51,8 @@ class Evaluation:
     reward: str
     rounds: int
     actions: int
+    actions_logged: int | None
+    """How many of them occur in the log; None for a slice of it."""
     level: float
     skipped: Mapping[str, str] = field(default_factory=dict)
     rewards: Mapping[str, Evaluation] = field(default_factory=dict)
@@ -247,6 +96,7 @@ class Evaluation:
         return replace(
             self,
             estimates={key: replace(estimate, _method=method) for key, estimate in self.estimates.items()},
+            settings={**self.settings, "interval": method},
             rewards={name: part.with_interval(method) for name, part in self.rewards.items()},
             slices={name: part.with_interval(method) for name, part in self.slices.items()},
         )
@@ -263,6 +113,16 @@ class Evaluation:
         policy = self.policies[0] if policy is None else policy
         return self.difference((policy, estimator or self.headline_estimator), (policy, self.logged_estimator))
 
+    def relative_lift(self, policy: str | None = None, *, estimator: str | None = None) -> Difference:
+        """The lift as a part of what the log earned (0.1: a tenth more), whose own error counts as well."""
+        policy = self.policies[0] if policy is None else policy
+        first, logged = self[policy, estimator or self.headline_estimator], self[policy, self.logged_estimator]
+        if not logged.value:
+            raise InputError("the log earned 0, so nothing is a part of it; see lift().")
+        f = first._functional.relative_to(logged._functional)
+        name = f"{first.policy}:{first.estimator} relative to {self.logged_estimator}"
+        return Difference(name, f.value, std_error(f, first._sums), f.error_covers, f, first._sums, self.level)
+
     def _resolve(self, key: str | tuple[str, str], estimator: str | None) -> Estimate:
         if isinstance(key, tuple):
             return self[key]
@@ -277,12 +137,20 @@ class Evaluation:
 
         With `shown`, a map of up to so many actions by their embedding is among them, where some estimate has one.
         """
+        told = deepcopy(self._told)
+        told["embedding"] = self._map(shown)
+        return told
+
+    @cached_property
+    def _told(self) -> dict[str, Any]:
+        """All but the map, worked out once: a bootstrap of every estimate takes its time."""
         views = self._views()
         out: dict[str, Any] = {
             "schema": SCHEMA_VERSION,
             "reward": self.reward,
             "rounds": self.rounds,
             "actions": self.actions,
+            "actions_logged": self.actions_logged,
             "level": self.level,
             "policies": list(self.policies),
             "headline": {"policy": self.policies[0], "estimator": self.headline_estimator},
@@ -291,7 +159,7 @@ class Evaluation:
             "estimates": [estimate.to_dict() for estimate in self],
             "overlap": views.overlap,
             "calibration": views.calibration,
-            "embedding": self._map(shown),
+            "embedding": None,
             "skipped": dict(self.skipped),
             "settings": dict(self.settings),
             "input": dict(self.input),
@@ -307,19 +175,28 @@ class Evaluation:
     def _compared(self) -> dict[str, Any]:
         """What the log earned, by how much each policy is better, and every pair of policies: all by the headline."""
         method = "bootstrap" if self.headline._method == "bootstrap" else "normal"
-        logged = self.estimates[self.policies[0], self.logged_estimator]
-        lifts = {policy: self.lift(policy) for policy in self.policies}
+        logged = self.estimates[self.policies[0], self.logged_estimator].to_dict()
+        whole = self.settings.get("slice") is None
         return {
-            "logged": {name: logged.to_dict()[name] for name in ("value", "std_error", "interval")},
+            "logged": {name: logged[name] for name in ("value", "std_error", "interval")},
             "lifts": [
-                {"policy": p, **lift.to_dict(method), "relative": lift.value / abs(logged.value) if logged.value else None}
-                for p, lift in lifts.items()
+                {"policy": policy, **self.lift(policy).to_dict(method), **self._relative(policy, method)}
+                for policy in self.policies
             ],
             "differences": [
                 {"a": a, "b": b, "estimator": self.headline_estimator, **self.difference(a, b).to_dict(method)}
-                for a, b in combinations(self.policies, 2)
+                for a, b in (combinations(self.policies, 2) if whole else ())
+                if len(self.policies) <= MOST_COMPARED or a == self.policies[0]
             ],
         }
+
+    def _relative(self, policy: str, method: str) -> dict[str, Any]:
+        """The relative lift and its interval; None where the log earned nothing, or there is no number."""
+        logged = self.estimates[policy, self.logged_estimator].value
+        if not logged or not np.isfinite(logged):
+            return {"relative": None, "relative_interval": None}
+        told = self.relative_lift(policy).to_dict(method)
+        return {"relative": told["value"], "relative_interval": told["interval"]}
 
     def _map(self, shown: int) -> dict[str, Any] | None:
         """The actions by the first embedding that an estimate has."""

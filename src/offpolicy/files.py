@@ -22,5 +22,9 @@ def whole_file(path: str | Path) -> Iterator[Path]:
     try:
         yield draft
         draft.replace(path)
+    except OSError as error:
+        if error.filename not in (None, str(draft), str(path)):
+            raise
+        raise InputError(f"{path}: cannot be written: {error.strerror or error}.") from error
     finally:
         draft.unlink(missing_ok=True)

@@ -7,7 +7,8 @@ is a ratio to the mean row weight). With g = ∇V(m), a row's influence is g·z,
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from statistics import NormalDist
 from typing import Literal, get_args
 
@@ -54,6 +55,14 @@ class Sums:
     def n(self) -> int:
         return int(self.moments["n"])
 
+    @cached_property
+    def resampled(self) -> tuple[FloatArray, FloatArray]:
+        """Draws × columns: the sums over buckets drawn anew, and a normal number a draw; the same for every estimate."""
+        rng = np.random.default_rng([self.seed, 0xB007])
+        filled = self.buckets[self.buckets[:, 0] > 0]
+        counts = rng.multinomial(len(filled), np.full(len(filled), 1 / len(filled)), size=DRAWS)
+        return counts @ filled, rng.standard_normal(DRAWS)
+
     def by_group(self, groups: int) -> FloatArray:
         """The sums of each of `groups` runs of neighbouring buckets."""
         group = np.arange(len(self.buckets)) * groups // len(self.buckets)
@@ -94,6 +103,41 @@ class Functional:
             sampling=both(self.sampling, other.sampling),
             extra=abs(self.extra - other.extra),  # of much the same rows: it would be wrong to add them up
             way=_less(self.way, other.way),
+        )
+
+    def relative_to(self, other: Functional) -> Functional:
+        """(this − other) / |other|, which knows that the other is an estimate, too."""
+        sign, size = np.sign(other.value), abs(other.value)
+        ratio = self.value / other.value
+
+        def both(a: FloatArray | None, b: FloatArray | None) -> FloatArray | None:
+            if a is None and b is None:
+                return None
+            moved: FloatArray = ((0.0 if a is None else a) - ratio * (0.0 if b is None else b)) / size  # type: ignore[assignment]
+            return moved
+
+        gradient = both(self.gradient, other.gradient)
+        assert gradient is not None
+        return Functional(
+            float(sign * (ratio - 1)),
+            gradient,
+            lambda sums: sign * (self.evaluate(sums) / other.evaluate(sums) - 1),
+            fit=both(self.fit, other.fit),
+            sampling=both(self.sampling, other.sampling),
+            extra=(self.extra + ratio**2 * other.extra) / size**2,
+            way=None if self.way is None else self.way.divided_by(size),
+        )
+
+    def divided_by(self, number: float) -> Functional:
+        return replace(
+            self,
+            value=self.value / number,
+            gradient=self.gradient / number,
+            evaluate=lambda sums: self.evaluate(sums) / number,
+            fit=None if self.fit is None else self.fit / number,
+            sampling=None if self.sampling is None else self.sampling / number,
+            extra=self.extra / number**2,
+            way=None if self.way is None else self.way.divided_by(number),
         )
 
     @property
@@ -260,13 +304,11 @@ def interval(f: Functional, sums: Sums, level: float, method: str, bounds: Range
 
 def _bootstrap(f: Functional, sums: Sums, level: float) -> tuple[float, float]:
     """Percentiles over resampled buckets; the fit's share of the error is added as a normal draw of its variance."""
-    rng = np.random.default_rng([sums.seed, 0xB007])
-    filled = sums.buckets[sums.buckets[:, 0] > 0]
-    counts = rng.multinomial(len(filled), np.full(len(filled), 1 / len(filled)), size=DRAWS)
-    draws = f.evaluate(counts @ filled)
+    drawn, normal = sums.resampled
+    draws = f.evaluate(drawn)
     extra = variance(f, sums) - sampling_variance(f, sums)
     if extra > 0:
-        draws = draws + rng.normal(0, np.sqrt(extra), DRAWS)
+        draws = draws + np.sqrt(extra) * normal
     if not np.isfinite(draws).all():
         return float("nan"), float("nan")
     low, high = np.quantile(draws, [(1 - level) / 2, (1 + level) / 2])

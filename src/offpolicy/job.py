@@ -67,6 +67,8 @@ def evaluate(
     to fit what must be fitted and once to score everything. `memory` ("2GB"; by default a quarter of the machine) bounds
     what is held: a job that cannot keep to it says so, with the sum, before it reads a row.
     """
+    if not isinstance(log, Log):
+        raise InputError(f"log is a {type(log).__name__}; make a log of it first, with op.read_log(…) or op.Log(…).")
     if not 0 < level < 1:
         raise InputError(f"level is {level}; it must lie between 0 and 1.")
     if cross_fit is not None and cross_fit < 2:
@@ -168,6 +170,7 @@ class _Job:
     rung: Rung = "refits"
     sizes: Sizes | None = None
     budget: Budget = field(default_factory=lambda: Budget.of(None))
+    cross_fit: int | None = None
     asked: tuple[str, ...] = ()
     """The estimators as they were asked for, before anything was settled."""
 
@@ -220,8 +223,9 @@ class _Job:
         plan, members, references = plan_estimators(chosen, len(policies), len(log.schema.rewards), cross_fit, has_ratio)
         groups = _groups(plan.folds)
         return cls(
-            log, policies, logging, tuple(chosen), skipped, plan, members, references, features, groups, seed, asked=asked
-        )
+            log, policies, logging, tuple(chosen), skipped, plan, members, references, features, groups, seed,
+            cross_fit=cross_fit, asked=asked,
+        )  # fmt: skip
 
     def fit(self, engine: Engine, progress: bool | None) -> Fitted:
         """The one pass that fits everything. What needs the same statistic shares it."""
@@ -354,7 +358,7 @@ class _Job:
 
     def score(self, engine: Engine, fitted: Fitted, scorer: Scorer, level: float, progress: bool | None) -> Evaluation:
         """The one pass that scores every estimator for every policy and reward."""
-        score_pass = ScorePass(scorer, self.log.n_actions, len(self.log.schema.slices or ()))
+        score_pass = ScorePass(scorer, self.log.n_actions, len(self.log.schema.slices or ()), self.log.schema.clustered)
         try:
             score_pass = replace(score_pass, most_rows=self._batch_rows(self._listed(score_pass)))
             with PassProgress("scoring", len(self.log), progress) as told:
@@ -373,6 +377,7 @@ class _Job:
             fitted=fitted,
             state=state,
             level=level,
+            cross_fit=self.cross_fit,
             skipped=self.skipped,
         )
         return assembly.evaluation()

@@ -32,13 +32,14 @@ class Kept:
 
     state: State
 
-    def add_weights(self, policy: int, ratio: FloatArray | None) -> None:
+    def add_weights(self, policy: int, ratio: FloatArray | None, omega: FloatArray | None) -> None:
         if ratio is not None:
             part = self.state["policies"][str(policy)]
-            part["weights"] = LogHistogram().fold(part["weights"], ratio)
+            part["weights"] = LogHistogram().fold(part["weights"], ratio, omega)
 
-    def add_pooled_weights(self, name: str, ratio: FloatArray) -> None:
-        self.state["pooled_weights"][name] = LogHistogram().fold(self.state["pooled_weights"][name], ratio)
+    def add_pooled_weights(self, name: str, ratio: FloatArray, omega: FloatArray | None) -> None:
+        seen = self.state["pooled_weights"]
+        seen[name] = LogHistogram(coarse=True).fold(seen[name], ratio, omega)
 
     def add_mass(
         self, policy: int, omega: FloatArray, counted: FloatArray, pi: FloatArray, layout: Layout, sides: Sides | None

@@ -11,9 +11,9 @@ import pyarrow.types as pt
 
 from offpolicy.actions import decoded
 
-OPEN = "|".join((r"^\s*\[", r"[\"']"))
-"""What only a cell with brackets or quotes holds."""
-BETWEEN = r"\s*[|;,]\s*"
+OPEN = r"^\s*\["
+SEPARATORS = ("|", ";", ",")
+"""The first of these that some cell has is the one between the parts, so that labels may hold the others."""
 WRAPPED = re.compile(r"\bnp\.\w+\(('[^']*'|\"[^\"]*\"|[^)]*)\)")
 """NumPy's way to print a number or a text within a list."""
 WITHIN_BRACKETS = re.compile(r"\"((?:[^\"\\]|\\.)*)\"|'((?:[^'\\]|\\.)*)'|([^\s,|;\[\]]+)")
@@ -30,16 +30,17 @@ def plain_lists(column: pa.Array) -> pa.Array:
         return column.cast(pa.list_(column.type.value_type))
     if not (pt.is_string(column.type) or pt.is_large_string(column.type)):
         return column
+    separator = next((s for s in SEPARATORS if pc.any(pc.match_substring(column, s)).as_py()), SEPARATORS[0])
     if pc.any(pc.match_substring_regex(column, OPEN)).as_py():
-        cells = (None if cell is None else _cell(cell) for cell in column.to_pylist())
+        cells = (None if cell is None else _cell(cell, separator) for cell in column.to_pylist())
         return pa.array(cells, pa.list_(pa.string()))
-    return pc.split_pattern_regex(pc.utf8_trim_whitespace(column), BETWEEN)
+    return pc.split_pattern_regex(pc.utf8_trim_whitespace(column), rf"\s*[{separator}]\s*")
 
 
-def _cell(text: str) -> list[str]:
+def _cell(text: str, separator: str) -> list[str]:
     """The parts of one cell: JSON, or lists as Python and NumPy print them, or parts with a separator between them."""
     if not text.lstrip().startswith("["):
-        return [part.strip("\"' ") for part in re.split(BETWEEN, text.strip())]
+        return [part.strip() for part in text.split(separator)]
     text = WRAPPED.sub(r"\1", text)
     try:
         return [part if isinstance(part, str) else json.dumps(part) for part in json.loads(text)]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Protocol
 
@@ -92,6 +92,11 @@ class Source(Protocol):
         """In a few words, for reports."""
         ...
 
+    @property
+    def roles(self) -> Mapping[str, str]:
+        """The columns that play a role alone, such as the action; none where there are no names."""
+        ...
+
     def where(self, row: int) -> str:
         """A row's place in words: its file and its number there, from 0."""
         ...
@@ -160,7 +165,7 @@ class Log:
         if source.schema.actions.count < 2:
             raise InputError(
                 "the log has one action only, so every policy is the same. If other actions could have been taken, "
-                "name them with `actions=` or `n_actions=`."
+                "name them with `actions=` or `n_actions=` (--catalog, --n-actions)."
             )
         if reward_range is not None and not reward_range[0] < reward_range[1]:
             raise InputError(f"reward_range is {reward_range}: the first number must be below the second.")
@@ -330,6 +335,7 @@ class _ArraySource:
     schema: Schema
     ordered: bool = True
     described: str = "arrays in memory"
+    roles: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def rows(self) -> int:

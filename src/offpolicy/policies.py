@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from offpolicy.actions import Actions
+from offpolicy.actions import Actions, to_arrow
 from offpolicy.batch import Batch, FloatArray
 from offpolicy.candidates import Candidates, as_numbers
 from offpolicy.errors import InputError, RowsError
@@ -53,6 +53,9 @@ class Fixed(Policy):
                 f"{self._given.shape} and sum to {self._given.sum():.6g}."
             )
 
+    def __repr__(self) -> str:
+        return f"Fixed({len(self._given):,} probabilities)"
+
     def check(self, log: Log) -> None:
         self._vector(log.schema.actions)
 
@@ -84,6 +87,9 @@ class Table(Policy):
         self._matrix = np.asarray(probabilities, dtype=np.float64)
         if self._matrix.ndim != 2:
             raise InputError(f"Table: shape {self._matrix.shape}; rounds × actions is expected.")
+
+    def __repr__(self) -> str:
+        return f"Table({' × '.join(f'{size:,}' for size in self._matrix.shape)})"
 
     def check(self, log: Log) -> None:
         """Look at every row once, in the order of memory, so that the passes over the log need not."""
@@ -136,6 +142,9 @@ class Column(Policy):
         self._name = probability if isinstance(probability, str) else None
         self._values = None if isinstance(probability, str) else np.asarray(probability, dtype=np.float64)
 
+    def __repr__(self) -> str:
+        return f"Column({self._name!r})" if self._name is not None else "Column(an array)"
+
     @property
     def columns(self) -> tuple[str, ...]:
         return () if self._name is None else (self._name,)
@@ -176,7 +185,15 @@ class Columns(Policy):
     def __init__(self, names: str | Mapping[Any, str]) -> None:
         if isinstance(names, str) and names.count("*") != 1:
             raise InputError(f"Columns: {names!r} needs one *, which stands for the action's label.")
+        if not names:
+            raise InputError("Columns: name the column of each action, as {label: column}.")
         self._names = names
+
+    def __repr__(self) -> str:
+        if isinstance(self._names, str):
+            return f"Columns({self._names!r})"
+        first, last = (list(self._names.values())[k] for k in (0, -1))
+        return f"Columns({len(self._names):,}: {first!r} to {last!r})"
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -192,7 +209,7 @@ class Columns(Policy):
         self._codes(log.schema.actions)
 
     def _codes(self, actions: Actions) -> IntArray:
-        codes, bad = actions.encode(pa.array(list(self._names)))
+        codes, bad = actions.encode(to_arrow(list(self._names), "Columns"))
         if bad.any():
             raise InputError(f"Columns: {list(self._names)[int(np.argmax(bad))]!r} is not an action of this log.")
         return codes
@@ -204,7 +221,7 @@ class Columns(Policy):
         if not p.min(initial=0.0) >= 0:  # also true where some value is NaN
             rows = batch.row[~(p >= 0).all(axis=1)]
             raise RowsError("Columns", "have a negative or missing probability", rows, "Probabilities must be 0 or more.")
-        advice = "An action that was never logged must be named with `actions=` (or stand in a catalog) to have a column."
+        advice = "An action that was never logged must be named with `actions=` or stand in a catalog (--catalog) to have a column."
         check_sums(p.sum(axis=1), batch.row, "Columns", advice=advice)
         return p
 
@@ -220,6 +237,9 @@ class Mixture(Policy):
             raise InputError("Mixture: give each policy one weight of 0 or more.")
         if abs(self._weights.sum() - 1) > SUM_TOLERANCE:
             raise InputError(f"Mixture: the weights sum to {self._weights.sum():.6g}, not 1.")
+
+    def __repr__(self) -> str:
+        return f"Mixture({self._policies!r}, {self._weights.tolist()})"
 
     @property
     def columns(self) -> tuple[str, ...]:

@@ -14,8 +14,9 @@ from offpolicy import diagnostics as dx
 from offpolicy.combining import Candidate, Combination
 from offpolicy.engines import Engine, Spark
 from offpolicy.errors import InputError
+from offpolicy.estimate import Details, Estimate, Later
 from offpolicy.estimators import Combined, Estimator, LoggedMean, Member
-from offpolicy.evaluation import Details, Estimate, Evaluation, Later, Views
+from offpolicy.evaluation import Evaluation, Views
 from offpolicy.inference import Functional, Range, Sums, concentration, functional, in_errors, std_error
 from offpolicy.kept import pool_name
 from offpolicy.log import Log
@@ -54,6 +55,7 @@ class Assembly:
     fitted: Fitted
     state: State
     level: float
+    cross_fit: int | None
     skipped: Mapping[str, str]
 
     @cached_property
@@ -105,6 +107,7 @@ class Assembly:
             reward=self.log.schema.rewards[reward],
             rounds=sums.n,
             actions=self.log.n_actions,
+            actions_logged=int((self.state["counts"] > 0).sum()) if slice_ is None else None,
             level=self.level,
             skipped=self.skipped,
             settings=self._settings | {"slice": None if slice_ is None else (self.log.schema.slices or ())[int(slice_)]},
@@ -133,6 +136,9 @@ class Assembly:
             "policies": {name: written(policy) for name, policy in zip(self.policies, self.scorer.policies, strict=True)},
             "logging": None if self.scorer.logging is None else written(self.scorer.logging),
             "level": self.level,
+            "interval": "normal",
+            "cross_fit": self.cross_fit,
+            "reward_range": None if self.log.reward_range is None else list(self.log.reward_range),
             "seed": self.scorer.seed,
             "clustered": self.log.schema.clustered,
             "engine": type(self.engine).__name__,

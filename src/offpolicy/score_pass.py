@@ -29,6 +29,7 @@ class ScorePass:
     scorer: Scorer
     n_actions: int
     n_slices: int
+    clustered: bool
     most_rows: int | None = None
     summed: ClassVar[frozenset[str]] = frozenset({"tables", "mass", "scores", "points", "counts", "left_out"})
 
@@ -70,9 +71,9 @@ class ScorePass:
                 outcome_name(p, outcome): np.zeros((2, len(bins.edges) + 1))
                 for (p, outcome), (bins, _) in self.scorer.outcomes.items()
             },
-            "pooled_weights": {pool_name(plan, *key): LogHistogram().zero() for key in plan.weights(Pooled)},
+            "pooled_weights": {pool_name(plan, *key): LogHistogram(coarse=True).zero() for key in plan.weights(Pooled)},
             "calibration": {str(k): Calibration().zero() for k, model in enumerate(plan.models) if model.folds},
-            "fingerprint": Fingerprint().zero(),
+            "fingerprint": Fingerprint(self.clustered).zero(),
             "counts": np.zeros(self.n_actions),
             "misfit": np.zeros((len(plan.models), 4)),
             "nonzero": np.zeros(plan.rewards),
@@ -100,7 +101,7 @@ class ScorePass:
         values = self.scorer.score(batch, bucket, Kept(state))
         state["moments"] = self.moments.fold(state["moments"], values)
         _add_by_bucket(state["buckets"], bucket, values)
-        state["fingerprint"] = Fingerprint().fold(state["fingerprint"], batch)
+        state["fingerprint"] = Fingerprint(self.clustered).fold(state["fingerprint"], batch)
         state["counts"] += np.bincount(batch.action, minlength=self.n_actions)
         state["nonzero"] += np.count_nonzero(batch.reward, axis=0)
         np.minimum(state["reward_low"], batch.reward.min(axis=0), out=state["reward_low"])
@@ -139,7 +140,7 @@ class ScorePass:
                 name: LogHistogram().merge(part, b["pooled_weights"][name]) for name, part in a["pooled_weights"].items()
             },
             "calibration": {k: Calibration().merge(part, b["calibration"][k]) for k, part in a["calibration"].items()},
-            "fingerprint": Fingerprint().merge(a["fingerprint"], b["fingerprint"]),
+            "fingerprint": Fingerprint(self.clustered).merge(a["fingerprint"], b["fingerprint"]),
             "outcomes": {name: sums + b["outcomes"][name] for name, sums in a["outcomes"].items()},
             "reward_low": np.minimum(a["reward_low"], b["reward_low"]),
             "reward_high": np.maximum(a["reward_high"], b["reward_high"]),

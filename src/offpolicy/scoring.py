@@ -139,7 +139,7 @@ class Scorer:
             propensity = checked_propensity(batch, own, self.logging.accuracy)
         for p, (chance, _) in enumerate(asked):
             weights.action.append(None if propensity is None else chance / propensity)
-            kept.add_weights(p, weights.action[-1])
+            kept.add_weights(p, weights.action[-1], batch.weight)
         for (p, outcome), (bins, values) in self.outcomes.items():
             weights.pooled[p, outcome] = self._outcome(outcome, bins, values, batch, bucket, omega, kept, p)
         bent = self._fill(out, batch, weights, controls)
@@ -162,7 +162,7 @@ class Scorer:
         for pool in pools:
             pool.finish(batch)
             weights.pooled[p, pool.weight.ratio] = pool.ratio
-            kept.add_pooled_weights(pool_name(self.plan, p, pool.weight), pool.ratio)
+            kept.add_pooled_weights(pool_name(self.plan, p, pool.weight), pool.ratio, batch.weight)
         return chance, logged
 
     @cached_property

@@ -45,11 +45,11 @@ class Lacking:
                 f"give list columns of candidates, a matrix or a function{alone}"
             )
         if any(m.remainder for m in members) and not (self.logging is not None and self.logging.whole):
-            return "it needs the logging policy's chance of every action; give it as `logging=`"
+            return "it needs the logging policy's chance of every action; give it as `logging=` (--logging)"
         if pooled and not (self.logging is not None and self.logging.whole):
             return (
                 "it weighs by embeddings, for which it needs the logging policy's chance of every action, not only of the "
-                "logged one. Give it as `logging=` (a policy, a matrix, a function, or list columns of candidates), "
+                "logged one. Give it as `logging=` (--logging: a policy, or list columns of candidates), "
                 "estimate it from the log and give that, or use IPS, SNIPS or DR, which need only the propensity"
             )
         return None
@@ -66,7 +66,8 @@ class Wanted:
 
     @classmethod
     def of(cls, given: Any) -> Wanted:
-        wanted = default_estimators() if given is None else [given] if isinstance(given, Estimator) else list(given)
+        alone = isinstance(given, (Estimator, type, str))
+        wanted = default_estimators() if given is None else [given] if alone else list(given)
         for estimator in wanted:
             if not isinstance(estimator, Estimator):
                 hint = (

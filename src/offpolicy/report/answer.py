@@ -11,6 +11,7 @@ from offpolicy.report.charts import Axis, Strip, finite, percent
 from offpolicy.report.prose import bias, leading, worst_first
 from offpolicy.report.table import is_naive
 from offpolicy.report.words import THE_LOG, VERDICTS, count, label, number
+from offpolicy.report.words import percent as hundredths
 
 WORDS = {"OK": "Believe it", "CAUTION": "Believe it with care", "DO_NOT_TRUST": "Do not trust it"}
 NOT_COVERED = "* The error of what it fitted is not in this interval."
@@ -75,7 +76,6 @@ class Card:
     """The answer for one policy."""
 
     policy: str
-    estimator: str
     answer: str
     detail: str
     verdict: str
@@ -88,19 +88,18 @@ class Card:
 
 
 def cards(summary: Summary) -> list[Card]:
-    lifts = {lift["policy"]: lift for lift in summary.get("lifts") or []}
+    lifts = {} if all(map(is_naive, leading(summary))) else {lift["policy"]: lift for lift in summary.get("lifts") or []}
     return [_card(e, lifts.get(e["policy"]), summary.get("logged")) for e in leading(summary)]
 
 
 def _card(e: Summary, lift: Summary | None, logged: Summary | None) -> Card:
-    level = f"{e['interval']['level']:.0%}"
+    level = hundredths(e["interval"]["level"])
     verdict = judged(e)
     reason = worst_first(e)[0]["seen"] if e["reasons"] else "No check speaks against it."
     answer, detail = _answer(e, lift, level)
     relative, relative_interval = ("", "") if lift is None else _relative(lift, logged)
     return Card(
         policy=label(e["policy"]),
-        estimator=label(e["estimator"]),
         answer=answer,
         detail=detail,
         verdict=verdict,
@@ -121,8 +120,7 @@ def _relative(lift: Summary, logged: Summary | None) -> tuple[str, str]:
         or not (logged["interval"]["low"] > 0 or logged["interval"]["high"] < 0)
     ):
         return "", ""
-    low, high = (lift["interval"][end] / abs(logged["value"]) for end in ("low", "high"))
-    return share(lift["relative"], sign=True), span({"low": low, "high": high}, None, lambda end, _: share(end, sign=True))
+    return share(lift["relative"], sign=True), span(lift["relative_interval"], None, lambda end, _: share(end, sign=True))
 
 
 def _answer(e: Summary, lift: Summary | None, level: str) -> tuple[str, str]:
@@ -136,6 +134,7 @@ def _answer(e: Summary, lift: Summary | None, level: str) -> tuple[str, str]:
         )
     value, ci = signed(lift["value"], lift["std_error"]), lift["interval"]
     interval = span(ci, lift["std_error"], signed)
+    level += "" if ci["method"] == e["interval"]["method"] else f" {ci['method']}"  # there is no other for differences
     if e["verdict"] == "DO_NOT_TRUST":
         return (
             "The log cannot tell",
@@ -149,8 +148,13 @@ def _answer(e: Summary, lift: Summary | None, level: str) -> tuple[str, str]:
     more = "more" if lift["value"] > 0 else "less"
     return (
         f"{more.title()}: {value} a round",
-        f"It would earn {more} than the logged policy; the {level} interval of the difference is {interval}.",
+        f"{_subject(e)} would earn {more} than the logged policy; the {level} interval of the difference is {interval}.",
     )
+
+
+def _subject(e: Summary) -> str:
+    """Who says so, where it is in doubt."""
+    return "It" if e["verdict"] == "OK" else f"By {isolated(label(e['estimator']))}, it"
 
 
 @dataclass(frozen=True)
@@ -239,7 +243,7 @@ def estimates_table(summary: Summary) -> Table:
         axis=axis,
         several=len(summary["policies"]) > 1,
         legend=tuple(words),
-        level=f"{summary['level']:.0%}",
+        level=hundredths(summary["level"]),
         notes=tuple(notes),
         cut=any(r.strip.cut_low or r.strip.cut_high for r in rows),
     )
@@ -264,7 +268,7 @@ def parts_table(summary: Summary, parts: Mapping[str, Summary]) -> Table:
         )
         for name, part, e in found
     ]
-    several, level = len(summary["policies"]) > 1, f"{summary['level']:.0%}"
+    several, level = len(summary["policies"]) > 1, hundredths(summary["level"])
     cut = any(r.strip.cut_low or r.strip.cut_high for r in rows)
     caption = f"{label(summary['reward'])} a round by {label(summary['headline']['estimator'])}, by slice"
     return Table(caption, "Slice", tuple(rows), axis, several, (), level, cut=cut)
@@ -288,7 +292,7 @@ def differences_table(summary: Summary) -> Table | None:
 
     legend = (("zero", "no difference"),)
     return Table(
-        "Paired differences", "Policies", tuple(map(row, differences)), axis, False, legend, f"{summary['level']:.0%}"
+        "Paired differences", "Policies", tuple(map(row, differences)), axis, False, legend, hundredths(summary["level"])
     )
 
 

@@ -261,7 +261,8 @@ def calibration(bins: Sequence[Mapping[str, Any]], errors: float = 2.0) -> Calib
         CalibrationDot(
             scale.at(b["predicted"]), 100 - scale.at(b["observed"]),
             round(100 - scale.at(b["observed"] - r), 2), round(100 - scale.at(b["observed"] + r), 2),
-            f"predicted {b['predicted']:.4g}, observed {b['observed']:.4g} ± {b['std_error']:.2g} in {b['rounds']:,} rounds",
+            f"predicted {b['predicted']:.4g}, observed {b['observed']:.4g}{_give_or_take(b['std_error'])} in "
+            f"{b['rounds']:,} rounds",
         )
         for b, r in zip(known, reach, strict=True)
     ]  # fmt: skip
@@ -334,3 +335,7 @@ def dots(points: Sequence[Mapping[str, Any]], shades: Shades | None) -> list[Dot
 def _around(scale: Scale, half: float) -> Scale:
     middle = scale.low + (scale.high - scale.low) / 2
     return Scale(middle - half, middle + half)
+
+
+def _give_or_take(error: float | None) -> str:
+    return f" ± {error:.2g}" if error is not None and finite(error) else ""

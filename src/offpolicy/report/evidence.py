@@ -69,13 +69,13 @@ def _few_digits(value: float | None) -> str:
 
 
 def _concentrated(o: Summary) -> list[Fact]:
-    top, largest, total = o["top_1_percent_share"], o["largest"], o["rounds"] * (o["mean"] or 0.0)
-    part = f" It is {share(largest / total)} of the sum." if finite(largest) and finite(total) and total > 0 else ""
+    top, largest = o["top_1_percent_share"], o["largest"]
+    part = f" One round has at most {share(o['largest_share'])} of the sum." if finite(o["largest_share"]) else ""
     return [
         Fact(
             "Held by the top 1%", share(top), "Of the sum of all weights. Below 50% is good; near 100% a few rounds decide."
         ),
-        Fact("Largest weight", _few_digits(largest), f"Of any one round.{part} Below 5% of the sum is good."),
+        Fact("Largest weight", _few_digits(largest), f"Of any one round.{part} Below 5% is good."),
     ]
 
 
@@ -136,11 +136,13 @@ def _model(m: Summary) -> ModelView:
         meaning=_explains(r2) + (f" {said}." if bins else ""),
         picture=picture,
         alternative=f"Observed against predicted reward in {len(bins)} groups of rounds with error bars; {said}.",
-        bins=tuple(
-            (shown(b["predicted"], b["std_error"]), f"{shown(b['observed'], b['std_error'])} ± {rough(b['std_error'])}",
-             count(b["rounds"])) for b in bins
-        ),
-    )  # fmt: skip
+        bins=tuple((shown(b["predicted"], b["std_error"]), _observed(b), count(b["rounds"])) for b in bins),
+    )
+
+
+def _observed(b: Summary) -> str:
+    error = b["std_error"]
+    return f"{shown(b['observed'], error)} ± {rough(error)}" if finite(error) else shown(b["observed"])
 
 
 def _explains(r2: float | None) -> str:

@@ -18,40 +18,41 @@ from offpolicy.files import whole_file
 from offpolicy.report import answer, evidence
 from offpolicy.report.answer import Summary, Table
 from offpolicy.report.charts import COLOURS
-from offpolicy.report.prose import leading, title, worst_first
-from offpolicy.report.words import label, visible
+from offpolicy.report.prose import compared, leading, says, title, worst_first
+from offpolicy.report.words import label, shortened, visible
 
 MOST_SLICES, MOST_IN_FULL = 100, 20
 """Slices, the largest first, whose headline the page shows, and of which it shows every estimate: so that it stays small."""
 FRAME_HEIGHT = 760
 LONG_ITEM = 30
+LONGEST_ITEM = 300
 
 
-def page(summary: Summary, *, made: str | None = None, command: str | None = None) -> str:
-    """The whole document. `made` says when it was made, and `command` by which command."""
-    return _document(summary, made=made, command=command, framed=False)
+def page(summary: Summary, *, made: str | None = None) -> str:
+    """The whole document. `made` says when it was made; the command that did it may be in the summary."""
+    return _document(summary, made=made, framed=False)
 
 
-def write(summary: Summary, path: Path, *, command: str | None = None) -> None:
+def write(summary: Summary, path: Path) -> None:
     """The document as a file, whole or not at all."""
     made = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
     with whole_file(path) as draft:
-        draft.write_text(page(summary, made=made, command=command), encoding="utf-8")
+        draft.write_text(page(summary, made=made), encoding="utf-8")
 
 
 def embedded(summary: Summary) -> str:
     """The same for a notebook: in a frame, whose styles and script are apart from those of the notebook."""
-    document = _document(summary, made=None, command=None, framed=True)
+    document = _document(summary, made=None, framed=True)
     return (
         f'<iframe srcdoc="{escape(document)}" sandbox="allow-scripts" title="{escape(title(summary))}" width="100%" '
         f'height="{FRAME_HEIGHT}" style="width:100%;height:{FRAME_HEIGHT}px;border:0;resize:vertical"></iframe>'
     )
 
 
-def _document(summary: Summary, *, made: str | None, command: str | None, framed: bool) -> str:
+def _document(summary: Summary, *, made: str | None, framed: bool) -> str:
     environment, style, script = _templates()
     return environment.get_template("page.html").render(
-        style=style, script=script, script_hash=_hash(script), made=made, command=command, framed=framed, **_view(summary)
+        style=style, script=script, script_hash=_hash(script), made=made, framed=framed, **_view(summary)
     )
 
 
@@ -78,6 +79,7 @@ def _view(summary: Summary) -> dict[str, Any]:
     lead = label(summary["headline"]["estimator"])
     return {
         "title": title(summary),
+        "command": summary.get("command"),
         "reward": label(summary["reward"]),
         "policy": label(summary["policies"][0]),
         "several": several,
@@ -86,6 +88,7 @@ def _view(summary: Summary) -> dict[str, Any]:
         "actions": f"{summary['actions']:,}",
         "logged": _logged(summary),
         "cards": answer.cards(summary),
+        "compared": compared(summary),
         "table": answer.estimates_table(summary),
         "doubts": answer.doubts(summary),
         "other_doubts": answer.other_doubts(summary),
@@ -110,13 +113,13 @@ def _logged(summary: Summary) -> tuple[str, str] | None:
     return answer.shown(logged["value"], logged["std_error"]), answer.span(logged["interval"], logged["std_error"])
 
 
-def _part(heading: str, part: Summary) -> tuple[str, Table, list[tuple[str, str]]]:
-    """A heading, its estimates, and what was seen of its headline."""
-    seen = [(label(e["policy"]), " ".join(r["seen"] for r in worst_first(e))) for e in leading(part)]
-    return heading, answer.estimates_table(part), [(policy, said) for policy, said in seen if said]
+def _part(heading: str, part: Summary) -> tuple[str, Table, list[str]]:
+    """A heading, its estimates, and what its headline says, with what was seen of it."""
+    said = [" ".join([says(part, e), *(r["seen"] for r in worst_first(e))]) for e in leading(part)]
+    return heading, answer.estimates_table(part), said
 
 
-def _rewards(summary: Summary) -> list[tuple[str, Table, list[tuple[str, str]]]]:
+def _rewards(summary: Summary) -> list[tuple[str, Table, list[str]]]:
     return [_part(label(name), other) for name, other in summary.get("other_rewards", {}).items()]
 
 
@@ -168,4 +171,4 @@ def _said(value: Any) -> str:
         return "yes" if value else "no"
     if isinstance(value, Mapping):
         return ", ".join(f"{visible(key)}: {_said(item)}" for key, item in value.items()) or "–"
-    return f"{value:,}" if isinstance(value, int) else visible(value)
+    return f"{value:,}" if isinstance(value, int) else shortened(visible(value), LONGEST_ITEM)

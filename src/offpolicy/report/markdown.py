@@ -34,7 +34,7 @@ def markdown(result: Mapping[str, Any]) -> str:
         lines += [escaped(heading), "", *(f"- {escaped(reason)}" for reason in reasons), ""]
     lines += _paragraphs(prose.notes(result))
     for heading, part in prose.sections(result):
-        lines += [f"## {escaped(heading)}", "", *_table(part), "", *_paragraphs(prose.seen_in_part(part))]
+        lines += [f"## {escaped(heading)}", "", *_table(part), "", *_paragraphs(prose.said_of_part(part))]
     lines += [*_paragraphs(prose.footnotes(result)), *_provenance(result)]
     return "\n".join(lines).rstrip() + "\n"
 

@@ -10,17 +10,21 @@ from offpolicy.report.table import estimate_rows, is_naive
 from offpolicy.report.words import VERDICTS, label, number, percent, span, visible
 
 SHOWN = 3
+MOST_SLICES = 20
 
 
 def title(result: Mapping[str, Any]) -> str:
     rounds = "1 round" if result["rounds"] == 1 else f"{result['rounds']:,} rounds"
-    return f"{label(result['reward'])}: {rounds}, {result['actions']:,} actions"
+    logged = result.get("actions_logged")
+    seen = f", {logged:,} of them logged" if logged is not None and logged < result["actions"] else ""
+    return f"{label(result['reward'])}: {rounds}, {result['actions']:,} actions{seen}"
 
 
 def sections(result: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
-    """What stands below the main table: the other rewards, then every slice with all of its rewards."""
+    """What stands below the main table: the other rewards, then the largest slices with all of their rewards."""
     found = [(title(other), other) for other in result.get("other_rewards", {}).values()]
-    for name, part in result.get("slices", {}).items():
+    slices = sorted(result.get("slices", {}).items(), key=lambda item: -item[1]["rounds"])
+    for name, part in slices[:MOST_SLICES]:
         found += [(f"{label(name)} · {title(p)}", p) for p in (part, *part.get("other_rewards", {}).values())]
     return found
 
@@ -46,7 +50,8 @@ def says(result: Mapping[str, Any], estimate: Mapping[str, Any]) -> str:
     earned, more = number(logged["value"], logged["std_error"]), _more(lift)
     if not (math.isfinite(ci["low"]) and math.isfinite(ci["high"])):
         return f"{of}{who} says {value} a round, {more} than the log's {earned}; how sure that is, is not known."
-    sure = f"{level} interval {span(ci, lift['std_error'])}"
+    kind = "" if ci["method"] == estimate["interval"]["method"] else f" {ci['method']}"  # differences have no other
+    sure = f"{level}{kind} interval {span(ci, lift['std_error'])}"
     if ci["low"] <= 0 <= ci["high"]:
         return f"{of}{who} says {value} a round, the log {earned}: no difference is shown ({more}, {sure})."
     return f"{of}{who} says {value} a round, {more} than the log's {earned} ({sure}{_relative(lift, logged)})."
@@ -79,7 +84,7 @@ def compared(result: Mapping[str, Any]) -> list[str]:
         else:
             lines.append(f"Between {a} and {b} no difference is shown ({_more(d)}, {sure}).")
     rest = len(differences) - SHOWN
-    return [*lines, f"{rest:,} more pairs are among the differences of to_dict()."] if rest > 0 else lines
+    return [*lines, f"{rest:,} more pairs are in the report, and in to_dict()."] if rest > 0 else lines
 
 
 def worst_first(estimate: Mapping[str, Any]) -> list[Mapping[str, Any]]:
@@ -122,7 +127,7 @@ def notes(result: Mapping[str, Any]) -> list[str]:
     skipped: dict[str, list[str]] = {}
     for name, reason in result["skipped"].items():
         skipped.setdefault(reason, []).append(label(name))
-    lines += [f"Not shown: {', '.join(names)} ({reason})" for reason, names in skipped.items()]
+    lines += [f"Not shown: {', '.join(names)}, because {reason.rstrip('.')}." for reason, names in skipped.items()]
     return list(dict.fromkeys(lines))  # what is left out is the same for every policy, and is said once
 
 
@@ -163,14 +168,9 @@ def _other_doubts(result: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def seen_in_part(part: Mapping[str, Any]) -> list[str]:
-    """What was seen of the leading estimate of a slice, or of another reward, that is not ok."""
-    several = len(part["policies"]) > 1
-    lines = []
-    for e in (e for e in leading(part) if e["reasons"]):
-        of = f" of {label(e['policy'])}" if several else ""
-        lines.append(f"{label(e['estimator'])}{of}: {' '.join(r['seen'] for r in e['reasons'])}")
-    return lines
+def said_of_part(part: Mapping[str, Any]) -> list[str]:
+    """What the leading estimates of a slice, or of another reward, say, and what was seen of them."""
+    return [" ".join([says(part, e), *(r["seen"] for r in worst_first(e))]) for e in leading(part)]
 
 
 def footnotes(result: Mapping[str, Any]) -> list[str]:
@@ -178,4 +178,7 @@ def footnotes(result: Mapping[str, Any]) -> list[str]:
     marks = {row.marks for part in (result, *(part for _, part in sections(result))) for row in estimate_rows(part)}
     meant = {"*": "the error of what it fitted is not in this interval.",
              "†": "a normal interval: there is none of the kind asked for."}  # fmt: skip
-    return [f"{mark} {meaning}" for mark, meaning in meant.items() if any(mark in each for each in marks)]
+    slices = len(result.get("slices", {}))
+    more = f"The {MOST_SLICES} largest of {slices:,} slices are shown; all are in to_dict() and --json."
+    told = [f"{mark} {meaning}" for mark, meaning in meant.items() if any(mark in each for each in marks)]
+    return [*told, more] if slices > MOST_SLICES else told

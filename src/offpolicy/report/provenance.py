@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from offpolicy.log import Log
+from offpolicy.policy import Policy
 from offpolicy.statistics import Fingerprint, State
 
 ALWAYS = ("offpolicy", "numpy", "scipy", "scikit-learn", "pyarrow")
@@ -28,22 +29,22 @@ def versions(*besides: str) -> dict[str, str]:
 
 def read(log: Log, fingerprint: State) -> dict[str, Any]:
     """What was read, and how to know it again."""
-    schema = log.schema
-    names = (*schema.context, *schema.features, *schema.rewards)
+    schema, roles = log.schema, log.source.roles
+    told = {
+        "context": list(schema.context),
+        "features": [*schema.features, *schema.catalog_names],
+        "reward": list(schema.rewards),
+        "propensity": schema.propensity,
+        "cluster": schema.clustered,
+        "weight": schema.weighted,
+        "by": list(schema.slices or []),
+    }
     return {
-        "fingerprint": Fingerprint.digest(fingerprint, len(log), names, schema.actions),
+        "fingerprint": Fingerprint.digest(fingerprint, len(log), told, schema.actions, schema.catalog),
         "source": log.source.described,
         "rounds": len(log),
         "actions": schema.actions.count,
-        "columns": {
-            "context": list(schema.context),
-            "features": [*schema.features, *schema.catalog_names],
-            "reward": list(schema.rewards),
-            "propensity": schema.propensity,
-            "cluster": schema.clustered,
-            "weight": schema.weighted,
-            "by": schema.slice_name,
-        },
+        "columns": {**told, "by": schema.slice_name, **roles},
     }
 
 
@@ -62,9 +63,9 @@ def written(value: Any) -> str:
         return f"array of {' × '.join(f'{n:,}' for n in value.shape)}"
     if isinstance(value, (list, tuple)) and any(map(dataclasses.is_dataclass, value)):
         return f"[{', '.join(map(written, value))}]"
-    if callable(value):
+    if callable(value) and not isinstance(value, Policy):
         return str(getattr(value, "__qualname__", type(value).__name__))
-    shown_plainly = isinstance(value, (str, int, float, bool, type(None), list, tuple, dict))
+    shown_plainly = isinstance(value, (str, int, float, bool, type(None), list, tuple, dict, Policy))
     return repr(value) if shown_plainly else type(value).__name__
 
 
@@ -73,6 +74,7 @@ def _told(field: dataclasses.Field[Any], value: Any, owner: Any) -> bool:
     if field.name == "name" and value == type(owner).__name__:
         return False
     default = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
-    if isinstance(value, np.ndarray) or isinstance(default, np.ndarray):
+    try:
+        return bool(default is dataclasses.MISSING or value != default)
+    except ValueError:  # arrays and frames have no one truth
         return True
-    return bool(default is dataclasses.MISSING or value != default)

@@ -27,9 +27,8 @@ def page(result: Mapping[str, Any], width: int = WIDTH) -> Text:
         lines += [Text(), *_prose([heading], width), *_prose((f"- {reason}" for reason in reasons), width)]
     lines += [Text(), *_prose(prose.notes(result), width)]
     for heading, part in prose.sections(result):
-        lines += [Text(), *_prose([heading], width), Text(), *main_table(part, width)]
-        seen = prose.seen_in_part(part)
-        lines += [Text(), *_prose(seen, width)] if seen else []
+        lines += [Text(), *_prose([heading], width), Text(), *_prose(prose.said_of_part(part), width)]
+        lines += [Text(), *main_table(part, width)]
     marks = prose.footnotes(result)
     lines += [Text(), *_prose(marks, width)] if marks else []
     whole = Text("\n").join(lines)

@@ -20,18 +20,20 @@ NEIGHBOURS = 5
 
 def weights_view(policy: str, kind: str, estimators: Sequence[str], histogram: State, o: Overlap) -> dict[str, Any]:
     """How the weights are spread, and how far the log speaks for the policy."""
-    edges, counts, zero = LogHistogram.steps(histogram)
+    edges, masses, zero = LogHistogram(coarse=kind == "embedding").steps(histogram)
+    rounds = o.n / max(float(histogram["mass"].sum()), 1e-300)  # row weights count, but all together as the rounds
     return {
         "policy": policy,
         "kind": kind,
         "estimators": list(estimators),
         "rounds": o.n,
         "edges": edges.tolist(),
-        "counts": counts.tolist(),
-        "zero": zero,
+        "counts": (rounds * masses).tolist(),
+        "zero": rounds * zero,
         "mean": o.mean_weight,
         "effective_sample_size": o.ess,
         "largest": float(histogram["max"]),
+        "largest_share": LogHistogram.largest_share(histogram),
         "top_1_percent_share": LogHistogram.top_share(histogram, 0.01),
         "target_mass_never_logged": o.never_logged,
         "target_mass_without_support": o.no_support,
@@ -90,6 +92,7 @@ def _chosen(counts: FloatArray, shown: int, seed: int) -> tuple[IntArray, str]:
 
 def _principal(points: FloatArray, counts: FloatArray) -> tuple[FloatArray, float]:
     """Actions × 2, and the part of the variance that the two axes show. Each axis points to its largest loading."""
+    points = np.where(np.isfinite(points).all(axis=1, keepdims=True), points, 0.0)
     share = counts / max(float(counts.sum()), 1e-300)
     centred = points - share @ points
     values, vectors = np.linalg.eigh((centred * share[:, None]).T @ centred)
@@ -105,4 +108,6 @@ def _nearest(table: EmbeddingTable, codes: IntArray) -> list[list[int]]:
     """The logged actions that are nearest to each of some, without itself."""
     logged = np.flatnonzero(table.counts > 0)
     found = logged[nearest_of(table.scaled[logged], table.scaled[codes], min(NEIGHBOURS + 1, len(logged)))]
+    distance = ((table.scaled[found] - table.scaled[codes][:, None]) ** 2).sum(axis=2)
+    found = np.take_along_axis(found, np.argsort(distance, axis=1, kind="stable"), axis=1)
     return [[int(k) for k in row if k != own][:NEIGHBOURS] for own, row in zip(codes, found, strict=True)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,9 +34,31 @@ class Part(Protocol):
     def read(self, columns: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]: ...
 
 
-def unreadable(path: Path, kind: str, error: Exception) -> InputError:
+CONVERSION = re.compile(r"In CSV column #(\d+): (?:Row #(\d+): )?CSV conversion error to (\w+): invalid value '(.*)'")
+READ_IT_YOURSELF = "Save it as CSV with commas and UTF-8, or read it with pandas and give the frame: "
+
+
+def not_utf8(path: Path) -> InputError:
+    return InputError(f"{path}: is not UTF-8 text. {READ_IT_YOURSELF}op.read_log(pd.read_csv(path, encoding='utf-16'), …).")
+
+
+def unreadable(path: Path, kind: str, error: Exception, columns: Sequence[str] = ()) -> InputError:
     """The error for a file that is not what its name says, or that ends too early."""
     reason = str(error).splitlines()[0]
+    if "\x00" in reason:
+        return not_utf8(path)
+    cell = CONVERSION.search(reason)
+    if cell is not None and int(cell[1]) < len(columns):
+        where = "" if cell[2] is None else f" row {int(cell[2]) - 2}"  # counted from 0, without the header
+        return InputError(
+            f"{columns[int(cell[1])]}: {path.name}{where} holds {cell[4]!r}, but the column began with {cell[3]} values. "
+            "Write values of one kind, and leave cells empty where there is none."
+        )
+    if "Expected 1 columns" in reason and ";" in reason:
+        return InputError(
+            f"{path}: cells seem to be separated by semicolons. {READ_IT_YOURSELF}"
+            "op.read_log(pd.read_csv(path, sep=';', decimal=','), …)."
+        )
     return InputError(f"{path}: cannot be read as {kind} (truncated, damaged or of another kind?): {reason}")
 
 
@@ -101,7 +124,7 @@ class CsvPart:
                 for batch in reader:
                     yield from sliced(batch, rows)
         except (pa.ArrowException, OSError) as error:
-            raise unreadable(self.path, "CSV", error) from error
+            raise unreadable(self.path, "CSV", error, self.types.names) from error
 
 
 def csv_schema(path: Path) -> pa.Schema:
@@ -109,11 +132,16 @@ def csv_schema(path: Path) -> pa.Schema:
     try:
         with pa_csv.open_csv(path, pa_csv.ReadOptions(block_size=CSV_BLOCK_BYTES)) as reader:
             inferred = reader.schema
+    except UnicodeDecodeError:
+        raise not_utf8(path) from None
     except (pa.ArrowException, OSError) as error:
         raise unreadable(path, "CSV", error) from error
 
     if len(inferred) == 1 and (";" in inferred.names[0] or "\t" in inferred.names[0]):
-        raise InputError(f"{path}: one column called {inferred.names[0]!r}. Cells must be separated by commas.")
+        raise InputError(
+            f"{path}: one column called {inferred.names[0]!r}. Cells must be separated by commas. {READ_IT_YOURSELF}"
+            "op.read_log(pd.read_csv(path, sep=';'), …)."
+        )
 
     def settle(kind: pa.DataType) -> pa.DataType:
         if pa.types.is_null(kind):

@@ -108,11 +108,22 @@ def _open(source: Any, columns: Columns, keep_whole: bool = False) -> tuple[tupl
     if not hasattr(source, "__arrow_c_stream__"):
         raise InputError(f"cannot read a log from {type(source).__name__}; give a path, a data frame or an Arrow table.")
     if type(source).__module__.split(".")[0] in IN_MEMORY:
-        table = pa.table(source)
+        table = _in_memory(source)
         return tuple(TablePart(table, start, stop - start) for start, stop in chunks(len(table))), table.schema
     reader = pa.RecordBatchReader.from_stream(source)
     schema = reader.schema
     return (StreamPart(source, sum(len(batch) for batch in reader)),), schema
+
+
+def _in_memory(source: Any) -> pa.Table:
+    """A frame as an Arrow table."""
+    if hasattr(source, "columns"):  # pandas and polars; the names of an Arrow table are looked at when they are used
+        check_once([str(getattr(name, "_name", name)) for name in source.columns], "the frame")
+    try:
+        return pa.table(source)
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        said = " ".join(str(part) for part in error.args)
+        raise InputError(f"the frame cannot be read: {said}. A column must hold values of one kind.") from None
 
 
 def find_files(source: Any) -> list[Path]:
@@ -161,6 +172,13 @@ def open_files(files: Sequence[Path], columns: Columns, keep_whole: bool = False
     return tuple(parts), schema
 
 
+def check_once(names: Sequence[str], where: str) -> None:
+    """Raise where two columns have one name."""
+    twice = next((name for k, name in enumerate(names) if name in names[:k]), None)
+    if twice is not None:
+        raise InputError(f"{where}: two columns are called {twice!r}; rename one of them.")
+
+
 def _kind(file: Path) -> str:
     name = file.name.lower()
     if name.endswith(CSV):
@@ -188,6 +206,7 @@ def _open_csv(
 
 
 def _same_columns(first: pa.Schema, first_file: Path, found: pa.Schema, file: Path, columns: Columns) -> None:
+    check_once(found.names, str(file))
     for name in columns.names():
         if name not in found.names:
             error = unknown_name("column", name, found.names)

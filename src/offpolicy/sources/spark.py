@@ -77,6 +77,10 @@ class SparkSource:
     def schema(self) -> Schema:
         return self.table.schema
 
+    @property
+    def roles(self) -> Mapping[str, str]:
+        return self.table.roles
+
     def where(self, row: int) -> str:
         return str(row)
 

@@ -21,6 +21,7 @@ from offpolicy.threads import parallel
 from offpolicy.units import IntArray, UInt64Array, hash_places, hash_rows, hash_values
 
 SCAN_ROWS = 65_536
+NUMBER = r"^\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*$"
 
 
 @dataclass(frozen=True)
@@ -124,18 +125,49 @@ class TableSource:
         for name in self.columns.names():
             if name not in self.arrow_schema.names:
                 raise unknown_name("column", name, self.arrow_schema.names)
+        known = {self.columns.action, *self.columns.reward} & set(self.columns.context)
+        if known:
+            raise InputError(
+                f"{min(known)}: is named as context, too. The context is what was known before the action was taken; leave "
+                "out what came of it."
+            )
         numeric = (*self.columns.reward, *filter(None, (self.columns.propensity, self.columns.weight)))
         for name in numeric:
             self._expect(name, "number")
         for name in (*self.columns.context, *self.columns.features):
             self._expect(name, "number", "text")
         if self.rows == 0:
-            raise InputError("the log is empty: no file holds a row.")
+            raise InputError("the log is empty: it holds no row.")
 
     def _expect(self, name: str, *kinds: str) -> None:
         found = self.arrow_schema.field(name).type
-        if kind_of(found) not in kinds:
-            raise InputError(f"{name}: has type {found}, but a column of {' or '.join(kinds)} is needed here.")
+        if kind_of(found) in kinds:
+            return
+        if kind_of(found) == "text":
+            raise self._not_numbers(name)
+        remedy = ""
+        if pt.is_binary(found) or pt.is_large_binary(found):
+            remedy = " It holds bytes that are no UTF-8 text; save the file as UTF-8 (iconv -f latin1 -t utf8)."
+        elif pt.is_temporal(found):
+            remedy = " Turn dates and times into numbers (such as days since the first) or into text."
+        raise InputError(f"{name}: has type {found}, but a column of {' or '.join(kinds)} is needed here.{remedy}")
+
+    def _not_numbers(self, name: str) -> InputError:
+        """Read the one column to its end: how many rows hold what is no number, which are the first, and an example."""
+        examples: list[str] = []
+
+        def odd(column: pa.Array) -> Any:
+            text = plain_text(decoded(column))
+            bad = ~np.asarray(pc.match_substring_regex(text, NUMBER).fill_null(False))
+            examples.extend(text.filter(pa.array(bad)).slice(0, 1).to_pylist() if not examples else [])
+            return bad
+
+        if not any(odd(raw.column(0)).any() for part in self.parts for raw in part.read([name], SCAN_ROWS)):
+            return InputError(f"{name}: holds numbers, but as text; turn the column into numbers first.")
+        return self.count_failures(
+            name, odd, f"hold no number (the first: {examples[0]!r})",
+            "Write numbers as 12.5, without units, percent signs or decimal commas; turn yes and no into 1 and 0.",
+        )  # fmt: skip
 
     @property
     def rows(self) -> int:
@@ -172,6 +204,11 @@ class TableSource:
     def where(self, row: int) -> str:
         part = next(part for part in self.parts if part.start <= row < part.start + part.rows)
         return f"{part.name} row {row - part.start + part.first}".strip()
+
+    @property
+    def roles(self) -> Mapping[str, str]:
+        names = ("action", "propensity", "cluster", "row_id", "weight", "by")
+        return {name: found for name in names if (found := getattr(self.columns, name)) is not None}
 
     @property
     def described(self) -> str:

@@ -16,12 +16,17 @@ _SIDE = 128 << 3
 _BINS = 2 * _SIDE + 1
 
 
+SAME = 1e-10
+"""Below this part of their square, rewards vary by rounding only."""
+
+
 class Bin(NamedTuple):
     """Rounds with like predictions: their mean prediction, their mean reward and its standard error."""
 
     predicted: float
     observed: float
-    std_error: float
+    std_error: float | None
+    """As if rounds were independent; None where all rewards are the same, so that nothing shows how they vary."""
     rounds: int
 
 
@@ -33,14 +38,15 @@ class Calibration:
     """
 
     def zero(self) -> State:
-        return {"sums": np.zeros((5, _BINS))}
+        return {"sums": np.zeros((7, _BINS))}
 
     def fold(self, state: State, predicted: FloatArray, reward: FloatArray, omega: FloatArray) -> State:
-        """Adds Σ1, Σω, Σωq, Σωr and Σωr² of each bin."""
+        """Adds Σ1, Σω, Σωq, Σωr, Σω², Σω²r and Σω²r² of each bin."""
         size = (np.abs(predicted).view(np.int64) >> _SHIFT) - _LOW
         at = _SIDE + np.where(np.signbit(predicted), -1, 1) * (np.clip(size, -1, _SIDE - 1) + 1)
         at = np.where(np.isfinite(predicted), at, _SIDE)
-        for row, values in enumerate((None, omega, omega * predicted, omega * reward, omega * reward**2)):
+        square, r = omega**2, reward
+        for row, values in enumerate((None, omega, omega * predicted, omega * r, square, square * r, square * r**2)):
             state["sums"][row] += np.bincount(at, values, _BINS)
         return state
 
@@ -56,8 +62,9 @@ class Calibration:
         middle = np.cumsum(sums[0]) - sums[0] / 2
         place = np.minimum((middle * most / sums[0].sum()).astype(np.int64), most - 1)
         starts = np.flatnonzero(np.diff(place, prepend=-1))
-        rounds, omega, q, r, rr = np.add.reduceat(sums, starts, axis=1)
+        rounds, omega, q, r, square, square_r, square_rr = np.add.reduceat(sums, starts, axis=1)
         mean = r / omega
-        error = np.sqrt(np.maximum(rr / omega - mean**2, 0.0) / rounds)
+        spread = square_rr - 2 * mean * square_r + mean**2 * square  # Σω²(r − mean)²
+        error = np.where(spread > SAME * square_rr, np.sqrt(np.maximum(spread, 0.0)) / omega, np.nan)
         found = zip(q / omega, mean, error, rounds, strict=True)
-        return [Bin(float(q), float(r), float(e), int(n)) for q, r, e, n in found]
+        return [Bin(float(q), float(r), None if np.isnan(e) else float(e), int(n)) for q, r, e, n in found]

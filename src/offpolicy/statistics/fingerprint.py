@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -19,7 +20,10 @@ _ODD = np.uint64(1)
 
 @dataclass(frozen=True)
 class Fingerprint:
-    """The sum over rounds, modulo 2⁶⁴, of a hash of action, context, features, reward, propensity and row weight."""
+    """The sum over rounds, modulo 2⁶⁴, of a hash of all that is read of the log: not of what policies read besides."""
+
+    clustered: bool = False
+    """Whether units are clusters, and so a part of the data; else they only say where a row stands."""
 
     def zero(self) -> State:
         return {"sum": np.zeros(1, np.uint64)}
@@ -28,6 +32,9 @@ class Fingerprint:
         parts = [*batch.context_parts, *batch.feature_parts, batch.reward, batch.propensity, batch.weight]
         columns = (column for part in parts if part is not None for column in part.reshape(len(batch), -1).T)
         rows = mix(batch.action.astype(np.uint64))
+        for code in (batch.unit if self.clustered else None, batch.slice_code):
+            if code is not None:
+                rows = mix(rows ^ code.astype(np.uint64))
         for place, column in enumerate(columns):  # not by part: columns side by side in one array are the same columns
             rows += _scattered(column, place)
             rows ^= rows >> _HALF
@@ -37,12 +44,14 @@ class Fingerprint:
         return {"sum": a["sum"] + b["sum"]}
 
     @staticmethod
-    def digest(state: State, rows: int, names: Sequence[str], actions: Actions) -> str:
-        """16 hexadecimal digits: of the rounds, how many there are, the columns' names and the actions' labels."""
+    def digest(state: State, rows: int, roles: Mapping[str, Any], actions: Actions, catalog: FloatArray | None) -> str:
+        """16 hexadecimal digits: of the rounds, which columns play which role, the actions' labels and their catalog."""
         told = hashlib.blake2b(state["sum"].tobytes(), digest_size=8)
-        told.update(repr((rows, list(names), actions.count)).encode())
+        told.update(repr((rows, sorted(roles.items()), actions.count)).encode())
         if actions.labels is not None:
             told.update(hash_values(actions.labels).tobytes())
+        if catalog is not None:
+            told.update(np.ascontiguousarray(catalog).tobytes())
         return told.hexdigest()
 
 

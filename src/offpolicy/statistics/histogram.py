@@ -11,33 +11,47 @@ from offpolicy.statistics.base import State
 
 _SHIFT = np.int64(46)  # keeps the exponent and 6 bits of the fraction of a float64: bins about 1% wide
 _LOW = np.int64((1023 - 64) << 6)  # values below 2⁻⁶⁴ share the bin of zero
-_BINS = 1 + (128 << 6)
+_OCTAVES = 128
 _HALF = 27  # of 64 parts of an octave: 1 + 27/64 is about √2
 
 
 @dataclass(frozen=True)
 class LogHistogram:
-    """Counts and sums of values in bins whose edges grow by about 1%, from 2⁻⁶⁴ to 2⁶⁴, and the largest value."""
+    """Counts, masses and sums of values in bins from 2⁻⁶⁴ to 2⁶⁴ whose edges grow by about 1%; or, `coarse`, by √2.
+
+    The mass and the sum count each value with the weight of its row. `max` is the largest value, and `heaviest` the largest
+    part of the sum that one value has.
+    """
+
+    coarse: bool = False
+
+    @property
+    def _bins(self) -> int:
+        return 1 + (2 * _OCTAVES if self.coarse else _OCTAVES << 6)
 
     def zero(self) -> State:
-        return {"count": np.zeros(_BINS), "sum": np.zeros(_BINS), "max": np.zeros(())}
+        bins = {name: np.zeros(self._bins) for name in ("count", "mass", "sum")}
+        return {**bins, "max": np.zeros(()), "heaviest": np.zeros(())}
 
-    def fold(self, state: State, values: FloatArray) -> State:
+    def fold(self, state: State, values: FloatArray, omega: FloatArray | None = None) -> State:
         if not len(values):
             return state
-        bins = np.clip((np.ascontiguousarray(values).view(np.int64) >> _SHIFT) - _LOW, -1, _BINS - 2) + 1
+        last = (_OCTAVES << 6) - 1
+        fine = np.clip((np.ascontiguousarray(values).view(np.int64) >> _SHIFT) - _LOW, -1, last)
+        bins = 1 + (np.where(fine < 0, -1, 2 * (fine >> 6) + (fine % 64 >= _HALF)) if self.coarse else fine)
+        weighed = values if omega is None else omega * values
+        count = np.bincount(bins, minlength=self._bins)
         return {
-            "count": state["count"] + np.bincount(bins, minlength=_BINS),
-            "sum": state["sum"] + np.bincount(bins, values, _BINS),
+            "count": state["count"] + count,
+            "mass": state["mass"] + (count if omega is None else np.bincount(bins, omega, self._bins)),
+            "sum": state["sum"] + np.bincount(bins, weighed, self._bins),
             "max": np.maximum(state["max"], values.max()),
+            "heaviest": np.maximum(state["heaviest"], weighed.max()),
         }
 
     def merge(self, a: State, b: State) -> State:
-        return {
-            "count": a["count"] + b["count"],
-            "sum": a["sum"] + b["sum"],
-            "max": np.maximum(a["max"], b["max"]),
-        }
+        largest = ("max", "heaviest")
+        return {name: np.maximum(part, b[name]) if name in largest else part + b[name] for name, part in a.items()}
 
     @staticmethod
     def top_share(state: State, share: float) -> float:
@@ -45,27 +59,33 @@ class LogHistogram:
         total = float(state["sum"].sum())
         if total == 0:
             return 0.0
-        count, sums = state["count"][::-1], state["sum"][::-1]
-        wanted = share * count.sum()
-        before = np.concatenate([[0.0], np.cumsum(count)[:-1]])
-        part = np.clip((wanted - before) / np.maximum(count, 1), 0, 1)
+        mass, sums = state["mass"][::-1], state["sum"][::-1]
+        wanted = share * mass.sum()
+        before = np.concatenate([[0.0], np.cumsum(mass)[:-1]])
+        part = np.clip((wanted - before) / np.where(mass > 0, mass, 1.0), 0, 1)
         return float((part * sums).sum() / total)
 
     @staticmethod
-    def steps(state: State) -> tuple[FloatArray, FloatArray, float]:
-        """Edges that grow by about √2, the counts between them, and how many values are 0 (or below 2⁻⁶⁴)."""
-        counts = state["count"][1:].reshape(-1, 1 << 6)
-        halves = np.column_stack([counts[:, :_HALF].sum(axis=1), counts[:, _HALF:].sum(axis=1)]).ravel()
-        used = np.flatnonzero(halves)
+    def largest_share(state: State) -> float:
+        """The part of the total that one value has, at most."""
+        total = float(state["sum"].sum())
+        return float(state["heaviest"]) / total if total > 0 else 0.0
+
+    def steps(self, state: State) -> tuple[FloatArray, FloatArray, float]:
+        """Edges that grow by about √2, the masses between them, and the mass of 0 (or below 2⁻⁶⁴)."""
+        masses = state["mass"][1:]
+        if not self.coarse:
+            masses = np.add.reduceat(masses, np.add.outer(64 * np.arange(_OCTAVES), (0, _HALF)).ravel())
+        used = np.flatnonzero(masses)
         if not len(used):
-            return np.empty(0), np.empty(0), float(state["count"][0])
+            return np.empty(0), np.empty(0), float(state["mass"][0])
         first, last = int(used[0]), int(used[-1]) + 1
         k = np.arange(first, last + 1)
         edges = np.ldexp(np.where(k % 2 == 0, 1.0, 1 + _HALF / 64), k // 2 - 64)
-        return edges, halves[first:last], float(state["count"][0])
+        return edges, masses[first:last], float(state["mass"][0])
 
     @staticmethod
     def count_above(state: State, value: float) -> float:
         """How many values lie above a bound, to about 1% of the bound."""
-        edge = int(np.clip((np.float64(value).view(np.int64) >> _SHIFT) - _LOW, -1, _BINS - 2)) + 1
+        edge = int(np.clip((np.float64(value).view(np.int64) >> _SHIFT) - _LOW, -1, (_OCTAVES << 6) - 1)) + 1
         return float(state["count"][edge + 1 :].sum())
