@@ -86,7 +86,7 @@ class Actions:
         shown = ", ".join(dict.fromkeys(repr(label) for label in examples))
         if self.labels is None:
             return f"have an action code outside 0..{self.count - 1} ({shown})", (
-                "Integer actions are codes 0..n−1: correct `n_actions=` (--n-actions), or list labels with `actions=` (--catalog)."
+                "Integer actions are codes 0..n−1: correct `n_actions=` (--n-actions), or name all labels (--catalog)."
             )
         return f"have an action that is not among the {self.count:,} known ({shown})", (
             "Add it to `actions=` or to the catalog (--catalog), or correct the log."

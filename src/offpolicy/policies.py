@@ -221,7 +221,7 @@ class Columns(Policy):
         if not p.min(initial=0.0) >= 0:  # also true where some value is NaN
             rows = batch.row[~(p >= 0).all(axis=1)]
             raise RowsError("Columns", "have a negative or missing probability", rows, "Probabilities must be 0 or more.")
-        advice = "An action that was never logged must be named with `actions=` or stand in a catalog (--catalog) to have a column."
+        advice = "An action that was never logged must be named (`actions=`, or a catalog: --catalog) to have a column."
         check_sums(p.sum(axis=1), batch.row, "Columns", advice=advice)
         return p
 
