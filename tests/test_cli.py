@@ -359,3 +359,30 @@ def test_the_report_is_written_with_the_command_that_made_it(
     assert "SNIPS" in printed
     run_here(capsys, "evaluate", *arguments, "--json")
     assert [p.name for p in tmp_path.iterdir()] == ["our report.html"]
+
+
+def test_secrets_in_an_address_stay_out_of_the_report(monkeypatch: pytest.MonkeyPatch) -> None:
+    from offpolicy.cli import _command
+
+    typed = ["offpolicy", "evaluate", "a b.csv", "--remote", "sc://host:15002/;token=SECRET;user_id=me"]
+    monkeypatch.setattr(sys, "argv", typed)
+    assert _command() == "offpolicy evaluate 'a b.csv' --remote 'sc://host:15002/;token=…;user_id=me'"
+
+
+def test_the_answer_is_printed_though_a_file_cannot_be_written(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    from offpolicy.report import html
+
+    def full(*_: object) -> None:
+        raise op.InputError("r.html: cannot be written: No space left on device.")
+
+    monkeypatch.setattr(html, "write", full)
+    code, printed, said = run_here(capsys, "evaluate", *usual(folder), "--target", "p_new", "--report", tmp_path / "r.html")
+    assert code == 2
+    assert "Auto says" in printed
+    assert "No space left" in said
+
+
+def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_here(capsys, "--version")[:2] == (0, f"offpolicy {op.__version__}\n")

@@ -25,6 +25,7 @@ from offpolicy.report import charts
 from offpolicy.report.answer import cards, shown, signed
 from offpolicy.report.html import MOST_IN_FULL, MOST_SLICES, embedded, page
 from offpolicy.report.words import label
+from offpolicy.worlds import Linear
 
 VOID = {"meta"}
 GEOMETRY = {"x", "y", "x1", "x2", "y1", "y2", "cx", "cy", "r", "width", "height", "dx", "dy"}
@@ -365,3 +366,50 @@ def test_text_alternatives_are_escaped_once() -> None:
     text = page(reports.hostile())
     assert html.escape("<script>alert(1)</script>", quote=False) in text
     assert "&amp;lt;" not in text
+
+
+@pytest.fixture(scope="module")
+def world() -> Linear:
+    return Linear(10, clicks=True, seed=1)
+
+
+def shown_of(result: op.Evaluation) -> str:
+    return read(result.to_dict()).text
+
+
+def test_levels_are_told_with_the_digits_they_have(world: Linear) -> None:
+    text = shown_of(op.evaluate(world.sample(2_000, seed=1), world.target, op.SNIPS(), level=0.999))
+    assert "99.9% interval" in text
+    assert "100%" not in text.replace("near 100% a few", "")
+
+
+def test_the_logged_mean_alone_is_no_lift(world: Linear) -> None:
+    text = shown_of(op.evaluate(world.sample(2_000, seed=1), world.target, op.LoggedMean()))
+    assert "No difference is shown" not in text
+    assert "Lift, relative" not in text
+
+
+def test_a_lift_of_another_kind_of_interval_says_so(world: Linear) -> None:
+    log = world.sample(2_000, seed=1)
+    log = op.Log(None, log.source.whole.action, log.source.whole.reward, propensity=log.source.whole.propensity,
+                 n_actions=10, reward_range=(0, 1))  # fmt: skip
+    result = op.evaluate(log, op.Fixed([0.55] + [0.05] * 9), op.IPS()).with_interval("bernstein")
+    assert "95% normal interval" in shown_of(result)
+    assert "95% normal interval" in " ".join(str(result).split())
+
+
+def test_a_model_that_nothing_checks_says_whose_word_it_is(world: Linear) -> None:
+    batch = world.sample(4_000, seed=1).source.whole
+    log = op.Log(batch.context, batch.action, batch.reward, n_actions=10)
+    assert "By DM, it would earn more than the logged policy" in shown_of(op.evaluate(log, world.target))
+
+
+def test_only_what_was_checked_is_said_to_be_fine() -> None:
+    text = read(reports.usual()).text
+    assert "Nothing that was checked speaks against Auto" in text
+    assert "passed" not in text
+
+
+def test_several_policies_are_compared_at_the_top() -> None:
+    text = read(reports.several()).text
+    assert 0 < text.index("than old (95% interval") < text.index("Estimates side by side")

@@ -129,16 +129,17 @@ def _slices(summary: Summary) -> dict[str, Any] | None:
     if not slices:
         return None
     largest = sorted(slices.items(), key=lambda item: -item[1]["rounds"])
+    headlines, in_full = (max(1, most // len(summary["policies"])) for most in (MOST_SLICES, MOST_IN_FULL))
     parts = [
         _part(f"{label(name)} · {title(part)}", part)
-        for name, whole in largest[:MOST_IN_FULL]
+        for name, whole in largest[:in_full]
         for part in (whole, *whole.get("other_rewards", {}).values())
     ]
-    limits = [("Headlines", MOST_SLICES), ("All estimates", MOST_IN_FULL)]
+    limits = [("Headlines", headlines), ("All estimates", in_full)]
     over = [
         f"{what} are those of the {most} largest slices of {len(slices):,}" for what, most in limits if most < len(slices)
     ]
-    return {"table": answer.parts_table(summary, dict(largest[:MOST_SLICES])), "parts": parts, "note": "; ".join(over)}
+    return {"table": answer.parts_table(summary, dict(largest[:headlines])), "parts": parts, "note": "; ".join(over)}
 
 
 def _facts(summary: Summary) -> list[tuple[str, list[tuple[str, list[str]]]]]:
