@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from offpolicy.actions import Actions
 from offpolicy.batch import Batch, FloatArray
@@ -29,15 +30,14 @@ class Fingerprint:
         return {"sum": np.zeros(1, np.uint64)}
 
     def fold(self, state: State, batch: Batch) -> State:
+        codes = [batch.action, batch.unit if self.clustered else None, batch.slice_code]
         parts = [*batch.context_parts, *batch.feature_parts, batch.reward, batch.propensity, batch.weight]
-        columns = (column for part in parts if part is not None for column in part.reshape(len(batch), -1).T)
-        rows = mix(batch.action.astype(np.uint64))
-        for code in (batch.unit if self.clustered else None, batch.slice_code):
-            if code is not None:
-                rows = mix(rows ^ code.astype(np.uint64))
-        for place, column in enumerate(columns):  # not by part: columns side by side in one array are the same columns
-            rows += _scattered(column, place)
-            rows ^= rows >> _HALF
+        # Column by column, and not by part: columns side by side in one array are the same columns.
+        columns = (c for part in (*codes, *parts) if part is not None for c in part.reshape(len(batch), -1).T)
+        rows, room = np.zeros(len(batch), np.uint64), np.empty(len(batch), np.uint64)
+        for place, column in enumerate(columns):
+            _scatter(column, place, room)
+            rows += room
         return {"sum": state["sum"] + mix(rows).sum(dtype=np.uint64)}
 
     def merge(self, a: State, b: State) -> State:
@@ -55,9 +55,9 @@ class Fingerprint:
         return told.hexdigest()
 
 
-def _scattered(column: FloatArray, place: int) -> UInt64Array:
+def _scatter(column: npt.NDArray[Any], place: int, out: UInt64Array) -> None:
     """The bits of a column times an odd number of its own; both halves of the bits matter to all of the product."""
-    bits = (np.ascontiguousarray(column) + 0.0).view(np.uint64)  # −0.0 becomes 0.0
-    factor = mix(np.array([place], np.uint64))[0] | _ODD
-    scattered: UInt64Array = (bits ^ (bits >> _HALF)) * factor
-    return scattered
+    bits = np.ascontiguousarray(column).view(np.uint64)
+    np.right_shift(bits, _HALF, out=out)
+    np.bitwise_xor(out, bits, out=out)
+    np.multiply(out, mix(np.array([place], np.uint64))[0] | _ODD, out=out)
