@@ -67,6 +67,9 @@ def test_other_encodings_and_separators(tmp_path: Path) -> None:
         read(written(tmp_path, frame().assign(item="a"), encoding="latin-1"))
     with pytest.raises(op.InputError, match=r"is not UTF-8 text.*encoding='utf-16'"):
         read(written(tmp_path, frame(), encoding="utf-16"))
+    (tmp_path / "log.csv").write_bytes("age,land\r\n1,K\r\n".encode("utf-16"))
+    with pytest.raises(op.InputError, match="is not UTF-8 text"):
+        read(tmp_path / "log.csv")
     with pytest.raises(op.InputError, match=r"one column called 'age;land.*sep=';'"):
         read(written(tmp_path, frame().assign(item="a"), sep=";"))
     with pytest.raises(op.InputError, match=r"separated by semicolons.*sep=';', decimal=','"):

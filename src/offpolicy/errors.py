@@ -34,7 +34,7 @@ class RowsError(InputError):
 
 def _singular(what: str) -> str:
     verb, _, rest = what.partition(" ")
-    return f"{ {'have': 'has', 'are': 'is', 'do': 'does', 'differ': 'differs'}.get(verb, verb) } {rest}"
+    return f"{ {'have': 'has', 'hold': 'holds', 'are': 'is', 'do': 'does', 'differ': 'differs'}.get(verb, verb) } {rest}"
 
 
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> InputError:

@@ -161,7 +161,7 @@ class Log:
 
     def _set(self, source: Source, logging: Any, reward_range: tuple[float, float] | None) -> None:
         if source.rows < 2:
-            raise InputError(f"the log has {source.rows} rows; an estimate with an error needs at least 2.")
+            raise InputError(f"the log has fewer than 2 rounds ({source.rows}); an estimate with an error needs them.")
         if source.schema.actions.count < 2:
             raise InputError(
                 "the log has one action only, so every policy is the same. If other actions could have been taken, "

@@ -132,6 +132,7 @@ def csv_schema(path: Path) -> pa.Schema:
     try:
         with pa_csv.open_csv(path, pa_csv.ReadOptions(block_size=CSV_BLOCK_BYTES)) as reader:
             inferred = reader.schema
+            inferred.names  # noqa: B018  (decoded only when asked for)
     except UnicodeDecodeError:
         raise not_utf8(path) from None
     except (pa.ArrowException, OSError) as error:

@@ -302,7 +302,7 @@ class TableSource:
             name,
             lambda c: np.asarray(c.is_null()),
             "are missing (null)",
-            "Fill them in or remove those rows first.",
+            "Fill them in or remove those rows first. (In CSV, empty cells and the texts NaN and NULL are missing.)",
         )
 
     def count_failures(self, name: str, bad: Any, what: str, advice: str) -> InputError:
