@@ -6,9 +6,12 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 
 import offpolicy as op
+from offpolicy.files import whole_file
+from offpolicy.listtext import plain_lists
 
 ROWS = 300
 
@@ -44,7 +47,6 @@ def test_text_where_a_number_is_needed(tmp_path: Path, value: str) -> None:
 
 
 def test_numbers_as_text(tmp_path: Path) -> None:
-    import pyarrow as pa
     import pyarrow.parquet as pq
 
     data = frame().assign(umsatz=frame()["umsatz"].map(str))
@@ -60,6 +62,22 @@ def test_text_that_comes_late(tmp_path: Path) -> None:
     path.write_text("age,land,item,umsatz,p\n" + rows * 150_000 + "n/a,Köln,a,0.25,0.5\n")
     with pytest.raises(op.InputError, match="age: log.csv.* holds 'n/a', but the column began with double values"):
         op.evaluate(read(path), op.Uniform(), op.SNIPS())
+
+
+def test_the_column_is_that_of_the_file(tmp_path: Path) -> None:
+    """Where a later file has its columns in another order."""
+    (tmp_path / "a.csv").write_text("age,land,item,umsatz,p\n1.5,K,a,0.25,0.5\n1.5,K,b,0.25,0.5\n")
+    rows = "0.25,0.5,a,K,1.5\n0.25,0.5,b,K,1.5\n" * 150_000
+    (tmp_path / "b.csv").write_text("umsatz,p,item,land,age\n" + rows + "oops,0.5,a,K,1.5\n")
+    with pytest.raises(op.InputError, match="umsatz: b.csv.* holds 'oops'"):
+        op.evaluate(read(tmp_path), op.Uniform(), op.SNIPS())
+
+
+def test_what_is_missing_is_not_taken_for_text(tmp_path: Path) -> None:
+    data = cell("umsatz", 9, "yes")
+    data.loc[5, "umsatz"] = None
+    with pytest.raises(op.InputError, match=r"1 row holds no number \(the first: 'yes'\).*row 9"):
+        read(written(tmp_path, data))
 
 
 def test_other_encodings_and_separators(tmp_path: Path) -> None:
@@ -79,11 +97,12 @@ def test_other_encodings_and_separators(tmp_path: Path) -> None:
 
 def test_two_columns_of_one_name(tmp_path: Path) -> None:
     path = tmp_path / "log.csv"
-    path.write_text("age,land,land,item,umsatz,p\n1,a,b,c,0,0.5\n")
-    with pytest.raises(op.InputError, match="log.csv: two columns are called 'land'"):
+    path.write_text("age,land,land,item,umsatz,p,,\n1,a,b,c,0,0.5,,\n2,a,b,d,0,0.5,,\n")
+    with pytest.raises(op.InputError, match="land: 2 columns have this name; rename all but one"):
         read(path)
+    assert len(read(path, context="age")) == 2  # names that nobody uses may stand twice, as in files from spreadsheets
     twice = pd.concat([frame(), frame()[["land"]]], axis=1)
-    with pytest.raises(op.InputError, match="the frame: two columns are called 'land'"):
+    with pytest.raises(op.InputError, match="the frame cannot be read: Duplicate column names found.*'land'"):
         read(twice)
 
 
@@ -115,6 +134,14 @@ def test_bars_win_over_commas_and_quotes_belong_to_labels(tmp_path: Path) -> Non
     assert op.evaluate(read(path), op.Candidates("items", "q"), op.DR())["DR"].value == pytest.approx(expected, rel=1e-3)
 
 
+def test_lists_do_not_depend_on_the_cells_around_them() -> None:
+    cells = ["a|a,b|b", "a,b", "x;y,z", '["a|b", null]', None, "alone"]
+    expected = [["a", "a,b", "b"], ["a", "b"], ["x", "y,z"], ["a|b", None], None, ["alone"]]
+    assert plain_lists(pa.array(cells)).to_pylist() == expected
+    assert [plain_lists(pa.array([each])).to_pylist()[0] for each in cells if each] == [e for e in expected if e]
+    assert plain_lists(pa.array(["a|b,c", "d"])).to_pylist() == [["a", "b,c"], ["d"]]
+
+
 def test_lists_that_do_not_fit(tmp_path: Path) -> None:
     path = written(tmp_path, frame().assign(items="Tee, grün,Boys'", q="0.2,0.8"))
     with pytest.raises(
@@ -140,3 +167,10 @@ def test_a_report_where_nothing_can_be_written(tmp_path: Path) -> None:
         result.write_html(tmp_path / "nowhere" / "r.html")
     with pytest.raises(op.InputError, match="cannot be written"):
         result.write_html("/proc/r.html")
+
+
+def test_errors_of_other_files_are_theirs(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError), whole_file(tmp_path / "out.txt"):
+        (tmp_path / "nothere.txt").read_text()
+    with pytest.raises(op.InputError, match="cannot be written"), whole_file(tmp_path / ("x" * 250 + ".txt")) as draft:
+        draft.write_text("")

@@ -6,6 +6,7 @@ import html
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 import warnings
@@ -386,3 +387,14 @@ def test_the_answer_is_printed_though_a_file_cannot_be_written(
 
 def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert run_here(capsys, "--version")[:2] == (0, f"offpolicy {op.__version__}\n")
+
+
+def test_the_report_is_written_though_the_output_is_gone(folder: Path, tmp_path: Path) -> None:
+    command = shlex.join([sys.executable, "-m", "offpolicy.cli", "evaluate", *map(str, usual(folder)), "--target", "p_new",
+                          "--report", str(tmp_path / "r.html")])  # fmt: skip
+    for k, where in enumerate(("| true", "> /dev/full", ">&-")):
+        done = subprocess.run(f"{command} {where}", shell=True, capture_output=True, text=True)
+        assert "Traceback" not in done.stderr, where
+        assert (tmp_path / "r.html").exists(), where
+        (tmp_path / "r.html").unlink()
+        assert done.returncode == (1 if k == 1 else 0), where

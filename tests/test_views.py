@@ -225,6 +225,16 @@ def test_the_relative_lift_knows_that_the_log_is_an_estimate_too() -> None:
     assert 0.91 < held / 300 < 0.98
 
 
+def test_a_relative_lift_of_hardly_any_rewards_has_an_interval() -> None:
+    """Some draws of a bootstrap hold no reward at all."""
+    rng = np.random.default_rng(0)
+    reward = np.zeros(2_000)
+    reward[:3] = 1
+    log = op.Log(None, rng.integers(0, 2, 2_000), reward, propensity=np.full(2_000, 0.5))
+    (lift,) = op.evaluate(log, op.Fixed([0.4, 0.6]), op.SNIPS()).with_interval("bootstrap").to_dict()["lifts"]
+    assert lift["relative_interval"]["low"] < lift["relative"] < lift["relative_interval"]["high"]
+
+
 def test_the_relative_lift_turns_with_the_sign_of_the_log() -> None:
     rng = np.random.default_rng(0)
     action = rng.integers(0, 2, 1_000)

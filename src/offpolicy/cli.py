@@ -108,8 +108,10 @@ def evaluate(
     }
     _check_names(report, markdown, plot)
     result = settings.run(settings.merged(config, given), progress)
-    _print(result.to_dict(), json)
-    _write(result.to_dict(shown=SHOWN if report else 0), report, markdown, plot)
+    try:
+        _print(result.to_dict(), json)
+    finally:  # neither is lost with the other
+        _write(result.to_dict(shown=SHOWN if report else 0), report, markdown, plot)
     for path in filter(None, (report, markdown, plot)):
         print(f"Written: {path}", file=sys.stderr)
     if result.verdict.name == "DO_NOT_TRUST":
@@ -358,13 +360,16 @@ def _finite(value: Any) -> Any:
 
 def _forget_output() -> None:
     """Or Python would try to write it once more at its end, and fail again."""
-    with suppress(OSError):
+    with suppress(OSError, ValueError):
         sys.stdout.flush()
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    with suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def main() -> None:
     """Run the command; bad input ends with a message and exit code 2, never with a traceback."""
+    if sys.stdout is None:  # closed by whoever started us
+        sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115
     warnings.showwarning = lambda message, *_, **__: print(f"warning: {message}", file=sys.stderr)
     try:
         app()

@@ -229,7 +229,7 @@ def weight_findings(o: Overlap) -> list[Finding]:
             Finding(
                 _grade(largest, 0.05, 0.25),
                 "largest weight",
-                f"One round has weight {_plain(o.largest_weight)}, which is {largest:.0%} of the sum.",
+                f"One round has {largest:.0%} of the sum of weights; the largest weight is {_plain(o.largest_weight)}.",
                 "The answer moves with that one round.",
                 "Look at its propensity; compare with ClippedIPS.",
             ),

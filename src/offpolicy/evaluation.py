@@ -196,6 +196,8 @@ class Evaluation:
         if not logged or not np.isfinite(logged):
             return {"relative": None, "relative_interval": None}
         told = self.relative_lift(policy).to_dict(method)
+        if not np.isfinite(told["interval"]["low"]):  # some draws of a bootstrap hold nothing to divide by
+            told = self.relative_lift(policy).to_dict("normal")
         return {"relative": told["value"], "relative_interval": told["interval"]}
 
     def _map(self, shown: int) -> dict[str, Any] | None:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from offpolicy.errors import InputError
+
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS)
+"""What a disk says that takes no more; some libraries leave out the name of the file."""
 
 
 @contextmanager
@@ -23,8 +27,10 @@ def whole_file(path: str | Path) -> Iterator[Path]:
         yield draft
         draft.replace(path)
     except OSError as error:
-        if error.filename not in (None, str(draft), str(path)):
+        ours = error.filename in (str(draft), str(path)) or error.errno in FULL
+        if not ours:
             raise
         raise InputError(f"{path}: cannot be written: {error.strerror or error}.") from error
     finally:
-        draft.unlink(missing_ok=True)
+        with suppress(OSError):
+            draft.unlink(missing_ok=True)

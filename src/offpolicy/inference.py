@@ -121,7 +121,7 @@ class Functional:
         return Functional(
             float(sign * (ratio - 1)),
             gradient,
-            lambda sums: sign * (self.evaluate(sums) / other.evaluate(sums) - 1),
+            lambda sums: sign * (_quotient(self.evaluate(sums), other.evaluate(sums)) - 1),
             fit=both(self.fit, other.fit),
             sampling=both(self.sampling, other.sampling),
             extra=(self.extra + ratio**2 * other.extra) / size**2,
@@ -143,6 +143,12 @@ class Functional:
     @property
     def error_covers(self) -> str:
         return "sampling" if self.fit is None else "sampling+fit"
+
+
+def _quotient(a: FloatArray, b: FloatArray) -> FloatArray:
+    """Not finite where a draw has nothing to divide by."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return a / b
 
 
 def _less(a: Functional | None, b: Functional | None) -> Functional | None:

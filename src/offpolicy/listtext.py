@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
@@ -13,7 +14,7 @@ from offpolicy.actions import decoded
 
 OPEN = r"^\s*\["
 SEPARATORS = ("|", ";", ",")
-"""The first of these that some cell has is the one between the parts, so that labels may hold the others."""
+"""The first of these that a cell has is the one between its parts, so that labels may hold the others."""
 WRAPPED = re.compile(r"\bnp\.\w+\(('[^']*'|\"[^\"]*\"|[^)]*)\)")
 """NumPy's way to print a number or a text within a list."""
 WITHIN_BRACKETS = re.compile(r"\"((?:[^\"\\]|\\.)*)\"|'((?:[^'\\]|\\.)*)'|([^\s,|;\[\]]+)")
@@ -30,19 +31,30 @@ def plain_lists(column: pa.Array) -> pa.Array:
         return column.cast(pa.list_(column.type.value_type))
     if not (pt.is_string(column.type) or pt.is_large_string(column.type)):
         return column
-    separator = next((s for s in SEPARATORS if pc.any(pc.match_substring(column, s)).as_py()), SEPARATORS[0])
-    if pc.any(pc.match_substring_regex(column, OPEN)).as_py():
-        cells = (None if cell is None else _cell(cell, separator) for cell in column.to_pylist())
+    separator = _common_separator(column)
+    if separator is None:
+        cells = (None if cell is None else _cell(cell) for cell in column.to_pylist())
         return pa.array(cells, pa.list_(pa.string()))
     return pc.split_pattern_regex(pc.utf8_trim_whitespace(column), rf"\s*[{separator}]\s*")
 
 
-def _cell(text: str, separator: str) -> list[str]:
+def _common_separator(column: pa.Array) -> str | None:
+    """The one sign that every cell with several parts has between them; None where cells must be looked at one by one."""
+    if pc.any(pc.match_substring_regex(column, OPEN)).as_py():
+        return None
+    has = [np.asarray(pc.match_substring(column, sign).fill_null(False)) for sign in SEPARATORS]
+    first = next((k for k, cells in enumerate(has) if cells.any()), 0)
+    other = any((cells & ~has[first]).any() for cells in has[first + 1 :])
+    return None if other else SEPARATORS[first]
+
+
+def _cell(text: str) -> list[str | None]:
     """The parts of one cell: JSON, or lists as Python and NumPy print them, or parts with a separator between them."""
     if not text.lstrip().startswith("["):
+        separator = next((sign for sign in SEPARATORS if sign in text), SEPARATORS[0])
         return [part.strip() for part in text.split(separator)]
     text = WRAPPED.sub(r"\1", text)
     try:
-        return [part if isinstance(part, str) else json.dumps(part) for part in json.loads(text)]
+        return [part if part is None or isinstance(part, str) else json.dumps(part) for part in json.loads(text)]
     except (ValueError, RecursionError):
         return ["".join(match.groups("")) for match in WITHIN_BRACKETS.finditer(text)]

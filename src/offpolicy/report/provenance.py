@@ -76,5 +76,5 @@ def _told(field: dataclasses.Field[Any], value: Any, owner: Any) -> bool:
     default = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
     try:
         return bool(default is dataclasses.MISSING or value != default)
-    except ValueError:  # arrays and frames have no one truth
+    except (TypeError, ValueError):  # arrays and frames have no one truth
         return True

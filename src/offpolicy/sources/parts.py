@@ -35,6 +35,7 @@ class Part(Protocol):
 
 
 CONVERSION = re.compile(r"In CSV column #(\d+): (?:Row #(\d+): )?CSV conversion error to (\w+): invalid value '(.*)'")
+TAB = "\t"
 READ_IT_YOURSELF = "Save it as CSV with commas and UTF-8, or read it with pandas and give the frame: "
 
 
@@ -110,6 +111,8 @@ class CsvPart:
     start: int
     rows: int
     first: int = 0
+    header: tuple[str, ...] = ()
+    """The columns in the order of this file."""
 
     def read(self, columns: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
         convert = pa_csv.ConvertOptions(
@@ -124,7 +127,7 @@ class CsvPart:
                 for batch in reader:
                     yield from sliced(batch, rows)
         except (pa.ArrowException, OSError) as error:
-            raise unreadable(self.path, "CSV", error, self.types.names) from error
+            raise unreadable(self.path, "CSV", error, self.header) from error
 
 
 def csv_schema(path: Path) -> pa.Schema:
@@ -141,7 +144,7 @@ def csv_schema(path: Path) -> pa.Schema:
     if len(inferred) == 1 and (";" in inferred.names[0] or "\t" in inferred.names[0]):
         raise InputError(
             f"{path}: one column called {inferred.names[0]!r}. Cells must be separated by commas. {READ_IT_YOURSELF}"
-            "op.read_log(pd.read_csv(path, sep=';'), …)."
+            f"op.read_log(pd.read_csv(path, sep={(';' if ';' in inferred.names[0] else TAB)!r}), …)."
         )
 
     def settle(kind: pa.DataType) -> pa.DataType:

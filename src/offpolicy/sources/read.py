@@ -28,7 +28,17 @@ from offpolicy.sources.parts import (
     parquet_parts,
 )
 from offpolicy.sources.spark import SparkSource, is_spark
-from offpolicy.sources.table import SCAN_ROWS, Columns, TableSource, as_floats, is_whole, kind_of, one_hot, plain_text
+from offpolicy.sources.table import (
+    SCAN_ROWS,
+    Columns,
+    TableSource,
+    as_floats,
+    check_names,
+    is_whole,
+    kind_of,
+    one_hot,
+    plain_text,
+)
 
 PARQUET = (".parquet", ".pq")
 CSV = (".csv", ".csv.gz")
@@ -117,8 +127,6 @@ def _open(source: Any, columns: Columns, keep_whole: bool = False) -> tuple[tupl
 
 def _in_memory(source: Any) -> pa.Table:
     """A frame as an Arrow table."""
-    if hasattr(source, "columns"):  # pandas and polars; the names of an Arrow table are looked at when they are used
-        check_once([str(getattr(name, "_name", name)) for name in source.columns], "the frame")
     try:
         return pa.table(source)
     except (pa.ArrowException, TypeError, ValueError) as error:
@@ -172,13 +180,6 @@ def open_files(files: Sequence[Path], columns: Columns, keep_whole: bool = False
     return tuple(parts), schema
 
 
-def check_once(names: Sequence[str], where: str) -> None:
-    """Raise where two columns have one name."""
-    twice = next((name for k, name in enumerate(names) if name in names[:k]), None)
-    if twice is not None:
-        raise InputError(f"{where}: two columns are called {twice!r}; rename one of them.")
-
-
 def _kind(file: Path) -> str:
     name = file.name.lower()
     if name.endswith(CSV):
@@ -199,18 +200,21 @@ def _open_csv(
     named = {columns.action, columns.cluster, columns.row_id, columns.by, *columns.features}
     whole = set() if keep_whole else {f.name for f in schemas[0] if pa.types.is_integer(f.type)} - named
     types = pa.schema([pa.field(f.name, pa.float64() if f.name in whole else f.type) for f in schemas[0]])
-    drafts = [CsvPart(file, types, name, 0, 0) for file, name in zip(files, names, strict=True)]
+    drafts = [
+        CsvPart(file, types, name, 0, 0, header=tuple(schema.names))
+        for file, name, schema in zip(files, names, schemas, strict=True)
+    ]
     rows = [sum(len(batch) for batch in draft.read([columns.action], SCAN_ROWS)) for draft in drafts]
     starts = accumulate(rows, initial=0)
     return tuple(replace(d, start=s, rows=n) for d, s, n in zip(drafts, starts, rows, strict=False)), types
 
 
 def _same_columns(first: pa.Schema, first_file: Path, found: pa.Schema, file: Path, columns: Columns) -> None:
-    check_once(found.names, str(file))
+    try:
+        check_names(columns.names(), found.names)
+    except InputError as error:
+        raise InputError(f"{file}: {error}") from None
     for name in columns.names():
-        if name not in found.names:
-            error = unknown_name("column", name, found.names)
-            raise InputError(f"{file}: {error}")
         if name in first.names and kind_of(first.field(name).type) != kind_of(found.field(name).type):
             raise InputError(
                 f"{name}: the files differ. It is {first.field(name).type} in {first_file} and "

@@ -67,6 +67,15 @@ class Columns:
         return tuple(dict.fromkeys(named))
 
 
+def check_names(names: Sequence[str], there: Sequence[str]) -> None:
+    """Raise where a column that is used is not there, or not once. What nobody uses may be called as it likes."""
+    for name in names:
+        if name not in there:
+            raise unknown_name("column", name, there)
+        if (count := list(there).count(name)) > 1:
+            raise InputError(f"{name}: {count} columns have this name; rename all but one.")
+
+
 def kind_of(type_: pa.DataType) -> str:
     """number, text, list or other."""
     if pt.is_dictionary(type_):
@@ -122,9 +131,7 @@ class TableSource:
     ordered: bool = True
 
     def __post_init__(self) -> None:
-        for name in self.columns.names():
-            if name not in self.arrow_schema.names:
-                raise unknown_name("column", name, self.arrow_schema.names)
+        check_names(self.columns.names(), self.arrow_schema.names)
         known = {self.columns.action, *self.columns.reward} & set(self.columns.context)
         if known:
             raise InputError(
@@ -158,7 +165,7 @@ class TableSource:
 
         def odd(column: pa.Array) -> Any:
             text = plain_text(decoded(column))
-            bad = ~np.asarray(pc.match_substring_regex(text, NUMBER).fill_null(False))
+            bad = ~np.asarray(pc.match_substring_regex(text, NUMBER).fill_null(True))  # what is missing is told apart
             examples.extend(text.filter(pa.array(bad)).slice(0, 1).to_pylist() if not examples else [])
             return bad
 
@@ -288,9 +295,7 @@ class TableSource:
         return next(iter(self.partitions(columns)[0].batches(rows)))
 
     def partitions(self, columns: tuple[str, ...]) -> Sequence[Partition]:
-        for name in columns:
-            if name not in self.arrow_schema.names:
-                raise unknown_name("column", name, self.arrow_schema.names)
+        check_names(columns, self.arrow_schema.names)
         return [_Decoded(self, part, columns) for part in self.parts if part.rows]
 
     def failure(self, name: str, check: Check) -> InputError:

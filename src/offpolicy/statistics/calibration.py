@@ -16,7 +16,7 @@ _SIDE = 128 << 3
 _BINS = 2 * _SIDE + 1
 
 
-SAME = 1e-10
+SAME = 1e-12
 """Below this part of their square, rewards vary by rounding only."""
 
 
