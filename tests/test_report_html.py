@@ -285,7 +285,7 @@ def test_what_the_page_calls_good_is_what_the_verdict_calls_good() -> None:
                      never_logged=0.011, no_support=0.011)  # fmt: skip
     found = dx.weight_findings(bad) + dx.support_findings(bad, False, True)
     assert [f.code for f in found] == ["effective sample size", "top weights", "largest weight", "support", "support"]
-    assert found[0].verdict is dx.Verdict.DO_NOT_TRUST
+    assert found[0].verdict is op.Verdict.DO_NOT_TRUST
 
 
 ANY = st.floats(allow_nan=True, allow_infinity=True) | st.none()

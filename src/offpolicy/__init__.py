@@ -26,7 +26,7 @@ _HOMES = {
         "ScaledDR", "SubGaussianIPS", "SwitchDR",
     ),
     "weights": ("Bend", "Weight"),
-    "diagnostics": ("Finding", "Verdict"),
+    "findings": ("Finding", "Verdict"),
     "estimate": ("Difference", "Estimate"),
     "evaluation": ("Evaluation",),
     "job": ("embed", "evaluate"),
@@ -37,8 +37,6 @@ __all__ = ["__version__", *sorted(_HOME_OF)]
 
 if TYPE_CHECKING:  # the same names for type checkers and editors
     from offpolicy import worlds as worlds
-    from offpolicy.diagnostics import Finding as Finding
-    from offpolicy.diagnostics import Verdict as Verdict
     from offpolicy.embedding import EmbeddingTable as EmbeddingTable
     from offpolicy.engines import Local as Local
     from offpolicy.engines import Spark as Spark
@@ -73,6 +71,8 @@ if TYPE_CHECKING:  # the same names for type checkers and editors
     from offpolicy.estimators import SubGaussianIPS as SubGaussianIPS
     from offpolicy.estimators import SwitchDR as SwitchDR
     from offpolicy.evaluation import Evaluation as Evaluation
+    from offpolicy.findings import Finding as Finding
+    from offpolicy.findings import Verdict as Verdict
     from offpolicy.job import embed as embed
     from offpolicy.job import evaluate as evaluate
     from offpolicy.log import Log as Log

@@ -27,8 +27,6 @@ app = typer.Typer(
 )  # fmt: skip
 
 NOT_TRUSTED = 3
-SHOWN = 2_000
-"""Actions on the map of a report."""
 INTERRUPTED = 130
 
 Logs = Annotated[list[str] | None, typer.Argument(help="Parquet or CSV: files, folders or globs.")]
@@ -100,18 +98,15 @@ def evaluate(
 ) -> None:
     """Estimate what a new policy would have earned."""
     from offpolicy import settings
+    from offpolicy.evaluation import SHOWN_IN_A_FILE
 
-    given = {
-        name: value
-        for name, value in locals().items()
-        if name not in ("settings", "config", "json", "progress", "report", "markdown", "plot")
-    }
+    given = {name: value for name, value in locals().items() if name in (*settings.LISTS, *settings.SINGLE)}
     _check_names(report, markdown, plot)
     result = settings.run(settings.merged(config, given), progress)
     try:
         _print(result.to_dict(), json)
     finally:  # neither is lost with the other
-        _write(result.to_dict(shown=SHOWN if report else 0), report, markdown, plot)
+        _write(result.to_dict(shown=SHOWN_IN_A_FILE if report else 0), report, markdown, plot)
     for path in filter(None, (report, markdown, plot)):
         print(f"Written: {path}", file=sys.stderr)
     if result.verdict.name == "DO_NOT_TRUST":
@@ -191,6 +186,7 @@ def demo(
 ) -> None:
     """Simulate a log, evaluate a new policy on it, and print the table with the truth next to it."""
     import offpolicy as op
+    from offpolicy.evaluation import SHOWN_IN_A_FILE
     from offpolicy.worlds import Linear
     from offpolicy.worlds.simulate import simulate as write
 
@@ -205,7 +201,7 @@ def demo(
         )  # fmt: skip
         target = op.Candidates("items", "p_items_new") if listed else op.Column("p_new")
         result = op.evaluate(log, target)
-        summary = {**result.to_dict(shown=SHOWN), "truth": {"target": truth["target"]["value"]}}
+        summary = {**result.to_dict(shown=SHOWN_IN_A_FILE), "truth": {"target": truth["target"]["value"]}}
         _print(summary, False)
         if out is not None:
             _write(summary, out / "report.html", out / "report.md", out / "estimates.png")

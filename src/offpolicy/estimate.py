@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from offpolicy.actions import Actions
-from offpolicy.diagnostics import Finding, Verdict, worst
 from offpolicy.embedding import EmbeddingTable
 from offpolicy.errors import InputError, InputWarning
+from offpolicy.findings import Finding, Verdict, worst
 from offpolicy.inference import Functional, Interval, Range, Sums, in_errors, interval
 from offpolicy.pooled import PooledFits
 from offpolicy.report import text

@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from offpolicy.diagnostics import Verdict
 from offpolicy.errors import InputError, unknown_name
 from offpolicy.estimate import Difference, Estimate, Later
+from offpolicy.findings import Verdict
 from offpolicy.inference import std_error
 from offpolicy.report import html, text
 from offpolicy.report.plots import Plots

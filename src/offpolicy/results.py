@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from offpolicy import diagnostics as dx
+from offpolicy import findings
 from offpolicy.combining import Candidate, Combination
 from offpolicy.engines import Engine, Spark
 from offpolicy.errors import InputError
@@ -237,9 +238,8 @@ class Assembly:
     def _combined_details(self, p: int, reward: int, combination: Combination, sums: Sums) -> Details:
         kept = self.state["policies"][str(p)] if sums.moments is self.state["moments"] else None
         o = self._looking.overlap(p, sums, kept)
-        found = (
-            dx.combined_findings(combination, o) if combination.defined else [dx.UNANCHORED if o.ess > 0 else dx.UNDEFINED]
-        )
+        undefined = findings.UNANCHORED if o.ess > 0 else findings.UNDEFINED
+        found = dx.combined_findings(combination, o) if combination.defined else [undefined]
         found += dx.support_findings(o, True, True)
         found += dx.concentration_findings(concentration(combination.functional, sums))
         found += dx.reward_findings(int(sums.nonzero[reward]), sums.n)
@@ -263,7 +263,7 @@ class Assembly:
             seen["dimensions"] = list(member.weight.ratio.dimensions)
         if f.fit is None and self._refits.matters(member, model):
             seen["fit_not_covered"] = True
-            found.append(dx.TOO_MANY_FOR_REFITS if self.scorer.many else dx.FIT_NOT_COVERED)
+            found.append(findings.TOO_MANY_FOR_REFITS if self.scorer.many else findings.FIT_NOT_COVERED)
         return Details(f, std_error(f, sums), seen, tuple(found))
 
     def _largest(self, p: int, weight: Weight) -> float:
@@ -310,10 +310,10 @@ class Assembly:
 
     def _findings(
         self, p: int, reward: int, member: Member, model: ModelKey | None, f: Functional, sums: Sums
-    ) -> tuple[list[dx.Finding], dict[str, Any]]:
+    ) -> tuple[list[findings.Finding], dict[str, Any]]:
         if member.weight.ratio == "one":
-            return [dx.NAIVE], {}
-        found: list[dx.Finding] = []
+            return [findings.NAIVE], {}
+        found: list[findings.Finding] = []
         seen: dict[str, Any] = {}
         if not np.isfinite(f.value):
             found.append(self._no_number(p, member, sums))
@@ -333,9 +333,9 @@ class Assembly:
             r2, fitted = self._looking.model_fit(model)
             seen |= {"reward_model": fitted}
             found += dx.model_findings(r2, member.weight.weighs)
-            found += [] if (p, reward) in self.references else [dx.UNCHECKED_MODEL]
+            found += [] if (p, reward) in self.references else [findings.UNCHECKED_MODEL]
         if self._shares_covariance(member, model, reward):
-            found.append(dx.SHARED_COVARIANCE)
+            found.append(findings.SHARED_COVARIANCE)
         found += dx.reward_findings(int(sums.nonzero[reward]), sums.n)
         if sums.clustered:
             found += dx.few_units(int((sums.buckets[:, 0] > 0).sum()))
@@ -347,17 +347,21 @@ class Assembly:
         fits = [fit for fit in (None if model is None else model.fit, fit) if fit is not None]
         return any("covariance" in self.fitted.models[fit].diagnostics(reward) for fit in fits)
 
-    def _no_number(self, p: int, member: Member, sums: Sums) -> dx.Finding:
+    def _no_number(self, p: int, member: Member, sums: Sums) -> findings.Finding:
         """Why there is none: nothing to weigh, or a model that gives none."""
-        return dx.UNDEFINED if member.weight.weighs and not self._looking.overlap(p, sums, None).ess > 0 else dx.NO_NUMBER
+        return (
+            findings.UNDEFINED
+            if member.weight.weighs and not self._looking.overlap(p, sums, None).ess > 0
+            else findings.NO_NUMBER
+        )
 
 
 def _compared(evaluation: Evaluation, hidden: Mapping[str, Functional], sums: Sums) -> dict[tuple[str, str], Estimate]:
     """The estimates, each with a finding where it disagrees with a nearly unbiased one: SNIPS, asked for or not."""
     reference = next((name for name in REFERENCES if name in evaluation.estimators), None)
 
-    def disagreement(policy: str, name: str) -> tuple[dx.Finding, ...]:
-        if any(reason is dx.NAIVE for reason in evaluation[policy, name].reasons):
+    def disagreement(policy: str, name: str) -> tuple[findings.Finding, ...]:
+        if any(reason is findings.NAIVE for reason in evaluation[policy, name].reasons):
             return ()
         mine = replace(evaluation[policy, name]._functional, extra=0.0, way=None)
         other = hidden[policy] if reference is None else evaluation[policy, reference]._functional

@@ -8,14 +8,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from offpolicy.report.charts import Axis, Strip, finite, percent
-from offpolicy.report.prose import bias, leading, worst_first
-from offpolicy.report.table import is_naive
+from offpolicy.report.prose import bias, by_reason, leading, worst_first
+from offpolicy.report.table import is_naive, marks_of, meanings
 from offpolicy.report.words import THE_LOG, VERDICTS, count, label, number
 from offpolicy.report.words import percent as hundredths
 
 WORDS = {"OK": "Believe it", "CAUTION": "Believe it with care", "DO_NOT_TRUST": "Do not trust it"}
-NOT_COVERED = "* The error of what it fitted is not in this interval."
-OTHERWISE = "† A normal interval: there is none of the kind asked for."
 Summary = Mapping[str, Any]
 
 
@@ -215,12 +213,9 @@ def estimates_table(summary: Summary) -> Table:
     kept = [e for e in summary["estimates"] if not is_naive(e) or e["policy"] == first]
     lines, words = _lines(summary)
     axis = Axis.of(_ends(leading(summary)), _ends(kept), lines)
-    methods = {e["interval"]["method"] for e in kept}
 
     def row(e: Summary) -> Row:
         naive = is_naive(e)
-        marks = "*" if e["diagnostics"].get("fit_not_covered") else ""
-        marks += "†" if len(methods) > 1 and e["interval"]["method"] == "normal" else ""
         return Row(
             name=label(e["estimator"]),
             policy="the log" if naive else label(e["policy"]),
@@ -230,12 +225,11 @@ def estimates_table(summary: Summary) -> Table:
             rounds=count(e["diagnostics"].get("effective_sample_size")),
             verdict="NAIVE" if naive else judged(e),
             word=THE_LOG if naive else VERDICTS[judged(e)],
-            marks=marks,
+            marks=marks_of(summary, e),
             lead=e["estimator"] == lead,
         )
 
     rows = tuple(map(row, kept))
-    notes = [note for mark, note in (("*", NOT_COVERED), ("†", OTHERWISE)) if any(mark in r.marks for r in rows)]
     return Table(
         caption=f"{label(summary['reward'])} a round, by estimator",
         first="Estimator",
@@ -244,7 +238,7 @@ def estimates_table(summary: Summary) -> Table:
         several=len(summary["policies"]) > 1,
         legend=tuple(words),
         level=hundredths(summary["level"]),
-        notes=tuple(notes),
+        notes=tuple(meanings(r.marks for r in rows)),
         cut=any(r.strip.cut_low or r.strip.cut_high for r in rows),
     )
 
@@ -350,16 +344,13 @@ def _blend(e: Summary) -> Blend:
         anchor=label(seen["anchor"]),
         rule=seen["rule"],
         candidates=tuple(candidates),
-        left_out=tuple(grouped(seen["left_out"])),
+        left_out=tuple(reasons(seen["left_out"])),
     )
 
 
-def grouped(reasons: Mapping[str, str]) -> list[tuple[str, str]]:
-    """Names with the same reason together."""
-    names: dict[str, list[str]] = {}
-    for name, why in reasons.items():
-        names.setdefault(why, []).append(name)
-    return [(listed(who), why) for why, who in names.items()]
+def reasons(told: Mapping[str, str]) -> list[tuple[str, str]]:
+    """Names with the same reason together, and the reason."""
+    return [(listed(names), why) for why, names in by_reason(told).items()]
 
 
 @dataclass(frozen=True)

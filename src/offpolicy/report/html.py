@@ -18,7 +18,7 @@ from offpolicy.files import whole_file
 from offpolicy.report import answer, evidence
 from offpolicy.report.answer import Summary, Table
 from offpolicy.report.charts import COLOURS
-from offpolicy.report.prose import compared, leading, says, title, worst_first
+from offpolicy.report.prose import compared, said_of_part, title
 from offpolicy.report.words import label, shortened, visible
 
 MOST_SLICES, MOST_IN_FULL = 100, 20
@@ -93,7 +93,7 @@ def _view(summary: Summary) -> dict[str, Any]:
         "doubts": answer.doubts(summary),
         "other_doubts": answer.other_doubts(summary),
         "blends": answer.blends(summary),
-        "skipped": answer.grouped(summary["skipped"]),
+        "skipped": answer.reasons(summary["skipped"]),
         "overlaps": evidence.overlaps(summary),
         "models": evidence.models(summary),
         "map": evidence.action_map(summary),
@@ -115,8 +115,7 @@ def _logged(summary: Summary) -> tuple[str, str] | None:
 
 def _part(heading: str, part: Summary) -> tuple[str, Table, list[str]]:
     """A heading, its estimates, and what its headline says, with what was seen of it."""
-    said = [" ".join([says(part, e), *(r["seen"] for r in worst_first(e))]) for e in leading(part)]
-    return heading, answer.estimates_table(part), said
+    return heading, answer.estimates_table(part), said_of_part(part)
 
 
 def _rewards(summary: Summary) -> list[tuple[str, Table, list[str]]]:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from offpolicy.report.table import estimate_rows, is_naive
+from offpolicy.report.table import estimate_rows, is_naive, meanings
 from offpolicy.report.words import VERDICTS, label, number, percent, span, visible
 
 SHOWN = 3
@@ -124,10 +124,8 @@ def notes(result: Mapping[str, Any]) -> list[str]:
     for policy, truth in (result.get("truth") or {}).items():
         error = next(e["std_error"] for e in result["estimates"] if e["estimator"] == lead and e["policy"] == policy)
         lines.append(f"The true value of {label(policy)} is {number(truth, error)}: known, since this log was simulated.")
-    skipped: dict[str, list[str]] = {}
-    for name, reason in result["skipped"].items():
-        skipped.setdefault(reason, []).append(label(name))
-    lines += [f"Not shown: {', '.join(names)}, because {reason.rstrip('.')}." for reason, names in skipped.items()]
+    for reason, names in by_reason(result["skipped"]).items():
+        lines.append(f"Not shown: {', '.join(map(label, names))}, because {reason.rstrip('.')}.")
     return list(dict.fromkeys(lines))  # what is left out is the same for every policy, and is said once
 
 
@@ -140,13 +138,18 @@ def blended(estimate: Mapping[str, Any], of: str = "", whole: bool = False) -> l
     runner_up = next((c for c in candidates[1:] if c["error_known"]), None)
     if runner_up is not None:
         lines[0] += f" The runner-up, {label(runner_up['name'])}, says {number(runner_up['value'], error)}."
-    left_out: dict[str, list[str]] = {}
-    for candidate, reason in estimate["diagnostics"]["left_out"].items():
-        left_out.setdefault(reason, []).append(label(candidate))
-    for reason, names in left_out.items():
+    for reason, names in by_reason(estimate["diagnostics"]["left_out"]).items():
         said = reason if whole else reason.partition(". ")[0]
-        lines.append(f"{name} leaves out {', '.join(names)}: {said.rstrip('.')}.")
+        lines.append(f"{name} leaves out {', '.join(map(label, names))}: {said.rstrip('.')}.")
     return lines
+
+
+def by_reason(reasons: Mapping[str, str]) -> dict[str, list[str]]:
+    """Names with the same reason together."""
+    names: dict[str, list[str]] = {}
+    for name, why in reasons.items():
+        names.setdefault(why, []).append(name)
+    return names
 
 
 def bias(candidate: Mapping[str, Any]) -> str:
@@ -175,10 +178,7 @@ def said_of_part(part: Mapping[str, Any]) -> list[str]:
 
 def footnotes(result: Mapping[str, Any]) -> list[str]:
     """What the marks in the tables mean."""
-    marks = {row.marks for part in (result, *(part for _, part in sections(result))) for row in estimate_rows(part)}
-    meant = {"*": "the error of what it fitted is not in this interval.",
-             "†": "a normal interval: there is none of the kind asked for."}  # fmt: skip
+    told = meanings(row.marks for part in (result, *(part for _, part in sections(result))) for row in estimate_rows(part))
     slices = len(result.get("slices", {}))
     more = f"The {MOST_SLICES} largest of {slices:,} slices are shown; all are in to_dict() and --json."
-    told = [f"{mark} {meaning}" for mark, meaning in meant.items() if any(mark in each for each in marks)]
     return [*told, more] if slices > MOST_SLICES else told

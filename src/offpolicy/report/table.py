@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +17,10 @@ LEAST_NEEDED = ("eff. rounds", "off by", "verdict", "interval")
 VERDICT = 4
 """Where the verdict stands in a row: its word is coloured."""
 SHORTEST_NAME = 14
+MEANING = {
+    "*": "the error of what it fitted is not in this interval.",
+    "†": "a normal interval: there is none of the kind asked for.",
+}
 COLOURS = {"OK": "green", "CAUTION": "yellow", "DO_NOT_TRUST": "red"}
 Cell = str | Text
 
@@ -101,7 +105,7 @@ def estimate_rows(result: Mapping[str, Any]) -> Iterator[Row]:
             THE_LOG if naive else VERDICTS[e["verdict"]],
             *([] if truth is None else [number(e["value"] - truth[e["policy"]], error)]),
         ]
-        marks = (" *" if e["diagnostics"].get("fit_not_covered") else "") + (" †" if _otherwise(result, e) else "")
+        marks = "".join(f" {mark}" for mark in marks_of(result, e))
         leads = e["estimator"] == result["headline"]["estimator"]
         policy = None if naive else e["policy"]
         yield Row(policy, label(e["estimator"]), marks, tuple(cells), e["verdict"], leads)
@@ -112,10 +116,17 @@ def _ess(estimate: Mapping[str, Any]) -> float | None:
     return None if ess is None or math.isnan(ess) else float(ess)
 
 
-def _otherwise(result: Mapping[str, Any], estimate: Mapping[str, Any]) -> bool:
-    """Whether its interval is a normal one among others: there are none for finite samples of a blend."""
+def marks_of(result: Mapping[str, Any], estimate: Mapping[str, Any]) -> str:
+    """The marks of `MEANING` that an estimate has. There are no intervals for finite samples of a blend."""
     methods = {e["interval"]["method"] for e in result["estimates"]}
-    return len(methods) > 1 and estimate["interval"]["method"] == "normal"
+    otherwise = len(methods) > 1 and estimate["interval"]["method"] == "normal"
+    return ("*" if estimate["diagnostics"].get("fit_not_covered") else "") + ("†" if otherwise else "")
+
+
+def meanings(marks: Iterable[str]) -> list[str]:
+    """What the marks that occur mean."""
+    found = "".join(marks)
+    return [f"{mark} {meaning}" for mark, meaning in MEANING.items() if mark in found]
 
 
 def rows_of(result: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
