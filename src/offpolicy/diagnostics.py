@@ -9,18 +9,14 @@ import numpy as np
 
 from offpolicy.batch import FloatArray
 from offpolicy.combining import Combination
-from offpolicy.findings import Finding, Verdict
+from offpolicy.findings import Finding, Verdict, graded
 from offpolicy.statistics import LogHistogram, State
 from offpolicy.units import BUCKETS
 
 CARRIES = 0.05
 """The weight from which a candidate counts as part of a blend."""
-DISAGREE = 3.0
-"""Standard errors of a paired difference beyond which chance does not explain it."""
 NOT_ONE = 0.01
 """How far a mean weight must be from 1 to matter, however well it is known."""
-FEW, HARDLY_ANY = 100.0, 10.0
-"""Effective rounds below which the bias of a reward model cannot be checked well, or not at all."""
 
 
 @dataclass(frozen=True)
@@ -130,8 +126,9 @@ def pooled_findings(pooled: PooledOverlap, actions: Overlap, modelled: bool) -> 
     if pooled.new_actions:
         share = pooled.new_actions / max(o.n, 1)
         found.append(
-            Finding(
-                _grade(share, 0.05, 2.0),
+            graded(
+                "new actions",
+                share,
                 "actions new to the fit",
                 f"{pooled.new_actions:,} of {o.n:,} rounds have an action that the other folds do not hold.",
                 "They keep their plain weight π/π0, since nothing was learned of their action.",
@@ -140,8 +137,9 @@ def pooled_findings(pooled: PooledOverlap, actions: Overlap, modelled: bool) -> 
         )
     if pooled.left_out is not None:
         found.append(
-            Finding(
-                _grade(pooled.left_out, 0.05, 1.0),
+            graded(
+                "left out",
+                pooled.left_out,
                 "neighbours",
                 f"Weights are sums over the {pooled.details['neighbours']:,} actions nearest to the logged one; the others "
                 f"could change them by at most {pooled.left_out:.1%} on average.",
@@ -150,7 +148,7 @@ def pooled_findings(pooled: PooledOverlap, actions: Overlap, modelled: bool) -> 
                 "over which sums are exact.",
             )
         )
-    return [finding for finding in found if finding.verdict is not Verdict.OK]
+    return found
 
 
 def _variance(o: Overlap) -> float:
@@ -158,26 +156,21 @@ def _variance(o: Overlap) -> float:
     return o.n / o.ess - 1 if o.ess > 0 else 0.0
 
 
-def _grade(value: float, caution: float, stop: float) -> Verdict:
-    """The verdict of a number that is worse the larger it is."""
-    if value >= stop:
-        return Verdict.DO_NOT_TRUST
-    return Verdict.CAUTION if value >= caution else Verdict.OK
-
-
 def weight_findings(o: Overlap) -> list[Finding]:
     """What the weights say; for estimators that use them."""
     spread = "A few rounds decide the answer, and its error is itself badly known."
     found = [
-        Finding(
-            _grade(1 / max(o.ess, 1e-9), 1 / 500, 1 / 50),
+        graded(
+            "effective rounds",
+            o.ess,
             "effective sample size",
             f"The {o.n:,} rounds count like {o.ess:,.0f} rounds of the new policy.",
             spread if o.ess < o.n / 2 else "Intervals lean on many rounds, and are too narrow with few.",
             "Log more rounds, or evaluate a policy closer to the logging one." if o.ess < o.n / 2 else "Log more rounds.",
         ),
-        Finding(
-            _grade(abs(o.mean_weight_z), 3.0, 6.0) if abs(o.mean_weight - 1) > NOT_ONE else Verdict.OK,
+        graded(
+            "missing weight" if o.mean_weight < 1 else "excess weight",
+            abs(o.mean_weight_z) if abs(o.mean_weight - 1) > NOT_ONE else 0.0,
             "mean weight",
             f"The mean weight is {o.mean_weight:.3f}, {abs(o.mean_weight_z):.1f} standard errors from 1.",
             "It is 1 on average when the propensities are right and the log covers all that the new policy does.",
@@ -187,22 +180,24 @@ def weight_findings(o: Overlap) -> list[Finding]:
     if o.top_share is not None and o.largest_weight is not None and o.largest_share is not None:
         largest = o.largest_share
         found += [
-            Finding(
-                _grade(o.top_share, 0.5, 0.9),
+            graded(
+                "top weights",
+                o.top_share,
                 "top weights",
                 f"The largest 1% of the weights hold {o.top_share:.0%} of their sum.",
                 spread,
                 "Prefer DR, SwitchDR or a clipped weight, and compare them.",
             ),
-            Finding(
-                _grade(largest, 0.05, 0.25),
+            graded(
+                "largest weight",
+                largest,
                 "largest weight",
                 f"One round has {largest:.0%} of the sum of weights; the largest weight is {_plain(o.largest_weight)}.",
                 "The answer moves with that one round.",
                 "Look at its propensity; compare with ClippedIPS.",
             ),
         ]
-    return [finding for finding in found if finding.verdict is not Verdict.OK]
+    return found
 
 
 def _plain(weight: float) -> str:
@@ -210,26 +205,22 @@ def _plain(weight: float) -> str:
     return f"{weight:,.0f}" if weight >= 100 else f"{weight:.3g}"
 
 
-def concentration_findings(share: float) -> list[Finding]:
+def concentrated(share: float) -> Finding:
     """Whether the spread of the estimate comes from one place in the log."""
-    verdict = _grade(share, 0.25, 0.7)
-    if verdict is Verdict.OK:
-        return []
-    return [
-        Finding(
-            verdict,
-            "concentration",
-            f"One {BUCKETS:,}th of the log carries {share:.0%} of the estimate's variance.",
-            "A single round, or a few, with a huge weight or reward decide the answer, and the next log may lack them.",
-            "Look at the largest rewards and weights; compare with ClippedIPS, or evaluate a bounded reward.",
-        )
-    ]
+    return graded(
+        "concentration",
+        share,
+        "concentration",
+        f"One {BUCKETS:,}th of the log carries {share:.0%} of the estimate's variance.",
+        "A single round, or a few, with a huge weight or reward decide the answer, and the next log may lack them.",
+        "Look at the largest rewards and weights; compare with ClippedIPS, or evaluate a bounded reward.",
+    )
 
 
 def support_findings(o: Overlap, modelled: bool, weighed: bool) -> list[Finding]:
     """What the target does where the log is silent; `weighed`: by π/π0."""
     found = []
-    stop = 0.3 if modelled else 0.1
+    scale = "support, modelled" if modelled else "support"
     why = (
         "There the answer is the reward model's guess alone."
         if modelled
@@ -239,24 +230,23 @@ def support_findings(o: Overlap, modelled: bool, weighed: bool) -> list[Finding]
     # Where the logging policy is known and could have taken them, actions that chance left out are no gap: with more actions
     # than rounds there always are such, and weights by π/π0 are right on average.
     could = weighed and o.no_support is not None
-    for mass, what, worst in (
-        (o.never_logged, "actions that the log does not hold", np.inf if could else stop),
-        (o.no_support, "actions to which the logging policy gives no chance", stop),
+    for mass, what, by in (
+        (o.never_logged, "actions that the log does not hold", "support, by chance" if could else scale),
+        (o.no_support, "actions to which the logging policy gives no chance", scale),
     ):
-        if mass is not None and mass >= 0.01:
-            seen = f"{mass:.1%} of the new policy's choices are {what}."
-            found.append(Finding(_grade(mass, 0.01, worst), "support", seen, why, advice))
+        if mass is not None:
+            found.append(graded(by, mass, "support", f"{mass:.1%} of the new policy's choices are {what}.", why, advice))
     return found
 
 
 def reward_findings(nonzero: int, n: int) -> list[Finding]:
     """Whether there are enough rewards to speak of at all."""
-    verdict = _grade(1 / max(nonzero, 1e-9), 1 / 100, 1 / 10)
-    if verdict is Verdict.OK or nonzero == n:  # rewards that are all there are few only if the rounds are
+    if nonzero == n:  # rewards that are all there are few only if the rounds are
         return []
     return [
-        Finding(
-            verdict,
+        graded(
+            "rewards",
+            nonzero,
             "few rewards",
             f"Only {nonzero:,} of {n:,} rounds have a reward other than 0.",
             "The intervals lean on many such rounds, and are too narrow with few.",
@@ -285,14 +275,34 @@ def model_findings(r2: float | None, corrected: bool) -> list[Finding]:
     ]
 
 
-def disagreement(other: str, difference: float, z: float) -> Finding:
+def disagreement(other: str, difference: float, z: float, blend: bool) -> Finding:
     """Two estimators that cannot both be right."""
-    return Finding(
-        Verdict.CAUTION if abs(z) < 6 else Verdict.DO_NOT_TRUST,
+    return graded(
+        "disagreement of a blend" if blend else "disagreement",
+        abs(z),
         "disagreement",
         f"It differs from {other} by {difference:+.4g}, {abs(z):.1f} standard errors of the paired difference.",
         "Chance does not explain that, so at least one of the two is biased here.",
         "Trust the one whose assumptions you can check; a reward model is the usual suspect.",
+    )
+
+
+def own_bias(other: str, difference: float, error: float, own_error: float) -> Finding:
+    """How large a bias the log cannot rule out, beside the interval that does not know of it.
+
+    A nearly unbiased estimate is off by `difference`, give or take two of its `error`s; so much of it might be bias. The
+    interval reaches two of its own errors to each side.
+    """
+    reach = 2 * own_error
+    might = (abs(difference) + 2 * error) / reach if reach > 0 else np.inf
+    return graded(
+        "hidden bias",
+        might,
+        "own bias",
+        f"It may be biased by design, and {other} shows only that the bias is within ±{abs(difference) + 2 * error:.2g}, "
+        f"which is {might:.1f} times the reach of its 95% interval.",
+        "The interval knows the chance of the draw, not this bias, and may miss the truth by it.",
+        f"Lead with a nearly unbiased estimate (op.DR, {other}) or with op.Auto, whose interval allows for it; or log more.",
     )
 
 
@@ -306,10 +316,11 @@ def combined_findings(combination: Combination, o: Overlap) -> list[Finding]:
     error = float(np.sqrt(candidates.variance(weights)))
     heavy = [k for k in range(len(weights)) if weights[k] >= CARRIES and abs(candidates.difference(k, anchor)[0]) > error]
     z, a, b = max(((abs(candidates.z(k, anchor)), k, anchor) for k in heavy), default=(0.0, 0, 0))
-    if z > DISAGREE:
+    if heavy:
         found.append(
-            Finding(
-                _grade(z, DISAGREE, 2 * DISAGREE),
+            graded(
+                "candidates",
+                z,
                 "candidates disagree",
                 f"{candidates.names[a]} says {candidates.values[a]:.4g} and {candidates.names[b]} says "
                 f"{candidates.values[b]:.4g}, {z:.1f} standard errors of the paired difference apart.",
@@ -318,10 +329,11 @@ def combined_findings(combination: Combination, o: Overlap) -> list[Finding]:
                 "can check, or log more rounds.",
             )
         )
-    if o.ess < FEW and weighed < 0.5:
+    if weighed < 0.5:
         found.append(
-            Finding(
-                _grade(1 / max(o.ess, 1e-9), 1 / FEW, 1 / HARDLY_ANY),
+            graded(
+                "rounds to check a model",
+                o.ess,
                 "unchecked bias",
                 f"The {o.n:,} rounds count like {o.ess:,.0f} rounds of the new policy: {candidates.names[anchor]}, which is "
                 f"nearly unbiased, knows the value only to ±{candidates.errors[anchor]:.2g}.",
@@ -333,16 +345,13 @@ def combined_findings(combination: Combination, o: Overlap) -> list[Finding]:
     return found
 
 
-def few_units(units: int) -> list[Finding]:
+def few_units(units: int) -> Finding:
     """Clustered errors from a handful of clusters."""
-    if units >= 40:
-        return []
-    return [
-        Finding(
-            Verdict.CAUTION if units >= 10 else Verdict.DO_NOT_TRUST,
-            "few clusters",
-            f"There are only about {units} clusters.",
-            "A clustered standard error is itself uncertain with so few, and usually too small.",
-            "Use a finer cluster if rows within it are independent, or log more of them.",
-        )
-    ]
+    return graded(
+        "clusters",
+        units,
+        "few clusters",
+        f"There are only about {units} clusters.",
+        "A clustered standard error is itself uncertain with so few, and usually too small.",
+        "Use a finer cluster if rows within it are independent, or log more of them.",
+    )

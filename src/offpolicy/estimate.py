@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
+from offpolicy import measured
 from offpolicy.actions import Actions
 from offpolicy.embedding import EmbeddingTable
 from offpolicy.errors import InputError, InputWarning
@@ -68,7 +69,8 @@ class Details:
     functional: Functional
     std_error: float
     diagnostics: Mapping[str, Any]
-    reasons: tuple[Finding, ...]
+    checks: tuple[Finding, ...]
+    """What was found good as well."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -91,6 +93,8 @@ class Estimate:
     _labels: Actions | None = field(repr=False, default=None)
     _weight: Weight | None = field(repr=False, default=None)
     """What it weighs rounds by; None for a blend."""
+    _kind: str = ""
+    """The class of the estimator, whatever name it goes by."""
     _compared: Later[tuple[Finding, ...]] | None = None
 
     @property
@@ -104,12 +108,17 @@ class Estimate:
 
     @property
     def diagnostics(self) -> Mapping[str, Any]:
-        return self._details().diagnostics
+        return {**self._details().diagnostics, **measured.diagnostics(self._kind)}
 
     @property
     def reasons(self) -> tuple[Finding, ...]:
         """Every doubt: of the estimate itself, and of its difference to a nearly unbiased one."""
-        return self._details().reasons + (() if self._compared is None else self._compared())
+        return tuple(measured.added(check, self._kind) for check in self._checks if check.verdict is not Verdict.OK)
+
+    @property
+    def _checks(self) -> tuple[Finding, ...]:
+        """All that was looked at, what was found good as well."""
+        return self._details().checks + (() if self._compared is None else self._compared())
 
     @property
     def _functional(self) -> Functional:

@@ -1,8 +1,8 @@
-"""`Verdict` and `Finding`: whether to believe an estimate, and why; and the findings that need no number."""
+"""`Verdict` and `Finding`: whether to believe an estimate, and why; the limits, and the findings that need no number."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
@@ -20,17 +20,64 @@ class Verdict(Enum):
 
 
 @dataclass(frozen=True)
+class Limits:
+    """From where on a number calls for caution, and for no trust. Where `stop` is the smaller one, small numbers are bad."""
+
+    caution: float
+    stop: float
+
+    def grade(self, measure: float) -> Verdict:
+        falling = self.stop < self.caution
+        if measure < self.stop if falling else measure >= self.stop:
+            return Verdict.DO_NOT_TRUST
+        return Verdict.CAUTION if (measure < self.caution if falling else measure >= self.caution) else Verdict.OK
+
+
+NEVER = float("inf")
+
+LIMITS: Mapping[str, Limits] = {
+    "effective rounds": Limits(500, 50),
+    "missing weight": Limits(3, 6),
+    "excess weight": Limits(3, 6),
+    "top weights": Limits(0.5, 0.9),
+    "largest weight": Limits(0.05, 0.25),
+    "concentration": Limits(0.25, 0.7),
+    "rewards": Limits(100, 10),
+    "clusters": Limits(40, 10),
+    "support": Limits(0.01, 0.1),
+    "support, modelled": Limits(0.01, 0.3),
+    "support, by chance": Limits(0.01, NEVER),
+    "disagreement": Limits(3, 6),
+    "disagreement of a blend": Limits(3, 6),
+    "candidates": Limits(3, 6),
+    "hidden bias": Limits(1, 3),
+    "rounds to check a model": Limits(100, 10),
+    "new actions": Limits(0.05, NEVER),
+    "left out": Limits(0.05, 1.0),
+}
+"""What each number of a check means. `offpolicy study` measures how often intervals hold the truth on both sides of them."""
+
+
+@dataclass(frozen=True)
 class Finding:
-    """One reason for a verdict."""
+    """One thing that was checked, and a reason for the verdict where it is not OK."""
 
     verdict: Verdict
     code: str
     seen: str
     why: str
     do: str
+    scale: str | None = None
+    """Which of the `LIMITS` graded it; None where there was nothing to measure."""
+    measure: float | None = None
 
     def __str__(self) -> str:
         return f"{self.seen} {self.why} {self.do}"
+
+
+def graded(scale: str, measure: float, code: str, seen: str, why: str, do: str) -> Finding:
+    """What a number says by its limits."""
+    return Finding(LIMITS[scale].grade(measure), code, seen, why, do, scale, measure)
 
 
 def worst(findings: Iterable[Finding]) -> Verdict:

@@ -21,7 +21,8 @@ from offpolicy.slope import standardised
 from offpolicy.statistics import State
 
 Method = Literal["normal", "bootstrap", "bernstein", "cressie-read"]
-DRAWS = 2_000
+DRAWS, BLOCK = 2_000, 50
+"""Of the bootstrap, and how many of them are made at a time."""
 DOUBT = 0.5
 """The part of the variance of a way that counts even where chance made the way short."""
 normal_quantile = NormalDist().inv_cdf
@@ -60,14 +61,23 @@ class Sums:
         """Draws × columns: the sums over buckets drawn anew, and a normal number a draw; the same for every estimate."""
         rng = np.random.default_rng([self.seed, 0xB007])
         filled = self.buckets[self.buckets[:, 0] > 0]
-        counts = rng.multinomial(len(filled), np.full(len(filled), 1 / len(filled)), size=DRAWS)
-        return counts @ filled, rng.standard_normal(DRAWS)
+        k, drawn = len(filled), np.empty((DRAWS, self.buckets.shape[1]))
+        for start in range(0, DRAWS, BLOCK):  # a draw takes k buckets with replacement
+            taken = rng.integers(k, size=(BLOCK, k), dtype=np.uint16) + np.arange(BLOCK)[:, None] * k
+            counts = np.bincount(taken.ravel(), minlength=BLOCK * k).reshape(BLOCK, k)
+            drawn[start : start + BLOCK] = counts.astype(np.float64) @ filled
+        return drawn, rng.standard_normal(DRAWS)
 
     def by_group(self, groups: int) -> FloatArray:
-        """The sums of each of `groups` runs of neighbouring buckets."""
-        group = np.arange(len(self.buckets)) * groups // len(self.buckets)
-        sums: FloatArray = np.add.reduceat(self.buckets, np.searchsorted(group, np.arange(groups)), axis=0)
-        return sums
+        """The sums of each of `groups` runs of neighbouring buckets; worked out once, for every estimate asks for them."""
+        if groups not in self._by_group:
+            group = np.arange(len(self.buckets)) * groups // len(self.buckets)
+            self._by_group[groups] = np.add.reduceat(self.buckets, np.searchsorted(group, np.arange(groups)), axis=0)
+        return self._by_group[groups]
+
+    @cached_property
+    def _by_group(self) -> dict[int, FloatArray]:
+        return {}
 
 
 @dataclass(frozen=True)

@@ -188,6 +188,7 @@ class Assembly:
             _embedding=self.fitted.pooled[ratio] if isinstance(ratio, Pooled) else None,
             _labels=self.log.schema.actions,
             _weight=member.weight,
+            _kind=type(estimator).__name__,
         )
 
     def _picked(
@@ -233,6 +234,7 @@ class Assembly:
             _level=self.level,
             _write_scores=None if slice_ is not None else self._score_writer(used, reward, sums),
             _labels=self.log.schema.actions,
+            _kind=type(estimator).__name__,
         )
 
     def _combined_details(self, p: int, reward: int, combination: Combination, sums: Sums) -> Details:
@@ -241,10 +243,10 @@ class Assembly:
         undefined = findings.UNANCHORED if o.ess > 0 else findings.UNDEFINED
         found = dx.combined_findings(combination, o) if combination.defined else [undefined]
         found += dx.support_findings(o, True, True)
-        found += dx.concentration_findings(concentration(combination.functional, sums))
+        found.append(dx.concentrated(concentration(combination.functional, sums)))
         found += dx.reward_findings(int(sums.nonzero[reward]), sums.n)
         if sums.clustered:
-            found += dx.few_units(int((sums.buckets[:, 0] > 0).sum()))
+            found.append(dx.few_units(int((sums.buckets[:, 0] > 0).sum())))
         seen = o.to_dict() | (combination.told() if combination.defined else {})
         f = combination.functional
         return Details(f, std_error(f, sums), seen, tuple(found))
@@ -328,7 +330,7 @@ class Assembly:
                 pooled = self._looking.pooled_overlap(p, member.weight, sums, kept)
                 found += dx.pooled_findings(pooled, o, model is not None)
                 seen |= pooled.to_dict()
-        found += dx.concentration_findings(concentration(f, sums))
+        found.append(dx.concentrated(concentration(f, sums)))
         if model is not None:
             r2, fitted = self._looking.model_fit(model)
             seen |= {"reward_model": fitted}
@@ -338,7 +340,7 @@ class Assembly:
             found.append(findings.SHARED_COVARIANCE)
         found += dx.reward_findings(int(sums.nonzero[reward]), sums.n)
         if sums.clustered:
-            found += dx.few_units(int((sums.buckets[:, 0] > 0).sum()))
+            found.append(dx.few_units(int((sums.buckets[:, 0] > 0).sum())))
         return found, seen
 
     def _shares_covariance(self, member: Member, model: ModelKey | None, reward: int) -> bool:
@@ -357,25 +359,27 @@ class Assembly:
 
 
 def _compared(evaluation: Evaluation, hidden: Mapping[str, Functional], sums: Sums) -> dict[tuple[str, str], Estimate]:
-    """The estimates, each with a finding where it disagrees with a nearly unbiased one: SNIPS, asked for or not."""
+    """The estimates, each held against a nearly unbiased one: SNIPS, asked for or not."""
     reference = next((name for name in REFERENCES if name in evaluation.estimators), None)
 
-    def disagreement(policy: str, name: str) -> tuple[findings.Finding, ...]:
-        if any(reason is findings.NAIVE for reason in evaluation[policy, name].reasons):
+    def checks(policy: str, name: str) -> tuple[findings.Finding, ...]:
+        estimate = evaluation[policy, name]
+        if any(reason is findings.NAIVE for reason in estimate.reasons):
             return ()
-        mine = replace(evaluation[policy, name]._functional, extra=0.0, way=None)
+        mine = replace(estimate._functional, extra=0.0, way=None)
         other = hidden[policy] if reference is None else evaluation[policy, reference]._functional
         difference = mine.minus(other)
         if not np.isfinite(difference.value):
             return ()
-        z = in_errors(difference, sums)
-        if np.isfinite(z) and abs(z) > dx.DISAGREE:
-            return (dx.disagreement(reference or "SNIPS", difference.value, z),)
-        return ()
+        told, z, weight = reference or "SNIPS", in_errors(difference, sums), estimate._weight
+        found = [dx.disagreement(told, difference.value, z, blend=weight is None)] if np.isfinite(z) else []
+        if weight is not None and not weight.mean_one:
+            found.append(dx.own_bias(told, difference.value, std_error(difference, sums), estimate.std_error))
+        return tuple(found)
 
     return {
         (policy, name): estimate
         if reference == name or (reference is None and policy not in hidden)
-        else replace(estimate, _compared=Later(partial(disagreement, policy, name)))
+        else replace(estimate, _compared=Later(partial(checks, policy, name)))
         for (policy, name), estimate in evaluation.estimates.items()
     }

@@ -15,8 +15,18 @@ from threadpoolctl import ThreadpoolController
 T = TypeVar("T")
 
 
+_share: list[int] = []
+
+
+def share_cores(processes: int) -> None:
+    """This process is one of so many at the same work, and uses its share of the cores."""
+    _share[:] = [max(1, cores() // processes)]
+
+
 def cores() -> int:
     """The cores that this process may use."""
+    if _share:
+        return _share[0]
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

@@ -12,14 +12,16 @@ from typing import Any
 from offpolicy.errors import InputError, unknown_name
 from offpolicy.experiments.claims import Claim, claim
 from offpolicy.experiments.entries import entry
+from offpolicy.experiments.keeping import Keeping
 from offpolicy.experiments.spec import Experiment, Point, checked
 from offpolicy.worlds.named import world
 
 NAMES = ("table1", "actions", "samples", "hidden", "real", "rank", "nonlinear", "models")
+STUDIES = ("coverage", "limits", "refit", "propensities")
 KEYS: dict[str, type] = {
     "title": str, "axis": str, "figure": str, "note": str, "rounds": int, "worlds": int, "logs": int, "seed": int,
     "medians": list, "relative_to": list, "world": dict, "vary": dict, "points": list, "estimators": dict, "features": dict,
-    "claims": list, "published": dict, "quick": dict, "intervals": list,
+    "claims": list, "published": dict, "quick": dict, "intervals": list, "study": dict,
 }  # fmt: skip
 
 
@@ -52,7 +54,7 @@ def _check_keys(name: str, read: Mapping[str, Any]) -> None:
 
 
 def _read(name: str) -> dict[str, Any]:
-    if name in NAMES or name == "bench":
+    if name in NAMES or name in STUDIES or name == "bench":
         text = resources.files("offpolicy.experiments").joinpath("settings", f"{name}.toml").read_text()
     elif name.endswith(".toml"):
         try:
@@ -60,7 +62,7 @@ def _read(name: str) -> dict[str, Any]:
         except (OSError, UnicodeDecodeError) as error:
             raise InputError(f"{name}: cannot be read: {error}.") from None
     else:
-        raise unknown_name("experiment", name, NAMES)
+        raise unknown_name("experiment", name, (*NAMES, *STUDIES))
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -78,6 +80,7 @@ def _experiment(name: str, read: Mapping[str, Any], data: Path | None) -> Experi
         points=points,
         entries=tuple(plain + featured),
         intervals=tuple(read.get("intervals", ())),
+        study=_study(name, read["study"]) if "study" in read else None,
         worlds=read.get("worlds", 1),
         logs=logs,
         seed=read.get("seed", 0),
@@ -89,6 +92,14 @@ def _experiment(name: str, read: Mapping[str, Any], data: Path | None) -> Experi
         published=read.get("published", {}),
         note=read.get("note", ""),
     )
+
+
+def _study(name: str, given: Mapping[str, Any]) -> Keeping:
+    """`[study]` names the methods of the intervals that are kept."""
+    methods = given.get("methods")
+    if set(given) != {"methods"} or not isinstance(methods, list) or not all(isinstance(m, str) for m in methods):
+        raise InputError(f"{name}: [study] needs `methods`, a list of text, and nothing else.")
+    return Keeping(tuple(methods))
 
 
 def _list(name: str, key: str, read: Mapping[str, Any], kind: type) -> tuple[Any, ...]:

@@ -23,6 +23,7 @@ from threadpoolctl import threadpool_limits
 
 from offpolicy.engines import Local
 from offpolicy.errors import InputError
+from offpolicy.estimate import Estimate
 from offpolicy.estimators import Estimator
 from offpolicy.experiments.entries import Entry
 from offpolicy.experiments.results import Results
@@ -32,7 +33,7 @@ from offpolicy.job import evaluate
 from offpolicy.log import Log
 from offpolicy.policy import Policy
 from offpolicy.progress import PassProgress
-from offpolicy.threads import cores
+from offpolicy.threads import cores, share_cores
 from offpolicy.worlds import World
 from offpolicy.worlds.named import world
 
@@ -95,7 +96,8 @@ def _each(experiment: Experiment, todo: Sequence[Task], processes: int) -> Itera
         yield from ((task, run_task(experiment, task)) for task in todo)
         return
     spawn = multiprocessing.get_context("spawn")  # a fork of a process with threads may hang
-    with ProcessPoolExecutor(min(processes, len(todo)), mp_context=spawn, initializer=_follow_parent) as pool:
+    workers = min(processes, len(todo))
+    with ProcessPoolExecutor(workers, mp_context=spawn, initializer=_as_worker, initargs=(workers,)) as pool:
         waiting = iter(todo)
         running: dict[Future[list[dict[str, Any]]], Task] = {}
         try:
@@ -113,6 +115,11 @@ def _each(experiment: Experiment, todo: Sequence[Task], processes: int) -> Itera
             ) from None
         finally:
             pool.shutdown(cancel_futures=True)
+
+
+def _as_worker(processes: int) -> None:
+    share_cores(processes)
+    _follow_parent()
 
 
 def _follow_parent() -> None:
@@ -140,7 +147,7 @@ def run_task(experiment: Experiment, task: Task) -> list[dict[str, Any]]:
             seed = np.random.SeedSequence(experiment.seed, spawn_key=(p, w, log))
             source = there.of_log(seed)
             np.random.seed(seed.generate_state(1)[0])  # noqa: NPY002  (what a user's own estimator may draw from)
-            values = estimates(entries, source, partial(source.sample, point.rounds, seed), experiment.intervals)
+            values = estimates(entries, source, partial(source.sample, point.rounds, seed), experiment.kept)
             rows += [
                 {"point": p, "world": w, "log": log, "estimator": label, "truth": truth, "truth_error": error,
                  "failure": None, **found}
@@ -156,12 +163,15 @@ def _with_truth(kind: str, settings: tuple[tuple[str, Any], ...], seed: int) -> 
     return there, *there.value_with_error(there.target)
 
 
-Estimated = dict[str, float | str | None]
-"""A `value`, or the `failure` why there is none; and `low` and `high` of its interval, where that is wanted."""
+Estimated = dict[str, Any]
+"""A `value`, or the `failure` why there is none; and what else is kept."""
+
+Keep = Callable[[Estimate], dict[str, Any]]
+"""What a run keeps of an estimate besides its value."""
 
 
 def estimates(
-    entries: Sequence[Entry], source: World, sample: Callable[[], Log], intervals: Sequence[str] = ()
+    entries: Sequence[Entry], source: World, sample: Callable[[], Log], keep: Keep
 ) -> dict[str, Estimated]:
     """The value of each estimator, or why there is none. Ours are evaluated together, for they share fits.
 
@@ -179,20 +189,20 @@ def estimates(
         if isinstance(built, Estimator) and not each.foreign:
             together.append(built)
         else:
-            found[each.label] = _alone(built, sample(), target, intervals)
+            found[each.label] = _alone(built, sample(), target, keep)
     try:
-        found |= _values(together, log, target, intervals)
+        found |= _values(together, log, target, keep)
     except Exception:
-        found |= {built.name: _alone(built, log, target, intervals) for built in together}
+        found |= {built.name: _alone(built, log, target, keep) for built in together}
     return found
 
 
-def _alone(built: Any, log: Log, target: Policy, intervals: Sequence[str]) -> Estimated:
+def _alone(built: Any, log: Log, target: Policy, keep: Keep) -> Estimated:
     """One estimator, whatever it does."""
     try:
         with redirect_stdout(sys.stderr):  # what it prints must not mix with the answer
             if isinstance(built, Estimator):
-                return _values([built], log, target, intervals)[built.name]
+                return _values([built], log, target, keep)[built.name]
             return _checked(built(log, target))
     except (Exception, SystemExit) as error:
         return _failed(_words(error))
@@ -211,7 +221,7 @@ def _failed(why: str) -> Estimated:
     return {"value": None, "failure": why}
 
 
-def _values(estimators: Sequence[Estimator], log: Log, target: Policy, intervals: Sequence[str]) -> dict[str, Estimated]:
+def _values(estimators: Sequence[Estimator], log: Log, target: Policy, keep: Keep) -> dict[str, Estimated]:
     if not estimators:
         return {}
     found = {}
@@ -220,10 +230,7 @@ def _values(estimators: Sequence[Estimator], log: Log, target: Policy, intervals
         result = evaluate(log, target, list(estimators), engine=Local(1), progress=False)
         for each in estimators:
             estimate = result["target", each.name]
-            found[each.name] = _checked(estimate.value)
-            if each.name in intervals:
-                interval = estimate.confidence_interval(0.95)
-                found[each.name] |= {"low": interval.low, "high": interval.high}
+            found[each.name] = _checked(estimate.value) | keep(estimate)
     return found
 
 

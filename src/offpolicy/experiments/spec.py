@@ -12,8 +12,10 @@ from typing import Any
 
 from offpolicy import __version__
 from offpolicy.errors import InputError, unknown_name
+from offpolicy.estimate import Estimate
 from offpolicy.experiments.claims import Claim
 from offpolicy.experiments.entries import Entry
+from offpolicy.experiments.keeping import Keeping
 from offpolicy.worlds.named import world
 
 FORMAT = 1
@@ -57,6 +59,8 @@ class Experiment:
     note: str = ""
     intervals: tuple[str, ...] = ()
     """Estimators of which the 95% interval of each run is kept, to see how often it holds the truth."""
+    study: Keeping | None = None
+    """What else is kept of each run, where it is a study of intervals and verdicts."""
     unjudged: tuple[str, ...] = ()
     """Claims that this size has not the logs or the points for."""
     source: str = ""
@@ -76,7 +80,17 @@ class Experiment:
             "logs": self.logs,
             "seed": self.seed,
             **({"intervals": list(self.intervals)} if self.intervals else {}),
+            **({"study": asdict(self.study)} if self.study is not None else {}),
         }
+
+    def kept(self, estimate: Estimate) -> dict[str, Any]:
+        """What a run keeps of an estimate besides its value."""
+        if self.study is not None:
+            return self.study.of(estimate)
+        if estimate.estimator not in self.intervals:
+            return {}
+        interval = estimate.confidence_interval(0.95)
+        return {"low": interval.low, "high": interval.high}
 
     @property
     def key(self) -> str:

@@ -84,22 +84,29 @@ class Store:
                 draft.write_text(json.dumps(said, indent=2, default=str) + "\n")
         return store
 
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of a run; those of a study come last."""
+        study = self.experiment.study
+        return pa.schema([*SCHEMA, *([] if study is None else study.fields())])
+
     def _parts(self) -> list[Path]:
         return sorted(self.folder.glob("runs*.parquet"))
 
     def read(self) -> pa.Table:
         """Every run that is done, each once, in order."""
-        found = [_read_part(path, self.experiment.key) for path in self._parts()]
-        table = pa.concat_tables([SCHEMA.empty_table(), *found])
+        schema = self.schema
+        found = [_read_part(path, self.experiment.key, schema) for path in self._parts()]
+        table = pa.concat_tables([schema.empty_table(), *found])
         # the same rows stand twice where a merge was cut short before it deleted what it had merged
         keys = [name for name, _ in ORDER]
-        rest = [name for name in SCHEMA.names if name not in keys]
+        rest = [name for name in schema.names if name not in keys]
         once = table.group_by(keys, use_threads=False).aggregate([(name, "first") for name in rest])
-        return once.rename_columns([*keys, *rest]).select(SCHEMA.names).sort_by(ORDER)
+        return once.rename_columns([*keys, *rest]).select(schema.names).sort_by(ORDER)
 
     def write(self, task: Sequence[int], rows: Sequence[dict[str, Any]]) -> None:
         """The rows of one task, as a part of its own."""
-        self._write(pa.Table.from_pylist(list(rows), SCHEMA), f"runs-{'-'.join(str(k) for k in task)}.parquet")
+        self._write(pa.Table.from_pylist(list(rows), self.schema), f"runs-{'-'.join(str(k) for k in task)}.parquet")
 
     def merge(self, least: int = MERGE_AT) -> None:
         """One file in place of many parts."""
@@ -124,16 +131,16 @@ def _told(path: Path) -> Iterator[None]:
         raise InputError(f"{path}: cannot be read or written: {error.strerror or error}. What is there is kept.") from None
 
 
-def _read_part(path: Path, key: str) -> pa.Table:
+def _read_part(path: Path, key: str, schema: pa.Schema) -> pa.Table:
     try:
         table = pq.read_table(path)
     except (pa.ArrowException, OSError) as error:
         raise InputError(f"{path}: cannot be read ({error}); delete it, and its runs are made again.") from None
     if (table.schema.metadata or {}).get(KEY, b"").decode() != key:
         raise InputError(f"{path}: holds runs of other settings; choose another folder with --out, or delete it.")
-    for name in (name for name in SCHEMA.names if name not in table.column_names):  # runs from before there were intervals
-        table = table.append_column(name, pa.nulls(len(table), pa.float64()))
-    return table.replace_schema_metadata(None).cast(SCHEMA)
+    for each in (each for each in schema if each.name not in table.column_names):  # runs from before it was kept
+        table = table.append_column(each.name, pa.nulls(len(table), each.type))
+    return table.select(schema.names).replace_schema_metadata(None).cast(schema)
 
 
 def _difference(there: Any, here: Any) -> str:

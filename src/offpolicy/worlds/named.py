@@ -15,10 +15,11 @@ from offpolicy.worlds.linear import Linear
 from offpolicy.worlds.open_bandit import OpenBandit
 from offpolicy.worlds.synthetic import NonLinear, Synthetic
 from offpolicy.worlds.toy import Toy
+from offpolicy.worlds.users import Users
 
 WORLDS: dict[str, type[World]] = {
     "toy": Toy, "synthetic": Synthetic, "nonlinear": NonLinear, "linear": Linear, "classification": Classification,
-    "open-bandit": OpenBandit,
+    "open-bandit": OpenBandit, "users": Users,
 }  # fmt: skip
 
 DATA_VARIABLE = "OPEN_BANDIT_DATASET"

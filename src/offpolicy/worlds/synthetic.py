@@ -40,7 +40,7 @@ class _Embedded(Simulated):
     """x ~ N(0, I); a ~ π0 = softmax(β q(x, a)); e_k ~ p(e_k|a) for each dimension k; r = q(x, e) + noise.
 
     The target takes the action of highest q(x, a) = Σ_e p(e|a) q(x, e), but with chance ε any action. With `clicks`, the
-    chance of a reward of 1 is sigmoid(q(x, e)); policies go by q as before.
+    chance of a reward of 1 is sigmoid(q(x, e) + odds); policies go by q as before.
     """
 
     n_actions: int = 1000
@@ -57,6 +57,8 @@ class _Embedded(Simulated):
     deficient: int = 0
     """Actions, the last ones, that the logging policy never takes."""
     clicks: bool = False
+    odds: float = 0.0
+    """The log-odds of a click where the score is 0."""
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -69,6 +71,7 @@ class _Embedded(Simulated):
         check_number(name, "beta", self.beta)
         check_number(name, "epsilon", self.epsilon, 0, 1)
         check_number(name, "noise", self.noise, 0)
+        check_number(name, "odds", self.odds)
         check_flag(name, "clicks", self.clicks)
 
     @abstractmethod
@@ -109,7 +112,7 @@ class _Embedded(Simulated):
 
     def mean_reward(self, contexts: FloatArray) -> FloatArray:
         if self.clicks:
-            raise InputError(f"{type(self).__name__}: the mean of sigmoid(q(x, e)) over e has no closed form; use `value`.")
+            raise InputError(f"{type(self).__name__}: the mean of sigmoid(q(x, e) + odds) over e has no closed form; use `value`.")
         return self._score(contexts)
 
     def _embeddings(self, action: IntArray, rng: np.random.Generator) -> IntArray:
@@ -119,7 +122,7 @@ class _Embedded(Simulated):
         e = self._embeddings(action, rng)
         score, seen = self._score_of(contexts, e), e[:, : self.dimensions - self.hidden]
         if self.clicks:
-            return clicks(sigmoid(score), rng), seen
+            return clicks(sigmoid(score + self.odds), rng), seen
         return score + rng.normal(size=len(score)) * self.noise, seen
 
     def value_with_error(self, policy: Any) -> tuple[float, float]:
@@ -129,7 +132,7 @@ class _Embedded(Simulated):
         rng = np.random.default_rng(0xC0FFEE)
         x = self.contexts(self.value_rounds, rng)
         action, _ = choose(as_policy(policy), x, self.n_actions, rng)
-        return average(sigmoid(self._score_of(x, self._embeddings(action, rng))))
+        return average(sigmoid(self._score_of(x, self._embeddings(action, rng)) + self.odds))
 
 
 @dataclass(frozen=True)
