@@ -25,11 +25,11 @@ class Users(World):
     n_actions: int = 10
     _: KW_ONLY
     rounds_each: int = 10
-    effect: float = 3.0
+    effect: float = 5.0
     told: bool = True
     """Whether the log says which rounds are of one user."""
     beta: float = -0.5
-    epsilon: float = 0.2
+    epsilon: float = 0.5
     seed: int = 0
 
     def __post_init__(self) -> None:
