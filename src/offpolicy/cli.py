@@ -237,6 +237,30 @@ def reproduce(
 
 
 @app.command()
+def study(
+    name: Annotated[str, typer.Argument(help="coverage, limits, refit, propensities; or a TOML file with [study].")],
+    quick: Annotated[bool, typer.Option("--quick", help="A small size, for a first look.")] = False,
+    out: Annotated[Path | None, typer.Option(help="The folder of results (results/NAME); a stopped study goes on.")] = None,
+    worlds: Annotated[int | None, typer.Option(min=1, help="How many worlds of each kind instead.")] = None,
+    logs: Annotated[int | None, typer.Option(min=1, help="How many logs of each world instead.")] = None,
+    processes: Annotated[int | None, typer.Option(min=1, help="Worker processes (all cores).")] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON instead of the tables.")] = False,
+    progress: Annotated[bool | None, typer.Option(help="A progress bar on stderr; by default on a terminal.")] = None,
+) -> None:
+    """Measure how often intervals hold the truth, how wide they are, and whether the verdict knows which of them miss."""
+    from offpolicy.experiments import reproduce as experiments
+    from offpolicy.experiments import study_show
+    from offpolicy.experiments.read import load
+
+    chosen = load(name, quick=quick, worlds=worlds, logs=logs)
+    folder = out or Path("results") / (chosen.name + ("-quick" if quick else ""))
+    with _kept(folder):
+        told = experiments.study(chosen, folder, processes=processes, progress=progress)
+    _say(told if json else study_show.plain(told))
+    print(f"\nWritten to {folder}: summary.json, summary.md, figure.png, runs.parquet", file=sys.stderr)
+
+
+@app.command()
 def bench(
     estimator: Annotated[
         Many, typer.Option(help="Such as DR, LABEL=learned-mips:rank=4, or module:object; several times.")

@@ -1,21 +1,44 @@
-"""One experiment from its settings to its table, picture and verdicts."""
+"""One experiment, or one study, from its settings to its tables and its picture."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
-from offpolicy.experiments import figures, show
+from offpolicy.errors import InputError
+from offpolicy.experiments import figures, show, study_figure, study_show
 from offpolicy.experiments.results import Results
 from offpolicy.experiments.runner import run
 from offpolicy.experiments.spec import Experiment
 from offpolicy.experiments.store import Store
+from offpolicy.experiments.study import Study
 from offpolicy.files import whole_file
 
 
 def reproduce(experiment: Experiment, out: Path, *, processes: int | None = None, progress: bool | None = None) -> Results:
     """Run what is missing in the folder `out`, and write summary.md and figure.png beside the results."""
+    if experiment.study is not None:
+        raise InputError(f"{experiment.name}: is a study; see `offpolicy study`.")
     results = run(experiment, Store.open(out, experiment), processes, progress)
     with whole_file(out / "summary.md") as draft:
         draft.write_text(show.markdown(results))
     figures.write(results, out / "figure.png")
     return results
+
+
+def study(
+    experiment: Experiment, out: Path, *, processes: int | None = None, progress: bool | None = None
+) -> dict[str, Any]:
+    """Run what is missing in the folder `out`, and give the summary; it is written beside the results, with a picture."""
+    if experiment.study is None:
+        raise InputError(f"{experiment.name}: is no study, for it has no [study]; see `offpolicy reproduce`.")
+    store = Store.open(out, experiment)
+    run(experiment, store, processes, progress)
+    told = Study.of(experiment, experiment.study, store.read()).summary()
+    with whole_file(out / "summary.json") as draft:
+        draft.write_text(json.dumps(told, indent=1) + "\n")
+    with whole_file(out / "summary.md") as draft:
+        draft.write_text(study_show.markdown(told))
+    study_figure.write(told, out / "figure.png")
+    return told

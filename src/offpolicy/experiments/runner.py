@@ -170,9 +170,7 @@ Keep = Callable[[Estimate], dict[str, Any]]
 """What a run keeps of an estimate besides its value."""
 
 
-def estimates(
-    entries: Sequence[Entry], source: World, sample: Callable[[], Log], keep: Keep
-) -> dict[str, Estimated]:
+def estimates(entries: Sequence[Entry], source: World, sample: Callable[[], Log], keep: Keep) -> dict[str, Estimated]:
     """The value of each estimator, or why there is none. Ours are evaluated together, for they share fits.
 
     A user's own gets a copy of the log to itself, so that what it does to the arrays stays with it.

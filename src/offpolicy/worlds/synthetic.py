@@ -112,7 +112,9 @@ class _Embedded(Simulated):
 
     def mean_reward(self, contexts: FloatArray) -> FloatArray:
         if self.clicks:
-            raise InputError(f"{type(self).__name__}: the mean of sigmoid(q(x, e) + odds) over e has no closed form; use `value`.")
+            raise InputError(
+                f"{type(self).__name__}: the mean of sigmoid(q(x, e) + odds) over e has no closed form; use `value`."
+            )
         return self._score(contexts)
 
     def _embeddings(self, action: IntArray, rng: np.random.Generator) -> IntArray:

@@ -17,7 +17,7 @@ from offpolicy.worlds.synthetic import Synthetic
 
 @dataclass(frozen=True)
 class Users(World):
-    """The rounds of `Synthetic`, but that a user has one context for all `rounds_each`, and adds u ~ N(0, effect²) to rewards.
+    """The rounds of `Synthetic`, but a user has one context for all `rounds_each`, and adds u ~ N(0, effect²) to rewards.
 
     The effect has the mean 0 over users, so a policy is worth what it is in the world without users.
     """

@@ -1,0 +1,195 @@
+"""Studies: how often intervals hold the truth, how wide they are, and whether the verdict knows which of them miss."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from offpolicy.batch import FloatArray
+from offpolicy.experiments.keeping import Keeping, check_column, column
+from offpolicy.experiments.spec import Experiment
+from offpolicy.findings import LIMITS, Limits, Verdict
+from offpolicy.inference import normal_quantile
+from offpolicy.units import IntArray
+
+LEVEL = 0.95
+NAIVE = "logged-mean"
+"""It answers another question, so it counts in no table of verdicts."""
+UNBIASED = ("IPS", "SNIPS", "DR", "SNDR")
+"""Whose misses are for want of data; what is wrong with their numbers is not their own bias."""
+OF_ANY = ("hidden bias", "disagreement", "disagreement of a blend", "candidates", "rounds to check a model")
+"""Scales on which estimators with a bias of their own, or blends, are graded."""
+LEAST_RUNS = 50
+"""Of one world in one bin, for its share to be told."""
+
+COUNTS = (0, 2, 5, 10, 25, 50, 100, 200, 500, 1_000, np.inf)
+ERRORS = (0, 0.5, 1, 1.5, 2, 2.5, 3, 4, 6, np.inf)
+SHARES = (0, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 0.7, 0.9, np.inf)
+EDGES: Mapping[str, tuple[float, ...]] = {
+    "effective rounds": COUNTS, "rewards": COUNTS, "rounds to check a model": COUNTS,
+    "clusters": (0, 6, 11, 21, 41, np.inf), "missing weight": ERRORS, "excess weight": ERRORS, "disagreement": ERRORS,
+    "disagreement of a blend": ERRORS, "candidates": ERRORS, "hidden bias": (0, 0.5, 0.75, 1, 1.25, 1.5, 2, 3, 5, np.inf),
+    "top weights": SHARES, "largest weight": SHARES, "concentration": SHARES,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Study:
+    """The runs of a study, column by column."""
+
+    experiment: Experiment
+    keeping: Keeping
+    columns: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, experiment: Experiment, keeping: Keeping, table: pa.Table) -> Study:
+        inside = table.filter(pa.compute.less(table["world"], experiment.worlds))
+        return cls(experiment, keeping, {n: inside[n].to_numpy(zero_copy_only=False) for n in inside.column_names})
+
+    def _numbers(self, name: str) -> FloatArray:
+        numbers: FloatArray = np.asarray(self.columns[name], np.float64)
+        return numbers
+
+    def held(self, method: str, level: float = LEVEL) -> FloatArray:
+        """Of every row: 1 where the interval holds the truth, 0 where it does not, NaN where there is none."""
+        low, high = (self._numbers(column(end, method, level)) for end in ("low", "high"))
+        truth = self._numbers("truth")
+        inside: FloatArray = np.where(np.isfinite(low), ((low <= truth) & (truth <= high)).astype(np.float64), np.nan)
+        return inside
+
+    @cached_property
+    def severity(self) -> IntArray:
+        """The verdict of every row by the limits that hold now."""
+        unmeasured: IntArray = np.nan_to_num(self._numbers("unmeasured")).astype(np.int64)
+        graded = [grades(limits, self._numbers(check_column(scale))) for scale, limits in LIMITS.items()]
+        worst: IntArray = np.maximum.reduce([unmeasured, *graded])
+        return worst
+
+    def cells(self) -> Iterator[tuple[int, str, IntArray]]:
+        """The rows of each world and estimator that gave numbers there."""
+        for p in range(len(self.experiment.points)):
+            here = self.columns["point"] == p
+            for label in self.experiment.labels:
+                rows = np.flatnonzero(here & (self.columns["estimator"] == label) & np.isfinite(self._numbers("value")))
+                if len(rows):
+                    yield p, label, rows
+
+    def summary(self) -> dict[str, Any]:
+        """Everything that is told of the study, as plain values; the schema has a version."""
+        e = self.experiment
+        names = [point.name for point in e.points]
+        told: dict[str, Any] = {
+            "schema": "offpolicy.study/1", "name": e.name, "title": e.title, "note": e.note, "key": e.key,
+            "estimators": e.labels,
+            "methods": list(self.keeping.methods), "levels": list(self.keeping.levels), "worlds": self._worlds(names),
+            "coverage": {name: {} for name in names}, "errors": {name: {} for name in names},
+            "verdicts": {name: {} for name in names},
+        }  # fmt: skip
+        naive = [each.label for each in e.entries if each.text == NAIVE]
+        for p, label, rows in self.cells():
+            told["coverage"][names[p]][label] = self._coverage(rows)
+            told["errors"][names[p]][label] = self._errors(rows)
+            if label not in naive:
+                told["verdicts"][names[p]][label] = self._verdicts(rows)
+        return told | {"limits": {scale: self._limits(scale) for scale in EDGES}}
+
+    def _worlds(self, names: list[str]) -> list[dict[str, Any]]:
+        """How many runs there are, and what the logs are like."""
+        found = []
+        for p, point in enumerate(self.experiment.points):
+            here = self.columns["point"] == p
+            runs = len({*zip(self.columns["world"][here], self.columns["log"][here], strict=True)})
+            ess = _median(self._numbers(check_column("effective rounds"))[here & (self.columns["estimator"] == "IPS")])
+            rewards = _median(self._numbers(check_column("rewards"))[here])
+            found.append(
+                {"world": names[p], "rounds": point.rounds, "runs": runs, "effective_rounds": ess,
+                 "rewards": point.rounds if rewards is None else rewards}
+            )  # fmt: skip
+        return found
+
+    def _coverage(self, rows: IntArray) -> dict[str, Any]:
+        """By method: the share that held at each level, and the median width, both of the runs that have an interval."""
+        found = {}
+        for method in self.keeping.methods:
+            held = np.array([self.held(method, level)[rows] for level in self.keeping.levels])
+            there = np.isfinite(held).all(axis=0)
+            if there.any():
+                ends = [
+                    (self._numbers(column(end, method, level))[rows][there] for end in ("low", "high"))
+                    for level in self.keeping.levels
+                ]
+                widths = [float(np.median(high - low)) for low, high in ends]
+                found[method] = {"runs": int(there.sum()), "held": held[:, there].mean(axis=1).tolist(), "width": widths}
+        return found
+
+    def _errors(self, rows: IntArray) -> dict[str, float]:
+        """The mean error, how the values of one world's logs spread, and what the standard error says of it."""
+        off, world = self._numbers("value")[rows] - self._numbers("truth")[rows], self.columns["world"][rows]
+        each = [off[world == w] for w in np.unique(world)]
+        spread = np.sqrt(np.mean([part.var(ddof=1) for part in each if len(part) > 1] or [np.nan]))
+        return {
+            "bias": float(off.mean()),
+            "spread": float(spread),
+            "std_error": float(np.median(self._numbers("std_error")[rows])),
+        }
+
+    def _verdicts(self, rows: IntArray) -> dict[str, list[int]]:
+        """By verdict: how many runs had it, and how many of those missed the truth."""
+        held = self.held("normal")[rows]
+        return {
+            verdict.name: [int(there.sum()), int((held[there] == 0).sum())]
+            for verdict in Verdict
+            for there in [(self.severity[rows] == verdict.severity) & np.isfinite(held)]
+        }
+
+    def _limits(self, scale: str) -> dict[str, Any]:
+        """How often intervals held for each stretch of a scale, in all worlds and in the one where they held least."""
+        limits, measure, held = LIMITS[scale], self._numbers(check_column(scale)), self.held("normal")
+        counts = np.isfinite(measure) & np.isfinite(held)
+        if scale not in OF_ANY:
+            counts &= np.isin(self.columns["estimator"], UNBIASED)
+        bins = []
+        for low, high in zip(EDGES[scale], EDGES[scale][1:], strict=False):
+            there = counts & (low <= measure) & (measure < high)
+            if there.any():
+                told = {"from": low, "to": _finite(high), "runs": int(there.sum()), "held": float(held[there].mean())}
+                bins.append(told | self._least(there, held))
+        return {"caution": limits.caution, "stop": _finite(limits.stop), "bins": bins}
+
+    def _least(self, there: Any, held: FloatArray) -> dict[str, Any]:
+        """The world in which intervals held least, of those with enough runs."""
+        found = []
+        for p, point in enumerate(self.experiment.points):
+            here = there & (self.columns["point"] == p)
+            if here.sum() >= LEAST_RUNS:
+                found.append((float(held[here].mean()), point.name))
+        return {"least": min(found)[0], "least_in": min(found)[1]} if found else {"least": None, "least_in": None}
+
+
+def grades(limits: Limits, measures: FloatArray) -> IntArray:
+    """The severity of many measures; what was not measured says nothing."""
+    falling = limits.stop < limits.caution
+    with np.errstate(invalid="ignore"):
+        caution = measures < limits.caution if falling else measures >= limits.caution
+        stop = measures < limits.stop if falling else measures >= limits.stop
+    severities: IntArray = np.where(stop, Verdict.DO_NOT_TRUST.severity, np.where(caution, Verdict.CAUTION.severity, 0))
+    return severities
+
+
+def reach(level: float = LEVEL) -> float:
+    """The width of an interval in standard errors."""
+    return 2 * normal_quantile(0.5 + level / 2)
+
+
+def _finite(value: float) -> float | None:
+    return float(value) if np.isfinite(value) else None
+
+
+def _median(values: FloatArray) -> float | None:
+    there = values[np.isfinite(values)]
+    return float(np.median(there)) if len(there) else None
