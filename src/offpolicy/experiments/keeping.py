@@ -28,7 +28,7 @@ def check_column(scale: str) -> str:
 
 @dataclass(frozen=True)
 class Keeping:
-    """Which intervals are kept. Verdicts are not: they follow from the checks, by the limits that hold when they are read."""
+    """Which intervals are kept. Verdicts are not: they follow from the checks, by the limits of the day they are read."""
 
     methods: tuple[str, ...]
     levels: tuple[float, ...] = (0.9, 0.95, 0.99)

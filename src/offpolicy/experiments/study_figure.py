@@ -31,8 +31,7 @@ def write(told: Mapping[str, Any], path: Path, method: str = "normal") -> None:
     with mpl.rc_context({"font.size": 9}):
         figure = Figure(figsize=(2.2 + 0.95 * len(worlds), 1.5 + 0.27 * len(names)), layout="constrained")
         axes = figure.subplots()
-        colours = mpl.colormaps["RdYlGn"].copy()
-        colours.set_bad("#eeeeee")
+        colours = mpl.colormaps["RdYlGn"].with_extremes(bad="#eeeeee")
         axes.imshow(np.ma.masked_invalid(shares), cmap=colours, vmin=WORST, vmax=1.0, aspect="auto")
         for (row, col), share in np.ndenumerate(shares):
             said = "–" if np.isnan(share) else f"{100 * share:.0f}"
