@@ -9,6 +9,7 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "errors": ("InputError", "InputWarning"),
+    "estimated": ("EstimatedLogging",),
     "log": ("Log",),
     "sources": ("from_obp", "read_log"),
     "policies": (
@@ -44,6 +45,7 @@ if TYPE_CHECKING:  # the same names for type checkers and editors
     from offpolicy.errors import InputWarning as InputWarning
     from offpolicy.estimate import Difference as Difference
     from offpolicy.estimate import Estimate as Estimate
+    from offpolicy.estimated import EstimatedLogging as EstimatedLogging
     from offpolicy.estimators import CAB as CAB
     from offpolicy.estimators import DM as DM
     from offpolicy.estimators import DR as DR

@@ -61,7 +61,11 @@ def evaluate(
         ),
     ] = None,
     logging: Annotated[
-        str | None, typer.Option(help="The whole old policy, in the same forms; propensities follow.")
+        str | None,
+        typer.Option(
+            help="The whole old policy, in the same forms; propensities follow. 'estimate' fits it to the log "
+            "(estimate:logistic, estimate:boosting, estimate:counts)."
+        ),
     ] = None,
     estimator: Annotated[Many, typer.Option(help="Such as DR, clipped-ips:clip=10 or module:object; several times.")] = None,
     inputs: Annotated[str | None, typer.Option(help="What embeddings are learned from: identity, features or both.")] = None,

@@ -28,6 +28,7 @@ from offpolicy.policy import Policy
 from offpolicy.pooled import PooledFits
 from offpolicy.posteriors import Gaussian
 from offpolicy.progress import PassProgress
+from offpolicy.propensities import estimate_logging
 from offpolicy.refits import Fitted
 from offpolicy.report.provenance import written
 from offpolicy.results import Assembly
@@ -80,6 +81,7 @@ def evaluate(
         policy.check(log)
     engine = engine_for(log, engine)
     budget = Budget.of(memory)
+    log = estimate_logging(log, engine, seed, progress)
 
     def run(some: Sequence[Estimator]) -> Evaluation:
         settings = {"level": level, "cross_fit": cross_fit, "engine": engine, "memory": memory, "seed": seed}

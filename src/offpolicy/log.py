@@ -14,6 +14,7 @@ import pyarrow.types as pt
 from offpolicy.actions import Actions, to_arrow
 from offpolicy.batch import Batch, FloatArray, failed_check
 from offpolicy.errors import InputError, RowsError
+from offpolicy.estimated import EstimatedLogging
 from offpolicy.units import hash_rows, hash_values
 
 CHUNK_ROWS = 262_144
@@ -169,6 +170,11 @@ class Log:
             )
         if reward_range is not None and not reward_range[0] < reward_range[1]:
             raise InputError(f"reward_range is {reward_range}: the first number must be below the second.")
+        if source.schema.propensity and isinstance(logging, EstimatedLogging):
+            raise InputError(
+                "logging: the log has propensities, and EstimatedLogging estimates them; give one of the two (evaluate both "
+                "ways, and compare, to see whether the logged ones are plausible)."
+            )
         self._source, self.logging, self.reward_range = source, logging, reward_range
 
     @property

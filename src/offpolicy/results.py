@@ -13,6 +13,7 @@ import numpy as np
 from offpolicy import diagnostics as dx
 from offpolicy import findings
 from offpolicy.combining import Candidate, Combination
+from offpolicy.doubts import propensity_findings
 from offpolicy.engines import Engine, Spark
 from offpolicy.errors import InputError
 from offpolicy.estimate import Details, Estimate, Later
@@ -66,6 +67,11 @@ class Assembly:
     @cached_property
     def _refits(self) -> Refits:
         return Refits(self.scorer, self.fitted, self.state)
+
+    @cached_property
+    def _doubts(self) -> list[findings.Finding]:
+        """Of the propensities, for whatever weighs by them."""
+        return propensity_findings(self.scorer.logging)
 
     def evaluation(self) -> Evaluation:
         schema, sums = self.log.schema, self._sums(self.state)
@@ -242,7 +248,7 @@ class Assembly:
         o = self._looking.overlap(p, sums, kept)
         undefined = findings.UNANCHORED if o.ess > 0 else findings.UNDEFINED
         found = dx.combined_findings(combination, o) if combination.defined else [undefined]
-        found += dx.support_findings(o, True, True)
+        found += [*self._doubts, *dx.support_findings(o, True, True)]
         found.append(dx.concentrated(concentration(combination.functional, sums)))
         found += dx.reward_findings(int(sums.nonzero[reward]), sums.n)
         if sums.clustered:
@@ -330,6 +336,7 @@ class Assembly:
                 pooled = self._looking.pooled_overlap(p, member.weight, sums, kept)
                 found += dx.pooled_findings(pooled, o, model is not None)
                 seen |= pooled.to_dict()
+        found += self._doubts if member.weight.weighs else ()
         found.append(dx.concentrated(concentration(f, sums)))
         if model is not None:
             r2, fitted = self._looking.model_fit(model)

@@ -14,6 +14,7 @@ from typing import Any, get_args
 from offpolicy.embedding import EmbeddingTable
 from offpolicy.engines import Engine, Local, Spark
 from offpolicy.errors import InputError, unknown_name
+from offpolicy.estimated import EstimatedLogging
 from offpolicy.estimators import REGISTRY, Estimator
 from offpolicy.evaluation import Evaluation
 from offpolicy.inference import Method
@@ -161,7 +162,7 @@ def open_log(settings: Mapping[str, Any], source: Any) -> Log:
         action=settings["action"],
         reward=settings["reward"],
         propensity=settings.get("propensity"),
-        logging=None if logging is None else policy(logging),
+        logging=None if logging is None else _logging(logging),
         actions=settings.get("actions"),
         n_actions=settings.get("n_actions"),
         action_features=settings.get("features", []),
@@ -190,6 +191,14 @@ def _named(text: str, position: int) -> tuple[str, str]:
     if separator and name:
         return name, rest
     return ("target" if position == 0 else f"target_{position + 1}"), text
+
+
+def _logging(text: str) -> Policy | EstimatedLogging:
+    """A policy, or `estimate`, `estimate:MODEL`."""
+    name, _, model = text.partition(":")
+    if name != "estimate":
+        return policy(text)
+    return EstimatedLogging(model or None)  # type: ignore[arg-type]
 
 
 def policy(text: str) -> Policy:
