@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,6 +21,26 @@ RATIO = np.array([0.4, 0.8, 1.0, 1.8, 1.2])
 def five() -> op.Log:
     """Five rows, two actions, a uniform logging policy."""
     return op.Log(None, ACTION, REWARD, propensity=np.full(5, 0.5), logging=op.Uniform(), reward_range=(0, 3))
+
+
+@dataclass(frozen=True)
+class Ragged:
+    """An engine that folds batches of any size, as that of a cluster may. (`Local` folds blocks of a fixed size.)"""
+
+    rows: int
+    threads: int | None = 1
+
+    def check(self, log: op.Log) -> None:
+        pass
+
+    def reduce(self, log: op.Log, statistic: Any, progress: Any = None) -> Any:  # noqa: ARG002
+        state = statistic.zero()
+        for partition in log.partitions(statistic.columns):
+            part = statistic.zero()
+            for batch in partition.batches(self.rows):
+                part = statistic.fold(part, batch)
+            state = statistic.merge(state, part)
+        return statistic.finish(state)
 
 
 @dataclass(frozen=True)

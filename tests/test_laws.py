@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import offpolicy as op
-from conftest import Small, make_small
+from conftest import Ragged, Small, make_small
+from offpolicy.engines import Engine
 from offpolicy.weights import Bend, Clip, Harmonic, Shrink, Straight, Switch
 
 worlds = st.builds(
@@ -103,13 +104,12 @@ def test_the_order_of_rows_does_not_matter(w: Small, random: object) -> None:
         )
 
 
-@pytest.mark.parametrize("batch_rows", [1, 7, 64, 10_000])
-@pytest.mark.parametrize("threads", [1, 3])
-def test_batches_and_threads_do_not_matter(batch_rows: int, threads: int) -> None:
+@pytest.mark.parametrize("engine", [*map(Ragged, (1, 7, 64, 10_000)), op.Local(threads=1), op.Local(threads=3)], ids=repr)
+def test_batches_and_threads_do_not_matter(engine: Engine) -> None:
     w = make_small(n=300)
     every = [kind() for kind in (op.IPS, op.SNIPS, op.DM, op.DR, op.MRDR, op.CAB, op.SwitchDR, op.DRos)]
     usual = op.evaluate(w.log(), w.target, every)
-    other = op.evaluate(w.log(), w.target, every, engine=op.Local(threads=threads, batch_rows=batch_rows))
+    other = op.evaluate(w.log(), w.target, every, engine=engine)
     for a, b in zip(usual, other, strict=True):
         assert b.value == pytest.approx(a.value, rel=1e-10)
         assert b.std_error == pytest.approx(a.std_error, rel=1e-10)

@@ -13,6 +13,7 @@ from sklearn.neural_network import MLPRegressor
 from sklearn.tree import DecisionTreeRegressor
 
 import offpolicy as op
+from conftest import Ragged
 from offpolicy.batch import Batch
 from offpolicy.features import Features
 from offpolicy.rewards import AdamW, FitShape, Regressor, RewardModel, Torch, sample, two_layer
@@ -23,7 +24,7 @@ N_ACTIONS = 5
 
 def fit(model: RewardModel, log: op.Log, inputs: str = "identity") -> Fits:
     shape = FitShape(log.n_actions, len(log.schema.context), 1, 20, 0, inputs=inputs, features=Features.of(log.schema))
-    return model.fits(shape, [op.Local(batch_rows=97).reduce(log, s) for s in model.statistics(shape)])
+    return model.fits(shape, [Ragged(97).reduce(log, s) for s in model.statistics(shape)])
 
 
 def rows_of(log: op.Log) -> Batch:

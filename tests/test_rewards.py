@@ -10,7 +10,7 @@ from sklearn.linear_model import LinearRegression
 from sklearn.tree import DecisionTreeRegressor
 
 import offpolicy as op
-from conftest import Small, make_small
+from conftest import Ragged, Small, make_small
 from offpolicy.rewards import FitShape, Linear
 from offpolicy.rewards.base import Fits
 
@@ -128,16 +128,14 @@ def test_a_regressor_with_many_actions() -> None:
     result = op.evaluate(w.log(), w.target, [op.DM(LinearRegression()), op.DR(LinearRegression())])
     assert result["DM"].diagnostics["fit_not_covered"]
     assert result["DM"].error_covers == "sampling"
-    again = op.evaluate(w.log(), w.target, [op.DR(LinearRegression())], engine=op.Local(threads=1, batch_rows=17))
+    again = op.evaluate(w.log(), w.target, [op.DR(LinearRegression())], engine=Ragged(17))
     assert again["DR"].value == pytest.approx(result["DR"].value, rel=1e-9)
 
 
 def test_a_sample_of_rows_does_not_depend_on_batches() -> None:
     w = make_small(n=500)
     model = op.Regressor(LinearRegression(), rows=100)
-    values = [
-        op.evaluate(w.log(), w.target, [op.DM(model)], engine=op.Local(batch_rows=rows))["DM"].value for rows in (500, 13)
-    ]
+    values = [op.evaluate(w.log(), w.target, [op.DM(model)], engine=Ragged(rows))["DM"].value for rows in (500, 13)]
     assert values[0] == pytest.approx(values[1], rel=1e-10)
     assert op.evaluate(w.log(), w.target, [op.DM(model)])["DM"].diagnostics["reward_model"]["fitted_rows"] == 100
 

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import offpolicy as op
+from conftest import Ragged
 from offpolicy.features import Features
 from offpolicy.rewards import FitShape
 from offpolicy.rewards.base import Fits, Linear
@@ -31,7 +32,7 @@ def fit(model: op.Ridge, log: op.Log, inputs: str, folds: int = 1) -> Fits:
         folds=folds,
         origin=origin,
     )
-    return model.fits(shape, [op.Local(batch_rows=17).reduce(log, s) for s in model.statistics(shape)])
+    return model.fits(shape, [Ragged(17).reduce(log, s) for s in model.statistics(shape)])
 
 
 def rows_of(log: op.Log) -> object:

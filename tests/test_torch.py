@@ -15,7 +15,7 @@ else:
     torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'offpolicy[torch]'")
 
 import offpolicy as op
-from conftest import make_small
+from conftest import Ragged, make_small
 from offpolicy.batch import Batch
 from offpolicy.experiments.read import load
 from offpolicy.experiments.runner import run_task
@@ -34,7 +34,7 @@ def shape_of(log: op.Log, inputs: str = "identity") -> FitShape:
 
 def fit(model: RewardModel, log: op.Log, inputs: str = "identity") -> Fits:
     shape = shape_of(log, inputs)
-    return model.fits(shape, [op.Local(batch_rows=97).reduce(log, s) for s in model.statistics(shape)])
+    return model.fits(shape, [Ragged(97).reduce(log, s) for s in model.statistics(shape)])
 
 
 def rows_of(log: op.Log) -> Batch:

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import offpolicy as op
+from conftest import Ragged
 from offpolicy.report.views import map_view
 from offpolicy.statistics import Calibration, LogHistogram
 from offpolicy.worlds import Linear
@@ -65,7 +66,7 @@ def test_the_fingerprint_is_that_of_the_data_not_of_its_files(tmp_path: Path) ->
     assert fingerprint(tmp_path) == expected
     pc.write_csv(data, tmp_path / "all.csv")
     assert fingerprint(tmp_path / "all.csv") == expected
-    assert fingerprint(data, engine=op.Local(threads=1, batch_rows=77)) == expected
+    assert fingerprint(data, engine=Ragged(77)) == expected
     x = np.column_stack([data["x"], data["y"]])
     in_memory = op.Log(x, data["item"].to_numpy(), data["click"].to_numpy(), propensity=data["p"].to_numpy())
     other_names = op.evaluate(in_memory, data_policy(len(data)), op.SNIPS()).to_dict()["input"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -15,6 +15,8 @@ from offpolicy.actions import Actions
 from offpolicy.units import IntArray, UInt64Array
 
 FloatArray = npt.NDArray[np.float64]
+BY_ROUND = ("row", "unit", "action", "reward", "propensity", "weight", "slice_code")
+"""What a batch has one value, or one row, of for each round (or none at all)."""
 
 
 @dataclass(frozen=True)
@@ -80,6 +82,45 @@ class Batch:
             extra={name: pick_arrow(values) for name, values in self.extra.items()},
             memo={},
         )
+
+
+def in_blocks(batches: Iterable[Batch], rows: int) -> Iterator[Batch]:
+    """The same rounds, `rows` at a time whatever the batches they come in: what is summed together is then always the same.
+
+    A batch that is a block already passes as it is.
+    """
+    held: list[Batch] = []
+    missing = rows
+    for batch in batches:
+        start = 0
+        while len(batch) - start >= missing:
+            held.append(batch if missing == len(batch) else batch.take(slice(start, start + missing)))
+            yield _joined(held)
+            start, held, missing = start + missing, [], rows
+        if start < len(batch):
+            held.append(batch.take(slice(start, len(batch))) if start else batch)
+            missing -= len(batch) - start
+    if held:
+        yield _joined(held)
+
+
+def _joined(batches: Sequence[Batch]) -> Batch:
+    """The rounds of several batches of one log, in their order."""
+    first = batches[0]
+    if len(batches) == 1:
+        return first
+
+    def join(values: Sequence[Any]) -> Any:
+        return None if values[0] is None else np.concatenate(values)
+
+    return replace(
+        first,
+        **{name: join([getattr(b, name) for b in batches]) for name in BY_ROUND},
+        context_parts=tuple(map(join, zip(*(b.context_parts for b in batches), strict=True))),
+        feature_parts=tuple(map(join, zip(*(b.feature_parts for b in batches), strict=True))),
+        extra={name: pa.concat_arrays([b.extra[name] for b in batches]) for name in first.extra},
+        memo={},
+    )
 
 
 def _stack(parts: Sequence[FloatArray], rows: int) -> FloatArray:

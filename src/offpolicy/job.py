@@ -41,6 +41,9 @@ from offpolicy.threads import cores, one_blas_thread
 from offpolicy.wanted import Lacking, Wanted, choose
 from offpolicy.weights import Outcome, Pooled, Weight
 
+PLANNED_THREADS = 2
+"""What fits the memory is planned for at least so many threads: or the choice, and with it the numbers, would differ on
+one thread and on two."""
 LEAST_GROUPS = 20
 MOST_GROUPS = 200
 MASS_ROWS = 10_000
@@ -200,7 +203,7 @@ class _Job:
             rewards=len(schema.rewards),
             groups=self.groups,
             folds=folds_kept(self.plan.folds),
-            threads=engine.threads or cores(),
+            threads=max(engine.threads or cores(), PLANNED_THREADS),
             plan=self.plan,
             features=self.features,
             listed=all(policy.lists for policy in (*self.policies.values(), self.logging) if policy is not None),

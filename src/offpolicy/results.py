@@ -301,7 +301,7 @@ class Assembly:
         anchor, means = float(self.scorer.anchor[reward]), sums.moments["mean"]
 
         def write(path: Path) -> None:
-            write_scores(path, self.log, self.scorer, parts, anchor, means, alone, self.engine.batch_rows)
+            write_scores(path, self.log, self.scorer, parts, anchor, means, alone)
 
         return write
 

@@ -34,7 +34,6 @@ def write_scores(
     anchor: float,
     means: FloatArray,
     alone: bool,
-    batch_rows: int | None,
 ) -> None:
     """Row, baseline, correction and weight of every round. The file appears whole or not at all.
 
@@ -48,7 +47,7 @@ def write_scores(
     score_pass = ScorePass(scorer, log.n_actions, len(log.schema.slices or ()), log.schema.clustered)
     with whole_file(path) as draft, pq.ParquetWriter(draft, SCHEMA) as writer:
         for partition in log.partitions(score_pass.columns):
-            for batch in partition.batches(batch_rows or BATCH_ROWS):
+            for batch in partition.batches(BATCH_ROWS):
                 rows, bucket = scorer.ordered(batch)
                 values = scorer.score(rows, bucket, Kept(score_pass.zero()), weighted=False)
                 order = np.argsort(rows.row)

@@ -18,11 +18,6 @@ class Engine(Protocol):
     """Who runs a statistic. The same statistic gives the same answer on every engine."""
 
     @property
-    def batch_rows(self) -> int | None:
-        """Rows of a batch, where the user said how many."""
-        ...
-
-    @property
     def threads(self) -> int | None:
         """How many states this machine folds at once; None: one a core."""
         ...

@@ -8,6 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
+from offpolicy.batch import in_blocks
 from offpolicy.engines.base import BATCH_ROWS, Progress
 from offpolicy.errors import InputError
 from offpolicy.log import Log, Partition
@@ -17,7 +18,8 @@ from offpolicy.threads import cores, one_blas_thread
 
 @dataclass(frozen=True)
 class Local:
-    """Streams a log through `threads` threads. The answer does not depend on their number."""
+    """Streams a log through `threads` threads, `batch_rows` rows read at a time. The answer depends on neither, to the bit:
+    rows are folded in blocks that only the log and the statistic set, and parts are merged in their order."""
 
     threads: int | None = None
     batch_rows: int | None = None
@@ -40,11 +42,11 @@ class Local:
     def _states(self, partitions: Any, statistic: Statistic, progress: Progress | None) -> Iterator[State]:
         """The state of each partition, in order, with only a few of them alive at a time."""
 
-        rows = self.batch_rows or statistic.batch_rows or BATCH_ROWS
+        rows = statistic.batch_rows or BATCH_ROWS
 
         def run(partition: Partition) -> State:
             state = statistic.zero()
-            for batch in partition.batches(rows):
+            for batch in in_blocks(partition.batches(self.batch_rows or rows), rows):
                 state = statistic.fold(state, batch)
                 if progress is not None:
                     progress(len(batch))
