@@ -172,5 +172,5 @@ def test_a_report_where_nothing_can_be_written(tmp_path: Path) -> None:
 def test_errors_of_other_files_are_theirs(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError), whole_file(tmp_path / "out.txt"):
         (tmp_path / "nothere.txt").read_text()
-    with pytest.raises(op.InputError, match="cannot be written"), whole_file(tmp_path / ("x" * 250 + ".txt")) as draft:
+    with pytest.raises(op.InputError, match="cannot be written"), whole_file(tmp_path / ("x" * 252 + ".txt")) as draft:
         draft.write_text("")

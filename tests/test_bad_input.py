@@ -255,7 +255,7 @@ def test_damage_inside_a_file(tmp_path: Path) -> None:
     raw = bytearray((tmp_path / "log.parquet").read_bytes())
     raw[200:1200] = bytes(1000)
     (tmp_path / "log.parquet").write_bytes(bytes(raw))
-    with pytest.raises(op.InputError, match="log.parquet: cannot be read as Parquet"):
+    with pytest.raises(op.InputError, match=r"log.parquet: row group 0 \(of 1, counted from 0\) cannot be read"):
         evaluate(tmp_path / "log.parquet")
 
 
@@ -328,7 +328,9 @@ def test_a_file_that_changes_between_passes(tmp_path: Path) -> None:
     path.write_text("x,item,click,p,p_new\n" + "0.5,0,1,0.5,0.5\n0.1,1,0,0.5,0.5\n" * 50)
     log = op.read_log(path, context="x", action="item", reward="click", propensity="p")
     path.write_text("x,item,click,p,p_new\n" + "0.5,0,1,0.5,0.5\n0.1,1,0,0.5,0.5\n" * 30)
-    with pytest.raises(op.InputError, match="60 rows now, 100 when it was opened"):
+    with pytest.raises(
+        op.InputError, match=r"log.csv: changed since the log was opened \(it had 1,621 bytes, and has 981\)"
+    ):
         op.evaluate(log, "p_new", [op.IPS()])
 
 

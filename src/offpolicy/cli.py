@@ -1,6 +1,7 @@
 """The command. The answer goes to stdout, all else to stderr.
 
-Exit codes: 0 done; 1 a fault of ours; 2 bad input or usage; 3 done, but the headline estimate is not to be trusted.
+Exit codes: 0 done; 1 a fault of ours; 2 bad input or usage; 3 done, but the headline estimate is not to be trusted; 130 and
+143: stopped by SIGINT (Ctrl-C) or SIGTERM.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import Annotated, Any
 
 import typer
 
+from offpolicy import stopping
 from offpolicy.errors import InputError
 
 app = typer.Typer(
@@ -27,7 +29,6 @@ app = typer.Typer(
 )  # fmt: skip
 
 NOT_TRUSTED = 3
-INTERRUPTED = 130
 
 Logs = Annotated[list[str] | None, typer.Argument(help="Parquet or CSV: files, folders or globs.")]
 Names = Annotated[list[str] | None, typer.Option(help="Context columns, separated by commas, or given several times.")]
@@ -106,11 +107,18 @@ def evaluate(
 
     given = {name: value for name, value in locals().items() if name in (*settings.LISTS, *settings.SINGLE)}
     _check_names(report, markdown, plot)
-    result = settings.run(settings.merged(config, given), progress)
-    try:
-        _print(result.to_dict(), json)
-    finally:  # neither is lost with the other
-        _write(result.to_dict(shown=SHOWN_IN_A_FILE if report else 0), report, markdown, plot)
+    with _kept(report, markdown, plot):
+        result = settings.run(settings.merged(config, given), progress)
+
+        def write() -> None:
+            _write(result.to_dict(shown=SHOWN_IN_A_FILE if report else 0), report, markdown, plot)
+
+        try:
+            _print(result.to_dict(), json)
+        except Exception:
+            write()  # neither is lost with the other
+            raise
+        write()
     for path in filter(None, (report, markdown, plot)):
         print(f"Written: {path}", file=sys.stderr)
     if result.verdict.name == "DO_NOT_TRUST":
@@ -152,9 +160,10 @@ def embed(
     if out.suffix not in (".parquet", ".pq"):
         raise InputError(f"{out}: the table is written as Parquet; the name must end in .parquet.")
     model = Ridge("auto" if penalty is None else penalty, rank=rank)
-    table = settings.run_embed(settings.merged(config, given, ("logs", "action", "reward")), model, progress)
-    with whole_file(out) as draft:
-        pq.write_table(table.to_arrow(), draft)
+    with _kept(out):
+        table = settings.run_embed(settings.merged(config, given, ("logs", "action", "reward")), model, progress)
+        with whole_file(out) as draft:
+            pq.write_table(table.to_arrow(), draft)
     never = int((table.counts == 0).sum())
     print(f"{out}: {len(table):,} actions × {table.values.shape[1]} dimensions; {never:,} actions were never logged.")
 
@@ -175,9 +184,11 @@ def simulate(
 
     from offpolicy.worlds import Linear
     from offpolicy.worlds.simulate import simulate as write
+    from offpolicy.worlds.simulate import truth_path
 
     world = Linear(actions, clicks=clicks, overlap=overlap, seed=seed)
-    truth = write(world, out, rounds, seed, "click" if clicks else "reward")
+    with _kept(out, truth_path(out)):
+        truth = write(world, out, rounds, seed, "click" if clicks else "reward")
     print(json_module.dumps(truth, indent=2))
 
 
@@ -194,7 +205,9 @@ def demo(
     from offpolicy.worlds import Linear
     from offpolicy.worlds.simulate import simulate as write
 
-    with tempfile.TemporaryDirectory() as scratch:
+    names = ("log.parquet", "log.truth.json", "report.html", "report.md", "estimates.png")
+    files = () if out is None else tuple(out / name for name in names)
+    with tempfile.TemporaryDirectory(prefix="offpolicy-") as scratch, _kept(*files):
         folder = Path(scratch) if out is None else out
         folder.mkdir(parents=True, exist_ok=True)
         truth = write(Linear(actions, clicks=True, seed=seed), folder / "log.parquet", rounds, seed, "click")
@@ -209,8 +222,7 @@ def demo(
         _print(summary, False)
         if out is not None:
             _write(summary, out / "report.html", out / "report.md", out / "estimates.png")
-            written = "log.parquet, log.truth.json, report.html, report.md, estimates.png"
-            print(f"\nWritten to {out}: {written}", file=sys.stderr)
+            print(f"\nWritten to {out}: {', '.join(names)}", file=sys.stderr)
 
 
 @app.command()
@@ -234,7 +246,7 @@ def reproduce(
 
     chosen = load(experiment, quick=quick, worlds=worlds, logs=logs, data=data)
     folder = out or Path("results") / (chosen.name + ("-quick" if quick else ""))
-    with _kept(folder):
+    with _kept_in(folder):
         results = experiments.reproduce(chosen, folder, processes=processes, progress=progress)
     _say(show.as_dict(results) if json else show.plain(results))
     print(f"\nWritten to {folder}: summary.md, figure.png, runs.parquet", file=sys.stderr)
@@ -294,24 +306,41 @@ def bench(
     chosen = board.experiment(
         estimator or (), world or (), add=add or (), runs=runs, rounds=rounds, quick=quick, intervals=intervals, data=data
     )
-    with tempfile.TemporaryDirectory() as scratch, _kept(out):
+    with tempfile.TemporaryDirectory(prefix="offpolicy-") as scratch, _kept_in(out):
         results = run(chosen, Store.open(out or Path(scratch), chosen), processes, progress)
     _say(board.as_dict(results) if json else board.plain(results))
 
 
 @contextmanager
-def _kept(folder: Path | None) -> Iterator[None]:
+def _kept_in(folder: Path | None) -> Iterator[None]:
     """Someone who stops a run is told where the rest of it is."""
     try:
         yield
-    except KeyboardInterrupt:
-        where = (
-            "Nothing is kept (--out would)."
-            if folder is None
-            else f"What was finished is kept in {folder}: run it again to go on."
-        )
-        print(f"\nStopped. {where}", file=sys.stderr)
-        raise typer.Exit(INTERRUPTED) from None
+    except stopping.Stopped as stopped:
+        kept = f"What was finished is kept in {folder}: run it again to go on."
+        stopped.kept = "Nothing is kept (--out would)." if folder is None else kept
+        raise
+
+
+@contextmanager
+def _kept(*files: Path | None) -> Iterator[None]:
+    """Someone who stops a command is told which of its files are there already; each of them is whole."""
+    before = {path: _version(path) for path in files if path is not None}
+    try:
+        yield
+    except stopping.Stopped as stopped:
+        written = [str(path) for path, version in before.items() if _version(path) != version]
+        if written:
+            stopped.kept = f"Written, and whole: {', '.join(written)}. Run the same command again for the rest."
+        raise
+
+
+def _version(path: Path) -> tuple[int, int] | None:
+    """Which file stands there under this name."""
+    with suppress(OSError):
+        found = path.stat()
+        return found.st_ino, found.st_mtime_ns
+    return None
 
 
 def _say(answer: dict[str, Any] | str) -> None:
@@ -410,4 +439,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    stopping.run(main)

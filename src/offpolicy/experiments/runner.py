@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 import math
-import multiprocessing
-import os
 import sys
-import threading
 import traceback
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
+from collections.abc import Callable, Sequence
 from contextlib import redirect_stdout
 from functools import lru_cache, partial
 from pathlib import Path
@@ -29,11 +24,12 @@ from offpolicy.experiments.entries import Entry
 from offpolicy.experiments.results import Results
 from offpolicy.experiments.spec import Experiment
 from offpolicy.experiments.store import Store
+from offpolicy.experiments.workers import finished
 from offpolicy.job import evaluate
 from offpolicy.log import Log
 from offpolicy.policy import Policy
 from offpolicy.progress import PassProgress
-from offpolicy.threads import cores, share_cores
+from offpolicy.threads import cores
 from offpolicy.worlds import World
 from offpolicy.worlds.named import world
 
@@ -63,7 +59,7 @@ def _finish(experiment: Experiment, store: Store, processes: int, progress: bool
     done, every = _done(store.read()), tasks(experiment)
     todo = [task for task in every if not done.issuperset(_runs(experiment, task))]
     with PassProgress(experiment.name, len(every), progress, done=len(every) - len(todo)) as told:
-        for task, rows in _each(experiment, todo, processes):
+        for task, rows in finished(partial(run_task, experiment), todo, processes, partial(_named, experiment)):
             store.write(task, rows)
             told(1)
             store.merge()
@@ -74,6 +70,13 @@ def tasks(experiment: Experiment) -> list[Task]:
     """World by world, so that every point has some results early and the time that is left can be told."""
     points, starts = range(len(experiment.points)), range(0, experiment.logs, _block(experiment))
     return [(point, w, log) for w in range(experiment.worlds) for point in points for log in starts]
+
+
+def _named(experiment: Experiment, task: Task) -> str:
+    """A task in words."""
+    runs = _runs(experiment, task)
+    where = f"point {experiment.points[task[0]].label!r}, world {task[1]}"
+    return f"{where}, log{'s' if len(runs) > 1 else ''} {'–'.join(str(log) for log in sorted({runs[0][2], runs[-1][2]}))}"
 
 
 def _block(experiment: Experiment) -> int:
@@ -88,50 +91,6 @@ def _runs(experiment: Experiment, task: Task) -> list[Run]:
 
 def _done(table: pa.Table) -> set[Run]:
     return set(zip(*(table[name].to_pylist() for name in ("point", "world", "log")), strict=True))
-
-
-def _each(experiment: Experiment, todo: Sequence[Task], processes: int) -> Iterator[tuple[Task, list[dict[str, Any]]]]:
-    """Tasks as they are finished. One process: here, without a pool."""
-    if processes == 1 or len(todo) < 2:
-        yield from ((task, run_task(experiment, task)) for task in todo)
-        return
-    spawn = multiprocessing.get_context("spawn")  # a fork of a process with threads may hang
-    workers = min(processes, len(todo))
-    with ProcessPoolExecutor(workers, mp_context=spawn, initializer=_as_worker, initargs=(workers,)) as pool:
-        waiting = iter(todo)
-        running: dict[Future[list[dict[str, Any]]], Task] = {}
-        try:
-            while True:
-                while len(running) < 2 * processes and (task := next(waiting, None)) is not None:
-                    running[pool.submit(run_task, experiment, task)] = task
-                if not running:
-                    return
-                for future in wait(running, return_when=FIRST_COMPLETED).done:
-                    yield running.pop(future), future.result()
-        except BrokenProcessPool:
-            raise InputError(
-                "a worker process died (killed, or out of memory). What was finished is kept in the folder of results (of a "
-                "bench: where --out was given); run the same command again to go on, perhaps with fewer --processes."
-            ) from None
-        finally:
-            pool.shutdown(cancel_futures=True)
-
-
-def _as_worker(processes: int) -> None:
-    share_cores(processes)
-    _follow_parent()
-
-
-def _follow_parent() -> None:
-    """A worker whose parent was killed ends, too, instead of waiting for tasks for ever."""
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-
-    def follow() -> None:
-        parent.join()
-        os._exit(1)
-
-    threading.Thread(target=follow, daemon=True).start()
 
 
 def run_task(experiment: Experiment, task: Task) -> list[dict[str, Any]]:

@@ -63,25 +63,12 @@ class Store:
         """The folder, made if need be; one that holds results of other settings is refused, and left as it is."""
         with _told(folder):
             folder.mkdir(parents=True, exist_ok=True)
-        store, note = cls(folder, experiment), folder / "settings.json"
-        if note.exists():
-            try:
-                with _told(note):
-                    found = json.loads(note.read_text())
-                key, settings = found["key"], dict(found["settings"])
-            except (ValueError, KeyError, TypeError):
-                raise InputError(f"{note}: not a settings file of results; choose another folder with --out.") from None
-            if key != experiment.key:
-                raise InputError(
-                    f"{folder}: holds results of other settings ({_difference(settings, experiment.settings())}). They are "
-                    "left as they are: choose another folder with --out, or delete this one."
-                )
-        elif store._parts():
-            raise InputError(f"{folder}: holds results without their settings.json; choose another folder with --out.")
-        else:
-            with _told(note), whole_file(note) as draft:
-                said = {"experiment": experiment.name, "key": experiment.key, "settings": experiment.settings()}
-                draft.write_text(json.dumps(said, indent=2, default=str) + "\n")
+        store = cls(folder, experiment)
+        if not store._note.exists():
+            with store.alone():  # of two that find none, one writes it; the other reads it, or is refused
+                if not store._note.exists():
+                    store._sign()
+        store._check()
         return store
 
     @property
@@ -89,6 +76,34 @@ class Store:
         """The columns of a run; those of a study come last."""
         study = self.experiment.study
         return pa.schema([*SCHEMA, *([] if study is None else study.fields())])
+
+    @property
+    def _note(self) -> Path:
+        return self.folder / "settings.json"
+
+    def _sign(self) -> None:
+        """Write down whose results these are to be; it is never written again."""
+        if self._parts():
+            raise InputError(f"{self.folder}: holds results without their settings.json; choose another folder with --out.")
+        said = {"experiment": self.experiment.name, "key": self.experiment.key, "settings": self.experiment.settings()}
+        with _told(self._note), whole_file(self._note) as draft:
+            draft.write_text(json.dumps(said, indent=2, default=str) + "\n")
+
+    def _check(self) -> None:
+        """Raise where the results are those of other settings."""
+        with _told(self._note):
+            said = self._note.read_bytes()
+        try:
+            found = json.loads(said)
+            key, settings = found["key"], dict(found["settings"])
+        except (ValueError, KeyError, TypeError):
+            raise InputError(f"{self._note}: not a settings file of results; choose another folder with --out.") from None
+        if key != self.experiment.key:
+            difference = _difference(settings, self.experiment.settings())
+            raise InputError(
+                f"{self.folder}: holds results of other settings ({difference}). They are left as they are: choose "
+                "another folder with --out, or delete this one."
+            )
 
     def _parts(self) -> list[Path]:
         return sorted(self.folder.glob("runs*.parquet"))

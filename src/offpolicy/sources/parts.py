@@ -1,4 +1,7 @@
-"""Raw parts of a table: a run of Parquet row groups, a CSV file, a slice of a table, a stream. They yield Arrow batches."""
+"""Raw parts of a table: a run of Parquet row groups, a CSV file, a slice of a table, a stream. They yield Arrow batches.
+
+A log is read more than once. Files that are not the same each time are noticed, and named.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,10 @@ import pyarrow.parquet as pq
 
 from offpolicy.errors import InputError
 from offpolicy.log import CHUNK_ROWS
+from offpolicy.sources.same import Stamp
+
+PARQUET_BUFFER_BYTES = 1 << 20
+"""Of each column. (Not a memory map: a file that is cut short while it is mapped ends the process without a word.)"""
 
 CSV_BLOCK_BYTES = 4 << 20
 CSV_NULLS = ["", "NaN", "nan", "NULL", "null"]
@@ -68,6 +75,7 @@ class ParquetPart:
     """Some row groups of a Parquet file, decoded a batch at a time."""
 
     path: Path
+    stamp: Stamp
     metadata: pq.FileMetaData
     row_groups: tuple[int, ...]
     name: str
@@ -76,15 +84,37 @@ class ParquetPart:
     rows: int
 
     def read(self, columns: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
-        try:
-            with pq.ParquetFile(self.path, metadata=self.metadata, memory_map=True) as file:
-                yield from file.iter_batches(rows, list(self.row_groups), list(columns), use_threads=False)
-        except (pa.ArrowException, OSError) as error:
-            raise unreadable(self.path, "Parquet", error) from error
+        with self.stamp.holds(self.path):
+            try:
+                with self._open() as file:
+                    yield from file.iter_batches(rows, list(self.row_groups), list(columns), use_threads=False)
+            except (pa.ArrowException, OSError) as error:
+                raise self._damaged(list(columns), error) from error
+
+    def _open(self) -> pq.ParquetFile:
+        return pq.ParquetFile(
+            self.path, metadata=self.metadata, buffer_size=PARQUET_BUFFER_BYTES, page_checksum_verification=True
+        )
+
+    def _damaged(self, columns: list[str], error: Exception) -> InputError:
+        """The error, with the first row group that cannot be read."""
+        for group in self.row_groups:
+            try:
+                with self._open() as file:
+                    for _ in file.iter_batches(row_groups=[group], columns=columns, use_threads=False):
+                        pass
+            except (pa.ArrowException, OSError) as found:
+                reason = str(found).splitlines()[0]
+                return InputError(
+                    f"{self.path}: row group {group} (of {self.metadata.num_row_groups}, counted from 0) cannot be read: "
+                    f"its bytes are damaged ({reason.rstrip('.')}). Write or copy the file anew."
+                )
+        return unreadable(self.path, "Parquet", error)
 
 
 def parquet_parts(path: Path, name: str, start: int) -> tuple[pa.Schema, list[ParquetPart]]:
     """The file's schema, and its row groups gathered into parts of about `CHUNK_ROWS` rows."""
+    stamp = Stamp.of(path)
     try:
         with pq.ParquetFile(path) as file:
             metadata, schema = file.metadata, file.schema_arrow
@@ -96,7 +126,7 @@ def parquet_parts(path: Path, name: str, start: int) -> tuple[pa.Schema, list[Pa
         gathered.append(group)
         rows += metadata.row_group(group).num_rows
         if rows >= CHUNK_ROWS or group == metadata.num_row_groups - 1:
-            parts.append(ParquetPart(path, metadata, tuple(gathered), name, first, start + first, rows))
+            parts.append(ParquetPart(path, stamp, metadata, tuple(gathered), name, first, start + first, rows))
             first, gathered, rows = first + rows, [], 0
     return schema, parts
 
@@ -106,6 +136,7 @@ class CsvPart:
     """A CSV file, parsed a block at a time. `types` holds each column to one type from first row to last."""
 
     path: Path
+    stamp: Stamp
     types: pa.Schema
     name: str
     start: int
@@ -118,16 +149,14 @@ class CsvPart:
         convert = pa_csv.ConvertOptions(
             column_types=self.types, include_columns=list(columns), strings_can_be_null=True, null_values=CSV_NULLS
         )
-        try:
-            with pa_csv.open_csv(
-                self.path,
-                pa_csv.ReadOptions(block_size=CSV_BLOCK_BYTES, use_threads=False),
-                convert_options=convert,
-            ) as reader:
-                for batch in reader:
-                    yield from sliced(batch, rows)
-        except (pa.ArrowException, OSError) as error:
-            raise unreadable(self.path, "CSV", error, self.header) from error
+        reading = pa_csv.ReadOptions(block_size=CSV_BLOCK_BYTES, use_threads=False)
+        with self.stamp.holds(self.path):
+            try:
+                with pa_csv.open_csv(self.path, reading, convert_options=convert) as reader:
+                    for batch in reader:
+                        yield from sliced(batch, rows)
+            except (pa.ArrowException, OSError) as error:
+                raise unreadable(self.path, "CSV", error, self.header) from error
 
 
 def csv_schema(path: Path) -> pa.Schema:

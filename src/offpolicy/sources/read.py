@@ -27,6 +27,7 @@ from offpolicy.sources.parts import (
     csv_schema,
     parquet_parts,
 )
+from offpolicy.sources.same import Stamp
 from offpolicy.sources.spark import SparkSource, is_spark
 from offpolicy.sources.table import (
     SCAN_ROWS,
@@ -192,6 +193,7 @@ def _kind(file: Path) -> str:
 def _open_csv(
     files: Sequence[Path], names: Sequence[str], columns: Columns, keep_whole: bool
 ) -> tuple[tuple[Part, ...], pa.Schema]:
+    stamps = [Stamp.of(file) for file in files]
     schemas = [csv_schema(file) for file in files]
     for file, found in zip(files, schemas, strict=True):
         _same_columns(schemas[0], files[0], found, file, columns)
@@ -201,8 +203,8 @@ def _open_csv(
     whole = set() if keep_whole else {f.name for f in schemas[0] if pa.types.is_integer(f.type)} - named
     types = pa.schema([pa.field(f.name, pa.float64() if f.name in whole else f.type) for f in schemas[0]])
     drafts = [
-        CsvPart(file, types, name, 0, 0, header=tuple(schema.names))
-        for file, name, schema in zip(files, names, schemas, strict=True)
+        CsvPart(file, stamp, types, name, 0, 0, header=tuple(schema.names))
+        for file, stamp, name, schema in zip(files, stamps, names, schemas, strict=True)
     ]
     rows = [sum(len(batch) for batch in draft.read([columns.action], SCAN_ROWS)) for draft in drafts]
     starts = accumulate(rows, initial=0)

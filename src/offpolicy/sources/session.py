@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import signal
 import socket
 import sys
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -37,6 +39,7 @@ def session(master: str | None, remote: str | None) -> Iterator[Any]:
         from pyspark.sql import SparkSession
     except ModuleNotFoundError as error:
         raise InputError(f"Spark needs PySpark 4, and here {error.msg}: pip install 'offpolicy[spark]'.") from None
+    listening = signal.getsignal(signal.SIGINT)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # workers on this machine: the Python that has offpolicy
     builder = SparkSession.builder.appName("offpolicy")
     try:
@@ -47,6 +50,8 @@ def session(master: str | None, remote: str | None) -> Iterator[Any]:
             builder = builder.config("spark.ui.enabled", "false").config("spark.ui.showConsoleProgress", "false")
             spark = builder.master(master or f"local[{cores()},{RETRIES}]").getOrCreate()
             spark.sparkContext.setLogLevel("ERROR")
+            if threading.current_thread() is threading.main_thread():
+                signal.signal(signal.SIGINT, listening)  # PySpark puts its own there, and Ctrl-C ends with a traceback
     except Exception as error:
         raise InputError(_unreachable(master, remote, error)) from error
     try:

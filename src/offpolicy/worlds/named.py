@@ -15,11 +15,12 @@ from offpolicy.worlds.linear import Linear
 from offpolicy.worlds.open_bandit import OpenBandit
 from offpolicy.worlds.synthetic import NonLinear, Synthetic
 from offpolicy.worlds.toy import Toy
+from offpolicy.worlds.unlogged import Unlogged
 from offpolicy.worlds.users import Users
 
 WORLDS: dict[str, type[World]] = {
     "toy": Toy, "synthetic": Synthetic, "nonlinear": NonLinear, "linear": Linear, "classification": Classification,
-    "open-bandit": OpenBandit, "users": Users,
+    "open-bandit": OpenBandit, "users": Users, "unlogged": Unlogged,
 }  # fmt: skip
 
 DATA_VARIABLE = "OPEN_BANDIT_DATASET"

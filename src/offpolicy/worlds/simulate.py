@@ -49,6 +49,7 @@ def simulate(world: World, path: Path, rounds: int, seed: int, reward: str = "re
         finally:
             if writer is not None:
                 writer.close()
+        truth_path(path).unlink(missing_ok=True)  # that of another log, which must never stand beside this one
     with whole_file(truth_path(path)) as draft:
         draft.write_text(json.dumps(truth, indent=2) + "\n")
     return truth

@@ -1,0 +1,20 @@
+"""The command as a process: listens to signals before it loads anything."""
+
+from __future__ import annotations
+
+from offpolicy import stopping
+
+
+def _command() -> None:
+    from offpolicy.cli import main
+
+    main()
+
+
+def main() -> None:
+    """`offpolicy`, or `python -m offpolicy`."""
+    stopping.run(_command)
+
+
+if __name__ == "__main__":
+    main()
