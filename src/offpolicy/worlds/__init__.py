@@ -9,4 +9,15 @@ from offpolicy.worlds.toy import Toy
 from offpolicy.worlds.unlogged import Unlogged
 from offpolicy.worlds.users import Users
 
-__all__ = ["Classification", "Linear", "NonLinear", "OpenBandit", "Simulated", "Synthetic", "Toy", "Unlogged", "Users", "World"]
+__all__ = [
+    "Classification",
+    "Linear",
+    "NonLinear",
+    "OpenBandit",
+    "Simulated",
+    "Synthetic",
+    "Toy",
+    "Unlogged",
+    "Users",
+    "World",
+]
