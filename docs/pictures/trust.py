@@ -1,0 +1,85 @@
+"""What the page on trust shows: tables, its picture, and the coverage that verdicts speak of, all from results of studies.
+
+python -m docs.pictures.trust [RESULTS]     takes RESULTS/NAME/summary.json of each study into docs/measured first
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+from offpolicy.experiments import study_figure, study_show
+from offpolicy.experiments.entries import MIPS_TRUE
+from offpolicy.experiments.read import STUDIES, load
+from offpolicy.settings import estimator
+
+DOCS = Path(__file__).parent.parent
+PAGE, MEASURED, PICTURE = DOCS / "trust.md", DOCS / "measured", DOCS / "images" / "coverage.png"
+PACKAGED = DOCS.parent / "src" / "offpolicy" / "measured.json"
+MARK = re.compile(r"(<!-- table: (\w+) (\w+)(?: ([^>]+?))? -->\n).*?(<!-- end -->)", re.S)
+BIASED = (
+    "DM",
+    "LearnedMIPS",
+    "LearnedMDR",
+    "GroupIPS",
+    "OffCEM",
+    "MIPS",
+    "MDR",
+    "MR",
+    "ClippedIPS",
+    "SubGaussianIPS",
+    "SwitchDR",
+    "DRos",
+    "CAB",
+)
+"""Estimators with a bias of their own, which their intervals do not know of."""
+FAIR = ("well specified", "misspecified", "few rounds", "rare clicks", "many actions", "clustered users", "far target")
+"""Worlds in which the answer is in the log, and its clusters are told."""
+
+
+def summary(name: str) -> dict[str, Any]:
+    told: dict[str, Any] = json.loads((MEASURED / f"{name}.json").read_text())
+    return told
+
+
+def filled(page: str) -> str:
+    """The page with every marked table written anew."""
+
+    def table(found: re.Match[str]) -> str:
+        head, name, kind, of, end = found.groups()
+        made = study_show.TABLES[kind](summary(name), *([of] if of else []))
+        return "\n".join([head.rstrip(), "", *study_show.as_markdown(made), "", end])
+
+    return MARK.sub(table, page)
+
+
+def packaged(told: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """By the class of the estimator: the least and the most coverage of its normal 95% intervals over the fair worlds."""
+    kinds: dict[str, list[float]] = {}
+    for entry in load("coverage").entries:
+        kind = type(estimator(entry.text)).__name__ if entry.text != MIPS_TRUE else ""
+        for world in FAIR:
+            cell = told["coverage"][world].get(entry.label, {}).get("normal")
+            if kind in BIASED and cell is not None:
+                kinds.setdefault(kind, []).append(cell["held"][told["levels"].index(0.95)])
+    return {
+        kind: {"least": round(min(held), 3), "most": round(max(held), 3), "worlds": len(FAIR)}
+        for kind, held in sorted(kinds.items())
+    }
+
+
+def main(results: Path | None) -> None:
+    for name in STUDIES if results is not None else ():
+        assert results is not None
+        shutil.copy(results / name / "summary.json", MEASURED / f"{name}.json")
+    PAGE.write_text(filled(PAGE.read_text()))
+    PACKAGED.write_text(json.dumps(packaged(summary("coverage")), indent=1) + "\n")
+    study_figure.write(summary("coverage"), PICTURE)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]) if len(sys.argv) > 1 else None)
