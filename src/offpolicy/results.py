@@ -15,7 +15,7 @@ from offpolicy import findings
 from offpolicy.combining import Candidate, Combination
 from offpolicy.engines import Engine, Spark
 from offpolicy.errors import InputError
-from offpolicy.estimate import Details, Estimate, Later
+from offpolicy.estimate import Details, Estimate, Later, Redrawn
 from offpolicy.estimators import Combined, Estimator, LoggedMean, Member
 from offpolicy.evaluation import Evaluation, Views
 from offpolicy.inference import Functional, Range, Sums, concentration, functional, in_errors, std_error
@@ -23,9 +23,10 @@ from offpolicy.kept import pool_name
 from offpolicy.log import Log
 from offpolicy.looking import Looking
 from offpolicy.plan import Family, ModelKey, Terms, fit_of, model_key
+from offpolicy.redraws import Redraws
 from offpolicy.refits import Fitted, Refits
 from offpolicy.report.provenance import read, versions, written
-from offpolicy.rewards import AdamW, Torch
+from offpolicy.rewards import AdamW, Given, Torch
 from offpolicy.scores import write_scores
 from offpolicy.scoring import Scorer
 from offpolicy.slope import slope, smallest_error
@@ -58,6 +59,7 @@ class Assembly:
     level: float
     cross_fit: int | None
     skipped: Mapping[str, str]
+    redraws: Redraws
 
     @cached_property
     def _looking(self) -> Looking:
@@ -188,6 +190,8 @@ class Assembly:
             _embedding=self.fitted.pooled[ratio] if isinstance(ratio, Pooled) else None,
             _labels=self.log.schema.actions,
             _weight=member.weight,
+            _redrawn=self._redrawn(p, estimator, reward, slice_),
+            _fitted=_learns(member, model_key(member, p, reward)) or len(families[0]) > 1,
         )
 
     def _picked(
@@ -233,7 +237,12 @@ class Assembly:
             _level=self.level,
             _write_scores=None if slice_ is not None else self._score_writer(used, reward, sums),
             _labels=self.log.schema.actions,
+            _redrawn=self._redrawn(p, estimator, reward, slice_),
         )
+
+    def _redrawn(self, p: int, estimator: Estimator, reward: int, slice_: str | None) -> Redrawn:
+        of = None if slice_ is None else (self.log.schema.slices or ())[int(slice_)]
+        return partial(self.redraws.of, (of, self.log.schema.rewards[reward], self.policies[p], estimator.name))
 
     def _combined_details(self, p: int, reward: int, combination: Combination, sums: Sums) -> Details:
         kept = self.state["policies"][str(p)] if sums.moments is self.state["moments"] else None
@@ -354,6 +363,13 @@ class Assembly:
             if member.weight.weighs and not self._looking.overlap(p, sums, None).ess > 0
             else findings.NO_NUMBER
         )
+
+
+def _learns(member: Member, model: ModelKey | None) -> bool:
+    """Whether anything of it is fitted to the log."""
+    ratio = member.weight.ratio
+    pooled = isinstance(ratio, Pooled) and (ratio.posterior.fitted or ratio.rewards is not None)
+    return pooled or isinstance(ratio, Outcome) or (model is not None and not isinstance(model.fit.rewards, Given))
 
 
 def _compared(evaluation: Evaluation, hidden: Mapping[str, Functional], sums: Sums) -> dict[tuple[str, str], Estimate]:
