@@ -107,6 +107,18 @@ def write_mine(folder: Path) -> None:
     )
 
 
+def test_a_bootstrap_that_refits(folder: Path) -> None:
+    asked = [*usual(folder), "--target", "items,p_items_new", "--estimator", "DM,SNIPS", "--json", "--interval", "bootstrap"]
+    plain, refitted = (json.loads(run("evaluate", *asked, *more).stdout) for more in ([], ["--refit"]))
+    of = {e["estimator"]: e["interval"] for e in refitted["estimates"]}
+    assert of["DM"]["method"] == refitted["settings"]["interval"] == "bootstrap, refitted"
+    assert of["SNIPS"] == plain["estimates"][-1]["interval"]  # nothing to fit
+    assert of["DM"]["low"] < refitted["estimates"][1]["value"] < of["DM"]["high"]
+    done = run("evaluate", *asked[:-1], "normal", "--refit")
+    assert done.returncode == 2
+    assert "add --interval bootstrap" in done.stderr
+
+
 def test_module_object(folder: Path) -> None:
     write_mine(folder)
     values = []

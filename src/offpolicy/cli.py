@@ -87,6 +87,9 @@ def evaluate(
     ] = None,
     level: Annotated[float | None, typer.Option(help="The level of the intervals (0.95).")] = None,
     interval: Annotated[str | None, typer.Option(help="normal, bootstrap, bernstein or cressie-read (normal).")] = None,
+    refit: Annotated[
+        bool | None, typer.Option("--refit", help="Fit all models again in each of the bootstrap's draws; takes long.")
+    ] = None,
     cross_fit: Annotated[int | None, typer.Option(help="Folds of the fitted reward models (5).")] = None,
     seed: Annotated[int | None, typer.Option(help="The seed of folds and resampling (0).")] = None,
     threads: Annotated[int | None, typer.Option(help="How many threads to use (all cores).")] = None,

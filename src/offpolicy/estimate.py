@@ -10,15 +10,19 @@ from typing import Any, Generic, TypeVar
 
 from offpolicy import measured
 from offpolicy.actions import Actions
+from offpolicy.batch import FloatArray
 from offpolicy.embedding import EmbeddingTable
 from offpolicy.errors import InputError, InputWarning
 from offpolicy.findings import Finding, Verdict, worst
-from offpolicy.inference import Functional, Interval, Range, Sums, in_errors, interval
+from offpolicy.inference import Functional, Interval, Range, Sums, in_errors, interval, refitted_interval
 from offpolicy.pooled import PooledFits
 from offpolicy.report import text
 from offpolicy.weights import Weight
 
 T = TypeVar("T")
+Redrawn = Callable[[int], FloatArray]
+"""The values on so many logs drawn anew, with everything fitted again."""
+DRAWS = 100
 
 
 @dataclass(frozen=True, repr=False)
@@ -32,22 +36,39 @@ class Difference:
     _functional: Functional = field(repr=False)
     _sums: Sums = field(repr=False)
     _level: float = 0.95
+    _redrawn: Redrawn | None = field(repr=False, default=None)
+    """None where nothing was fitted."""
 
     def __repr__(self) -> str:
         return f"Difference({self.name}: {self.value:.6g} ± {self.std_error:.2g})"
 
-    def confidence_interval(self, level: float | None = None, method: str = "normal") -> Interval:
-        """`normal` or `bootstrap`."""
-        return interval(self._functional, self._sums, self._level if level is None else level, method, None)
+    def confidence_interval(
+        self, level: float | None = None, method: str = "normal", *, refit: bool = False, draws: int = DRAWS
+    ) -> Interval:
+        """`normal` or `bootstrap`; with `refit`, everything is fitted again in each of `draws` draws of the bootstrap."""
+        level = self._level if level is None else level
+        if refit and _refits(method) and self._redrawn is not None:
+            return refitted_interval(self._functional, self._sums, level, self._redrawn(draws))
+        return interval(self._functional, self._sums, level, method, None)
 
     @property
     def z(self) -> float:
         """The difference in standard errors."""
         return in_errors(self._functional, self._sums)
 
-    def to_dict(self, method: str = "normal") -> dict[str, Any]:
-        ci = self.confidence_interval(method=method)
+    def to_dict(self, method: str = "normal", refit: bool = False) -> dict[str, Any]:
+        ci = self.confidence_interval(method=method, refit=refit)
         return {"value": self.value, "std_error": self.std_error, "interval": asdict(ci)}
+
+
+def _refits(method: str) -> bool:
+    """True; or an error for a method that has no draws."""
+    if method != "bootstrap":
+        raise InputError(
+            f"refit=True fits again in each draw of a bootstrap, and a {method} interval has none; say "
+            'method="bootstrap" (--interval bootstrap).'
+        )
+    return True
 
 
 class Later(Generic[T]):
@@ -96,6 +117,10 @@ class Estimate:
     _kind: str = ""
     """The class of the estimator, whatever name it goes by."""
     _compared: Later[tuple[Finding, ...]] | None = None
+    _redrawn: Redrawn | None = field(repr=False, default=None)
+    _fitted: bool = True
+    """Whether anything was fitted or chosen, so that there is something to fit again."""
+    _refit: bool = False
 
     @property
     def std_error(self) -> float:
@@ -139,10 +164,23 @@ class Estimate:
     def verdict(self) -> Verdict:
         return worst(self.reasons)
 
-    def confidence_interval(self, level: float | None = None, method: str | None = None) -> Interval:
-        """`normal`, `bootstrap`, `bernstein` or `cressie-read`; the last two need the log's `reward_range`."""
+    def confidence_interval(
+        self, level: float | None = None, method: str | None = None, *, refit: bool | None = None, draws: int = DRAWS
+    ) -> Interval:
+        """`normal`, `bootstrap`, `bernstein` or `cressie-read`; the last two need the log's `reward_range`.
+
+        With `refit`, the log is read again for each of `draws` draws of the bootstrap, and reward models, embeddings and
+        choices among candidates are made anew in each: what no other interval counts in full. The draws serve every
+        estimate of the evaluation, and are made once.
+        """
+        refit = self._refit and method is None if refit is None else refit
         if method is None:  # a blend has no interval for finite samples: its table shows the normal one
             method = self._method if self._range is not None or self._method == "bootstrap" else "normal"
+        level = self._level if level is None else level
+        if refit and _refits(method) and self._fitted:
+            if self._redrawn is None:
+                raise InputError(f"{self.estimator} does not know its log any more; call op.evaluate again, and ask that.")
+            return refitted_interval(self._functional, self._sums, level, self._redrawn(draws))
         if method in ("bernstein", "cressie-read") and self._range is not None and not self._range_given:
             warnings.warn(
                 f"{self.reward}: the log has no reward_range; the smallest and largest reward seen "
@@ -150,7 +188,7 @@ class Estimate:
                 InputWarning,
                 stacklevel=2,
             )
-        return interval(self._functional, self._sums, self._level if level is None else level, method, self._range)
+        return interval(self._functional, self._sums, level, method, self._range)
 
     def explain(self) -> str:
         """In words: of a blend, which candidates carry the weight and why; else the value, its error and every doubt."""

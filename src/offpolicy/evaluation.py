@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -12,10 +12,12 @@ from typing import Any
 
 import numpy as np
 
+from offpolicy.batch import FloatArray
 from offpolicy.errors import InputError, unknown_name
-from offpolicy.estimate import Difference, Estimate, Later
+from offpolicy.estimate import Difference, Estimate, Later, Redrawn
 from offpolicy.findings import Verdict
-from offpolicy.inference import std_error
+from offpolicy.inference import REFITTED, std_error
+from offpolicy.redraws import Key
 from offpolicy.report import html, text
 from offpolicy.report.plots import Plots
 from offpolicy.report.views import map_view
@@ -92,22 +94,33 @@ class Evaluation:
         """The worst verdict of the leading estimator over the policies."""
         return max((self.estimates[p, self.headline_estimator].verdict for p in self.policies), key=lambda v: v.severity)
 
-    def with_interval(self, method: str) -> Evaluation:
+    def with_interval(self, method: str, *, refit: bool = False) -> Evaluation:
         """The same with intervals by another method wherever none is named: in the table, JSON and pictures."""
+        if refit and method != "bootstrap":
+            raise InputError(f"refit is for the bootstrap, not for {method} intervals (--interval bootstrap --refit).")
         return replace(
             self,
-            estimates={key: replace(estimate, _method=method) for key, estimate in self.estimates.items()},
-            settings={**self.settings, "interval": method},
-            rewards={name: part.with_interval(method) for name, part in self.rewards.items()},
-            slices={name: part.with_interval(method) for name, part in self.slices.items()},
+            estimates={key: replace(estimate, _method=method, _refit=refit) for key, estimate in self.estimates.items()},
+            settings={**self.settings, "interval": REFITTED if refit else method},
+            rewards={name: part.with_interval(method, refit=refit) for name, part in self.rewards.items()},
+            slices={name: part.with_interval(method, refit=refit) for name, part in self.slices.items()},
         )
+
+    def values(self) -> dict[Key, float]:
+        """The value of every estimate, by slice, reward, policy and estimator."""
+        found: dict[Key, float] = {}
+        for name, part in ((None, self), *self.slices.items()):
+            for reward in (part.rewards or {part.reward: part}).values():
+                found |= {(name, e.reward, e.policy, e.estimator): e.value for e in reward}
+        return found
 
     def difference(self, a: str | tuple[str, str], b: str | tuple[str, str], *, estimator: str | None = None) -> Difference:
         """a − b, paired: two policies (with one `estimator`), two estimators, or two (policy, estimator) pairs."""
         first, second = self._resolve(a, estimator), self._resolve(b, estimator)
         f = first._functional.minus(second._functional)
         name = f"{first.policy}:{first.estimator} − {second.policy}:{second.estimator}"
-        return Difference(name, f.value, std_error(f, first._sums), f.error_covers, f, first._sums, self.level)
+        redrawn = _redrawn(first, second, lambda a, b: a - b)
+        return Difference(name, f.value, std_error(f, first._sums), f.error_covers, f, first._sums, self.level, redrawn)
 
     def lift(self, policy: str | None = None, *, estimator: str | None = None) -> Difference:
         """What a policy would have earned more than the log did, paired; by default the first policy and the headline."""
@@ -122,7 +135,8 @@ class Evaluation:
             raise InputError("the log earned 0, so nothing is a part of it; see lift().")
         f = first._functional.relative_to(logged._functional)
         name = f"{first.policy}:{first.estimator} relative to {self.logged_estimator}"
-        return Difference(name, f.value, std_error(f, first._sums), f.error_covers, f, first._sums, self.level)
+        redrawn = _redrawn(first, logged, lambda a, b: np.sign(b) * (a / b - 1))
+        return Difference(name, f.value, std_error(f, first._sums), f.error_covers, f, first._sums, self.level, redrawn)
 
     def _resolve(self, key: str | tuple[str, str], estimator: str | None) -> Estimate:
         if isinstance(key, tuple):
@@ -179,28 +193,29 @@ class Evaluation:
 
     def _compared(self) -> dict[str, Any]:
         """What the log earned, by how much each policy is better, and every pair of policies: all by the headline."""
+        refit = self.headline._refit
         method = "bootstrap" if self.headline._method == "bootstrap" else "normal"
         logged = self.estimates[self.policies[0], self.logged_estimator].to_dict()
         whole = self.settings.get("slice") is None
         return {
             "logged": {name: logged[name] for name in ("value", "std_error", "interval")},
             "lifts": [
-                {"policy": policy, **self.lift(policy).to_dict(method), **self._relative(policy, method)}
+                {"policy": policy, **self.lift(policy).to_dict(method, refit), **self._relative(policy, method, refit)}
                 for policy in self.policies
             ],
             "differences": [
-                {"a": a, "b": b, "estimator": self.headline_estimator, **self.difference(a, b).to_dict(method)}
+                {"a": a, "b": b, "estimator": self.headline_estimator, **self.difference(a, b).to_dict(method, refit)}
                 for a, b in (combinations(self.policies, 2) if whole else ())
                 if len(self.policies) <= MOST_COMPARED or a == self.policies[0]
             ],
         }
 
-    def _relative(self, policy: str, method: str) -> dict[str, Any]:
+    def _relative(self, policy: str, method: str, refit: bool) -> dict[str, Any]:
         """The relative lift and its interval; None where the log earned nothing, or there is no number."""
         logged = self.estimates[policy, self.logged_estimator].value
         if not logged or not np.isfinite(logged):
             return {"relative": None, "relative_interval": None}
-        told = self.relative_lift(policy).to_dict(method)
+        told = self.relative_lift(policy).to_dict(method, refit)
         if not np.isfinite(told["interval"]["low"]):  # some draws of a bootstrap hold nothing to divide by
             told = self.relative_lift(policy).to_dict("normal")
         return {"relative": told["value"], "relative_interval": told["interval"]}
@@ -251,3 +266,11 @@ class Evaluation:
         return text.plain(self.to_dict())
 
     __repr__ = __str__
+
+
+def _redrawn(a: Estimate, b: Estimate, join: Callable[[FloatArray, FloatArray], FloatArray]) -> Redrawn | None:
+    """The draws of a difference: both estimates on the same logs."""
+    first, second = a._redrawn, b._redrawn
+    if first is None or second is None or not (a._fitted or b._fitted):
+        return None
+    return lambda draws: join(first(draws), second(draws))

@@ -21,6 +21,8 @@ from offpolicy.slope import standardised
 from offpolicy.statistics import State
 
 Method = Literal["normal", "bootstrap", "bernstein", "cressie-read"]
+REFITTED = "bootstrap, refitted"
+"""The method of an interval for which everything was fitted anew in each draw."""
 DRAWS, BLOCK = 2_000, 50
 """Of the bootstrap, and how many of them are made at a time."""
 DOUBT = 0.5
@@ -227,10 +229,15 @@ def sampling_variance(f: Functional, sums: Sums) -> float:
     return float(influence @ influence) * filled / max(filled - 1, 1)
 
 
+def _besides(f: Functional, sums: Sums) -> float:
+    """Variance, or squared bias, that resampling does not show."""
+    return f.extra + (0.0 if f.way is None else max(f.way.value**2, DOUBT * variance(f.way, sums)))
+
+
 def variance(f: Functional, sums: Sums) -> float:
     """Sampling variance and, where a fit counts, its own variance and its covariance with the sampling, by the jackknife."""
     sampled = sampling_variance(f, sums)
-    besides = f.extra + (0.0 if f.way is None else max(f.way.value**2, DOUBT * variance(f.way, sums)))
+    besides = _besides(f, sums)
     if f.fit is None or f.sampling is None:
         return sampled + besides
     fit, sampling = f.fit - f.fit.mean(), f.sampling - f.sampling.mean()
@@ -325,10 +332,24 @@ def _bootstrap(f: Functional, sums: Sums, level: float) -> tuple[float, float]:
     extra = variance(f, sums) - sampling_variance(f, sums)
     if extra > 0:
         draws = draws + np.sqrt(extra) * normal
+    return _percentiles(draws, level)
+
+
+def _percentiles(draws: FloatArray, level: float) -> tuple[float, float]:
     if not np.isfinite(draws).all():
         return float("nan"), float("nan")
     low, high = np.quantile(draws, [(1 - level) / 2, (1 + level) / 2])
     return float(low), float(high)
+
+
+def refitted_interval(f: Functional, sums: Sums, level: float, draws: FloatArray) -> Interval:
+    """Percentiles of the values on logs drawn anew, all that was fitted with them; what no draw shows (the bias that a
+    blend may have) is added as a normal draw of its size."""
+    if not 0 < level < 1:
+        raise InputError(f"the level of an interval lies between 0 and 1, not {level}.")
+    spread = np.sqrt(_besides(f, sums))
+    low, high = _percentiles(draws + spread * sums.resampled[1][: len(draws)] if spread > 0 else draws, level)
+    return Interval(low, high, level, REFITTED)
 
 
 def _bernstein(f: Functional, sums: Sums, level: float, bounds: Range) -> tuple[float, float]:

@@ -13,7 +13,7 @@ import numpy as np
 from offpolicy.audit import audited
 from offpolicy.batch import Batch, FloatArray
 from offpolicy.embedding import EmbeddingTable
-from offpolicy.engines import Engine, engine_for
+from offpolicy.engines import Engine, Resampled, engine_for
 from offpolicy.errors import InputError, RowsError
 from offpolicy.estimators import Estimator, Member, Run
 from offpolicy.evaluation import Evaluation
@@ -29,6 +29,7 @@ from offpolicy.pooled import PooledFits
 from offpolicy.posteriors import Gaussian
 from offpolicy.progress import PassProgress
 from offpolicy.propensities import estimate_logging
+from offpolicy.redraws import Key, Redraws
 from offpolicy.refits import Fitted
 from offpolicy.report.provenance import written
 from offpolicy.results import Assembly
@@ -86,9 +87,14 @@ def evaluate(
     budget = Budget.of(memory)
     log = estimate_logging(log, engine, seed, progress)
 
+    settings: dict[str, Any] = {"level": level, "cross_fit": cross_fit, "memory": memory, "seed": seed}
+
     def run(some: Sequence[Estimator]) -> Evaluation:
-        settings = {"level": level, "cross_fit": cross_fit, "engine": engine, "memory": memory, "seed": seed}
-        return evaluate(log, policies, some, **settings, progress=progress)  # type: ignore[arg-type]
+        return evaluate(log, policies, some, **settings, engine=engine, progress=progress)
+
+    def redrawn(draw: int) -> Mapping[Key, float]:
+        """The same evaluation of a log drawn anew."""
+        return evaluate(log, policies, job.asked, **settings, engine=Resampled(engine, seed, draw), progress=False).values()
 
     wanted = Wanted.of(estimators)
     job = _Job.fitting(log, policies, wanted, cross_fit, seed, run, budget, engine)
@@ -101,7 +107,7 @@ def evaluate(
             fewer = wanted.without_failing(run, job.features)
             job = _Job.fitting(log, policies, fewer, cross_fit, seed, run, budget, engine)
             fits, scorer = job.fitted(engine, progress)
-        return job.score(engine, fits, scorer, level, progress)
+        return job.score(engine, fits, scorer, level, progress, Redraws(redrawn, progress))
 
 
 def embed(
@@ -176,7 +182,7 @@ class _Job:
     sizes: Sizes | None = None
     budget: Budget = field(default_factory=lambda: Budget.of(None))
     cross_fit: int | None = None
-    asked: tuple[str, ...] = ()
+    asked: tuple[Estimator, ...] = ()
     """The estimators as they were asked for, before anything was settled."""
 
     @classmethod
@@ -222,7 +228,7 @@ class _Job:
             logging.check(log)
         features = Features.of(log.schema)
         chosen, skipped = choose(wanted, Lacking(log, policies, logging, features), cross_fit)
-        asked = tuple(written(estimator) for estimator in chosen)
+        asked = tuple(chosen)
         chosen = [estimator.settled(features, run) for estimator in chosen]
         has_ratio = log.schema.propensity or logging is not None
         plan, members, references = plan_estimators(chosen, len(policies), len(log.schema.rewards), cross_fit, has_ratio)
@@ -361,7 +367,9 @@ class _Job:
         first = self.log.head(64, score_pass.columns)
         return float(sum(len(policy.listed(first).codes) for policy in listing)) / len(first)
 
-    def score(self, engine: Engine, fitted: Fitted, scorer: Scorer, level: float, progress: bool | None) -> Evaluation:
+    def score(
+        self, engine: Engine, fitted: Fitted, scorer: Scorer, level: float, progress: bool | None, redraws: Redraws
+    ) -> Evaluation:
         """The one pass that scores every estimator for every policy and reward."""
         score_pass = ScorePass(scorer, self.log.n_actions, len(self.log.schema.slices or ()), self.log.schema.clustered)
         try:
@@ -375,7 +383,7 @@ class _Job:
             engine=engine,
             policies=tuple(self.policies),
             estimators=self.estimators,
-            asked=self.asked,
+            asked=tuple(written(estimator) for estimator in self.asked),
             members=self.members,
             references=self.references,
             scorer=scorer,
@@ -384,6 +392,7 @@ class _Job:
             level=level,
             cross_fit=self.cross_fit,
             skipped=self.skipped,
+            redraws=redraws,
         )
         return assembly.evaluation()
 

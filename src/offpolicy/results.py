@@ -16,7 +16,7 @@ from offpolicy.combining import Candidate, Combination
 from offpolicy.doubts import propensity_findings
 from offpolicy.engines import Engine, Spark
 from offpolicy.errors import InputError
-from offpolicy.estimate import Details, Estimate, Later
+from offpolicy.estimate import Details, Estimate, Later, Redrawn
 from offpolicy.estimators import Combined, Estimator, LoggedMean, Member
 from offpolicy.evaluation import Evaluation, Views
 from offpolicy.inference import Functional, Range, Sums, concentration, functional, in_errors, std_error
@@ -24,9 +24,10 @@ from offpolicy.kept import pool_name
 from offpolicy.log import Log
 from offpolicy.looking import Looking
 from offpolicy.plan import Family, ModelKey, Terms, fit_of, model_key
+from offpolicy.redraws import Redraws
 from offpolicy.refits import Fitted, Refits
 from offpolicy.report.provenance import read, versions, written
-from offpolicy.rewards import AdamW, Torch
+from offpolicy.rewards import AdamW, Given, Torch
 from offpolicy.scores import write_scores
 from offpolicy.scoring import Scorer
 from offpolicy.slope import slope, smallest_error
@@ -59,6 +60,7 @@ class Assembly:
     level: float
     cross_fit: int | None
     skipped: Mapping[str, str]
+    redraws: Redraws
 
     @cached_property
     def _looking(self) -> Looking:
@@ -195,6 +197,8 @@ class Assembly:
             _labels=self.log.schema.actions,
             _weight=member.weight,
             _kind=type(estimator).__name__,
+            _redrawn=self._redrawn(p, estimator, reward, slice_),
+            _fitted=_learns(member, model_key(member, p, reward)) or len(families[0]) > 1,
         )
 
     def _picked(
@@ -241,7 +245,12 @@ class Assembly:
             _write_scores=None if slice_ is not None else self._score_writer(used, reward, sums),
             _labels=self.log.schema.actions,
             _kind=type(estimator).__name__,
+            _redrawn=self._redrawn(p, estimator, reward, slice_),
         )
+
+    def _redrawn(self, p: int, estimator: Estimator, reward: int, slice_: str | None) -> Redrawn:
+        of = None if slice_ is None else (self.log.schema.slices or ())[int(slice_)]
+        return partial(self.redraws.of, (of, self.log.schema.rewards[reward], self.policies[p], estimator.name))
 
     def _combined_details(self, p: int, reward: int, combination: Combination, sums: Sums) -> Details:
         kept = self.state["policies"][str(p)] if sums.moments is self.state["moments"] else None
@@ -363,6 +372,13 @@ class Assembly:
             if member.weight.weighs and not self._looking.overlap(p, sums, None).ess > 0
             else findings.NO_NUMBER
         )
+
+
+def _learns(member: Member, model: ModelKey | None) -> bool:
+    """Whether anything of it is fitted to the log."""
+    ratio = member.weight.ratio
+    pooled = isinstance(ratio, Pooled) and (ratio.posterior.fitted or ratio.rewards is not None)
+    return pooled or isinstance(ratio, Outcome) or (model is not None and not isinstance(model.fit.rewards, Given))
 
 
 def _compared(evaluation: Evaluation, hidden: Mapping[str, Functional], sums: Sums) -> dict[tuple[str, str], Estimate]:

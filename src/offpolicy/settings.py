@@ -31,7 +31,7 @@ LISTS = ("logs", "context", "reward", "target", "estimator", "features")
 SINGLE = (
     "action", "propensity", "logging", "actions", "n_actions", "catalog", "cluster", "row_id", "weight", "by",
     "reward_range", "level", "interval", "cross_fit", "seed", "threads", "memory", "inputs", "engine", "master",
-    "remote",
+    "remote", "refit",
 )  # fmt: skip
 
 
@@ -84,6 +84,8 @@ def _wanted(name: str, value: Any) -> str | None:
         return None if isinstance(value, (int, float)) and not isinstance(value, bool) else "a number"
     if name == "memory":
         return None if isinstance(value, (str, int)) and not isinstance(value, bool) else 'text such as "2GB", or bytes'
+    if name == "refit":
+        return None if isinstance(value, bool) else "true or false"
     if name in WHOLE:
         return None if isinstance(value, int) and not isinstance(value, bool) else "a whole number"
     return None if isinstance(value, str) else "text"
@@ -102,6 +104,11 @@ def run(settings: Mapping[str, Any], progress: bool | None) -> Evaluation:
     interval = settings.get("interval", "normal")
     if interval not in get_args(Method):
         raise unknown_name("interval method", interval, get_args(Method))
+    refit = bool(settings.get("refit"))
+    if refit and interval != "bootstrap":
+        raise InputError(
+            f"refit: fits again in each draw of a bootstrap, and the interval is {interval}; add --interval bootstrap."
+        )
     with opened(settings) as (source, engine):
         result = evaluate(
             open_log(settings, source),
@@ -113,8 +120,10 @@ def run(settings: Mapping[str, Any], progress: bool | None) -> Evaluation:
             engine=engine,
             memory=settings.get("memory"),
             progress=progress,
-        )
-    return result.with_interval(interval)
+        ).with_interval(interval, refit=refit)
+        if refit:
+            result.to_dict()  # draws read the log again, while a Spark session of ours is there
+    return result
 
 
 @contextmanager

@@ -2,10 +2,11 @@
 
 from offpolicy.engines.base import Engine
 from offpolicy.engines.local import Local
+from offpolicy.engines.resampled import Resampled
 from offpolicy.engines.spark import Spark
 from offpolicy.log import Log
 
-__all__ = ["Engine", "Local", "Spark", "engine_for"]
+__all__ = ["Engine", "Local", "Resampled", "Spark", "engine_for"]
 
 
 def engine_for(log: Log, given: Engine | None) -> Engine:
