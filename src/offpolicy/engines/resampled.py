@@ -27,10 +27,6 @@ class Resampled:
     draw: int
 
     @property
-    def batch_rows(self) -> int | None:
-        return self.engine.batch_rows
-
-    @property
     def threads(self) -> int | None:
         return self.engine.threads
 
