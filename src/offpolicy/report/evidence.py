@@ -60,7 +60,8 @@ def _overlap(o: Summary) -> OverlapView:
 def _effective(o: Summary) -> Fact:
     ess, rounds = o["effective_sample_size"], o["rounds"]
     part = f", {share(ess / rounds)} of the {rounds:,} logged" if rounds and finite(ess) else ""
-    meaning = f"The log counts like this many rounds of the new policy{part}. 500 or more is good; below 50 is too few."
+    meaning = f"The log counts like this many rounds of the new policy{part}. {RULE['effective rounds'].caution:,.0f} or "
+        f"more is good; below {RULE['effective rounds'].stop:,.0f} is too few."
     return Fact("Effective rounds", count(ess), meaning)
 
 
@@ -73,9 +74,9 @@ def _concentrated(o: Summary) -> list[Fact]:
     part = f" One round has at most {share(o['largest_share'])} of the sum." if finite(o["largest_share"]) else ""
     return [
         Fact(
-            "Held by the top 1%", share(top), "Of the sum of all weights. Below 50% is good; near 100% a few rounds decide."
+            "Held by the top 1%", share(top), f"Of the sum of all weights. Below {RULE['top weights'].caution:.0%} is good; near 100% a few rounds decide."
         ),
-        Fact("Largest weight", _few_digits(largest), f"Of any one round.{part} Below 5% is good."),
+        Fact("Largest weight", _few_digits(largest), f"Of any one round.{part} Below {RULE['largest weight'].caution:.0%} is good."),
     ]
 
 
