@@ -21,6 +21,7 @@ import offpolicy as op
 import reports
 from conftest import make_small
 from offpolicy import diagnostics as dx
+from offpolicy.findings import worst
 from offpolicy.report import charts
 from offpolicy.report.answer import cards, shown, signed
 from offpolicy.report.html import MOST_IN_FULL, MOST_SLICES, embedded, page

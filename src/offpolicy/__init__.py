@@ -28,6 +28,7 @@ _HOMES = {
     ),
     "weights": ("Bend", "Weight"),
     "findings": ("Finding", "Verdict"),
+    "sensitivity": ("Sensitivity",),
     "estimate": ("Difference", "Estimate"),
     "evaluation": ("Evaluation",),
     "job": ("embed", "evaluate"),
@@ -102,6 +103,7 @@ if TYPE_CHECKING:  # the same names for type checkers and editors
     from offpolicy.rewards import Ridge as Ridge
     from offpolicy.rewards import Torch as Torch
     from offpolicy.rewards import two_layer as two_layer
+    from offpolicy.sensitivity import Sensitivity as Sensitivity
     from offpolicy.sources import from_obp as from_obp
     from offpolicy.sources import read_log as read_log
     from offpolicy.weights import Bend as Bend

@@ -90,6 +90,9 @@ def evaluate(
     refit: Annotated[
         bool | None, typer.Option("--refit", help="Fit all models again in each of the bootstrap's draws; takes long.")
     ] = None,
+    sensitivity: Annotated[
+        str | None, typer.Option(help="Factors such as 1.2,1.5: bounds if true propensities are off by up to so much.")
+    ] = None,
     cross_fit: Annotated[int | None, typer.Option(help="Folds of the fitted reward models (5).")] = None,
     seed: Annotated[int | None, typer.Option(help="The seed of folds and resampling (0).")] = None,
     threads: Annotated[int | None, typer.Option(help="How many threads to use (all cores).")] = None,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -22,6 +22,7 @@ from offpolicy.report import html, text
 from offpolicy.report.plots import Plots
 from offpolicy.report.views import map_view
 from offpolicy.threads import one_blas_thread
+from offpolicy.sensitivity import GAMMAS, Sensitivity, Tilted
 
 SCHEMA_VERSION = 1
 MOST_COMPARED = 6
@@ -64,6 +65,9 @@ class Evaluation:
     input: Mapping[str, Any] = field(default_factory=dict)
     """What was read: a fingerprint of the rounds, where they come from, their columns."""
     versions: Mapping[str, str] = field(default_factory=dict)
+    _tilted: Mapping[str, Later[Tilted]] = field(repr=False, default_factory=dict)
+    """By policy; none of a slice, or without propensities."""
+    _gammas: tuple[float, ...] = ()
     _views: Later[Views] = field(repr=False, default_factory=lambda: Later(Views))
 
     def __getitem__(self, key: str | tuple[str, str]) -> Estimate:
@@ -138,6 +142,27 @@ class Evaluation:
         redrawn = _redrawn(first, logged, lambda a, b: np.sign(b) * (a / b - 1))
         return Difference(name, f.value, std_error(f, first._sums), f.error_covers, f, first._sums, self.level, redrawn)
 
+    def sensitivity(self, gamma: float | Sequence[float] = GAMMAS, *, policy: str | None = None) -> Sensitivity:
+        """Bounds on the value if true propensities differ from the given by a factor of up to Γ, in each round its own.
+
+        They are those of the self-normalised value (SNIPS), which Γ = 1 gives, with the errors of sampling beside them, and
+        the Γ at which "better than the log" stops to hold. By default of the first policy. The log is read once more.
+        """
+        policy = self.policies[0] if policy is None else policy
+        if policy not in self.policies:
+            raise unknown_name("policy", policy, self.policies)
+        if policy not in self._tilted and self.settings.get("slice") is not None:
+            raise InputError("sensitivity: is worked out for the whole log, not for a slice of it; read the slice as a log.")
+        if policy not in self._tilted:
+            raise InputError("sensitivity: asks how wrong propensities may be, and the log has none (`propensity=`).")
+        return self._tilted[policy]().sensitivity(policy, self.reward, gamma, self.level)
+
+    def with_sensitivity(self, gamma: float | Sequence[float] = GAMMAS) -> Evaluation:
+        """The same with `sensitivity` of every policy in the text, JSON, Markdown and HTML forms."""
+        gammas = tuple(row.gamma for row in self.sensitivity(gamma).rows)
+        rewards = {name: replace(part, _gammas=gammas) for name, part in self.rewards.items()}
+        return replace(self, _gammas=gammas, rewards=rewards)
+
     def _resolve(self, key: str | tuple[str, str], estimator: str | None) -> Estimate:
         if isinstance(key, tuple):
             return self[key]
@@ -179,6 +204,9 @@ class Evaluation:
             "overlap": views.overlap,
             "calibration": views.calibration,
             "embedding": None,
+            "sensitivity": [
+                self.sensitivity(self._gammas, policy=policy).to_dict() for policy in self.policies if self._gammas
+            ],
             "skipped": dict(self.skipped),
             "settings": dict(self.settings),
             "input": dict(self.input),
@@ -252,8 +280,8 @@ class Evaluation:
 
     @property
     def plot(self) -> Plots:
-        """Pictures: `.estimates()`, `.weights()`, `.calibration()`, `.embedding()`, `.differences()`; each on axes."""
-        return Plots(lambda shown: self.to_dict(shown=shown))
+        """Pictures: `.estimates()`, `.weights()`, `.calibration()`, `.embedding()`, `.differences()`, `.sensitivity()`."""
+        return Plots(self.to_dict, lambda gamma, policy: self.sensitivity(gamma, policy=policy).to_dict())
 
     def write_html(self, path: str | Path, *, shown: int = SHOWN_IN_A_FILE) -> None:
         """Write the report as one HTML file, whole or not at all. Its map shows up to `shown` actions."""

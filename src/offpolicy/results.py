@@ -24,12 +24,15 @@ from offpolicy.kept import pool_name
 from offpolicy.log import Log
 from offpolicy.looking import Looking
 from offpolicy.plan import Family, ModelKey, Terms, fit_of, model_key
+from offpolicy.progress import PassProgress
 from offpolicy.redraws import Redraws
 from offpolicy.refits import Fitted, Refits
 from offpolicy.report.provenance import read, versions, written
+from offpolicy.reward_pass import RewardPass
 from offpolicy.rewards import AdamW, Given, Torch
 from offpolicy.scores import write_scores
 from offpolicy.scoring import Scorer
+from offpolicy.sensitivity import Tilted
 from offpolicy.slope import slope, smallest_error
 from offpolicy.statistics import LogHistogram, State
 from offpolicy.threads import one_blas_thread
@@ -122,6 +125,11 @@ class Assembly:
             settings=self._settings | {"slice": None if slice_ is None else (self.log.schema.slices or ())[int(slice_)]},
             input=read(self.log, self.state["fingerprint"]) if slice_ is None else {},
             versions=versions(*self._extras) if slice_ is None else {},
+            _tilted={
+                name: self._tilted(p, reward)
+                for p, name in enumerate(self.policies)
+                if slice_ is None and (p, reward) in self.references
+            },
             _views=Later(Views if slice_ is not None else partial(self._views, reward, list(estimates.values()), sums)),
         )
         anchor = float(self.scorer.anchor[reward])
@@ -131,6 +139,28 @@ class Assembly:
             if (p, reward) in self.references
         }
         return replace(evaluation, estimates=_compared(evaluation, hidden, sums))
+
+    @cached_property
+    def _reward_pass(self) -> Later[tuple[RewardPass, State]]:
+        """One pass for every policy and reward, when the first of them is asked for."""
+
+        def made() -> tuple[RewardPass, State]:
+            statistic = RewardPass.of(self.log, self.scorer)
+            with PassProgress("bounding", len(self.log), self.redraws.progress) as told:
+                return statistic, self.engine.reduce(self.log, statistic, told)
+
+        return Later(made)
+
+    def _tilted(self, p: int, reward: int) -> Later[Tilted]:
+        """The weighted rewards, for bounds where weights are wrong."""
+
+        def made() -> Tilted:
+            statistic, state = self._reward_pass()
+            bins, weighted = statistic.bins[reward], state["weighted"][f"{p}:{reward}"]
+            atoms = bins.atoms(weighted, float(self.state["reward_low"][reward]), float(self.state["reward_high"][reward]))
+            return Tilted(*atoms, bins.middles(weighted), state["logged"][reward].T, bins.anchor)
+
+        return Later(made)
 
     @property
     def _extras(self) -> list[str]:

@@ -24,6 +24,7 @@ from offpolicy.policies import as_policy
 from offpolicy.policy import Policy
 from offpolicy.posteriors import Categorical, Gaussian, Logistic, Posterior
 from offpolicy.rewards import AdamW, RewardModel, Ridge, Torch
+from offpolicy.sensitivity import checked
 from offpolicy.sources import read_log
 from offpolicy.sources.session import frame_of, session
 
@@ -31,7 +32,7 @@ LISTS = ("logs", "context", "reward", "target", "estimator", "features")
 SINGLE = (
     "action", "propensity", "logging", "actions", "n_actions", "catalog", "cluster", "row_id", "weight", "by",
     "reward_range", "level", "interval", "cross_fit", "seed", "threads", "memory", "inputs", "engine", "master",
-    "remote", "refit",
+    "remote", "refit", "sensitivity",
 )  # fmt: skip
 
 
@@ -84,6 +85,8 @@ def _wanted(name: str, value: Any) -> str | None:
         return None if isinstance(value, (int, float)) and not isinstance(value, bool) else "a number"
     if name == "memory":
         return None if isinstance(value, (str, int)) and not isinstance(value, bool) else 'text such as "2GB", or bytes'
+    if name == "sensitivity":
+        return None if isinstance(value, (str, int, float, list)) and not isinstance(value, bool) else "a list of numbers"
     if name == "refit":
         return None if isinstance(value, bool) else "true or false"
     if name in WHOLE:
@@ -109,6 +112,8 @@ def run(settings: Mapping[str, Any], progress: bool | None) -> Evaluation:
         raise InputError(
             f"refit: fits again in each draw of a bootstrap, and the interval is {interval}; add --interval bootstrap."
         )
+    gammas = _numbers("sensitivity", settings.get("sensitivity"))
+    checked(gammas or [1.0])  # before the log is read
     with opened(settings) as (source, engine):
         result = evaluate(
             open_log(settings, source),
@@ -121,8 +126,10 @@ def run(settings: Mapping[str, Any], progress: bool | None) -> Evaluation:
             memory=settings.get("memory"),
             progress=progress,
         ).with_interval(interval, refit=refit)
-        if refit:
-            result.to_dict()  # draws read the log again, while a Spark session of ours is there
+        if gammas:
+            result = result.with_sensitivity(gammas)
+        if refit or gammas:
+            result.to_dict()  # both read the log again, while a Spark session of ours is there
     return result
 
 
@@ -193,6 +200,15 @@ def _range(given: str | Sequence[float] | None) -> tuple[float, float] | None:
     except (TypeError, ValueError):
         raise InputError(f"reward_range: {given!r}; give two numbers, LOW,HIGH.") from None
     return low, high
+
+
+def _numbers(name: str, given: str | float | Sequence[float] | None) -> list[float]:
+    """Numbers, separated by commas on a command line."""
+    parts = given.split(",") if isinstance(given, str) else given if isinstance(given, Sequence) else [given]
+    try:
+        return [float(part) for part in parts if part is not None]
+    except (TypeError, ValueError):
+        raise InputError(f"{name}: {given!r}; give numbers, separated by commas, such as 1.2,1.5.") from None
 
 
 def _named(text: str, position: int) -> tuple[str, str]:

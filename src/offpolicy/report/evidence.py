@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from offpolicy.findings import LIMITS
 from offpolicy.report import charts
 from offpolicy.report.answer import Summary, isolated, listed, rough, share, shown
 from offpolicy.report.charts import CalibrationPlot, Dot, Histogram, finite
@@ -60,8 +61,11 @@ def _overlap(o: Summary) -> OverlapView:
 def _effective(o: Summary) -> Fact:
     ess, rounds = o["effective_sample_size"], o["rounds"]
     part = f", {share(ess / rounds)} of the {rounds:,} logged" if rounds and finite(ess) else ""
-    meaning = f"The log counts like this many rounds of the new policy{part}. {RULE['effective rounds'].caution:,.0f} or "
-        f"more is good; below {RULE['effective rounds'].stop:,.0f} is too few."
+    good = LIMITS["effective rounds"]
+    meaning = (
+        f"The log counts like this many rounds of the new policy{part}. {good.caution:,.0f} or more is good; below "
+        f"{good.stop:,.0f} is too few."
+    )
     return Fact("Effective rounds", count(ess), meaning)
 
 
@@ -74,9 +78,15 @@ def _concentrated(o: Summary) -> list[Fact]:
     part = f" One round has at most {share(o['largest_share'])} of the sum." if finite(o["largest_share"]) else ""
     return [
         Fact(
-            "Held by the top 1%", share(top), f"Of the sum of all weights. Below {RULE['top weights'].caution:.0%} is good; near 100% a few rounds decide."
+            "Held by the top 1%",
+            share(top),
+            f"Of the sum of all weights. Below {LIMITS['top weights'].caution:.0%} is good; near 100% a few rounds decide.",
         ),
-        Fact("Largest weight", _few_digits(largest), f"Of any one round.{part} Below {RULE['largest weight'].caution:.0%} is good."),
+        Fact(
+            "Largest weight",
+            _few_digits(largest),
+            f"Of any one round.{part} Below {LIMITS['largest weight'].caution:.0%} is good.",
+        ),
     ]
 
 

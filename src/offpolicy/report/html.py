@@ -15,7 +15,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from offpolicy.files import whole_file
-from offpolicy.report import answer, evidence
+from offpolicy.report import answer, bounds, evidence
 from offpolicy.report.answer import Summary, Table
 from offpolicy.report.charts import COLOURS
 from offpolicy.report.prose import compared, said_of_part, title
@@ -98,6 +98,10 @@ def _view(summary: Summary) -> dict[str, Any]:
         "models": evidence.models(summary),
         "map": evidence.action_map(summary),
         "colours": COLOURS,
+        "bounds": [
+            (bounds.heading(found, several), *bounds.table(found), bounds.claims(found))
+            for found in summary.get("sensitivity", ())
+        ],
         "differences": answer.differences_table(summary),
         "rewards": _rewards(summary),
         "slices": _slices(summary),

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from offpolicy.report import prose
+from offpolicy.report import bounds, prose
 from offpolicy.report.table import RIGHT, markdown_table, rows_of
 from offpolicy.report.words import VERDICTS, visible
 
@@ -32,9 +32,9 @@ def markdown(result: Mapping[str, Any]) -> str:
     lines += [*_paragraphs(prose.compared(result)), *_table(result), ""]
     for heading, reasons in prose.why(result):
         lines += [escaped(heading), "", *(f"- {escaped(reason)}" for reason in reasons), ""]
-    lines += _paragraphs(prose.notes(result))
+    lines += [*_paragraphs(prose.notes(result)), *_bounds(result)]
     for heading, part in prose.sections(result):
-        lines += [f"## {escaped(heading)}", "", *_table(part), "", *_paragraphs(prose.said_of_part(part))]
+        lines += [f"## {escaped(heading)}", "", *_table(part), "", *_paragraphs(prose.said_of_part(part)), *_bounds(part)]
     lines += [*_paragraphs(prose.footnotes(result)), *_provenance(result)]
     return "\n".join(lines).rstrip() + "\n"
 
@@ -47,6 +47,13 @@ def _paragraphs(texts: Iterable[str]) -> Iterator[str]:
 def _table(result: Mapping[str, Any]) -> Sequence[str]:
     header, rows = rows_of(result)
     return markdown_table(header, [[escaped(cell) for cell in row] for row in rows], RIGHT)
+
+
+def _bounds(result: Mapping[str, Any]) -> Iterator[str]:
+    """What wrong propensities would do, where that was asked for."""
+    for found in result.get("sensitivity", ()):
+        yield from (escaped(bounds.heading(found, len(result["policies"]) > 1)), "")
+        yield from (*markdown_table(*bounds.table(found), bounds.RIGHT), "", *_paragraphs(bounds.claims(found)))
 
 
 def _provenance(result: Mapping[str, Any]) -> Iterator[str]:

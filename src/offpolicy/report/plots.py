@@ -28,6 +28,7 @@ TWO_SIDED_95 = 1.96
 LABELLED = 12
 """Of the actions most often logged, so many are named where there is room."""
 SMALL = 8
+STEPS = 101
 
 
 def estimates(summary: Summary, ax: Axes | None = None) -> Axes:
@@ -187,12 +188,39 @@ def differences(summary: Summary, ax: Axes | None = None) -> Axes:
     return ax
 
 
+def sensitivity(summary: Summary, ax: Axes | None = None) -> Axes:
+    """The bounds by Γ, the interval around them, and the log's mean, with the Γ at which they meet."""
+    rows = summary["rows"]
+    gamma = [row["gamma"] for row in rows]
+    ax = _axes(ax, (6.0, 3.6))
+    ax.fill_between(
+        gamma, [row["interval_low"] for row in rows], [row["interval_high"] for row in rows],
+        color=BLUE, alpha=0.12, linewidth=0, label=f"with {percent(summary['level'])} interval",
+    )  # fmt: skip
+    ax.fill_between(
+        gamma, [row["low"] for row in rows], [row["high"] for row in rows], color=BLUE, alpha=0.35, linewidth=0,
+        label=f"bounds on {_name(summary['policy'])}",
+    )  # fmt: skip
+    ax.axhline(summary["logged"], color=GREY, linestyle="--", linewidth=0.9, label="logged mean")
+    for name, style in (("holds_to", "-"), ("surely_to", ":")):
+        if summary[name] is not None and summary[name] <= gamma[-1]:
+            words = f"{summary['claim']} up to {summary[name]:.3g}" + (", surely" if name == "surely_to" else "")
+            ax.axvline(summary[name], color=RED, linestyle=style, linewidth=1.2, label=words)
+    ax.set_xlabel("Γ: true propensities up to so many times larger or smaller")
+    ax.set_ylabel(f"{_name(summary['reward'])} a round")
+    ax.spines[["top", "right"]].set_visible(False)
+    ax.legend(fontsize=SMALL, frameon=False, loc="center left", bbox_to_anchor=(1, 0.5))
+    return ax
+
+
 @dataclass(frozen=True)
 class Plots:
     """The pictures of one result, as methods: `result.plot.estimates()`. Each takes and returns Matplotlib axes."""
 
     summary: Callable[[int], Summary]
     """Gives the plain dict, with so many actions of the embedding in it."""
+    bounded: Callable[[Sequence[float], str | None], Summary]
+    """Gives the bounds for so many Γ of a policy."""
 
     def estimates(self, ax: Axes | None = None) -> Axes:
         """Every estimate with its interval and verdict."""
@@ -213,6 +241,12 @@ class Plots:
     def differences(self, ax: Axes | None = None) -> Axes:
         """The paired differences between policies."""
         return differences(self.summary(0), ax)
+
+    def sensitivity(self, ax: Axes | None = None, gamma: float | Sequence[float] = 2.0, policy: str | None = None) -> Axes:
+        """What wrong propensities would do: by Γ from 1 to the largest given, of one policy (by default the first)."""
+        largest = max(gamma) if isinstance(gamma, Sequence) else gamma
+        steps = np.geomspace(1.0, largest, STEPS).tolist() if largest > 1 else [largest]
+        return sensitivity(self.bounded(steps, policy), ax)
 
 
 def _axes(ax: Axes | None, size: tuple[float, float]) -> Axes:

@@ -10,6 +10,7 @@ from typing import Any
 
 from rich.text import Text
 
+from offpolicy.inference import REFITTED
 from offpolicy.report.words import THE_LOG, VERDICTS, WIDTH, count, label, number, percent, shortened, span
 
 RIGHT = frozenset({"value", "eff. rounds", "off by"})
@@ -120,7 +121,8 @@ def marks_of(result: Mapping[str, Any], estimate: Mapping[str, Any]) -> str:
     """The marks of `MEANING` that an estimate has. There are no intervals for finite samples of a blend."""
     methods = {e["interval"]["method"] for e in result["estimates"]}
     otherwise = len(methods) > 1 and estimate["interval"]["method"] == "normal"
-    return ("*" if estimate["diagnostics"].get("fit_not_covered") else "") + ("†" if otherwise else "")
+    covered = estimate["interval"]["method"] == REFITTED
+    return ("*" if estimate["diagnostics"].get("fit_not_covered") and not covered else "") + ("†" if otherwise else "")
 
 
 def meanings(marks: Iterable[str]) -> list[str]:

@@ -7,12 +7,12 @@ from typing import Any
 
 from rich.text import Text
 
-from offpolicy.report import prose
+from offpolicy.report import bounds, prose
 from offpolicy.report.markdown import markdown
 from offpolicy.report.table import COLOURS, SHORTEST_NAME, aligned, main_table, room_for_names
 from offpolicy.report.words import VERDICTS, WIDTH, label, number, percent, shortened, span, wrapped
 
-__all__ = ["explained", "label", "markdown", "number", "page", "plain"]
+__all__ = ["explained", "label", "markdown", "number", "page", "plain", "sensitivity"]
 
 
 def plain(result: Mapping[str, Any]) -> str:
@@ -25,10 +25,11 @@ def page(result: Mapping[str, Any], width: int = WIDTH) -> Text:
     lines = [*_prose([prose.title(result)], width), Text(), *_answers(result, width), Text(), *main_table(result, width)]
     for heading, reasons in prose.why(result):
         lines += [Text(), *_prose([heading], width), *_prose((f"- {reason}" for reason in reasons), width)]
-    lines += [Text(), *_prose(prose.notes(result), width)]
+    notes = _prose(prose.notes(result), width)
+    lines += [Text(), *notes, *_bounds(result, width)[0 if notes else 1 :]]
     for heading, part in prose.sections(result):
         lines += [Text(), *_prose([heading], width), Text(), *_prose(prose.said_of_part(part), width)]
-        lines += [Text(), *main_table(part, width)]
+        lines += [Text(), *main_table(part, width), *_bounds(part, width)]
     marks = prose.footnotes(result)
     lines += [Text(), *_prose(marks, width)] if marks else []
     whole = Text("\n").join(lines)
@@ -51,6 +52,26 @@ def _answers(result: Mapping[str, Any], width: int) -> list[Text]:
         lines += [*_prose([prose.says(result, e)], width), verdict, *_prose([f"First: {do}"] if do else [], width)]
     compared = prose.compared(result)
     return [*lines, Text(), *_prose(compared, width)] if compared else lines
+
+
+def _bounds(result: Mapping[str, Any], width: int) -> list[Text]:
+    """What wrong propensities would do, where that was asked for."""
+    lines: list[Text] = []
+    for found in result.get("sensitivity", ()):
+        lines += [Text(), *map(Text, _bounded(found, width, len(result["policies"]) > 1))]
+    return lines
+
+
+def _bounded(found: Mapping[str, Any], width: int, several: bool) -> list[str]:
+    header, rows = bounds.table(found)
+    said = [line for each in bounds.claims(found) for line in wrapped(each, width, indent="  ")]
+    heading = wrapped(bounds.heading(found, several), width, indent="  ")
+    return [*heading, "", *aligned(header, rows, right=bounds.RIGHT), "", *said]
+
+
+def sensitivity(found: Mapping[str, Any]) -> str:
+    """Bounds where propensities may be wrong, as plain text."""
+    return "\n".join(_bounded(found, WIDTH, several=True))
 
 
 def explained(estimate: Mapping[str, Any]) -> str:
