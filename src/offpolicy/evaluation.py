@@ -34,6 +34,7 @@ class Views:
 
     overlap: list[dict[str, Any]] = field(default_factory=list)
     calibration: list[dict[str, Any]] = field(default_factory=list)
+    propensities: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -159,6 +160,7 @@ class Evaluation:
             "estimates": [estimate.to_dict() for estimate in self],
             "overlap": views.overlap,
             "calibration": views.calibration,
+            "propensities": views.propensities,
             "embedding": None,
             "skipped": dict(self.skipped),
             "settings": dict(self.settings),
@@ -232,7 +234,7 @@ class Evaluation:
 
     @property
     def plot(self) -> Plots:
-        """Pictures: `.estimates()`, `.weights()`, `.calibration()`, `.embedding()`, `.differences()`; each on axes."""
+        """Pictures: `.estimates()`, `.weights()`, `.propensities()`, `.calibration()`, `.embedding()`, `.differences()`."""
         return Plots(lambda shown: self.to_dict(shown=shown))
 
     def write_html(self, path: str | Path, *, shown: int = SHOWN_IN_A_FILE) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 from offpolicy import diagnostics as dx
 from offpolicy import findings
 from offpolicy.combining import Candidate, Combination
-from offpolicy.doubts import propensity_findings
+from offpolicy.doubts import Doubts
 from offpolicy.engines import Engine, Spark
 from offpolicy.errors import InputError
 from offpolicy.estimate import Details, Estimate, Later
@@ -69,9 +69,9 @@ class Assembly:
         return Refits(self.scorer, self.fitted, self.state)
 
     @cached_property
-    def _doubts(self) -> list[findings.Finding]:
+    def _doubts(self) -> Doubts:
         """Of the propensities, for whatever weighs by them."""
-        return propensity_findings(self.scorer.logging)
+        return Doubts(self.scorer.plausible, self.state["propensities"], self.log.schema.actions, len(self.log))
 
     def evaluation(self) -> Evaluation:
         schema, sums = self.log.schema, self._sums(self.state)
@@ -166,7 +166,8 @@ class Assembly:
             for member in (member for family in families for member, _ in family):
                 if (model := model_key(member, p, of)) is not None and model.folds and of == reward:
                     users.setdefault(model, {})[self.estimators[index].name] = None
-        return Views(overlap, [self._looking.calibration(model, list(names)) for model, names in users.items()])
+        models = [self._looking.calibration(model, list(names)) for model, names in users.items()]
+        return Views(overlap, models, self._doubts.view())
 
     def _estimate(self, p: int, e: int, reward: int, sums: Sums, slice_: str | None) -> Estimate:
         estimator, families = self.estimators[e], self.members[p, e, reward]
@@ -246,7 +247,7 @@ class Assembly:
         o = self._looking.overlap(p, sums, kept)
         undefined = findings.UNANCHORED if o.ess > 0 else findings.UNDEFINED
         found = dx.combined_findings(combination, o) if combination.defined else [undefined]
-        found += [*self._doubts, *dx.support_findings(o, True, True)]
+        found += [*self._doubts.findings, *dx.support_findings(o, True, True)]
         found += dx.concentration_findings(concentration(combination.functional, sums))
         found += dx.reward_findings(int(sums.nonzero[reward]), sums.n)
         if sums.clustered:
@@ -334,7 +335,7 @@ class Assembly:
                 pooled = self._looking.pooled_overlap(p, member.weight, sums, kept)
                 found += dx.pooled_findings(pooled, o, model is not None)
                 seen |= pooled.to_dict()
-        found += self._doubts if member.weight.weighs else ()
+        found += self._doubts.findings if member.weight.weighs else ()
         found += dx.concentration_findings(concentration(f, sums))
         if model is not None:
             r2, fitted = self._looking.model_fit(model)
