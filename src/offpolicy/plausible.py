@@ -172,21 +172,21 @@ class Plausible:
         if n <= 0:
             return [], 0
         mean = sums / n
-        spread = np.maximum(squares - n * mean**2, _between(state["inverse"], rounds))
-        error = np.sqrt(np.maximum(spread, 0.0)) / n
-        effective = sums**2 / np.maximum(squares, 1e-300)
+        variance, alike = _variance(np.maximum(squares - n * mean**2, 0.0), state["inverse"], rounds)
+        error = np.sqrt(variance) / n
+        effective = sums**2 / np.maximum(squares, 1e-300) / alike
         logged = squares > 0
         always = float(mean.sum()) >= 0.5 * float(self.sizes[logged].sum())
         z = (mean - self.sizes) / np.maximum(error, 1e-12)
-        tested = logged & (effective >= LEAST_ROUNDS) & ((z > 0) | (always & (state["at_floor"] >= LEAST_FLOOR)))
+        tested = logged & (effective >= LEAST_ROUNDS) & ((z > 0) | (always & (state["at_floor"] >= LEAST_FLOOR * alike)))
         found = [
             Misfit("inverse", int(c), float(self.sizes[c]), float(mean[c]), float(z[c])) for c in np.flatnonzero(tested)
         ]
         total, most = float(mean.sum()), float(self.n_actions)
-        by_group = state["inverse"].sum(axis=1)[:, None]
-        whole = max(float(squares.sum()) - n * total**2, float(_between(by_group, rounds)[0]), 1e-24 * n**2)
-        if total > most and n**2 * total**2 >= LEAST_ROUNDS * float(squares.sum()):
-            found.append(Misfit("total", 0, most, total, (total - most) * n / math.sqrt(whole)))
+        naive = np.maximum(squares.sum(keepdims=True) - n * total**2, 1e-24 * n**2)
+        variance, alike = _variance(naive, state["inverse"].sum(axis=1, keepdims=True), rounds)
+        if total > most and (n * total) ** 2 >= LEAST_ROUNDS * alike * float(squares.sum()):
+            found.append(Misfit("total", 0, most, total, (total - most) * n / math.sqrt(float(variance[0]))))
         return found, int(logged.sum()) + 1
 
 
@@ -222,9 +222,9 @@ def _instead(sums: FloatArray, rounds: FloatArray) -> tuple[list[Misfit], int]:
     """Whether something else came as often, at least, as likely actions leave room for."""
     n = max(float(rounds.sum()), 1e-300)
     others, came, least = sums.sum(axis=1)
-    variance = np.maximum(least, _between(sums[0] - sums[1], rounds))
+    variance, alike = _variance(least, sums[0] - sums[1], rounds)
     z = (others - came) / np.sqrt(np.maximum(variance, 1e-300))
-    tested = np.flatnonzero((others**2 >= LEAST_ROUNDS * least) & (z > 0))
+    tested = np.flatnonzero((others**2 >= LEAST_ROUNDS * alike * least) & (z > 0))
     return [Misfit("sure", int(k), float(others[k] / n), float(came[k] / n), float(-z[k])) for k in tested], len(SURE)
 
 
@@ -241,20 +241,22 @@ def _add(state: State, group: IntArray, cell: IntArray, weight: FloatArray, take
     state["variance"] += np.bincount(cell, weight**2 * p * (1 - p), cells)
 
 
-def _between(sums: FloatArray, rounds: FloatArray) -> FloatArray:
-    """The variance of the total of groups, from how they differ; `sums` is groups × cells."""
+def _variance(naive: FloatArray, sums: FloatArray, rounds: FloatArray) -> tuple[FloatArray, float]:
+    """Of the total of each cell: as if rounds were independent, or from how groups of units differ (`sums` is groups × cells)
+    where that is more; and by what factor it is more over all cells, for those that are too rare to show it."""
     share = rounds / max(float(rounds.sum()), 1e-300)
     apart = sums - share[:, None] * sums.sum(axis=0)
-    variance: FloatArray = (apart**2).sum(axis=0) * GROUPS / (GROUPS - 1)
-    return variance
+    between = (apart**2).sum(axis=0) * GROUPS / (GROUPS - 1)
+    alike = max(1.0, float(between.sum()) / max(float(naive.sum()), 1e-300))
+    return np.maximum(naive * alike, between), alike
 
 
 def _calibration(key: str, state: State, rounds: FloatArray) -> tuple[list[Misfit], int]:
     """How often actions were taken, against the sum of their chances."""
     entries, taken, chances = state["by_group"].sum(axis=1)
-    variance = np.maximum(state["variance"], _between(state["by_group"][1] - state["by_group"][2], rounds))
+    variance, alike = _variance(state["variance"], state["by_group"][1] - state["by_group"][2], rounds)
     smaller = np.minimum(chances, entries - chances)
-    tested = np.flatnonzero(smaller**2 >= LEAST_ROUNDS * np.maximum(state["variance"], 1e-300))
+    tested = np.flatnonzero(smaller**2 >= LEAST_ROUNDS * alike * np.maximum(state["variance"], 1e-300))
     z = (taken - chances) / np.sqrt(np.maximum(variance, 1e-300))
     return [
         Misfit(key, int(c), float(chances[c] / entries[c]), float(taken[c] / entries[c]), float(z[c])) for c in tested

@@ -24,6 +24,7 @@ from offpolicy.kept import pool_name
 from offpolicy.log import Log
 from offpolicy.looking import Looking
 from offpolicy.plan import Family, ModelKey, Terms, fit_of, model_key
+from offpolicy.propensities import FittedLogging
 from offpolicy.refits import Fitted, Refits
 from offpolicy.report.provenance import read, versions, written
 from offpolicy.rewards import AdamW, Torch
@@ -136,12 +137,18 @@ class Assembly:
         torch = any(isinstance(fit.rewards, (AdamW, Torch)) for fit in self.fitted.models)
         return [*(["pyspark"] if isinstance(self.engine, Spark) else []), *(["torch"] if torch else [])]
 
+    @property
+    def _logging(self) -> str | None:
+        """As it was asked for."""
+        logging = self.scorer.logging
+        return None if logging is None else written(logging.setting if isinstance(logging, FittedLogging) else logging)
+
     @cached_property
     def _settings(self) -> dict[str, Any]:
         return {
             "estimators": list(self.asked),
             "policies": {name: written(policy) for name, policy in zip(self.policies, self.scorer.policies, strict=True)},
-            "logging": None if self.scorer.logging is None else written(self.scorer.logging),
+            "logging": self._logging,
             "level": self.level,
             "interval": "normal",
             "cross_fit": self.cross_fit,
