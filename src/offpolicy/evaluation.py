@@ -38,6 +38,7 @@ class Views:
 
     overlap: list[dict[str, Any]] = field(default_factory=list)
     calibration: list[dict[str, Any]] = field(default_factory=list)
+    propensities: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -203,6 +204,7 @@ class Evaluation:
             "estimates": [estimate.to_dict() for estimate in self],
             "overlap": views.overlap,
             "calibration": views.calibration,
+            "propensities": views.propensities,
             "embedding": None,
             "sensitivity": [
                 self.sensitivity(self._gammas, policy=policy).to_dict() for policy in self.policies if self._gammas
@@ -280,7 +282,8 @@ class Evaluation:
 
     @property
     def plot(self) -> Plots:
-        """Pictures: `.estimates()`, `.weights()`, `.calibration()`, `.embedding()`, `.differences()`, `.sensitivity()`."""
+        """Pictures: `.estimates()`, `.weights()`, `.propensities()`, `.calibration()`, `.embedding()`, `.differences()`,
+        `.sensitivity()`; each on axes."""
         return Plots(self.to_dict, lambda gamma, policy: self.sensitivity(gamma, policy=policy).to_dict())
 
     def write_html(self, path: str | Path, *, shown: int = SHOWN_IN_A_FILE) -> None:

@@ -23,12 +23,13 @@ from offpolicy.memory import Budget, OverBudgetError, size
 from offpolicy.needs import Rung, Sizes, folds_kept, rows_for, rung_for
 from offpolicy.outcome import OutcomeFits, OutcomeRows
 from offpolicy.plan import Family, FitKey, ModelKey, Plan, Terms, fit_of, plan_estimators
+from offpolicy.plausible import Plausible
 from offpolicy.policies import as_policy
 from offpolicy.policy import Policy
 from offpolicy.pooled import PooledFits
 from offpolicy.posteriors import Gaussian
 from offpolicy.progress import PassProgress
-from offpolicy.propensities import estimate_logging
+from offpolicy.propensities import FittedLogging, estimate_logging
 from offpolicy.redraws import Key, Redraws
 from offpolicy.refits import Fitted
 from offpolicy.report.provenance import written
@@ -354,9 +355,18 @@ class _Job:
             table_groups=self._groups_of(TABLE_ROWS),
             mass_groups=self._groups_of(MASS_ROWS),
             seed=self.seed,
+            plausible=self._plausible,
             many=self.many,
         )
         return scorer.with_near({ratio: fits.logged() for ratio, fits in fitted.pooled.items()})
+
+    @property
+    def _plausible(self) -> Plausible | None:
+        """Only where there are propensities to doubt."""
+        if not (self.log.schema.propensity or self.logging is not None):
+            return None
+        trim = self.logging.setting.trim if isinstance(self.logging, FittedLogging) else None
+        return Plausible(self.log.n_actions, len(self.log), self.logging, trim)
 
     def _listed(self, score_pass: ScorePass) -> float:
         """How many actions the policies list in a round, from the first of them."""

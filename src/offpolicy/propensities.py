@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -274,8 +274,7 @@ class FittedLogging(Policy):
     told: dict[str, Any]
 
     def __repr__(self) -> str:
-        told = (f for f in fields(self.setting) if getattr(self.setting, f.name) != f.default)
-        return f"EstimatedLogging({', '.join(f'{f.name}={getattr(self.setting, f.name)!r}' for f in told)})"
+        return f"Fitted({self.setting!r})"
 
     def folds(self, batch: Batch) -> IntArray:
         """The fold of each round's unit, as reward models are cross-fitted."""

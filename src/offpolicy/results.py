@@ -13,7 +13,7 @@ import numpy as np
 from offpolicy import diagnostics as dx
 from offpolicy import findings
 from offpolicy.combining import Candidate, Combination
-from offpolicy.doubts import propensity_findings
+from offpolicy.doubts import Doubts
 from offpolicy.engines import Engine, Spark
 from offpolicy.errors import InputError
 from offpolicy.estimate import Details, Estimate, Later, Redrawn
@@ -25,6 +25,7 @@ from offpolicy.log import Log
 from offpolicy.looking import Looking
 from offpolicy.plan import Family, ModelKey, Terms, fit_of, model_key
 from offpolicy.progress import PassProgress
+from offpolicy.propensities import FittedLogging
 from offpolicy.redraws import Redraws
 from offpolicy.refits import Fitted, Refits
 from offpolicy.report.provenance import read, versions, written
@@ -74,9 +75,9 @@ class Assembly:
         return Refits(self.scorer, self.fitted, self.state)
 
     @cached_property
-    def _doubts(self) -> list[findings.Finding]:
+    def _doubts(self) -> Doubts:
         """Of the propensities, for whatever weighs by them."""
-        return propensity_findings(self.scorer.logging)
+        return Doubts(self.scorer.plausible, self.state["propensities"], self.log.schema.actions, len(self.log))
 
     def evaluation(self) -> Evaluation:
         schema, sums = self.log.schema, self._sums(self.state)
@@ -168,12 +169,18 @@ class Assembly:
         torch = any(isinstance(fit.rewards, (AdamW, Torch)) for fit in self.fitted.models)
         return [*(["pyspark"] if isinstance(self.engine, Spark) else []), *(["torch"] if torch else [])]
 
+    @property
+    def _logging(self) -> str | None:
+        """As it was asked for."""
+        logging = self.scorer.logging
+        return None if logging is None else written(logging.setting if isinstance(logging, FittedLogging) else logging)
+
     @cached_property
     def _settings(self) -> dict[str, Any]:
         return {
             "estimators": list(self.asked),
             "policies": {name: written(policy) for name, policy in zip(self.policies, self.scorer.policies, strict=True)},
-            "logging": None if self.scorer.logging is None else written(self.scorer.logging),
+            "logging": self._logging,
             "level": self.level,
             "interval": "normal",
             "cross_fit": self.cross_fit,
@@ -198,7 +205,8 @@ class Assembly:
             for member in (member for family in families for member, _ in family):
                 if (model := model_key(member, p, of)) is not None and model.folds and of == reward:
                     users.setdefault(model, {})[self.estimators[index].name] = None
-        return Views(overlap, [self._looking.calibration(model, list(names)) for model, names in users.items()])
+        models = [self._looking.calibration(model, list(names)) for model, names in users.items()]
+        return Views(overlap, models, self._doubts.view())
 
     def _estimate(self, p: int, e: int, reward: int, sums: Sums, slice_: str | None) -> Estimate:
         estimator, families = self.estimators[e], self.members[p, e, reward]
@@ -287,7 +295,7 @@ class Assembly:
         o = self._looking.overlap(p, sums, kept)
         undefined = findings.UNANCHORED if o.ess > 0 else findings.UNDEFINED
         found = dx.combined_findings(combination, o) if combination.defined else [undefined]
-        found += [*self._doubts, *dx.support_findings(o, True, True)]
+        found += [*self._doubts.findings, *dx.support_findings(o, True, True)]
         found.append(dx.concentrated(concentration(combination.functional, sums)))
         found += dx.reward_findings(int(sums.nonzero[reward]), sums.n)
         if sums.clustered:
@@ -375,7 +383,7 @@ class Assembly:
                 pooled = self._looking.pooled_overlap(p, member.weight, sums, kept)
                 found += dx.pooled_findings(pooled, o, model is not None)
                 seen |= pooled.to_dict()
-        found += self._doubts if member.weight.weighs else ()
+        found += self._doubts.findings if member.weight.weighs else ()
         found.append(dx.concentrated(concentration(f, sums)))
         if model is not None:
             r2, fitted = self._looking.model_fit(model)

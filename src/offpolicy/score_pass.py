@@ -74,6 +74,7 @@ class ScorePass:
             "pooled_weights": {pool_name(plan, *key): LogHistogram(coarse=True).zero() for key in plan.weights(Pooled)},
             "calibration": {str(k): Calibration().zero() for k, model in enumerate(plan.models) if model.folds},
             "fingerprint": Fingerprint(self.clustered).zero(),
+            "propensities": {} if self.scorer.plausible is None else self.scorer.plausible.zero(),
             "counts": np.zeros(self.n_actions),
             "misfit": np.zeros((len(plan.models), 4)),
             "nonzero": np.zeros(plan.rewards),
@@ -141,6 +142,9 @@ class ScorePass:
             },
             "calibration": {k: Calibration().merge(part, b["calibration"][k]) for k, part in a["calibration"].items()},
             "fingerprint": Fingerprint(self.clustered).merge(a["fingerprint"], b["fingerprint"]),
+            "propensities": {}
+            if self.scorer.plausible is None
+            else self.scorer.plausible.merge(a["propensities"], b["propensities"]),
             "outcomes": {name: sums + b["outcomes"][name] for name, sums in a["outcomes"].items()},
             "reward_low": np.minimum(a["reward_low"], b["reward_low"]),
             "reward_high": np.maximum(a["reward_high"], b["reward_high"]),

@@ -19,6 +19,7 @@ from offpolicy.errors import InputError, RowsError
 from offpolicy.kept import Kept, pool_name
 from offpolicy.outcome import OutcomeFits
 from offpolicy.plan import BaselineColumn, CorrectionColumn, ModelKey, Plan, TableKey, WeightColumn
+from offpolicy.plausible import Plausible
 from offpolicy.policy import Policy
 from offpolicy.pool import Pool
 from offpolicy.posteriors import Pooling
@@ -93,6 +94,8 @@ class Scorer:
     mass_groups: int
     """And where the target's mass lies over the rows of these."""
     seed: int
+    plausible: Plausible | None = None
+    """What is kept to doubt the propensities."""
     many: bool = False
     """Whether there are so many actions that nothing is kept for the fit's error, and policies may answer with sums."""
 
@@ -137,6 +140,8 @@ class Scorer:
             propensity = propensity_of(batch, self.logging)
         else:
             propensity = checked_propensity(batch, own, self.logging.accuracy)
+        if propensity is not None and self.plausible is not None:
+            self.plausible.fold(kept.state["propensities"], batch, bucket, propensity)
         for p, (chance, _) in enumerate(asked):
             weights.action.append(None if propensity is None else chance / propensity)
             kept.add_weights(p, weights.action[-1], batch.weight)

@@ -262,7 +262,7 @@ def calibration(bins: Sequence[Mapping[str, Any]], errors: float = 2.0) -> Calib
             scale.at(b["predicted"]), 100 - scale.at(b["observed"]),
             round(100 - scale.at(b["observed"] - r), 2), round(100 - scale.at(b["observed"] + r), 2),
             f"predicted {b['predicted']:.4g}, observed {b['observed']:.4g}{_give_or_take(b['std_error'])} in "
-            f"{b['rounds']:,} rounds",
+            f"{b['rounds']:,} {b.get('of', 'rounds')}",
         )
         for b, r in zip(known, reach, strict=True)
     ]  # fmt: skip

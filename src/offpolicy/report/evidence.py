@@ -165,6 +165,30 @@ def _explains(r2: float | None) -> str:
 
 
 @dataclass(frozen=True)
+class PropensityView:
+    meaning: str
+    picture: CalibrationPlot
+    alternative: str
+    bins: tuple[tuple[str, str, str], ...]
+
+
+def propensities(summary: Summary) -> PropensityView | None:
+    """Chances of the logging policy against what was taken; only where the whole policy is known."""
+    p = summary.get("propensities")
+    if not p or not p["bins"]:
+        return None
+    off = sum(abs(b["observed"] - b["predicted"]) > 2 * b["std_error"] for b in p["bins"])
+    said = f"{off} of {len(p['bins'])} groups lie more than two standard errors from the diagonal"
+    how = {"estimated": f"Estimated ({p.get('model')}), for rounds that the model was not fitted on"}
+    return PropensityView(
+        meaning=f"{how.get(p['source'], 'As given')}: {said}.",
+        picture=charts.calibration(p["bins"]),
+        alternative=f"How often actions were taken against their chance, in {len(p['bins'])} groups; {said}.",
+        bins=tuple((shown(b["predicted"], b["std_error"]), _observed(b), count(b["rounds"])) for b in p["bins"]),
+    )
+
+
+@dataclass(frozen=True)
 class Point:
     dot: Dot
     title: str

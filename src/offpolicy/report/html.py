@@ -95,6 +95,7 @@ def _view(summary: Summary) -> dict[str, Any]:
         "blends": answer.blends(summary),
         "skipped": answer.reasons(summary["skipped"]),
         "overlaps": evidence.overlaps(summary),
+        "propensities": evidence.propensities(summary),
         "models": evidence.models(summary),
         "map": evidence.action_map(summary),
         "colours": COLOURS,

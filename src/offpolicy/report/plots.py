@@ -135,6 +135,38 @@ def calibration(summary: Summary, ax: Axes | None = None, model: int = 0) -> Axe
     return ax
 
 
+def propensities(summary: Summary, ax: Axes | None = None) -> Axes:
+    """Chances of the logging policy and how often actions were taken; of logged actions alone, the mean of 1/p by action."""
+    found = summary.get("propensities")
+    if not found or not (found["bins"] or found["actions"]):
+        raise InputError("there are no propensities to draw: give propensity= or logging=; of a slice none are kept.")
+    ax = _axes(ax, (4.8, 4.4))
+    if found["bins"]:
+        predicted, observed, errors = (
+            np.array([b[key] for b in found["bins"]], dtype=float) for key in ("predicted", "observed", "std_error")
+        )
+        ends = [0.0, float(max(predicted.max(), observed.max()))]
+        ax.plot(ends, ends, color=GREY, linewidth=0.9, linestyle="--", zorder=1)
+        ax.errorbar(
+            predicted, observed, TWO_SIDED_95 * errors, fmt="o", color=BLUE, markersize=5, linewidth=1.4, capsize=2, zorder=2
+        )
+        ax.set_xlabel(
+            "chance of an action, estimated out of fold" if found["source"] == "estimated" else "chance of an action"
+        )
+        ax.set_ylabel("how often it was taken, ± 1.96 standard errors")
+    else:
+        means = [(a["mean_inverse"], TWO_SIDED_95 * a["std_error"]) for a in found["actions"]]
+        values, errors = np.array(means, dtype=float).T
+        ax.axhline(1, color=GREY, linewidth=0.9, linestyle="--", zorder=1)
+        ax.errorbar(range(len(values)), values, errors, fmt="o", color=BLUE, markersize=4, linewidth=1.2, zorder=2)
+        ax.set_xticks(range(len(values)), [_name(a["action"]) for a in found["actions"]], rotation=90, fontsize=SMALL)
+        ax.set_ylabel("mean of 1/propensity (0 in rounds of others)")
+        ax.set_title("1 where an action can always be taken; never above", fontsize=10)
+    ax.grid(alpha=0.3)
+    ax.spines[["top", "right"]].set_visible(False)
+    return ax
+
+
 def embedding(summary: Summary, ax: Axes | None = None) -> Axes:
     """The learned embedding in two dimensions: size by how often an action was logged, colour by its expected reward."""
     table = summary.get("embedding")
@@ -233,6 +265,10 @@ class Plots:
     def calibration(self, ax: Axes | None = None, model: int = 0) -> Axes:
         """Predicted and observed rewards of a cross-fitted model."""
         return calibration(self.summary(0), ax, model)
+
+    def propensities(self, ax: Axes | None = None) -> Axes:
+        """Chances of the logging policy against what was taken."""
+        return propensities(self.summary(0), ax)
 
     def embedding(self, ax: Axes | None = None, shown: int = 2000) -> Axes:
         """The learned embedding of up to so many actions."""
