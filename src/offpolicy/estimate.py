@@ -15,6 +15,7 @@ from offpolicy.findings import Finding, Verdict, worst
 from offpolicy.inference import Functional, Interval, Range, Sums, in_errors, interval
 from offpolicy.pooled import PooledFits
 from offpolicy.report import text
+from offpolicy.report.provenance import written
 from offpolicy.weights import Weight
 
 T = TypeVar("T")
@@ -124,7 +125,8 @@ class Estimate:
         """The embedding that its weights come from: one row an action. `.nearest(action)` gives the closest others."""
         if self._embedding is None or self._labels is None:
             raise InputError(f"{self.estimator} has no embedding of its own; ask op.LearnedMIPS for one.")
-        return self._embedding.table(self._labels.to_numpy())
+        model = self._embedding.ratio.rewards
+        return self._embedding.table(self._labels.to_numpy(), "" if model is None else written(model))
 
     @property
     def verdict(self) -> Verdict:
