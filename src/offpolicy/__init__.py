@@ -33,7 +33,7 @@ _HOMES = {
     "evaluation": ("Evaluation",),
     "fitting": ("embed", "fit_rewards"),
     "job": ("evaluate",),
-    "recalled": ("SavedResult", "load_result"),
+    "recalled": ("SavedEstimate", "SavedResult", "load_result"),
 }  # fmt: skip
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
@@ -99,6 +99,7 @@ if TYPE_CHECKING:  # the same names for type checkers and editors
     from offpolicy.posteriors import Gaussian as Gaussian
     from offpolicy.posteriors import Logistic as Logistic
     from offpolicy.posteriors import Posterior as Posterior
+    from offpolicy.recalled import SavedEstimate as SavedEstimate
     from offpolicy.recalled import SavedResult as SavedResult
     from offpolicy.recalled import load_result as load_result
     from offpolicy.rewards import AdamW as AdamW
