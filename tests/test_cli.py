@@ -305,7 +305,7 @@ def test_embed_writes_a_table(shop: Path, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "9 actions × 2 dimensions" in done.stdout
     table = pq.read_table(tmp_path / "e.parquet")
-    assert table.column_names == ["action", "count", "reward", "e0", "e1"]
+    assert table.column_names == ["action", "count", "reward", "e0", "e1", "published", "scaled"]
     assert sum(table["count"].to_pylist()) == 1_500
     assert [p.name for p in tmp_path.iterdir()] == ["e.parquet"]
 

@@ -18,9 +18,11 @@ _HOMES = {
     ),
     "policy": ("Policy",),
     "engines": ("Local", "Spark"),
-    "rewards": ("AdamW", "Given", "Regressor", "RewardModel", "Ridge", "Torch", "two_layer"),
+    "rewards": (
+        "AdamW", "FittedRewards", "Given", "Regressor", "RewardModel", "Ridge", "Torch", "load_rewards", "two_layer",
+    ),
     "posteriors": ("Categorical", "Exact", "Gaussian", "Logistic", "Posterior"),
-    "embedding": ("EmbeddingTable",),
+    "embedding": ("EmbeddingTable", "load_embedding"),
     "estimators": (
         "CAB", "DM", "DR", "IPS", "MDR", "MIPS", "MR", "MRDR", "OCV", "SLOPE", "SNDR", "SNIPS", "Auto", "Blend",
         "ClippedIPS", "DRos", "Estimator", "GroupIPS", "LearnedMDR", "LearnedMIPS", "LoggedMean", "Member", "OffCEM",
@@ -31,7 +33,9 @@ _HOMES = {
     "sensitivity": ("Sensitivity",),
     "estimate": ("Difference", "Estimate"),
     "evaluation": ("Evaluation",),
-    "job": ("embed", "evaluate"),
+    "fitting": ("embed", "fit_rewards"),
+    "job": ("evaluate",),
+    "recalled": ("SavedEstimate", "SavedResult", "load_result"),
 }  # fmt: skip
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
@@ -40,6 +44,7 @@ __all__ = ["__version__", *sorted(_HOME_OF)]
 if TYPE_CHECKING:  # the same names for type checkers and editors
     from offpolicy import worlds as worlds
     from offpolicy.embedding import EmbeddingTable as EmbeddingTable
+    from offpolicy.embedding import load_embedding as load_embedding
     from offpolicy.engines import Local as Local
     from offpolicy.engines import Spark as Spark
     from offpolicy.errors import InputError as InputError
@@ -76,7 +81,8 @@ if TYPE_CHECKING:  # the same names for type checkers and editors
     from offpolicy.evaluation import Evaluation as Evaluation
     from offpolicy.findings import Finding as Finding
     from offpolicy.findings import Verdict as Verdict
-    from offpolicy.job import embed as embed
+    from offpolicy.fitting import embed as embed
+    from offpolicy.fitting import fit_rewards as fit_rewards
     from offpolicy.job import evaluate as evaluate
     from offpolicy.log import Log as Log
     from offpolicy.policies import Candidates as Candidates
@@ -96,12 +102,17 @@ if TYPE_CHECKING:  # the same names for type checkers and editors
     from offpolicy.posteriors import Gaussian as Gaussian
     from offpolicy.posteriors import Logistic as Logistic
     from offpolicy.posteriors import Posterior as Posterior
+    from offpolicy.recalled import SavedEstimate as SavedEstimate
+    from offpolicy.recalled import SavedResult as SavedResult
+    from offpolicy.recalled import load_result as load_result
     from offpolicy.rewards import AdamW as AdamW
+    from offpolicy.rewards import FittedRewards as FittedRewards
     from offpolicy.rewards import Given as Given
     from offpolicy.rewards import Regressor as Regressor
     from offpolicy.rewards import RewardModel as RewardModel
     from offpolicy.rewards import Ridge as Ridge
     from offpolicy.rewards import Torch as Torch
+    from offpolicy.rewards import load_rewards as load_rewards
     from offpolicy.rewards import two_layer as two_layer
     from offpolicy.sensitivity import Sensitivity as Sensitivity
     from offpolicy.sources import from_obp as from_obp

@@ -112,3 +112,21 @@ def to_arrow(values: npt.ArrayLike | Sequence[Any], name: str) -> pa.Array:
         return decoded(pa.array(values))
     except (pa.ArrowException, TypeError):
         raise InputError(f"{name}: values of mixed or unsupported types; use one plain type such as text.") from None
+
+
+def places(known: npt.NDArray[Any], wanted: npt.NDArray[Any], whose: str) -> IntArray:
+    """Where each wanted label stands among the known ones.
+
+    >>> places(np.array(["a", "b"]), np.array(["b", "a"]), "the model").tolist()
+    [1, 0]
+    """
+    at = {label: k for k, label in enumerate(known.tolist())}
+    unknown = [label for label in wanted.tolist() if label not in at]
+    if unknown:
+        shown = ", ".join(map(repr, unknown[:3])) + (", …" if len(unknown) > 3 else "")
+        example = repr(next(iter(at), None))
+        raise InputError(
+            f"{whose} does not know {len(unknown):,} of the {len(wanted):,} actions of the log: {shown}. (It knows "
+            f"{len(at):,}, such as {example}.) Learn it from a log with these actions, or leave them out."
+        )
+    return np.array([at[label] for label in wanted.tolist()], dtype=np.int64)

@@ -12,7 +12,7 @@ import shlex
 import sys
 import tempfile
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Annotated, Any
@@ -33,6 +33,11 @@ NOT_TRUSTED = 3
 Logs = Annotated[list[str] | None, typer.Argument(help="Parquet or CSV: files, folders or globs.")]
 Names = Annotated[list[str] | None, typer.Option(help="Context columns, separated by commas, or given several times.")]
 Many = list[str] | None
+Picture = Annotated[Path | None, typer.Option(help="Write a picture of the first reward (.png, .svg or .pdf), too.")]
+Imports = Annotated[
+    list[str] | None,
+    typer.Option("--import", help="A module whose objects the TOML file may name; without this it may name none."),
+]
 
 
 @app.callback()
@@ -103,28 +108,51 @@ def evaluate(
     config: Annotated[Path | None, typer.Option(help="A TOML file with any of these settings; options here win.")] = None,
     report: Annotated[Path | None, typer.Option(help="Write the report as one HTML file, too.")] = None,
     markdown: Annotated[Path | None, typer.Option(help="Write the report as Markdown, too.")] = None,
-    plot: Annotated[Path | None, typer.Option(help="Write a picture of the first reward (.png, .svg or .pdf), too.")] = None,
+    plot: Picture = None,
+    save: Annotated[Path | None, typer.Option(help="Save the result as JSON, for `offpolicy report`.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON instead of the table.")] = False,
     progress: Annotated[bool | None, typer.Option(help="Progress bars on stderr; by default on a terminal.")] = None,
+    imports: Imports = None,
 ) -> None:
     """Estimate what a new policy would have earned."""
     from offpolicy import settings
-    from offpolicy.evaluation import SHOWN_IN_A_FILE
 
     given = {name: value for name, value in locals().items() if name in (*settings.LISTS, *settings.SINGLE)}
-    _check_names(report, markdown, plot)
-    with _kept(report, markdown, plot):
-        result = settings.run(settings.merged(config, given), progress)
+    _check_names(report, markdown, plot, save)
+    with _kept(report, markdown, plot, save):
+        result = settings.run(settings.merged(config, given, imports=imports or ()), progress)
 
-        def write() -> None:
-            _write(result.to_dict(shown=SHOWN_IN_A_FILE if report else 0), report, markdown, plot)
+        def keep() -> None:
+            if save is not None:
+                result.save(save)
+                print(f"Saved: {save}", file=sys.stderr)
 
-        try:
-            _print(result.to_dict(), json)
-        except Exception:
-            write()  # neither is lost with the other
-            raise
-        write()
+        with _and_then(keep):
+            _answer(result, json, report, markdown, plot)
+
+
+@app.command("report")
+def show(
+    result: Annotated[Path, typer.Argument(help="What `offpolicy evaluate --save` or `Evaluation.save` wrote.")],
+    html: Annotated[Path | None, typer.Option(help="Write the report as one HTML file, too.")] = None,
+    markdown: Annotated[Path | None, typer.Option(help="Write the report as Markdown, too.")] = None,
+    plot: Picture = None,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON instead of the table.")] = False,
+) -> None:
+    """Print a saved result again, and write its reports. Needs no log."""
+    from offpolicy.recalled import load_result
+
+    _check_names(html, markdown, plot)
+    with _kept(html, markdown, plot):
+        _answer(load_result(result), json, html, markdown, plot)
+
+
+def _answer(result: Any, json: bool, report: Path | None, markdown: Path | None, plot: Path | None) -> None:
+    """An evaluation, or a saved one, as it is asked for."""
+    from offpolicy.recalled import SHOWN
+
+    with _and_then(lambda: _write(result.to_dict(shown=SHOWN if report else 0), report, markdown, plot)):
+        _print(result.to_dict(), json)
     for path in filter(None, (report, markdown, plot)):
         print(f"Written: {path}", file=sys.stderr)
     if result.verdict.name == "DO_NOT_TRUST":
@@ -156,10 +184,7 @@ def embed(
     progress: Annotated[bool | None, typer.Option(help="Progress bars on stderr; by default on a terminal.")] = None,
 ) -> None:
     """Learn an embedding of every action from the rewards, and write it as a table."""
-    import pyarrow.parquet as pq
-
     from offpolicy import settings
-    from offpolicy.files import whole_file
     from offpolicy.rewards import Ridge
 
     given = {name: value for name, value in locals().items() if name in (*settings.LISTS, *settings.SINGLE)}
@@ -168,8 +193,7 @@ def embed(
     model = Ridge("auto" if penalty is None else penalty, rank=rank)
     with _kept(out):
         table = settings.run_embed(settings.merged(config, given, ("logs", "action", "reward")), model, progress)
-        with whole_file(out) as draft:
-            pq.write_table(table.to_arrow(), draft)
+        table.save(out)
     never = int((table.counts == 0).sum())
     print(f"{out}: {len(table):,} actions × {table.values.shape[1]} dimensions; {never:,} actions were never logged.")
 
@@ -244,13 +268,14 @@ def reproduce(
     processes: Annotated[int | None, typer.Option(min=1, help="Worker processes (all cores).")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON instead of the tables.")] = False,
     progress: Annotated[bool | None, typer.Option(help="A progress bar on stderr; by default on a terminal.")] = None,
+    imports: Imports = None,
 ) -> None:
     """Run one of the paper's experiments; print its tables and the verdict on each claim, and draw its figure."""
     from offpolicy.experiments import reproduce as experiments
     from offpolicy.experiments import show
     from offpolicy.experiments.read import load
 
-    chosen = load(experiment, quick=quick, worlds=worlds, logs=logs, data=data)
+    chosen = load(experiment, quick=quick, worlds=worlds, logs=logs, data=data, imports=imports or ())
     folder = out or Path("results") / (chosen.name + ("-quick" if quick else ""))
     with _kept_in(folder):
         results = experiments.reproduce(chosen, folder, processes=processes, progress=progress)
@@ -266,6 +291,7 @@ def study(
     worlds: Annotated[int | None, typer.Option(min=1, help="How many worlds of each kind instead.")] = None,
     logs: Annotated[int | None, typer.Option(min=1, help="How many logs of each world instead.")] = None,
     processes: Annotated[int | None, typer.Option(min=1, help="Worker processes (all cores).")] = None,
+    imports: Imports = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON instead of the tables.")] = False,
     progress: Annotated[bool | None, typer.Option(help="A progress bar on stderr; by default on a terminal.")] = None,
 ) -> None:
@@ -274,9 +300,9 @@ def study(
     from offpolicy.experiments import study_show
     from offpolicy.experiments.read import load
 
-    chosen = load(name, quick=quick, worlds=worlds, logs=logs)
+    chosen = load(name, quick=quick, worlds=worlds, logs=logs, imports=imports or ())
     folder = out or Path("results") / (chosen.name + ("-quick" if quick else ""))
-    with _kept(folder):
+    with _kept_in(folder):
         told = experiments.study(chosen, folder, processes=processes, progress=progress)
     _say(told if json else study_show.plain(told))
     print(f"\nWritten to {folder}: summary.json, summary.md, figure.png, runs.parquet", file=sys.stderr)
@@ -329,6 +355,17 @@ def _kept_in(folder: Path | None) -> Iterator[None]:
 
 
 @contextmanager
+def _and_then(second: Callable[[], None]) -> Iterator[None]:
+    """What comes second is not lost when the first fails; who stops the command wants neither."""
+    try:
+        yield
+    except Exception:
+        second()
+        raise
+    second()
+
+
+@contextmanager
 def _kept(*files: Path | None) -> Iterator[None]:
     """Someone who stops a command is told which of its files are there already; each of them is whole."""
     before = {path: _version(path) for path in files if path is not None}
@@ -357,15 +394,18 @@ def _say(answer: dict[str, Any] | str) -> None:
     terminal.say(answer if isinstance(answer, str) else json_module.dumps(_finite(answer), indent=2, default=str))
 
 
-def _check_names(report: Path | None, markdown: Path | None, plot: Path | None) -> None:
+def _check_names(report: Path | None, markdown: Path | None, plot: Path | None, save: Path | None = None) -> None:
     """Before anything is computed: what cannot be written would be lost work."""
     for path, endings, what in (
         (report, (".html", ".htm"), "the report is a page, and its"),
         (markdown, (".md", ".markdown"), "it is written as Markdown, and its"),
         (plot, (".png", ".svg", ".pdf"), "a picture's"),
+        (save, (".json",), "results are saved as JSON, and its"),
     ):
         if path is not None and path.suffix.lower() not in endings:
-            raise InputError(f"{path}: {what} name ends in {', '.join(endings[:-1])} or {endings[-1]}.")
+            raise InputError(
+                f"{path}: {what} name ends in {' or '.join(filter(None, (', '.join(endings[:-1]), endings[-1])))}."
+            )
         if path is not None and not path.parent.is_dir():
             raise InputError(f"{path.parent}: no such folder.")
         if path is not None and path.is_dir():

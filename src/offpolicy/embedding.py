@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from offpolicy import saved
+from offpolicy.actions import places
 from offpolicy.batch import Batch, FloatArray
 from offpolicy.errors import InputError
 from offpolicy.features import Features
+from offpolicy.files import whole_file
 
 SAME = 1e-11
 """Embeddings whose spread is below this part of their size are the same but for rounding."""
+MATRICES = ("values", "published", "scaled")
+METADATA = b"offpolicy"
+SUFFIXES = (".parquet", ".pq")
 
 
 class Rows(Protocol):
@@ -133,6 +142,8 @@ class EmbeddingTable:
     """Actions × k: the same in the units of the context's columns, with the level at a context of 0, as the paper has it."""
     scaled: FloatArray
     """Actions × k: `values` on the common scale in which `nearest` takes distances."""
+    model: str = ""
+    """What it was learned by, in words."""
 
     def __repr__(self) -> str:
         logged = int((self.counts > 0).sum())
@@ -160,6 +171,36 @@ class EmbeddingTable:
         columns |= {f"e{j}": self.values[:, j] for j in range(self.values.shape[1])}
         return pa.table(columns)
 
+    def aligned(self, labels: npt.ArrayLike) -> EmbeddingTable:
+        """The same for other labels, in their order, such as `log.actions`: `.values` is then a catalog for that log."""
+        at = places(self.actions, np.asarray(labels), "the embedding")
+        parts = {name: getattr(self, name)[at] for name in ("actions", "counts", *MATRICES)}
+        return replace(self, **parts, reward=None if self.reward is None else self.reward[at])
+
+    def save(self, path: str | Path) -> None:
+        """As Parquet, which any tool reads: the columns of `to_arrow`, `published`, `scaled`, and a checksum."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        path = Path(path)
+        if path.suffix not in SUFFIXES:
+            raise InputError(f"{path}: an embedding is saved as Parquet; the name must end in .parquet.")
+        parts = [self.counts, *(getattr(self, name) for name in MATRICES), *([] if self.reward is None else [self.reward])]
+        if not all(np.isfinite(part).all() for part in parts):
+            raise InputError("the embedding holds NaN or infinite numbers, so it is not saved.")
+        table = self.to_arrow()
+        for name in ("published", "scaled"):
+            table = table.append_column(name, pa.array(list(getattr(self, name)), pa.list_(pa.float64())))
+        about = {**saved.stamp("embedding"), "model": self.model, "sha256": saved.digest(*self._content())}
+        with whole_file(path) as draft:
+            pq.write_table(table.replace_schema_metadata({METADATA: json.dumps(about)}), draft)
+
+    def _content(self) -> Iterator[bytes]:
+        """What the checksum is taken of."""
+        yield saved.exact([self.model, self.values.shape, [str(label) for label in self.actions.tolist()]])
+        for part in (self.counts, self.values, self.published, self.scaled, self.reward):
+            yield b"" if part is None else np.ascontiguousarray(part, dtype="<f8").tobytes()
+
     def to_frame(self) -> Any:
         """The same as a pandas data frame."""
         try:
@@ -169,3 +210,49 @@ class EmbeddingTable:
                 "to_frame() gives a pandas data frame, and pandas is not installed; to_arrow() needs none."
             ) from None
         return self.to_arrow().to_pandas()
+
+
+def load_embedding(path: str | Path) -> EmbeddingTable:
+    """What `EmbeddingTable.save` wrote, checked: its format and version, its sizes, its numbers and its checksum."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    path = Path(path)
+    if not path.is_file():
+        raise InputError(f"{path}: no such file.")
+    try:
+        with pq.ParquetFile(path) as file:
+            told = (file.schema_arrow.metadata or {}).get(METADATA)
+            about = {} if told is None else saved.as_json(path, told)
+            saved.check_stamp(path, "embedding", about if isinstance(about, dict) else {})
+            names = file.schema_arrow.names
+            saved.check_room(path, 8.0 * file.metadata.num_rows * max(file.metadata.num_columns, 3 * len(names)))
+            table = file.read(use_threads=False)
+    except (pa.ArrowException, OSError) as error:
+        raise saved.damaged(path, f"it cannot be read as Parquet ({str(error).splitlines()[0]})") from None
+    size = sum(name.startswith("e") and name[1:].isdigit() for name in names)
+    rewarded = ["reward"] if "reward" in names else []
+    if names != ["action", "count", *rewarded, *(f"e{j}" for j in range(size)), "published", "scaled"]:
+        raise saved.damaged(path, f"its columns are {', '.join(names)}")
+
+    def numbers(name: str, width: int | None = None) -> FloatArray:
+        column = table.column(name).combine_chunks()
+        flat, wanted = column, pa.float64()
+        if width is not None:
+            flat, wanted = (column.flatten() if pa.types.is_list(column.type) else column), pa.list_(pa.float64())
+        values = None if column.type != wanted or column.null_count else flat.to_numpy(zero_copy_only=False)
+        if values is None or len(values) != len(table) * (width or 1) or not np.isfinite(values).all():
+            raise saved.damaged(path, f"the column {name!r} does not hold a finite number for every action")
+        return np.asarray(values if width is None else values.reshape(len(table), width), dtype=np.float64)
+
+    loaded = EmbeddingTable(
+        actions=table.column("action").to_numpy(),
+        counts=numbers("count"),
+        reward=numbers("reward") if rewarded else None,
+        values=np.column_stack([np.empty((len(table), 0)), *(numbers(f"e{j}") for j in range(size))]),
+        published=numbers("published", size),
+        scaled=numbers("scaled", size),
+        model=str(about.get("model", "")),
+    )
+    saved.check_digest(path, about.get("sha256"), *loaded._content())
+    return loaded

@@ -17,6 +17,7 @@ from offpolicy.findings import Finding, Verdict, worst
 from offpolicy.inference import Functional, Interval, Range, Sums, in_errors, interval, refitted_interval
 from offpolicy.pooled import PooledFits
 from offpolicy.report import text
+from offpolicy.report.provenance import written
 from offpolicy.weights import Weight
 
 T = TypeVar("T")
@@ -158,7 +159,8 @@ class Estimate:
         """The embedding that its weights come from: one row an action. `.nearest(action)` gives the closest others."""
         if self._embedding is None or self._labels is None:
             raise InputError(f"{self.estimator} has no embedding of its own; ask op.LearnedMIPS for one.")
-        return self._embedding.table(self._labels.to_numpy())
+        model = self._embedding.ratio.rewards
+        return self._embedding.table(self._labels.to_numpy(), "" if model is None else written(model))
 
     @property
     def verdict(self) -> Verdict:

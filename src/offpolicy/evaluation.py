@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from offpolicy import recalled
 from offpolicy.batch import FloatArray
 from offpolicy.errors import InputError, unknown_name
 from offpolicy.estimate import Difference, Estimate, Later, Redrawn
@@ -21,13 +22,13 @@ from offpolicy.redraws import Key
 from offpolicy.report import html, text
 from offpolicy.report.plots import Plots
 from offpolicy.report.views import map_view
-from offpolicy.threads import one_blas_thread
 from offpolicy.sensitivity import GAMMAS, Sensitivity, Tilted
+from offpolicy.threads import one_blas_thread
 
 SCHEMA_VERSION = 1
 MOST_COMPARED = 6
 """Policies of which every pair is compared; of more, each with the first."""
-SHOWN_IN_A_FILE = 2_000
+SHOWN_IN_A_FILE = recalled.SHOWN
 SHOWN_IN_A_NOTEBOOK = 300
 """Actions on the map of a report: a notebook keeps a copy of all that it shows."""
 
@@ -289,6 +290,10 @@ class Evaluation:
     def write_html(self, path: str | Path, *, shown: int = SHOWN_IN_A_FILE) -> None:
         """Write the report as one HTML file, whole or not at all. Its map shows up to `shown` actions."""
         html.write(self.to_dict(shown=shown), Path(path))
+
+    def save(self, path: str | Path) -> None:
+        """Everything that is said here as JSON, for `op.load_result` and `offpolicy report`: no rounds, no policies."""
+        recalled.write(self.to_dict(shown=SHOWN_IN_A_FILE), path)
 
     def _repr_html_(self) -> str:
         return html.embedded(self.to_dict(shown=SHOWN_IN_A_NOTEBOOK))

@@ -12,12 +12,11 @@ import numpy as np
 
 from offpolicy.audit import audited
 from offpolicy.batch import Batch, FloatArray
-from offpolicy.embedding import EmbeddingTable
 from offpolicy.engines import Engine, Resampled, engine_for
 from offpolicy.errors import InputError, RowsError
-from offpolicy.estimators import Estimator, Member, Run
+from offpolicy.estimators import Estimator, Run
 from offpolicy.evaluation import Evaluation
-from offpolicy.features import Features, Inputs
+from offpolicy.features import Features
 from offpolicy.log import Log
 from offpolicy.memory import Budget, OverBudgetError, size
 from offpolicy.needs import Rung, Sizes, folds_kept, rows_for, rung_for
@@ -27,21 +26,20 @@ from offpolicy.plausible import Plausible
 from offpolicy.policies import as_policy
 from offpolicy.policy import Policy
 from offpolicy.pooled import PooledFits
-from offpolicy.posteriors import Gaussian
 from offpolicy.progress import PassProgress
 from offpolicy.propensities import FittedLogging, estimate_logging
 from offpolicy.redraws import Key, Redraws
 from offpolicy.refits import Fitted
 from offpolicy.report.provenance import written
 from offpolicy.results import Assembly
-from offpolicy.rewards import Fits, FitShape, Linear, Predictor, Ridge, as_reward_model
+from offpolicy.rewards import Fits, FitShape, Linear, Predictor
 from offpolicy.rewards.base import NO_FEATURES
 from offpolicy.score_pass import ScorePass
 from offpolicy.scoring import Scorer, ratio_of
 from offpolicy.statistics import Joint, Statistic
 from offpolicy.threads import cores, one_blas_thread
 from offpolicy.wanted import Lacking, Wanted, choose
-from offpolicy.weights import Outcome, Pooled, Weight
+from offpolicy.weights import Outcome, Pooled
 
 PLANNED_THREADS = 2
 """What fits the memory is planned for at least so many threads: or the choice, and with it the numbers, would differ on
@@ -98,7 +96,7 @@ def evaluate(
         return evaluate(log, policies, job.asked, **settings, engine=Resampled(engine, seed, draw), progress=False).values()
 
     wanted = Wanted.of(estimators)
-    job = _Job.fitting(log, policies, wanted, cross_fit, seed, run, budget, engine)
+    job = Job.fitting(log, policies, wanted, cross_fit, seed, run, budget, engine)
     with one_blas_thread():  # many small products: threads over partitions and refits keep the cores busy
         try:
             fits, scorer = job.fitted(engine, progress)
@@ -106,45 +104,12 @@ def evaluate(
             if not wanted.can_spare:
                 raise
             fewer = wanted.without_failing(run, job.features)
-            job = _Job.fitting(log, policies, fewer, cross_fit, seed, run, budget, engine)
+            job = Job.fitting(log, policies, fewer, cross_fit, seed, run, budget, engine)
             fits, scorer = job.fitted(engine, progress)
         return job.score(engine, fits, scorer, level, progress, Redraws(redrawn, progress))
 
 
-def embed(
-    log: Log,
-    *,
-    inputs: Inputs | None = None,
-    rewards: Any = None,
-    reward: int = 0,
-    engine: Engine | None = None,
-    memory: str | int | None = None,
-    seed: int = 0,
-    progress: bool | None = None,
-) -> EmbeddingTable:
-    """The embedding of every action that a reward model learns from the log. Needs no policy and no propensities.
-
-    `inputs` and `rewards` (op.Ridge() by default) are those of op.LearnedMIPS; `reward` says which, where there are several;
-    `memory` is that of `evaluate`.
-    """
-    features = Features.of(log.schema)
-    if reward not in range(len(log.schema.rewards)):
-        raise InputError(f"reward is {reward!r}, but the log has {len(log.schema.rewards)}; count from 0.")
-    model = as_reward_model(Ridge() if rewards is None else rewards)
-    ratio = Pooled(Gaussian(1.0), model, features.resolve(inputs, "embed"), reward=reward)
-    plan = Plan(1, len(log.schema.rewards))
-    plan.add(Member(Weight(ratio)), 0, reward)
-    engine = engine_for(log, engine)
-    job = _Job(log, {}, None, (), {}, plan, {}, {}, features, _groups(set()), seed).within(Budget.of(memory), engine)
-    key = FitKey(model, None, ratio.inputs)
-    shape, pooled = job._shape(key, progress), job._pooled_shape(ratio)
-    needed = {key: model.statistics(shape), ratio: ratio.posterior.statistics(pooled)}
-    with one_blas_thread():
-        found = _fit_pass(log, engine, needed, progress)
-        return PooledFits.of("embed", ratio, pooled, found[ratio], model.fits(shape, found[key])).table(log.actions)
-
-
-def _fit_pass(
+def fit_pass(
     log: Log, engine: Engine, needed: Mapping[Any, tuple[Statistic, ...]], progress: bool | None
 ) -> dict[Any, list[Any]]:
     """Everything that is fitted, from one pass: the results of each key's statistics, equal ones folded once."""
@@ -165,7 +130,7 @@ def _policies(target: Any) -> dict[str, Policy]:
 
 
 @dataclass(frozen=True)
-class _Job:
+class Job:
     """An evaluation whose every choice has been made."""
 
     log: Log
@@ -190,7 +155,7 @@ class _Job:
     def fitting(
         cls, log: Log, policies: dict[str, Policy], wanted: Wanted, cross_fit: int | None, seed: int, run: Run,
         budget: Budget, engine: Engine,
-    ) -> _Job:  # fmt: skip
+    ) -> Job:  # fmt: skip
         """A job within the budget; of the defaults, what does not fit is left out."""
         try:
             return cls.of(log, policies, wanted, cross_fit, seed, run).within(budget, engine)
@@ -201,7 +166,7 @@ class _Job:
                 raise
             return cls.fitting(log, policies, fewer, cross_fit, seed, run, budget, engine)
 
-    def within(self, budget: Budget, engine: Engine) -> _Job:
+    def within(self, budget: Budget, engine: Engine) -> Job:
         """The same with what fits into the budget; an error, before a row is read, where nothing does."""
         schema = self.log.schema
         sizes = Sizes(
@@ -223,7 +188,7 @@ class _Job:
         return self.rung != "refits"
 
     @classmethod
-    def of(cls, log: Log, policies: dict[str, Policy], wanted: Wanted, cross_fit: int | None, seed: int, run: Run) -> _Job:
+    def of(cls, log: Log, policies: dict[str, Policy], wanted: Wanted, cross_fit: int | None, seed: int, run: Run) -> Job:
         logging = None if log.logging is None else as_policy(log.logging).settled(log)
         if logging is not None:
             logging.check(log)
@@ -233,7 +198,7 @@ class _Job:
         chosen = [estimator.settled(features, run) for estimator in chosen]
         has_ratio = log.schema.propensity or logging is not None
         plan, members, references = plan_estimators(chosen, len(policies), len(log.schema.rewards), cross_fit, has_ratio)
-        groups = _groups(plan.folds)
+        groups = groups_for(plan.folds)
         return cls(
             log, policies, logging, tuple(chosen), skipped, plan, members, references, features, groups, seed,
             cross_fit=cross_fit, asked=asked,
@@ -241,15 +206,16 @@ class _Job:
 
     def fit(self, engine: Engine, progress: bool | None) -> Fitted:
         """The one pass that fits everything. What needs the same statistic shares it."""
-        shapes = {key: self._shape(key, progress) for key in self.plan.fits}
-        needed: dict[Any, tuple[Statistic, ...]] = {key: key.rewards.statistics(s) for key, s in shapes.items()}
-        pooled = {ratio: self._pooled_shape(ratio) for ratio in self.plan.ratios}
+        shapes = {key: self.shape(key, progress) for key in self.plan.fits}
+        models = {key: key.rewards.on(self.log.schema) for key in shapes}
+        needed: dict[Any, tuple[Statistic, ...]] = {key: models[key].statistics(s) for key, s in shapes.items()}
+        pooled = {ratio: self.pooled_shape(ratio) for ratio in self.plan.ratios}
         needed |= {ratio: ratio.posterior.statistics(shape) for ratio, shape in pooled.items()}
         weights = ((p, weight.ratio) for p, weight in self.plan.weights(Outcome))
         outcomes = {(p, ratio): self._outcome_rows(p) for p, ratio in weights if isinstance(ratio, Outcome)}
         needed |= {key: (rows,) for key, rows in outcomes.items()}
-        found = _fit_pass(self.log, engine, needed, progress)
-        fits = {key: key.rewards.fits(shape, found[key]) for key, shape in shapes.items()}
+        found = fit_pass(self.log, engine, needed, progress)
+        fits = {key: models[key].fits(shape, found[key]) for key, shape in shapes.items()}
         return Fitted(
             models=fits,
             pooled={
@@ -304,7 +270,7 @@ class _Job:
         phi = self.features.rows(first) if self.features.size else np.empty((len(first), 0))
         return np.concatenate([np.median(part, axis=0) for part in (first.context, phi, first.reward)])
 
-    def _shape(self, key: FitKey, progress: bool | None) -> FitShape:
+    def shape(self, key: FitKey, progress: bool | None) -> FitShape:
         policy = None if key.policy is None else list(self.policies.values())[key.policy]
         assert key.inputs is not None
         return replace(
@@ -320,7 +286,7 @@ class _Job:
     def _columns(self, policy: Policy) -> tuple[str, ...]:
         return (*policy.columns, *(self.logging.columns if self.logging else ()))
 
-    def _pooled_shape(self, ratio: Pooled) -> FitShape:
+    def pooled_shape(self, ratio: Pooled) -> FitShape:
         return replace(self._fit_shape, features=NO_FEATURES if ratio.inputs == "identity" else self.features)
 
     def _outcome_rows(self, policy: int) -> OutcomeRows:
@@ -407,7 +373,7 @@ class _Job:
         return assembly.evaluation()
 
 
-def _groups(folds: set[int]) -> int:
+def groups_for(folds: set[int]) -> int:
     """How many groups of units: a multiple of every number of folds, and of a few, among which penalties are chosen."""
     for few in (5, 4, 3, 2):
         groups = math.lcm(few, *folds)

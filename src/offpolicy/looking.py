@@ -13,6 +13,7 @@ from offpolicy.plan import ModelKey, WeightColumn
 from offpolicy.refits import Fitted
 from offpolicy.report.provenance import written
 from offpolicy.report.views import calibration_view, weights_view
+from offpolicy.rewards.base import FITTED_BEFORE
 from offpolicy.scoring import AGREE, Scorer
 from offpolicy.statistics import State
 from offpolicy.weights import Pooled, Weight
@@ -59,7 +60,7 @@ class Looking:
         """R² out of fold: from the scored residuals where the model was cross-fitted, else from the fit's own folds."""
         fitted = self.fitted.models[model.fit].diagnostics(model.reward)
         r2 = fitted.get("r2")
-        if model.folds or not fitted:
+        if model.folds or not fitted or FITTED_BEFORE in fitted:  # then these rounds are new to it
             n, r, rr, misfit = map(float, self.state["misfit"][self.scorer.plan.models.index(model)])
             total = rr - r * r / n
             r2 = 1 - misfit / total if total > 0 else None

@@ -163,13 +163,13 @@ class PooledFits:
             out.append(moved)
         return np.array(out)
 
-    def table(self, labels: npt.NDArray[Any]) -> EmbeddingTable:
+    def table(self, labels: npt.NDArray[Any], model: str = "") -> EmbeddingTable:
         """The embedding to look at."""
         e = self.embedding
         published = e.table if e.own_units is None else e.table @ e.own_units
         scaled = Affine.of(e, scaled=True)(e.table)
         reward = None if self.ratio.rewards is None else e.reward
-        return EmbeddingTable(labels, e.counts, reward, e.table, published, scaled)
+        return EmbeddingTable(labels, e.counts, reward, e.table, published, scaled, model)
 
 
 def aligned(pooling: Pooling, refit: Embedding, known: Known) -> Embedding:

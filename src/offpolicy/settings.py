@@ -17,8 +17,9 @@ from offpolicy.errors import InputError, unknown_name
 from offpolicy.estimated import EstimatedLogging
 from offpolicy.estimators import REGISTRY, Estimator
 from offpolicy.evaluation import Evaluation
+from offpolicy.fitting import embed
 from offpolicy.inference import Method
-from offpolicy.job import embed, evaluate
+from offpolicy.job import evaluate
 from offpolicy.log import Log
 from offpolicy.policies import as_policy
 from offpolicy.policy import Policy
@@ -36,6 +37,8 @@ SINGLE = (
 )  # fmt: skip
 
 
+CODE = ("target", "logging", "estimator")
+"""Settings that may name an object as module:object."""
 ENGINES = ("local", "spark")
 WHOLE = ("n_actions", "cross_fit", "seed", "threads")
 
@@ -43,9 +46,16 @@ WHOLE = ("n_actions", "cross_fit", "seed", "threads")
 NEEDED = ("logs", "action", "reward", "target")
 
 
-def merged(config: Path | None, given: Mapping[str, Any], needed: Sequence[str] = NEEDED) -> dict[str, Any]:
-    """The file's settings, with those given on the command line in their place."""
+def merged(
+    config: Path | None, given: Mapping[str, Any], needed: Sequence[str] = NEEDED, imports: Sequence[str] = ()
+) -> dict[str, Any]:
+    """The file's settings, with those given on the command line in their place. It may name objects of `imports` only."""
     settings = {} if config is None else _from_file(config)
+    for setting in CODE:
+        for text in _texts(settings.get(setting)):
+            named = text if setting == "estimator" else _named(text, 0)[1]
+            if is_own(named) if setting == "estimator" else ":" in named:
+                check_import(f"{config}: {setting}", named, imports)
     settings |= {name: value for name, value in given.items() if value not in (None, [])}
     for name in ("context", "reward", "features"):
         settings[name] = [part.strip() for item in settings.get(name, []) for part in item.split(",") if part.strip()]
@@ -53,6 +63,20 @@ def merged(config: Path | None, given: Mapping[str, Any], needed: Sequence[str] 
         if not settings.get(name):
             raise InputError(f"{name}: not given; name it on the command line or in the TOML file.")
     return settings
+
+
+def check_import(where: str, text: str, allowed: Sequence[str]) -> None:
+    """Raise where a file names an object of a module that was not allowed: importing runs code, and users choose that."""
+    module = text.partition(":")[0]
+    if module not in allowed:
+        raise InputError(
+            f"{where} names {text!r}, and importing {module!r} runs its code. A file may not choose that: if you trust it, "
+            f"add --import {module}, or name the object on the command line."
+        )
+
+
+def _texts(value: Any) -> list[str]:
+    return [] if value is None else [value] if isinstance(value, str) else list(value)
 
 
 def _from_file(path: Path) -> dict[str, Any]:

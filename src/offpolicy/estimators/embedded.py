@@ -14,7 +14,7 @@ from offpolicy.estimators.base import DEFAULT_FOLDS, Estimator, Fitted, Member, 
 from offpolicy.features import Features, Inputs
 from offpolicy.posteriors import Categorical, Clusters, Gaussian, Logistic, Posterior
 from offpolicy.posteriors.gaussian import BANDWIDTHS
-from offpolicy.rewards import Given, RewardModel, Ridge, TwoStep, as_reward_model
+from offpolicy.rewards import FittedRewards, Given, RewardModel, Ridge, TwoStep, as_reward_model
 from offpolicy.weights import Pooled, Weight
 
 MOST_FOR_LOGISTIC = 5_000
@@ -297,11 +297,11 @@ class OffCEM(Fitted):
         super().__post_init__()
         object.__setattr__(self, "clusters", _clusters(self.name, self.clusters))
         self.check_folds()
-        if not isinstance(self.rewards, (Ridge, Given)):
+        if not isinstance(self.rewards, (Ridge, Given, FittedRewards)):
             raise InputError(f"{self.name}: the two steps are those of op.Ridge(); give that, or op.Given(q).")
 
     def members(self, cross_fit: int | None = None) -> tuple[Member, ...]:
-        given = isinstance(self.rewards, Given)
+        given = not isinstance(self.rewards, Ridge)
         q = self.rewards if given else TwoStep(self.rewards, self.clusters, self.name)  # type: ignore[arg-type]
         folds = self.folds(cross_fit)
         weight = _cluster_weight(self.clusters, Ridge() if given else self.rewards, "identity", folds)

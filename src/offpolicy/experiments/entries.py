@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from offpolicy.errors import InputError
 from offpolicy.estimators import MIPS, Estimator
 from offpolicy.log import Log
 from offpolicy.policy import Policy
-from offpolicy.settings import estimator, is_own, own_estimator, plain_name
+from offpolicy.settings import check_import, estimator, is_own, own_estimator, plain_name
 from offpolicy.worlds import World
 
 MIPS_TRUE = "mips-true"
@@ -61,8 +61,8 @@ class Entry:
         return dataclasses.replace(found, name=self.label) if isinstance(found, Estimator) else found
 
 
-def entry(label: str, given: Any, features: bool) -> Entry:
-    """From TOML: the estimator as text, or a table with `estimator` and `worlds`."""
+def entry(label: str, given: Any, features: bool, imports: Sequence[str] = ()) -> Entry:
+    """From TOML: the estimator as text, or a table with `estimator` and `worlds`. It may be an object of `imports` only."""
     settings = {"estimator": given} if isinstance(given, str) else given
     if (
         not isinstance(settings, dict)
@@ -74,6 +74,8 @@ def entry(label: str, given: Any, features: bool) -> Entry:
     if worlds is not None and (type(worlds) is not int or worlds < 1):
         raise InputError(f"{label}: worlds is {worlds!r}; give a whole number from 1.")
     made = Entry(label, settings["estimator"], features, worlds)
+    if made.foreign:
+        check_import(label, made.text, imports)
     check(made)
     return made
 

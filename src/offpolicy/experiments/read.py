@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from importlib import resources
 from pathlib import Path
@@ -26,9 +26,10 @@ KEYS: dict[str, type] = {
 
 
 def load(
-    name: str, *, quick: bool = False, worlds: int | None = None, logs: int | None = None, data: Path | None = None
-) -> Experiment:
-    """An experiment by its name, or from a TOML file."""
+    name: str, *, quick: bool = False, worlds: int | None = None, logs: int | None = None, data: Path | None = None,
+    imports: Sequence[str] = (),
+) -> Experiment:  # fmt: skip
+    """An experiment by its name, or from a TOML file, which may name objects of `imports` only."""
     read = _read(name)
     _check_keys(name, read)
     _check_keys(f"{name}: [quick]", read.get("quick", {}))
@@ -39,7 +40,7 @@ def load(
     read |= {key: given for key, given in (("worlds", worlds), ("logs", logs)) if given is not None}
     label = Path(name).stem
     source = f"{name} --quick" if quick else name
-    made = replace(_experiment(label, read, data), source=source)
+    made = replace(_experiment(label, read, data, imports), source=source)
     fit = tuple(c for c in made.claims if _can_be_judged(c, made, quick))
     return checked(replace(made, claims=fit, unjudged=tuple(c.says for c in made.claims if c not in fit)), name)
 
@@ -69,11 +70,11 @@ def _read(name: str) -> dict[str, Any]:
         raise InputError(f"{name}: not a readable TOML file: {error}") from None
 
 
-def _experiment(name: str, read: Mapping[str, Any], data: Path | None) -> Experiment:
+def _experiment(name: str, read: Mapping[str, Any], data: Path | None, imports: Sequence[str]) -> Experiment:
     points = _points(name, read, data)
     logs = read.get("logs", 1)
-    plain = [entry(label, given, False) for label, given in read.get("estimators", {}).items()]
-    featured = [entry(label, given, True) for label, given in read.get("features", {}).items()]
+    plain = [entry(label, given, False, imports) for label, given in read.get("estimators", {}).items()]
+    featured = [entry(label, given, True, imports) for label, given in read.get("features", {}).items()]
     return Experiment(
         name=name,
         title=read.get("title", name),

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Protocol, Self
 
 import numpy as np
+import numpy.typing as npt
 
 from offpolicy.batch import Batch, FloatArray
 from offpolicy.embedding import Embedding, FeatureMap
 from offpolicy.errors import InputError
 from offpolicy.features import Features, Inputs
+from offpolicy.log import Schema
 from offpolicy.statistics import Statistic
 from offpolicy.units import IntArray, buckets, group_of_bucket
 
 RowWeight = Callable[[Batch], FloatArray]
 NO_FEATURES = Features()
+FITTED_BEFORE = "fitted_before"
+"""Among the diagnostics of a model that was fitted on another log: on how many rounds."""
 
 
 @dataclass(frozen=True)
@@ -148,6 +152,37 @@ class Linear:
         varying = None if self.varying is None else self.varying.mapped(step)
         return replace(self, coef=self.coef @ step, centre=centre, varying=varying)
 
+    def arrays(self) -> dict[str, npt.NDArray[Any]]:
+        """All that it is made of."""
+        parts = {f.name: getattr(self, f.name) for f in fields(self)}
+        varying = parts.pop("varying")
+        parts |= {} if varying is None else {"own": varying.own, "shared": varying.shared}
+        return {name: np.asarray(part, dtype=np.float64) for name, part in parts.items() if part is not None}
+
+    @property
+    def settings(self) -> dict[str, int]:
+        return {}
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, npt.NDArray[Any]], settings: Any, shape: FitShape) -> Self:  # noqa: ARG003
+        """The same again, if the arrays have the shapes that belong together."""
+        n, d = shape.n_actions, shape.context
+        sizes: dict[str, tuple[int | None, ...]] = {
+            "coef": (n, d + 1), "centre": (d,), "scale": (d,), "counts": (n,), "down": (d + 1, None), "mean": (d,),
+            "covariance": (d + 1, d + 1), "own": (n, d + 1), "shared": (shape.features.size, d + 1),
+        }  # fmt: skip
+        check_shapes(arrays, sizes, ("coef", "centre"))
+        parts: dict[str, Any] = dict(arrays)
+        if "shared" in parts:
+            parts["varying"] = FeatureMap(parts.pop("own"), parts.pop("shared"), shape.features)
+        return cls(**parts)
+
+    def for_actions(self, at: IntArray, features: Features) -> Self:
+        """The same for a log whose actions stand at these places, and which has these features."""
+        varying = None if self.varying is None else FeatureMap(self.varying.own[at], self.varying.shared, features)
+        counts = None if self.counts is None else self.counts[at]
+        return replace(self, coef=self.coef[at], counts=counts, varying=varying)
+
     @property
     def embedding(self) -> Embedding:
         """e = (slopes on the scale of the context, intercept at its centre): all in the unit of the reward."""
@@ -165,6 +200,21 @@ class Linear:
             reward=self.coef[:, -1] + (0.0 if self.mean is None else self.coef[:, :-1] @ (self.mean - self.centre)),
             turned=self.down is not None,
         )
+
+
+def check_shapes(
+    arrays: Mapping[str, npt.NDArray[Any]], sizes: Mapping[str, tuple[int | None, ...]], needed: Sequence[str],
+    dtype: str = "f",
+) -> None:  # fmt: skip
+    """Raise ValueError where an array is missing, unknown, or not of its size (None: any)."""
+    for name in (*needed, *arrays):
+        if name not in arrays or name not in sizes:
+            raise ValueError(f"the array {name!r} is {'missing' if name not in arrays else 'unknown'}")
+        shape, wanted = arrays[name].shape, sizes[name]
+        if len(shape) != len(wanted) or any(b not in (None, a) for a, b in zip(shape, wanted, strict=True)):
+            raise ValueError(f"the array {name!r} has shape {shape}, but {wanted} is needed")
+        if arrays[name].dtype.kind != dtype:
+            raise ValueError(f"the array {name!r} holds no fractions")
 
 
 def _between(covariance: FloatArray | None, matrix: FloatArray | None) -> FloatArray | None:
@@ -213,6 +263,10 @@ class RewardModel(ABC):
 
     @abstractmethod
     def fits(self, shape: FitShape, results: Sequence[Any]) -> Fits: ...
+
+    def on(self, schema: Schema) -> RewardModel:  # noqa: ARG002
+        """The same as it suits the actions and columns of a log; raises where it does not."""
+        return self
 
     @property
     def linear(self) -> bool:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import KW_ONLY, dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from offpolicy.batch import Batch, FloatArray
 from offpolicy.embedding import Embedding, FeatureMap
 from offpolicy.errors import InputError
-from offpolicy.rewards.base import Fits, FitShape, Linear, Predictor, RewardModel
+from offpolicy.features import Features
+from offpolicy.rewards.base import Fits, FitShape, Linear, Predictor, RewardModel, check_shapes
 from offpolicy.rewards.sample import FitRows, SampleFits, SampleRows, features_of, pairs
 from offpolicy.rewards.solve import Standard
 from offpolicy.rewards.training import (
@@ -28,9 +30,12 @@ from offpolicy.rewards.training import (
     require_torch,
 )
 from offpolicy.statistics import Statistic
+from offpolicy.units import IntArray
 
 ModuleFactory = Callable[[int, int, int], Any]
 """(actions, columns of the context, columns of features) → torch.nn.Module."""
+SCALES = ("context", "features", "reward")
+STANDARD = ("centre", "scale")
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,12 +138,16 @@ class AdamW(RewardModel):
         )
 
 
-def two_layer(size: int = 8, hidden: int = 32) -> ModuleFactory:
-    """Small networks for `Torch`: two layers from the action to an embedding of `size` numbers, two more to the reward."""
+@dataclass(frozen=True)
+class TwoLayers:
+    """Makes the networks of `two_layer`: settings and no code of a user's, so that their weights can be saved."""
 
-    def make(n_actions: int, context: int, features: int) -> Any:
+    size: int
+    hidden: int
+
+    def __call__(self, n_actions: int, context: int, features: int) -> Any:
         torch = require_torch()
-        nn = torch.nn
+        nn, size, hidden = torch.nn, self.size, self.hidden
 
         class TwoLayer(nn.Module):  # type: ignore[name-defined,misc]
             def __init__(self) -> None:
@@ -160,7 +169,10 @@ def two_layer(size: int = 8, hidden: int = 32) -> ModuleFactory:
 
         return TwoLayer()
 
-    return make
+
+def two_layer(size: int = 8, hidden: int = 32) -> ModuleFactory:
+    """Small networks for `Torch`: two layers from the action to an embedding of `size` numbers, two more to the reward."""
+    return TwoLayers(size, hidden)
 
 
 def _check_rows(name: str, rows: int) -> None:
@@ -186,7 +198,7 @@ class _Scales:
 
 
 @dataclass(frozen=True)
-class _Network:
+class Network:
     """A trained network on the CPU. Nothing in it changes, so any number of threads may use it."""
 
     net: Any
@@ -195,6 +207,61 @@ class _Network:
     table: Any
     """Actions × k: the embedding of each action, at its mean features where they vary."""
     counts: FloatArray
+    module: ModuleFactory
+    """What made the network."""
+
+    @property
+    def settings(self) -> dict[str, int]:
+        if not isinstance(self.module, TwoLayers):
+            raise InputError(
+                "Torch: its module is code of your own, and files hold numbers only: a saved model could not be made again "
+                "from them. Save its state_dict() yourself and give predictions with op.Given(q), or use op.two_layer()."
+            )
+        return {"size": self.module.size, "hidden": self.module.hidden}
+
+    def arrays(self) -> dict[str, npt.NDArray[Any]]:
+        """All that it is made of."""
+        scales = {f"{name}.{part}": getattr(getattr(self.scales, name), part) for name in SCALES for part in STANDARD}
+        weights = {f"net.{name}": weight.numpy() for name, weight in self.net.state_dict().items()}
+        plain = {name: np.asarray(value, dtype=np.float64) for name, value in scales.items()}
+        return {**plain, **weights, "table": self.table.numpy(), "counts": self.counts}
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, npt.NDArray[Any]], settings: Mapping[str, int], shape: FitShape) -> Network:
+        """The same again, if the arrays have the shapes that belong together."""
+        size, hidden = int(settings["size"]), int(settings["hidden"])
+        n, d, width = shape.n_actions, shape.context, 0 if shape.inputs == "identity" else shape.features.size
+        identity: int | None = None if shape.inputs == "features" else n
+        weights: dict[str, tuple[int | None, ...]] = {
+            "net.identity.weight": (identity, hidden), "net.down.weight": (size, hidden), "net.down.bias": (size,),
+            "net.reward.0.weight": (hidden, d + size), "net.reward.0.bias": (hidden,), "net.reward.2.weight": (1, hidden),
+            "net.reward.2.bias": (1,),
+        }  # fmt: skip
+        if width:
+            weights |= {"net.features.weight": (hidden, width), "net.features.bias": (hidden,)}
+        sizes = {"context": (d,), "features": (width,), "reward": ()}
+        scales = {f"{name}.{part}": sizes[name] for name in SCALES for part in STANDARD}
+        check_shapes(
+            arrays, {**weights, **scales, "table": (n, size), "counts": (n,)}, (*weights, *scales, "table", "counts")
+        )
+        torch = require_torch()
+        module = TwoLayers(size, hidden)
+        net = module(len(arrays["net.identity.weight"]), d, width)
+        net.load_state_dict({name[4:]: torch.from_numpy(np.array(arrays[name])) for name in weights})
+        standards = (Standard(*(arrays[f"{name}.{part}"] for part in STANDARD)) for name in SCALES)
+        table = torch.from_numpy(np.array(arrays["table"]))
+        return cls(net.eval().requires_grad_(False), shape, _Scales(*standards), table, arrays["counts"], module)
+
+    def for_actions(self, at: IntArray, features: Features) -> Network:
+        """The same for a log whose actions stand at these places, and which has these features."""
+        shape = replace(self.shape, n_actions=len(at), features=features)
+        if np.array_equal(at, np.arange(len(self.table))):
+            return replace(self, shape=shape)
+        settings, arrays = self.settings, self.arrays()
+        moved = {"table": arrays["table"][at], "counts": arrays["counts"][at]}
+        if shape.inputs != "features":  # else all actions have the code 0
+            moved["net.identity.weight"] = arrays["net.identity.weight"][at]
+        return Network.from_arrays({**arrays, **moved}, settings, shape)
 
     def all(self, batch: Batch) -> FloatArray:
         return self._all(batch.context)
@@ -256,11 +323,11 @@ def _train_network(module: ModuleFactory, rows: FitRows, how: Training) -> tuple
     every, features = codes(shape, np.arange(shape.n_actions)), floats(scales.features(rows.action_features))
     with torch.no_grad():
         table = torch.cat([embed(net, every[block], features[block]) for block in blocks(shape.n_actions)])
-    return _Network(net, shape, scales, table, rows.counts), {"epochs": epochs}
+    return Network(net, shape, scales, table, rows.counts, module), {"epochs": epochs}
 
 
 @dataclass(frozen=True)
-class _Dotted(Linear):
+class Dotted(Linear):
     """q(x, a) = x·e_a + constant, written around the mean context."""
 
     @property
@@ -324,7 +391,7 @@ def _train_dotted(rows: FitRows, how: Training) -> tuple[Predictor, dict[str, in
 
     constant = float(net.constant[0])
     features = features_of(shape)
-    return _Dotted(
+    return Dotted(
         coef=with_level(own + rows.action_features @ shared, constant),
         centre=rows.mean_context,
         counts=rows.counts,
