@@ -1,0 +1,50 @@
+"""The parts of the suite, and how their cases are drawn and judged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import hypothesis
+from hypothesis import strategies as st
+
+from fuzz import arrays
+from fuzz.judging import Verdict
+
+
+class Case(Protocol):
+    """Something to try."""
+
+    def judge(self) -> Verdict: ...
+
+
+@dataclass(frozen=True)
+class Part:
+    """A kind of case, and its share of all cases."""
+
+    cases: Callable[[], st.SearchStrategy[Any]]
+    share: float
+
+
+PARTS = {"arrays": Part(arrays.cases, 4)}
+
+
+def run(part: str, cases: int, seed: int) -> list[tuple[str, str, str]]:
+    """The outcome, the words, and for failures the case itself, of so many cases."""
+    ended: list[tuple[str, str, str]] = []
+
+    @hypothesis.seed(seed)
+    @hypothesis.settings(
+        max_examples=cases, database=None, deadline=None, phases=[hypothesis.Phase.generate],
+        suppress_health_check=list(hypothesis.HealthCheck),
+    )  # fmt: skip
+    @hypothesis.given(PARTS[part].cases())
+    def each(case: Case) -> None:
+        if len(ended) < cases:
+            verdict = case.judge()
+            failed = verdict.outcome.name == "FAILED"
+            ended.append((verdict.outcome.value, verdict.why, repr(case) if failed else ""))
+
+    each()
+    return ended
