@@ -19,6 +19,8 @@ from typing import Any
 import offpolicy as op
 
 TOLERANCE = 1e-9
+NEXT_TO_NOTHING = 1e-100
+"""A weight below this is 0."""
 NAMES = ("LoggedMean", "IPS", "SNIPS")
 
 
@@ -54,7 +56,7 @@ class Truth:
     ) -> Truth:  # fmt: skip
         """Exact sums (math.fsum) of w = π/π0; SNIPS is undefined (NaN) where every weight is 0."""
         omega = [1.0] * len(reward) if weight is None else list(weight)
-        ratio = [q / p for p, q in zip(propensity, chance, strict=True)]
+        ratio = [0.0 if q / p < NEXT_TO_NOTHING else q / p for p, q in zip(propensity, chance, strict=True)]
         total = math.fsum(omega)
         logged = [o * r for o, r in zip(omega, reward, strict=True)]
         weighed = [w * x for w, x in zip(ratio, logged, strict=True)]

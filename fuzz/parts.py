@@ -9,8 +9,8 @@ from typing import Any, Protocol
 import hypothesis
 from hypothesis import strategies as st
 
-from fuzz import arrays
-from fuzz.judging import Verdict
+from fuzz import arrays, tables
+from fuzz.judging import Outcome, Verdict, blamed
 
 
 class Case(Protocol):
@@ -27,7 +27,11 @@ class Part:
     share: float
 
 
-PARTS = {"arrays": Part(arrays.cases, 4)}
+PARTS = {
+    "arrays": Part(arrays.cases, 4),
+    "tables": Part(tables.tables, 4),
+    "csv": Part(tables.csvs, 4),
+}
 
 
 def run(part: str, cases: int, seed: int) -> list[tuple[str, str, str]]:
@@ -42,7 +46,10 @@ def run(part: str, cases: int, seed: int) -> list[tuple[str, str, str]]:
     @hypothesis.given(PARTS[part].cases())
     def each(case: Case) -> None:
         if len(ended) < cases:
-            verdict = case.judge()
+            try:
+                verdict = case.judge()
+            except Exception as error:  # of the case or of the oracle
+                verdict = Verdict(Outcome.FAILED, f"judging: {blamed(error)}")
             failed = verdict.outcome.name == "FAILED"
             ended.append((verdict.outcome.value, verdict.why, repr(case) if failed else ""))
 

@@ -14,6 +14,7 @@ from offpolicy.actions import Actions, to_arrow
 from offpolicy.batch import Batch, FloatArray
 from offpolicy.candidates import Candidates, as_numbers
 from offpolicy.errors import InputError, RowsError
+from offpolicy.given import floats
 from offpolicy.log import Log
 from offpolicy.policy import SUM_TOLERANCE, Policy, blocks, check_probabilities, check_sums
 from offpolicy.scored import EpsilonGreedy, Score, Softmax, TwoTower, called
@@ -44,9 +45,9 @@ class Fixed(Policy):
     def __init__(self, probabilities: npt.ArrayLike | Mapping[Any, float]) -> None:
         if isinstance(probabilities, Mapping):
             self._labels: list[Any] | None = list(probabilities)
-            self._given = np.array(list(probabilities.values()), dtype=np.float64)
+            self._given = floats(list(probabilities.values()), "Fixed")
         else:
-            self._labels, self._given = None, np.asarray(probabilities, dtype=np.float64)
+            self._labels, self._given = None, floats(probabilities, "Fixed")
         if self._given.ndim != 1 or not (self._given >= 0).all() or abs(self._given.sum() - 1) > SUM_TOLERANCE:
             raise InputError(
                 f"Fixed: probabilities must be a flat list of numbers ≥ 0 that sum to 1; these have shape "
@@ -84,7 +85,7 @@ class Table(Policy):
     """A rounds × actions matrix whose rows are the rounds of the log, in its order."""
 
     def __init__(self, probabilities: npt.ArrayLike) -> None:
-        self._matrix = np.asarray(probabilities, dtype=np.float64)
+        self._matrix = floats(probabilities, "Table")
         if self._matrix.ndim != 2:
             raise InputError(f"Table: shape {self._matrix.shape}; rounds × actions is expected.")
 
@@ -140,7 +141,7 @@ class Column(Policy):
 
     def __init__(self, probability: str | npt.ArrayLike) -> None:
         self._name = probability if isinstance(probability, str) else None
-        self._values = None if isinstance(probability, str) else np.asarray(probability, dtype=np.float64)
+        self._values = None if isinstance(probability, str) else floats(probability, "Column")
 
     def __repr__(self) -> str:
         return f"Column({self._name!r})" if self._name is not None else "Column(an array)"
@@ -232,7 +233,7 @@ class Mixture(Policy):
 
     def __init__(self, policies: Sequence[Any], weights: npt.ArrayLike) -> None:
         self._policies = [as_policy(policy) for policy in policies]
-        self._weights = np.asarray(weights, dtype=np.float64)
+        self._weights = floats(weights, "Mixture")
         if self._weights.shape != (len(self._policies),) or not (self._weights >= 0).all():
             raise InputError("Mixture: give each policy one weight of 0 or more.")
         if abs(self._weights.sum() - 1) > SUM_TOLERANCE:

@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from offpolicy.actions import Actions
 from offpolicy.batch import FloatArray
 from offpolicy.errors import InputError, unknown_name
+from offpolicy.given import whole
 from offpolicy.log import Dimension, Log, chunks, dimensions, too_many_categories
 from offpolicy.sources.parts import (
     CsvPart,
@@ -92,7 +93,7 @@ def read_log(
     elif isinstance(actions, str) and actions != "labels":
         raise InputError(f'`actions` is {actions!r}; give a list of labels, or "labels" to number those that occur.')
     elif n_actions is not None and given is None:
-        given = Actions(n_actions)
+        given = Actions(whole("n_actions", n_actions, 1))
     labels = actions == "labels"
     if opened is None:
         frame = SparkSource.of(source, columns, given, labels, features)
