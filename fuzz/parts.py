@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import hypothesis
 from hypothesis import strategies as st
 
-from fuzz import arrays, tables
+from fuzz import arrays, commands, policies, tables
 from fuzz.judging import Outcome, Verdict, blamed
 
 
@@ -31,6 +31,9 @@ PARTS = {
     "arrays": Part(arrays.cases, 4),
     "tables": Part(tables.tables, 4),
     "csv": Part(tables.csvs, 4),
+    "policies": Part(policies.cases, 3),
+    "toml": Part(commands.tomls, 3),
+    "commands": Part(commands.commands, 3),
 }
 
 

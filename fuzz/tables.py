@@ -50,7 +50,7 @@ class Table:
 
     def truth(self) -> Truth | None:
         made: dict[str, list[Any]] = {}
-        certain = self.other is None
+        certain = self.other is None and "n_actions" not in self.options
         for name, cells, kind in self.columns:
             if name in made:
                 return None

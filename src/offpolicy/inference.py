@@ -95,7 +95,8 @@ class Functional:
         def both(a: FloatArray | None, b: FloatArray | None) -> FloatArray | None:
             if a is None:
                 return None if b is None else -b
-            return a if b is None else a - b
+            with np.errstate(invalid="ignore"):  # where nothing is left without a group, there is no difference
+                return a if b is None else a - b
 
         return Functional(
             self.value - other.value,

@@ -14,7 +14,7 @@ from offpolicy.actions import Actions, to_arrow
 from offpolicy.batch import Batch, FloatArray
 from offpolicy.candidates import Candidates, as_numbers
 from offpolicy.errors import InputError, RowsError
-from offpolicy.given import floats
+from offpolicy.given import array, floats
 from offpolicy.log import Log
 from offpolicy.policy import SUM_TOLERANCE, Policy, blocks, check_probabilities, check_sums
 from offpolicy.scored import EpsilonGreedy, Score, Softmax, TwoTower, called
@@ -104,7 +104,8 @@ class Table(Policy):
         negative: list[int] = []
         for rows in blocks(len(log), log.n_actions):
             p = self._matrix[rows]
-            sums[rows] = p @ ones
+            with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is told of
+                sums[rows] = p @ ones
             if not p.min(initial=0.0) >= 0:  # also true where some value is NaN
                 negative += (rows.start + np.flatnonzero(~(p >= 0).all(axis=1))).tolist()
         if negative:
@@ -223,7 +224,9 @@ class Columns(Policy):
             rows = batch.row[~(p >= 0).all(axis=1)]
             raise RowsError("Columns", "have a negative or missing probability", rows, "Probabilities must be 0 or more.")
         advice = "An action that was never logged must be named (`actions=`, or a catalog: --catalog) to have a column."
-        check_sums(p.sum(axis=1), batch.row, "Columns", advice=advice)
+        with np.errstate(over="ignore"):  # a sum of infinity is told of
+            sums = p.sum(axis=1)
+        check_sums(sums, batch.row, "Columns", advice=advice)
         return p
 
 
@@ -287,7 +290,7 @@ def as_policy(policy: Any) -> Policy:
         raise InputError("TwoTower gives scores, not chances; write op.Softmax(op.TwoTower(…)) or op.EpsilonGreedy(…).")
     if callable(policy):
         return Function(policy)
-    shape = np.shape(policy)
+    shape = array(policy, "policy").shape
     if len(shape) == 2:
         return Table(policy)
     if len(shape) == 1:
