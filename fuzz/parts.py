@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -9,7 +10,7 @@ from typing import Any, Protocol
 import hypothesis
 from hypothesis import strategies as st
 
-from fuzz import arrays, commands, policies, tables
+from fuzz import arrays, commands, policies, readers, tables
 from fuzz.judging import Outcome, Verdict, blamed
 
 
@@ -32,8 +33,10 @@ PARTS = {
     "tables": Part(tables.tables, 4),
     "csv": Part(tables.csvs, 4),
     "policies": Part(policies.cases, 3),
-    "toml": Part(commands.tomls, 3),
-    "commands": Part(commands.commands, 3),
+    "bytes": Part(readers.cases, 3),
+    "toml": Part(commands.tomls, 1),
+    "commands": Part(commands.commands, 1),
+    "processes": Part(functools.partial(commands.commands, process=True), 0.01),
 }
 
 

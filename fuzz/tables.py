@@ -112,9 +112,7 @@ class Stream:
 def _evaluated(source: Any, given: Sequence[tuple[str, Any, Any]], options: Mapping[str, Any]) -> op.Evaluation:
     weight = "weight" if any(name == "weight" for name, _, _ in given) else None
     log = op.read_log(source, context=["x"], action="action", reward="reward", propensity="p", weight=weight, **options)
-    result = op.evaluate(log, "q", [op.IPS(), op.SNIPS()])
-    str(result)
-    return result
+    return op.evaluate(log, "q", [op.IPS(), op.SNIPS()])
 
 
 def _castable(cells: Sequence[Any], kind: str) -> bool:

@@ -143,6 +143,14 @@ def find_files(source: Any) -> list[Path]:
 def _found(source: Any) -> list[Path]:
     if isinstance(source, (list, tuple)):
         return [file for item in source for file in _found(item)]
+    try:
+        return _matching(source)
+    except OSError as error:  # a name that is too long, or a folder that may not be read
+        raise InputError(f"{error.filename or source}: cannot be read: {error.strerror or error}.") from None
+
+
+def _matching(source: str | os.PathLike[str]) -> list[Path]:
+    """The files that one path, folder or glob means."""
     path = Path(source)
     if path.is_dir():
         found = [f for f in path.rglob("*") if f.is_file() and f.name.lower().endswith((*PARQUET, *CSV))]
