@@ -34,6 +34,8 @@ class Actions:
     def listed(cls, labels: Sequence[Any] | npt.NDArray[Any] | pa.Array) -> Actions:
         """Labels in the order the user gave."""
         array = labels if isinstance(labels, pa.Array) else to_arrow(labels, "actions")
+        if pt.is_nested(array.type):
+            raise InputError(f"`actions` must be a flat list of labels; these are {array.type}.")
         if len(pc.unique(array)) != len(array) or array.null_count:
             raise InputError("`actions` must list each label once, with no missing one.")
         return cls(len(array), array)
@@ -102,15 +104,16 @@ def _whole(column: pa.Array) -> pa.Array:
 
 
 def decoded(column: pa.Array) -> pa.Array:
-    """Plain values of a dictionary-encoded column (a pandas categorical, for one)."""
-    return column.dictionary_decode() if pt.is_dictionary(column.type) else column
+    """Plain values of a dictionary-encoded column (a pandas categorical, for one); Arrow cannot sort half floats."""
+    column = column.dictionary_decode() if pt.is_dictionary(column.type) else column
+    return column.cast(pa.float32()) if pt.is_float16(column.type) else column
 
 
 def to_arrow(values: npt.ArrayLike | Sequence[Any], name: str) -> pa.Array:
     """Values of one plain type as an Arrow array."""
     try:
         return decoded(pa.array(values))
-    except (pa.ArrowException, TypeError):
+    except (pa.ArrowException, TypeError, ValueError, OverflowError):
         raise InputError(f"{name}: values of mixed or unsupported types; use one plain type such as text.") from None
 
 

@@ -150,10 +150,21 @@ FINITE = Check(
     "are missing, NaN or infinite",
     "Repair or remove those rows first: nothing is dropped in silence.",
 )
+LARGEST = 1e30
+NOT_TOO_LARGE = Check(
+    lambda v: np.abs(v) > LARGEST,
+    f"are beyond ±{LARGEST:g}",
+    "Their products and squares would overflow; check how they were recorded, or change the unit.",
+)
 POSITIVE = Check(
     lambda v: v <= 0,
     "have a propensity of 0 or less",
     "A logged action had a positive chance of being logged; check how the propensity was recorded.",
+)
+NOT_TOO_SMALL = Check(
+    lambda v: v < 1 / LARGEST,
+    f"have a propensity below {1 / LARGEST:g}",
+    "Nothing was logged with such a chance; check how the propensity was recorded.",
 )
 AT_MOST_ONE = Check(
     lambda v: v > 1,
@@ -161,18 +172,21 @@ AT_MOST_ONE = Check(
     "A propensity is a probability; if these are densities or inverse weights, convert them.",
 )
 NOT_NEGATIVE = Check(lambda v: v < 0, "have a negative weight", "Row weights must be 0 or more.")
+NOT_NEARLY_ZERO = Check(
+    lambda v: (v > 0) & (v < 1 / LARGEST), f"have a weight between 0 and {1 / LARGEST:g}", "Write 0, or change the unit."
+)
 
 CHECKS: Mapping[str, tuple[Check, ...]] = {
-    "reward": (FINITE,),
-    "context": (FINITE,),
-    "features": (FINITE,),
-    "propensity": (FINITE, POSITIVE, AT_MOST_ONE),
-    "weight": (FINITE, NOT_NEGATIVE),
+    "reward": (FINITE, NOT_TOO_LARGE),
+    "context": (FINITE, NOT_TOO_LARGE),
+    "features": (FINITE, NOT_TOO_LARGE),
+    "propensity": (FINITE, POSITIVE, NOT_TOO_SMALL, AT_MOST_ONE),
+    "weight": (FINITE, NOT_NEGATIVE, NOT_TOO_LARGE, NOT_NEARLY_ZERO),
 }
 
 
 def failed_check(role: str, values: FloatArray) -> Check | None:
-    """The first check that some value fails, or None. One cheap sum clears the usual case."""
-    if role in ("reward", "context", "features") and np.isfinite(values.sum()):
+    """The first check that some value fails, or None. Two cheap looks clear the usual case (no NaN is within bounds)."""
+    if role in ("reward", "context", "features") and values.size and values.min() >= -LARGEST and values.max() <= LARGEST:
         return None
     return next((check for check in CHECKS[role] if check.bad(values).any()), None)

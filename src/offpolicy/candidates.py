@@ -12,6 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from offpolicy.actions import to_arrow
 from offpolicy.batch import Batch, FloatArray
 from offpolicy.errors import InputError, RowsError
 from offpolicy.listtext import plain_lists
@@ -136,7 +137,9 @@ class Candidates(Policy):
             raise RowsError(self._name, "have a negative or missing probability", rows, "Probabilities must be 0 or more.")
         if not lengths[0].all():
             raise RowsError(self._name, "have no candidate", batch.row[lengths[0] == 0], "Every round needs one.")
-        check_sums(np.add.reduceat(p, eligible.starts[:-1]), batch.row, self._name)
+        with np.errstate(over="ignore"):  # a sum of infinity is told of
+            sums = np.add.reduceat(p, eligible.starts[:-1])
+        check_sums(sums, batch.row, self._name)
         return eligible.with_chances(p)
 
     def _uneven(self, batch: Batch, actions: pa.Array, chances: pa.Array, uneven: npt.NDArray[np.bool_]) -> RowsError:
@@ -193,6 +196,8 @@ def as_numbers(column: pa.Array, name: str) -> FloatArray:
     if pa.types.is_list(column.type) or pa.types.is_large_list(column.type):
         raise InputError(f"{name}: holds lists. Candidates need two columns: the actions, and their probabilities.")
     try:
+        if pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type):  # which Arrow would read as text
+            raise pa.ArrowTypeError
         values: FloatArray = column.cast(pa.float64()).to_numpy(zero_copy_only=False)
     except pa.ArrowException:
         odd = next((v for v in column.slice(0, 1000).to_pylist() if not _is_number(v)), None)
@@ -214,7 +219,7 @@ def _is_number(value: Any) -> bool:
 
 def _lists(given: Any) -> pa.Array:
     """Lists of each round; the rows of a matrix are lists, too."""
-    return pa.array(list(given)) if isinstance(given, np.ndarray) else pa.array(given)
+    return to_arrow(list(given) if isinstance(given, np.ndarray) else given, "Candidates")
 
 
 def list_lengths(column: pa.Array, name: str, what: str) -> IntArray:

@@ -6,6 +6,7 @@ Exit codes: 0 done; 1 a fault of ours; 2 bad input or usage; 3 done, but the hea
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import shlex
@@ -29,6 +30,17 @@ app = typer.Typer(
 )  # fmt: skip
 
 NOT_TRUSTED = 3
+NO_PATH = (
+    errno.ENAMETOOLONG,
+    errno.ENOENT,
+    errno.ENOTDIR,
+    errno.EISDIR,
+    errno.EACCES,
+    errno.EPERM,
+    errno.ELOOP,
+    errno.EINVAL,
+)
+"""What a system says of a path that is wrong, and not of one that it cannot serve."""
 
 Logs = Annotated[list[str] | None, typer.Argument(help="Parquet or CSV: files, folders or globs.")]
 Names = Annotated[list[str] | None, typer.Option(help="Context columns, separated by commas, or given several times.")]
@@ -478,10 +490,10 @@ def main() -> None:
     except BrokenPipeError:  # the reader of our output went away, as `| head` does
         sys.stderr.close()
         sys.exit(0)
-    except OSError as error:  # such as a full disk behind our output
+    except OSError as error:  # such as a full disk behind our output, or a path that cannot be one
         print(f"offpolicy: {error.filename or 'the output'}: {error.strerror or error}", file=sys.stderr)
         _forget_output()
-        sys.exit(1)
+        sys.exit(2 if error.filename is not None and error.errno in NO_PATH else 1)
 
 
 if __name__ == "__main__":

@@ -61,8 +61,10 @@ class Sums:
     @cached_property
     def resampled(self) -> tuple[FloatArray, FloatArray]:
         """Draws × columns: the sums over buckets drawn anew, and a normal number a draw; the same for every estimate."""
-        rng = np.random.default_rng([self.seed, 0xB007])
+        rng = np.random.default_rng([self.seed % 2**64, 0xB007])
         filled = self.buckets[self.buckets[:, 0] > 0]
+        if not len(filled):  # a slice whose rows all weigh 0
+            return np.full((DRAWS, self.buckets.shape[1]), np.nan), rng.standard_normal(DRAWS)
         k, drawn = len(filled), np.empty((DRAWS, self.buckets.shape[1]))
         for start in range(0, DRAWS, BLOCK):  # a draw takes k buckets with replacement
             taken = rng.integers(k, size=(BLOCK, k), dtype=np.uint16) + np.arange(BLOCK)[:, None] * k
@@ -105,7 +107,8 @@ class Functional:
         def both(a: FloatArray | None, b: FloatArray | None) -> FloatArray | None:
             if a is None:
                 return None if b is None else -b
-            return a if b is None else a - b
+            with np.errstate(invalid="ignore"):  # where nothing is left without a group, there is no difference
+                return a if b is None else a - b
 
         return Functional(
             self.value - other.value,
@@ -194,7 +197,7 @@ def functional(terms: Terms, means: FloatArray, anchor: float) -> Functional:
         return value
 
     g = np.zeros_like(means)
-    unit = means[0]
+    unit = means[0] or np.nan  # of a slice whose rows all weigh 0, there is nothing to say
     with np.errstate(divide="ignore", invalid="ignore"):
         if b is not None:
             g[b] += 1 / unit
@@ -264,9 +267,10 @@ def std_error(f: Functional, sums: Sums) -> float:
 def mean_weight(column: int, sums: Sums) -> Functional:
     """The mean of a column of weights, as a ratio to the mean row weight."""
     means = sums.moments["mean"]
+    unit = means[0] or np.nan  # of a slice whose rows all weigh 0, there is nothing to say
     g = np.zeros_like(means)
-    g[column], g[0] = 1 / means[0], -means[column] / means[0] ** 2
-    return Functional(float(means[column] / means[0]), g, lambda m: m[..., column] / m[..., 0])
+    g[column], g[0] = 1 / unit, -means[column] / unit**2
+    return Functional(float(means[column] / unit), g, lambda m: m[..., column] / m[..., 0])
 
 
 def concentration(f: Functional, sums: Sums) -> float:

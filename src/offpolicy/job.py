@@ -17,6 +17,7 @@ from offpolicy.errors import InputError, RowsError
 from offpolicy.estimators import Estimator, Run
 from offpolicy.evaluation import Evaluation
 from offpolicy.features import Features
+from offpolicy.given import is_number, whole
 from offpolicy.log import Log
 from offpolicy.memory import Budget, OverBudgetError, size
 from offpolicy.needs import Rung, Sizes, folds_kept, rows_for, rung_for
@@ -73,12 +74,11 @@ def evaluate(
     """
     if not isinstance(log, Log):
         raise InputError(f"log is a {type(log).__name__}; make a log of it first, with op.read_log(…) or op.Log(…).")
-    if not 0 < level < 1:
-        raise InputError(f"level is {level}; it must lie between 0 and 1.")
-    if cross_fit is not None and cross_fit < 2:
-        raise InputError(f"cross_fit is {cross_fit}; give at least 2 folds (an estimator's own cross_fit=0 turns it off).")
-    if not isinstance(seed, int) or not -(2**63) <= seed < 2**63:
-        raise InputError(f"seed is {seed!r}; give a whole number of at most 64 bits.")
+    if not is_number(level) or not 0 < level < 1:
+        raise InputError(f"level is {level!r}; it must lie between 0 and 1.")
+    if cross_fit is not None:
+        cross_fit = whole("cross_fit", cross_fit, 2, besides=" (an estimator's own cross_fit=0 turns it off)")
+    seed = whole("seed", seed, -(2**63))
     policies = {name: policy.settled(log) for name, policy in _policies(target).items()}
     for policy in policies.values():
         policy.check(log)

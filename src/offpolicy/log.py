@@ -11,8 +11,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow.types as pt
 
+from offpolicy import given
 from offpolicy.actions import Actions, to_arrow
-from offpolicy.batch import Batch, FloatArray, failed_check
+from offpolicy.batch import Batch, FloatArray
 from offpolicy.errors import InputError, RowsError
 from offpolicy.estimated import EstimatedLogging
 from offpolicy.units import hash_rows, hash_values
@@ -168,14 +169,12 @@ class Log:
                 "the log has one action only, so every policy is the same. If other actions could have been taken, "
                 "name them with `actions=` or `n_actions=` (--catalog, --n-actions)."
             )
-        if reward_range is not None and not reward_range[0] < reward_range[1]:
-            raise InputError(f"reward_range is {reward_range}: the first number must be below the second.")
         if source.schema.propensity and isinstance(logging, EstimatedLogging):
             raise InputError(
                 "logging: the log has propensities, and EstimatedLogging estimates them; give one of the two (evaluate both "
                 "ways, and compare, to see whether the logged ones are plausible)."
             )
-        self._source, self.logging, self.reward_range = source, logging, reward_range
+        self._source, self.logging, self.reward_range = source, logging, given.reward_range(reward_range)
 
     @property
     def schema(self) -> Schema:
@@ -247,11 +246,15 @@ def _encode_actions(taken: npt.NDArray[Any], actions: Any, n_actions: int | None
     missing = np.asarray(column.is_null()) | (taken != taken)
     if missing.any():
         raise RowsError("action", "are missing", np.flatnonzero(missing), "Every round needs the action that was taken.")
+    if isinstance(actions, str) and actions != "labels":
+        raise InputError(f'`actions` is {actions!r}; give a list of labels, or "labels" to number those that occur.')
     if actions is not None and not isinstance(actions, str):
         book = Actions.listed(actions)
     elif actions is None and pt.is_integer(column.type):
         book = (
-            Actions(n_actions) if n_actions is not None else Actions.codes(int(taken.max(initial=-1)), len(taken), "action")
+            Actions(n_actions)
+            if n_actions is not None
+            else Actions.codes(int(taken.max()) if len(taken) else -1, len(taken), "action")
         )
     else:
         book = Actions.seen(column)
@@ -262,17 +265,6 @@ def _encode_actions(taken: npt.NDArray[Any], actions: Any, n_actions: int | None
     return codes, book
 
 
-def _matrix(values: npt.ArrayLike, name: str, rows: int | None) -> FloatArray:
-    try:
-        matrix = np.asarray(values, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise InputError(f"{name}: not numeric. For text and categories use `read_log` on the table itself.") from None
-    matrix = matrix[:, None] if matrix.ndim == 1 else matrix
-    if matrix.ndim != 2 or (rows is not None and len(matrix) != rows):
-        raise InputError(f"{name}: shape {np.shape(values)} does not fit {rows} rounds.")
-    return matrix
-
-
 MOST_CATEGORIES = 1_000
 
 
@@ -280,10 +272,10 @@ def _feature_matrix(
     values: npt.ArrayLike, name: str, rows: int | None, letter: str
 ) -> tuple[FloatArray, tuple[Dimension, ...]]:
     """Floats as they are; integers are categories, and are one-hot encoded."""
-    given = np.asarray(values)
-    matrix = _matrix(given, name, rows)
-    if given.dtype.kind not in "iub":
-        return _checked("features", name, matrix), dimensions([(f"{letter}{j}", None) for j in range(matrix.shape[1])])
+    whole_numbers = given.array(values, name).dtype.kind in "iub"
+    matrix = given.matrix(values, name, rows)
+    if not whole_numbers:
+        return given.checked("features", name, matrix), dimensions([(f"{letter}{j}", None) for j in range(matrix.shape[1])])
     parts, named = [], []
     for j, column in enumerate(matrix.T):
         categories, code = np.unique(column, return_inverse=True)
@@ -302,35 +294,13 @@ def too_many_categories(name: str, count: int) -> None:
         )
 
 
-def _column(values: npt.ArrayLike | None, name: str, rows: int) -> npt.NDArray[Any] | None:
-    if values is None:
-        return None
-    column = np.asarray(values)
-    if column.shape != (rows,):
-        raise InputError(f"{name}: shape {column.shape} does not fit {rows} rounds.")
-    return column
-
-
 def _units(cluster: Any, row_id: Any, rows: int) -> npt.NDArray[np.uint64]:
     """The hash of each row's unit of randomness: its cluster, else its id, else its number."""
-    for name, given in (("cluster", cluster), ("row_id", row_id)):
-        column = _column(given, name, rows)
+    for name, values in (("cluster", cluster), ("row_id", row_id)):
+        column = given.column(values, name, rows)
         if column is not None:
-            values = to_arrow(column, name)
-            missing = np.asarray(values.is_null(nan_is_null=True))
-            if missing.any():
-                raise RowsError(name, "are missing", np.flatnonzero(missing), "Name the unit of every row.")
-            return hash_values(values)
+            return hash_values(to_arrow(column, name))
     return hash_rows("", 0, rows)
-
-
-def _checked(role: str, name: str, values: FloatArray) -> FloatArray:
-    check = failed_check(role, values)
-    if check is not None:
-        bad = check.bad(values)
-        rows = np.flatnonzero(bad if bad.ndim == 1 else bad.any(axis=1))
-        raise RowsError(name, check.what, rows, check.advice)
-    return values
 
 
 @dataclass(frozen=True)
@@ -367,7 +337,7 @@ class _ArraySource:
         cls, context: Any, action: Any, reward: Any, propensity: Any, actions: Any, n_actions: int | None,
         action_features: Any, catalog: Any, cluster: Any, row_id: Any, weight: Any, by: Any,
     ) -> _ArraySource:  # fmt: skip
-        taken = np.asarray(action)
+        taken = given.array(action, "action")
         if taken.ndim != 1:
             raise InputError(f"action: shape {taken.shape}; one action a round is expected.")
         n = len(taken)
@@ -375,17 +345,20 @@ class _ArraySource:
         if catalog is not None:
             catalog, catalog_dimensions = _feature_matrix(catalog, "catalog", None, "c")
             n_actions = len(catalog) if n_actions is None else n_actions
+        n_actions = None if n_actions is None else given.whole("n_actions", n_actions, 1)
         codes, book = _encode_actions(taken, actions, n_actions)
         if catalog is not None and len(catalog) != book.count:
             raise InputError(f"catalog: {len(catalog)} rows for {book.count} actions; it needs one row an action.")
-        x = _checked("context", "context", _matrix(np.empty((n, 0)) if context is None else context, "context", n))
-        r = _checked("reward", "reward", _matrix(reward, "reward", n))
-        p, omega = _column(propensity, "propensity", n), _column(weight, "weight", n)
+        x = given.checked("context", "context", given.matrix(np.empty((n, 0)) if context is None else context, "context", n))
+        r = given.checked("reward", "reward", given.matrix(reward, "reward", n))
+        p, omega = given.numbers(propensity, "propensity", n), given.numbers(weight, "weight", n)
         features, feature_dimensions = (
             (None, ()) if action_features is None else _feature_matrix(action_features, "action_features", n, "e")
         )
-        slices = _column(by, "by", n)
-        slice_labels, slice_codes = (None, None) if slices is None else np.unique(slices.astype(str), return_inverse=True)
+        slices = given.column(by, "by", n)
+        slice_labels, slice_codes = (
+            (None, None) if slices is None else np.unique(given.texts(slices, "by"), return_inverse=True)
+        )
         unit = _units(cluster, row_id, n)
         batch = Batch(
             row=np.arange(n),
@@ -394,8 +367,8 @@ class _ArraySource:
             reward=r,
             context_parts=(x,),
             actions=book,
-            propensity=None if p is None else _checked("propensity", "propensity", p.astype(np.float64)),
-            weight=None if omega is None else _checked("weight", "weight", omega.astype(np.float64)),
+            propensity=p,
+            weight=omega,
             slice_code=slice_codes,
             feature_parts=() if features is None else (features,),
         )

@@ -47,7 +47,7 @@ class Budget:
             return cls(int(DEFAULT_SHARE * machine_bytes()))
         found = re.fullmatch(r"\s*(\d+(?:\.\d+)?(?:e\d+)?)\s*([a-z]*)\s*", str(memory), re.IGNORECASE)
         unit = None if found is None else next((u for u in UNITS if u.lower() == found[2].lower()), None)
-        if found is None or unit is None or isinstance(memory, bool) or float(found[1]) * UNITS[unit] < 1:
+        if found is None or unit is None or isinstance(memory, bool) or not 1 <= float(found[1]) * UNITS[unit] < 2**63:
             raise InputError(f'memory is {memory!r}; give a size such as "2GB", "500MB" or "1.5GiB", or a number of bytes.')
         bytes_ = int(float(found[1]) * UNITS[unit])
         if bytes_ < LEAST:

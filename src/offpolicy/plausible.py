@@ -242,7 +242,7 @@ def _add(state: State, group: IntArray, cell: IntArray, weight: FloatArray, take
 
 
 def _variance(naive: FloatArray, sums: FloatArray, rounds: FloatArray) -> tuple[FloatArray, float]:
-    """Of the total of each cell: as if rounds were independent, or from how groups of units differ (`sums` is groups × cells)
+    """Of the total of each cell: as if rounds were independent, or from how groups of units differ (`sums`: groups × cells)
     where that is more; and by what factor it is more over all cells, for those that are too rare to show it."""
     share = rounds / max(float(rounds.sum()), 1e-300)
     apart = sums - share[:, None] * sums.sum(axis=0)

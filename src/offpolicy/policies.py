@@ -14,6 +14,7 @@ from offpolicy.actions import Actions, to_arrow
 from offpolicy.batch import Batch, FloatArray
 from offpolicy.candidates import Candidates, as_numbers
 from offpolicy.errors import InputError, RowsError
+from offpolicy.given import array, floats
 from offpolicy.log import Log
 from offpolicy.policy import SUM_TOLERANCE, Policy, blocks, check_probabilities, check_sums
 from offpolicy.scored import EpsilonGreedy, Score, Softmax, TwoTower, called
@@ -44,9 +45,9 @@ class Fixed(Policy):
     def __init__(self, probabilities: npt.ArrayLike | Mapping[Any, float]) -> None:
         if isinstance(probabilities, Mapping):
             self._labels: list[Any] | None = list(probabilities)
-            self._given = np.array(list(probabilities.values()), dtype=np.float64)
+            self._given = floats(list(probabilities.values()), "Fixed")
         else:
-            self._labels, self._given = None, np.asarray(probabilities, dtype=np.float64)
+            self._labels, self._given = None, floats(probabilities, "Fixed")
         if self._given.ndim != 1 or not (self._given >= 0).all() or abs(self._given.sum() - 1) > SUM_TOLERANCE:
             raise InputError(
                 f"Fixed: probabilities must be a flat list of numbers ≥ 0 that sum to 1; these have shape "
@@ -84,7 +85,7 @@ class Table(Policy):
     """A rounds × actions matrix whose rows are the rounds of the log, in its order."""
 
     def __init__(self, probabilities: npt.ArrayLike) -> None:
-        self._matrix = np.asarray(probabilities, dtype=np.float64)
+        self._matrix = floats(probabilities, "Table")
         if self._matrix.ndim != 2:
             raise InputError(f"Table: shape {self._matrix.shape}; rounds × actions is expected.")
 
@@ -103,7 +104,8 @@ class Table(Policy):
         negative: list[int] = []
         for rows in blocks(len(log), log.n_actions):
             p = self._matrix[rows]
-            sums[rows] = p @ ones
+            with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is told of
+                sums[rows] = p @ ones
             if not p.min(initial=0.0) >= 0:  # also true where some value is NaN
                 negative += (rows.start + np.flatnonzero(~(p >= 0).all(axis=1))).tolist()
         if negative:
@@ -140,7 +142,7 @@ class Column(Policy):
 
     def __init__(self, probability: str | npt.ArrayLike) -> None:
         self._name = probability if isinstance(probability, str) else None
-        self._values = None if isinstance(probability, str) else np.asarray(probability, dtype=np.float64)
+        self._values = None if isinstance(probability, str) else floats(probability, "Column")
 
     def __repr__(self) -> str:
         return f"Column({self._name!r})" if self._name is not None else "Column(an array)"
@@ -222,7 +224,9 @@ class Columns(Policy):
             rows = batch.row[~(p >= 0).all(axis=1)]
             raise RowsError("Columns", "have a negative or missing probability", rows, "Probabilities must be 0 or more.")
         advice = "An action that was never logged must be named (`actions=`, or a catalog: --catalog) to have a column."
-        check_sums(p.sum(axis=1), batch.row, "Columns", advice=advice)
+        with np.errstate(over="ignore"):  # a sum of infinity is told of
+            sums = p.sum(axis=1)
+        check_sums(sums, batch.row, "Columns", advice=advice)
         return p
 
 
@@ -232,7 +236,7 @@ class Mixture(Policy):
 
     def __init__(self, policies: Sequence[Any], weights: npt.ArrayLike) -> None:
         self._policies = [as_policy(policy) for policy in policies]
-        self._weights = np.asarray(weights, dtype=np.float64)
+        self._weights = floats(weights, "Mixture")
         if self._weights.shape != (len(self._policies),) or not (self._weights >= 0).all():
             raise InputError("Mixture: give each policy one weight of 0 or more.")
         if abs(self._weights.sum() - 1) > SUM_TOLERANCE:
@@ -286,7 +290,7 @@ def as_policy(policy: Any) -> Policy:
         raise InputError("TwoTower gives scores, not chances; write op.Softmax(op.TwoTower(…)) or op.EpsilonGreedy(…).")
     if callable(policy):
         return Function(policy)
-    shape = np.shape(policy)
+    shape = array(policy, "policy").shape
     if len(shape) == 2:
         return Table(policy)
     if len(shape) == 1:

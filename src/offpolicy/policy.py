@@ -129,14 +129,16 @@ def check_probabilities(p: FloatArray, batch: Batch, name: str) -> FloatArray:
     if not p.min(initial=0.0) >= 0:  # also true where some value is NaN
         rows = batch.row[~(p >= 0).all(axis=1)]
         raise RowsError(name, "have a negative or NaN probability", rows, "Probabilities must be 0 or more.")
-    check_sums(p @ np.ones(p.shape[1]), batch.row, name)  # a product is faster than a sum along rows
+    with np.errstate(over="ignore"):  # a sum of infinity is told of
+        sums = p @ np.ones(p.shape[1])  # a product is faster than a sum along rows
+    check_sums(sums, batch.row, name)
     return p
 
 
 def check_sums(
     sums: FloatArray, rows: IntArray, name: str, where: Callable[[int], str] | None = None, advice: str = ""
 ) -> None:
-    off = np.abs(sums - 1)
+    off: FloatArray = np.abs(sums - 1)
     if not (off <= SUM_TOLERANCE).all():
         worst = sums[np.argmax(np.where(np.isnan(off), np.inf, off))]
         bad = rows[~(off <= SUM_TOLERANCE)]

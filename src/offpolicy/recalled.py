@@ -276,8 +276,12 @@ class SavedResult:
 
     @property
     def plot(self) -> Plots:
-        """Pictures: `.estimates()`, `.weights()`, `.calibration()`, `.embedding()`, `.differences()`; each on axes."""
-        return Plots(lambda shown: self.to_dict(shown=shown))
+        """Pictures, as of an `Evaluation`; those that need more than was saved say so."""
+
+        def bounded(gamma: Sequence[float], policy: str | None) -> dict[str, Any]:  # noqa: ARG001
+            raise InputError("a saved result has no sums of weights by reward; ask the evaluation itself for sensitivity().")
+
+        return Plots(lambda shown: self.to_dict(shown=shown), bounded)
 
     def write_html(self, path: str | Path) -> None:
         """Write the report as one HTML file, whole or not at all."""

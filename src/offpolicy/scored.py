@@ -14,6 +14,7 @@ import numpy.typing as npt
 from offpolicy.batch import Batch, FloatArray
 from offpolicy.candidates import Eligible, answers_of, grid_of
 from offpolicy.errors import InputError, RowsError
+from offpolicy.given import NUMBERS, array, floats
 from offpolicy.log import Log
 from offpolicy.policy import Listed, Policy, blocks
 from offpolicy.threads import parallel
@@ -31,13 +32,19 @@ SAFE = 50.0
 
 def called(function: Score, batch: Batch, name: str) -> npt.NDArray[Any]:
     """What the user's function says of a batch; what it raises is told with the rows it was asked about."""
+    asked = f"rows {batch.row.min()} to {batch.row.max()}, contexts of shape {batch.context.shape}"
     try:
-        return np.asarray(function(batch.context))
+        said = function(batch.context)
     except InputError:
         raise
     except Exception as error:
-        asked = f"rows {batch.row.min()} to {batch.row.max()}, contexts of shape {batch.context.shape}"
         raise InputError(f"{name}: the function raised {type(error).__name__}: {error} ({asked}).") from error
+    try:
+        read = np.asarray(said)
+        return read if read.dtype.kind in NUMBERS else floats(said, name)
+    except ValueError:  # InputError among them
+        kind = type(said).__name__
+        raise InputError(f"{name}: the function gave a {kind} that is no array of numbers ({asked}).") from None
 
 
 @final
@@ -61,7 +68,7 @@ class TwoTower:
                 "TwoTower: users must be a function of the contexts (rounds × features) that gives a vector a round; for "
                 "vectors that are in the log already, name their columns as `context` and leave `users` out."
             )
-        vectors = np.asarray(items)
+        vectors = array(items, "TwoTower: items")
         kind = np.float32 if vectors.dtype == np.float32 else np.float64
         if vectors.ndim != 2 or not np.issubdtype(vectors.dtype, np.number):
             raise InputError(
@@ -74,7 +81,7 @@ class TwoTower:
                 f"TwoTower: items must be a finite matrix; {len(bad):,} rows hold NaN or infinity, the first is row "
                 f"{bad[0]}."
             )
-        level = np.zeros(len(vectors)) if bias is None else np.asarray(bias, np.float64)
+        level = np.zeros(len(vectors)) if bias is None else floats(bias, "TwoTower: bias")
         if level.shape != (len(vectors),) or not np.isfinite(level).all():
             raise InputError(f"TwoTower: bias must be one finite number an item; it has shape {level.shape}.")
         self._items: npt.NDArray[Any] = (

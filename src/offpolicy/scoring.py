@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from offpolicy.asking import Block, Mode, Question
 from offpolicy.baselines import Baselines
-from offpolicy.batch import Batch, FloatArray
+from offpolicy.batch import LARGEST, Batch, FloatArray
 from offpolicy.errors import InputError, RowsError
 from offpolicy.kept import Kept, pool_name
 from offpolicy.outcome import OutcomeFits
@@ -28,6 +28,7 @@ from offpolicy.units import IntArray, buckets, group_of_bucket
 from offpolicy.weights import Outcome, Pooled, Weight
 
 AGREE = 1e-6
+NEXT_TO_NOTHING = 1e-100
 
 
 def propensity_of(batch: Batch, logging: Policy | None) -> FloatArray | None:
@@ -39,9 +40,9 @@ def propensity_of(batch: Batch, logging: Policy | None) -> FloatArray | None:
 
 def checked_propensity(batch: Batch, own: FloatArray, accuracy: float) -> FloatArray:
     """The logging policy's own chances of the logged actions, if they can be those of this log."""
-    if not (own > 0).all():
+    if not (own >= 1 / LARGEST).all():
         raise RowsError(
-            "logging", "took an action to which the logging policy gives no chance", batch.row[~(own > 0)],
+            "logging", "took an action to which the logging policy gives no chance", batch.row[~(own >= 1 / LARGEST)],
             "The logging policy given is not the one that made this log.",
         )  # fmt: skip
     if batch.propensity is not None and (np.abs(own - batch.propensity) > accuracy * batch.propensity).any():
@@ -55,7 +56,14 @@ def ratio_of(batch: Batch, policy: Policy, logging: Policy | None) -> FloatArray
     propensity = propensity_of(batch, logging)
     if propensity is None:
         raise InputError("the log has no propensities.")
-    return policy.probabilities(batch, batch.action) / propensity
+    return ratios(policy.probabilities(batch, batch.action), propensity)
+
+
+def ratios(chance: FloatArray, propensity: FloatArray) -> FloatArray:
+    """w; 0 where it is next to nothing, so that nothing is divided by the smallest of numbers."""
+    w: FloatArray = chance / propensity
+    w[w < NEXT_TO_NOTHING] = 0.0
+    return w
 
 
 @dataclass
@@ -143,7 +151,7 @@ class Scorer:
         if propensity is not None and self.plausible is not None:
             self.plausible.fold(kept.state["propensities"], batch, bucket, propensity)
         for p, (chance, _) in enumerate(asked):
-            weights.action.append(None if propensity is None else chance / propensity)
+            weights.action.append(None if propensity is None else ratios(chance, propensity))
             kept.add_weights(p, weights.action[-1], batch.weight)
         for (p, outcome), (bins, values) in self.outcomes.items():
             weights.pooled[p, outcome] = self._outcome(outcome, bins, values, batch, bucket, omega, kept, p)

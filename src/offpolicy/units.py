@@ -76,7 +76,12 @@ def hash_values(column: pa.Array) -> UInt64Array:
         exact = column.to_numpy(zero_copy_only=False).astype(np.float64) + 0.0  # −0.0 becomes 0.0
         return mix(exact.view(np.uint64) ^ _MIX_1)
     if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
-        column = pc.cast(column, pa.string())
+        try:
+            column = pc.cast(column, pa.string())
+        except pa.ArrowException:
+            raise InputError(
+                f"a column of {column.type} cannot be told apart by its values; bytes must be UTF-8 text, and lists plain values."
+            ) from None
     return _hash_strings(column.cast(pa.large_string()))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import platform
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
@@ -18,13 +19,15 @@ ALWAYS = ("offpolicy", "numpy", "scipy", "scikit-learn", "pyarrow")
 
 def versions(*besides: str) -> dict[str, str]:
     """Of Python, this package and those that the numbers come from."""
-    found = {"python": platform.python_version()}
-    for name in (*ALWAYS, *besides):
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:  # run from a source tree that was not installed
-            found[name] = "not installed"
-    return found
+    return {"python": platform.python_version(), **{name: _version(name) for name in (*ALWAYS, *besides)}}
+
+
+@cache  # its file is parsed anew each time, which takes longer than the sums of a small log
+def _version(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:  # run from a source tree that was not installed
+        return "not installed"
 
 
 def read(log: Log, fingerprint: State) -> dict[str, Any]:

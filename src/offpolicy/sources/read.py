@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from offpolicy.actions import Actions
 from offpolicy.batch import FloatArray
 from offpolicy.errors import InputError, unknown_name
+from offpolicy.given import whole
 from offpolicy.log import Dimension, Log, chunks, dimensions, too_many_categories
 from offpolicy.sources.parts import (
     CsvPart,
@@ -93,7 +94,7 @@ def read_log(
     elif isinstance(actions, str) and actions != "labels":
         raise InputError(f'`actions` is {actions!r}; give a list of labels, or "labels" to number those that occur.')
     elif n_actions is not None and given is None:
-        given = Actions(n_actions)
+        given = Actions(whole("n_actions", n_actions, 1))
     labels = actions == "labels"
     if opened is None:
         frame = SparkSource.of(source, columns, given, labels, features)
@@ -143,6 +144,14 @@ def find_files(source: Any) -> list[Path]:
 def _found(source: Any) -> list[Path]:
     if isinstance(source, (list, tuple)):
         return [file for item in source for file in _found(item)]
+    try:
+        return _matching(source)
+    except OSError as error:  # a name that is too long, or a folder that may not be read
+        raise InputError(f"{error.filename or source}: cannot be read: {error.strerror or error}.") from None
+
+
+def _matching(source: str | os.PathLike[str]) -> list[Path]:
+    """The files that one path, folder or glob means."""
     path = Path(source)
     if path.is_dir():
         found = [f for f in path.rglob("*") if f.is_file() and f.name.lower().endswith((*PARQUET, *CSV))]

@@ -139,6 +139,11 @@ class TableSource:
                 "out what came of it."
             )
         numeric = (*self.columns.reward, *filter(None, (self.columns.propensity, self.columns.weight)))
+        for name in self.columns.names():
+            if pt.is_nested(self.arrow_schema.field(name).type):
+                raise InputError(
+                    f"{name}: has type {self.arrow_schema.field(name).type}, but each round needs one plain value here."
+                )
         for name in numeric:
             self._expect(name, "number")
         for name in (*self.columns.context, *self.columns.features):
@@ -264,7 +269,8 @@ class TableSource:
     def _plain_type(self, name: str) -> pa.DataType:
         """The one type that the values of all files are read as: that of the first."""
         type_ = self.arrow_schema.field(name).type
-        return type_.value_type if pt.is_dictionary(type_) else type_
+        type_ = type_.value_type if pt.is_dictionary(type_) else type_
+        return pa.float32() if pt.is_float16(type_) else type_  # as `decoded` has it
 
     @cached_property
     def schema(self) -> Schema:

@@ -1,0 +1,28 @@
+"""`python -m fuzz.again PART 'CASE'`: one case once more, with the traceback where there is one."""
+
+from __future__ import annotations
+
+import datetime
+import sys
+from decimal import Decimal
+from math import inf, nan
+from typing import Any
+
+import numpy as np
+
+from fuzz import arrays, commands, policies, readers, tables
+from fuzz.judging import Verdict
+
+
+def again(text: str) -> Verdict:
+    """The case that was printed, judged anew."""
+    known: dict[str, Any] = {"nan": nan, "inf": inf, "np": np, "datetime": datetime, "Decimal": Decimal}
+    for part in (arrays, tables, policies, commands, readers):
+        known |= vars(part)
+    verdict: Verdict = eval(text, known).judge()  # a case of ours, from our own output
+    return verdict
+
+
+if __name__ == "__main__":
+    verdict = again(sys.argv[2])
+    print(f"{verdict.outcome.value}: {verdict.why}")
