@@ -23,7 +23,7 @@ def whole(name: str, value: Any, least: int, most: int = MOST, besides: str = ""
     >>> whole("seed", np.int64(3), 0)
     3
     """
-    if isinstance(value, (bool, np.bool_)) or not isinstance(value, Integral) or not least <= value <= most:
+    if isinstance(value, (bool, np.bool_)) or not isinstance(value, Integral) or not least <= int(value) <= most:
         bound = f"from {least} to {most:,}" if most < MOST else f"from {least}" if least > -MOST else "of at most 64 bits"
         raise InputError(f"{name} is {value!r}; give a whole number {bound}{besides}.")
     return int(value)
