@@ -119,14 +119,18 @@ def test_counts_by_hand(settings: Path) -> None:
     """Four runs: two hold, one of the two that miss has too few effective rounds to be trusted."""
     experiment = replace(load(str(settings)), study=Keeping(("normal",)), worlds=1, logs=4)
     rows = []
-    for log, (low, ess) in enumerate([(0.0, 1000.0), (0.5, 1000.0), (2.0, 1000.0), (3.0, 1.0)]):
+    for log, (low, ess) in enumerate([(0.0, 1000.0), (0.5, 1000.0), (2.0, 1000.0), (3.0, 1.0)]):  # ends are low + 1 + level
         row: dict[str, object] = {"point": 0, "world": 0, "log": log, "estimator": "IPS", "value": low + 0.5, "truth": 1.0, "truth_error": 0.0,
                                   "std_error": 0.25, check_column("effective rounds"): ess, "unmeasured": 0}  # fmt: skip
         for level in (0.9, 0.95, 0.99):
-            row |= {column("low", "normal", level): low, column("high", "normal", level): low + 1.0}
+            row |= {column("low", "normal", level): low, column("high", "normal", level): low + 1.0 + level}
         rows.append(row)
     told = by_hand(experiment, rows).summary()
-    assert told["coverage"]["easy"]["IPS"]["normal"] == {"runs": 4, "held": [0.5, 0.5, 0.5], "width": [1.0, 1.0, 1.0]}
+    assert told["coverage"]["easy"]["IPS"]["normal"] == {
+        "runs": 4,
+        "held": [0.5, 0.5, 0.5],
+        "width": pytest.approx([1.9, 1.95, 1.99]),
+    }
     assert told["verdicts"]["easy"]["IPS"] == {"OK": [3, 1], "CAUTION": [0, 0], "DO_NOT_TRUST": [1, 1]}
     assert told["errors"]["easy"]["IPS"]["bias"] == pytest.approx(0.875)
     assert told["errors"]["easy"]["IPS"]["spread"] == pytest.approx(np.std([0.5, 1.0, 2.5, 3.5], ddof=1))

@@ -239,6 +239,22 @@ def support_findings(o: Overlap, modelled: bool, weighed: bool) -> list[Finding]
     return found
 
 
+def uncertain_fit(error: float, sampling: float) -> list[Finding]:
+    """Whether the fit's share of an error, known to first order only, makes nearly all of it."""
+    if not sampling > 0:
+        return []
+    return [
+        graded(
+            "fit beside sampling",
+            error / sampling,
+            "uncertain fit",
+            f"With what it fitted the standard error is {error / sampling:.1f} times that of the draw of rounds alone.",
+            "That share is reckoned to first order, which overstates it where the fit hangs by few or noisy rounds.",
+            'Ask for confidence_interval(method="bootstrap", refit=True) (--interval bootstrap --refit), which fits anew.',
+        )
+    ]
+
+
 def reward_findings(nonzero: int, n: int) -> list[Finding]:
     """Whether there are enough rewards to speak of at all."""
     if nonzero == n:  # rewards that are all there are few only if the rounds are

@@ -54,6 +54,7 @@ LIMITS: Mapping[str, Limits] = {
     "rounds to check a model": Limits(100, 10),
     "new actions": Limits(0.05, NEVER),
     "left out": Limits(0.05, 1.0),
+    "fit beside sampling": Limits(3, NEVER),
 }
 """What each number of a check means. `offpolicy study` measures how often intervals hold the truth on both sides of them."""
 

@@ -19,7 +19,7 @@ from offpolicy.errors import InputError
 from offpolicy.estimate import Details, Estimate, Later, Redrawn
 from offpolicy.estimators import Combined, Estimator, LoggedMean, Member
 from offpolicy.evaluation import Evaluation, Views
-from offpolicy.inference import Functional, Range, Sums, concentration, functional, in_errors, std_error
+from offpolicy.inference import Functional, Range, Sums, concentration, functional, in_errors, sampling_variance, std_error
 from offpolicy.kept import pool_name
 from offpolicy.log import Log
 from offpolicy.looking import Looking
@@ -319,7 +319,10 @@ class Assembly:
         if f.fit is None and self._refits.matters(member, model):
             seen["fit_not_covered"] = True
             found.append(findings.TOO_MANY_FOR_REFITS if self.scorer.many else findings.FIT_NOT_COVERED)
-        return Details(f, std_error(f, sums), seen, tuple(found))
+        error = std_error(f, sums)
+        if f.fit is not None:
+            found += dx.uncertain_fit(error, float(np.sqrt(sampling_variance(f, sums))))
+        return Details(f, error, seen, tuple(found))
 
     def _largest(self, p: int, weight: Weight) -> float:
         """The largest ratio of any row."""

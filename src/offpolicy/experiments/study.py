@@ -119,13 +119,13 @@ class Study:
             held = np.array([self.held(method, level)[rows] for level in self.keeping.levels])
             there = np.isfinite(held).all(axis=0)
             if there.any():
-                ends = [
-                    (self._numbers(column(end, method, level))[rows][there] for end in ("low", "high"))
-                    for level in self.keeping.levels
-                ]
-                widths = [float(np.median(high - low)) for low, high in ends]
+                widths = [self._median_width(method, level, rows[there]) for level in self.keeping.levels]
                 found[method] = {"runs": int(there.sum()), "held": held[:, there].mean(axis=1).tolist(), "width": widths}
         return found
+
+    def _median_width(self, method: str, level: float, rows: IntArray) -> float:
+        low, high = (self._numbers(column(end, method, level))[rows] for end in ("low", "high"))
+        return float(np.median(high - low))
 
     def _errors(self, rows: IntArray) -> dict[str, float]:
         """The mean error, how the values of one world's logs spread, and what the standard error says of it."""
