@@ -320,7 +320,7 @@ class Assembly:
             seen["fit_not_covered"] = True
             found.append(findings.TOO_MANY_FOR_REFITS if self.scorer.many else findings.FIT_NOT_COVERED)
         error = std_error(f, sums)
-        if f.fit is not None:
+        if f.fit is not None and isinstance(member.weight.ratio, Pooled):  # a reward model alone moves values as it should
             found += dx.uncertain_fit(error, float(np.sqrt(sampling_variance(f, sums))))
         return Details(f, error, seen, tuple(found))
 
