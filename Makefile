@@ -44,6 +44,7 @@ docs: .venv/.docs
 pictures: .venv/.browser
 	$(BIN)/python -m docs.pictures.embeddings
 	$(BIN)/python -m docs.pictures.report
+	$(BIN)/python -m docs.pictures.trust
 
 .venv/bin/python:
 	$(PYTHON) -m venv .venv
