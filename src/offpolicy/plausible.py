@@ -20,15 +20,17 @@ from offpolicy.policy import Policy, blocks
 from offpolicy.statistics import State
 from offpolicy.units import BUCKETS, IntArray
 
-CHECK_ROWS, WHOLE_ROWS = 100_000, 5_000
+CHECK_ROWS, WHOLE_ROWS = 10_000, 2_000
 """Rounds whose logged propensity is looked at, and for which the whole policy is asked: enough to see what matters."""
 WHOLE_ELEMENTS, LEAST_WHOLE = 1 << 22, 500
 CELLS = 1_024
 """Actions beyond so many share cells."""
-GROUPS = 32
+GROUPS, FEWEST_BUCKETS = 32, 64
 """Of units: the spread between them shows what units that keep an action, or rounds alike in other ways, do to the tests."""
-EDGES = 1 / (1 + np.exp(-np.linspace(-9.0, 9.0, 25)))
-"""Bins of the chances, of equal width in log-odds."""
+_SHIFT = np.int64(51)  # keeps the exponent and 1 bit of the fraction of a float64: 2 bins an octave
+_LOW = np.int64((1023 - 16) << 1)
+BINS = (16 << 1) + 1
+"""Of the chances: 2 an octave down to 2⁻¹⁶, and 1 itself."""
 ALARM = 0.002
 """The chance of an alarm on a right log, over all tests together."""
 LEAST_ROUNDS = 20.0
@@ -36,8 +38,11 @@ LEAST_ROUNDS = 20.0
 LEAST_FLOOR = 50.0
 """Rounds of an action at the smallest propensity of all, without which a mean of 1/p may be small by chance: those with the
 largest 1/p have just not come yet. A floor is where they end (or where somebody clipped them)."""
-SURE = np.array([0.5, 0.7, 0.9])
 CLOSE = 1e-6
+SURE = (0.5, 0.7, 0.9)
+RANGES = (0.1 + CLOSE, 0.3 + CLOSE, 0.5 - CLOSE, 0.5 + CLOSE, 0.7 - CLOSE, 0.9 - CLOSE)
+ABOVE, BELOW = (3, 5, 6), (4, 2, 1)
+"""For each t: from which range on p ≥ t, and before which p ≤ 1 − t."""
 
 
 @dataclass(frozen=True)
@@ -76,49 +81,58 @@ class Plausible:
         """Actions of each cell."""
         return np.bincount(np.arange(self.n_actions) % self.cells).astype(np.float64)
 
-    @cached_property
-    def whole_limit(self) -> int:
-        """The buckets of rounds for which all chances are asked: none where they are not known, or are too many."""
+    @property
+    def whole_rows(self) -> int:
+        """About how many rounds are asked for all chances: none where they are not known, or are too many."""
         if self.logging is None or not self.logging.whole:
             return 0
         rows = WHOLE_ROWS if self.logging.lists else min(WHOLE_ROWS, WHOLE_ELEMENTS // self.n_actions)
-        return _limit(rows, self.rows) if rows >= min(LEAST_WHOLE, self.rows) else 0
+        return rows if rows >= min(LEAST_WHOLE, self.rows) else 0
+
+    def _some(self, batch: Batch, bucket: IntArray, rows: int) -> tuple[slice | IntArray, IntArray]:
+        """About so many rounds of the log, by hash, and the group of each: neighbouring buckets, thinned if they hold more."""
+        share = rows / max(self.rows, 1)
+        limit = math.ceil(BUCKETS * min(1.0, max(share, FEWEST_BUCKETS / BUCKETS)))
+        if limit == BUCKETS:
+            return slice(None), bucket * GROUPS // BUCKETS
+        some = np.flatnonzero(bucket < limit)
+        if share * BUCKETS < limit - 1:
+            some = some[(batch.unit[some] & np.uint64(0xFFFF)) < share * BUCKETS / limit * 0x10000]
+        return some, bucket[some] * GROUPS // limit
 
     def zero(self) -> State:
         return {
             "rounds": np.zeros((2, GROUPS)),
             "inverse": np.zeros((GROUPS, self.cells)),
             "inverse_squares": np.zeros(self.cells),
-            "sure": np.zeros((3, GROUPS, len(SURE))),
+            "sure": np.zeros((3, GROUPS, len(RANGES) + 1)),
             "largest": np.zeros(()),
             "at_floor": np.zeros(self.cells),
             "trimmed": np.zeros(()),
             "action": _zero(self.cells),
-            "bin": _zero(len(EDGES) + 1),
+            "bin": _zero(BINS),
             "sums": np.zeros(2),
         }
 
     def fold(self, state: State, batch: Batch, bucket: IntArray, propensity: FloatArray) -> None:
         if self.trim is not None:
             state["trimmed"] += (propensity <= self.trim).sum()
-        limit = _limit(CHECK_ROWS, self.rows)
-        rows = slice(None) if limit == BUCKETS else np.flatnonzero(bucket < limit)
+        rows, group = self._some(batch, bucket, CHECK_ROWS)
         cell = batch.action[rows] % self.cells if self.n_actions > self.cells else batch.action[rows]
         inverse = 1 / propensity[rows]
-        if not len(inverse):
+        if not len(inverse):  # and so none of the fewer that are asked for all chances
             return
         omega = None if batch.weight is None else batch.weight[rows]
         self._fold_floor(state, cell, inverse)
-        group = bucket[rows] * GROUPS // limit
         _add_sure(state["sure"], group, propensity[rows], omega)
         if omega is not None:
             inverse *= omega
         state["inverse"] += np.bincount(group * self.cells + cell, inverse, GROUPS * self.cells).reshape(GROUPS, -1)
         state["inverse_squares"] += np.bincount(cell, inverse**2, self.cells)
         state["rounds"][0] += np.bincount(group, omega, GROUPS)
-        if self.whole_limit:
-            asked = np.flatnonzero(bucket < self.whole_limit)
-            self._fold_whole(state, batch.take(asked), bucket[asked] * GROUPS // self.whole_limit)
+        if self.whole_rows:
+            rows, group = self._some(batch, bucket, self.whole_rows)
+            self._fold_whole(state, batch.take(rows), group)
 
     def _fold_floor(self, state: State, cell: IntArray, inverse: FloatArray) -> None:
         """How many rounds of each action have the smallest propensity of all."""
@@ -130,25 +144,29 @@ class Plausible:
     def _fold_whole(self, state: State, batch: Batch, group: IntArray) -> None:
         omega = np.ones(len(batch)) if batch.weight is None else batch.weight
         state["rounds"][1] += np.bincount(group, omega, GROUPS)
-        for rows, row, code, p in self._entries(batch):
-            weight = omega[rows][row]
-            taken = (batch.action[rows][row] == code).astype(np.float64)
-            for key, cell in (("action", code % self.cells), ("bin", np.searchsorted(EDGES, p))):
-                _add(state[key], group[rows][row], cell, weight, taken, p)
+        for rows, row, code, p, taken in self._entries(batch):
+            weight, of = omega[rows][row], group[rows][row]
+            expected, possible, variance = weight * p, weight * (p > 0), weight**2 * p * (1 - p)
+            for key, cell in (("action", code % self.cells), ("bin", _bin(p))):
+                _add(state[key], 0, of, cell, possible)
+                _add(state[key], 1, of[taken], cell[taken], weight[taken])
+                _add(state[key], 2, of, cell, expected)
+                state[key]["variance"] += np.bincount(cell, variance, len(state[key]["variance"]))
             off = np.abs(np.bincount(row, p, rows.stop - rows.start) - 1)
             state["sums"] += ((off > 1e-3).sum(), len(off))
 
-    def _entries(self, batch: Batch) -> Iterator[tuple[slice, IntArray, IntArray, FloatArray]]:
-        """Some rounds at a time: the round, the action and the chance of every entry that has one."""
+    def _entries(self, batch: Batch) -> Iterator[tuple[slice, IntArray, IntArray, FloatArray, IntArray]]:
+        """Some rounds at a time: the round, the action and the chance of every entry, and which entries were taken."""
         assert self.logging is not None
         if self.logging.lists and len(batch):
             listed = self.logging.listed(batch)
-            yield slice(0, len(batch)), listed.row, listed.codes, listed.chances
+            taken = np.flatnonzero(listed.codes == batch.action[listed.row])
+            yield slice(0, len(batch)), listed.row, listed.codes, listed.chances, taken
             return
         for rows in blocks(len(batch), self.n_actions):
             p = self.logging.probabilities(batch.take(rows))
-            row, code = np.nonzero(p)
-            yield rows, row, code, p[row, code]
+            row, code = np.divmod(np.arange(p.size), self.n_actions)
+            yield rows, row, code, p.ravel(), np.arange(len(p)) * self.n_actions + batch.action[rows]
 
     def merge(self, a: State, b: State) -> State:
         return _added(a, b) | _floor(a, b)
@@ -157,7 +175,7 @@ class Plausible:
         """The tests that failed, the worst first; without the means of 1/p where chances were estimated, not logged."""
         found: list[Misfit] = []
         tests = 0
-        for key in ("action", "bin") if self.whole_limit else ():
+        for key in ("action", "bin") if self.whole_rows else ():
             part, count = _calibration(key, state[key], state["rounds"][1])
             found, tests = found + part, tests + count
         if logged:
@@ -190,11 +208,6 @@ class Plausible:
         return found, int(logged.sum()) + 1
 
 
-def _limit(rows: int, of: int) -> int:
-    """So many buckets hold about so many rounds."""
-    return min(BUCKETS, max(4 * GROUPS, math.ceil(BUCKETS * rows / max(of, 1))))
-
-
 def _added(a: State, b: State) -> State:
     return {name: _added(part, b[name]) if isinstance(part, dict) else part + b[name] for name, part in a.items()}
 
@@ -207,22 +220,26 @@ def _floor(a: State, b: State) -> State:
 
 
 def _add_sure(sums: FloatArray, group: IntArray, p: FloatArray, omega: FloatArray | None) -> None:
-    """By group and t: Σωv with v = 1{p ≥ t}(1 − p)/p, Σω·1{p ≤ 1 − t}, and Σω²v(1 + v), the variance of their difference."""
-    for k, t in enumerate(SURE):
-        others = np.where(p >= t - CLOSE, (1 - p) / p, 0.0)
-        came = (p <= 1 - t + CLOSE).astype(np.float64)
-        variance = others * (1 + others)
-        if omega is not None:
-            others, came, variance = omega * others, omega * came, omega**2 * variance
-        for part, values in zip(sums, (others, came, variance), strict=True):
-            part[:, k] += np.bincount(group, values, GROUPS)
+    """By group and range of p: Σω, Σωv with v = (1 − p)/p, and Σω²v(1 + v)."""
+    at = group * (len(RANGES) + 1)
+    for edge in RANGES:
+        at += p >= edge
+    v = (1 - p) / p
+    variance = v * (1 + v)
+    if omega is not None:
+        v, variance = omega * v, omega**2 * variance
+    for part, values in zip(sums, (omega, v, variance), strict=True):
+        part += np.bincount(at, values, part.size).reshape(part.shape)
 
 
 def _instead(sums: FloatArray, rounds: FloatArray) -> tuple[list[Misfit], int]:
     """Whether something else came as often, at least, as likely actions leave room for."""
     n = max(float(rounds.sum()), 1e-300)
-    others, came, least = sums.sum(axis=1)
-    variance, alike = _variance(least, sums[0] - sums[1], rounds)
+    by_group = np.stack([sums[1, :, at:].sum(axis=1) for at in ABOVE], axis=1)
+    lower = np.stack([sums[0, :, :at].sum(axis=1) for at in BELOW], axis=1)
+    others, came = by_group.sum(axis=0), lower.sum(axis=0)
+    least = np.array([sums[2, :, at:].sum() for at in ABOVE])
+    variance, alike = _variance(least, by_group - lower, rounds)
     z = (others - came) / np.sqrt(np.maximum(variance, 1e-300))
     tested = np.flatnonzero((others**2 >= LEAST_ROUNDS * alike * least) & (z > 0))
     return [Misfit("sure", int(k), float(others[k] / n), float(came[k] / n), float(-z[k])) for k in tested], len(SURE)
@@ -233,17 +250,19 @@ def _zero(cells: int) -> State:
     return {"by_group": np.zeros((3, GROUPS, cells)), "variance": np.zeros(cells)}
 
 
-def _add(state: State, group: IntArray, cell: IntArray, weight: FloatArray, taken: FloatArray, p: FloatArray) -> None:
-    cells = len(state["variance"])
-    at = group * cells + cell
-    for sums, values in zip(state["by_group"], (weight, weight * taken, weight * p), strict=True):
-        sums += np.bincount(at, values, sums.size).reshape(sums.shape)
-    state["variance"] += np.bincount(cell, weight**2 * p * (1 - p), cells)
+def _add(state: State, which: int, group: IntArray, cell: IntArray, values: FloatArray) -> None:
+    sums = state["by_group"][which]
+    sums += np.bincount(group * sums.shape[1] + cell, values, sums.size).reshape(sums.shape)
+
+
+def _bin(p: FloatArray) -> IntArray:
+    at: IntArray = np.clip((np.ascontiguousarray(p).view(np.int64) >> _SHIFT) - _LOW, 0, BINS - 1)
+    return at
 
 
 def _variance(naive: FloatArray, sums: FloatArray, rounds: FloatArray) -> tuple[FloatArray, float]:
-    """Of the total of each cell: as if rounds were independent, or from how groups of units differ (`sums`: groups × cells)
-    where that is more; and by what factor it is more over all cells, for those that are too rare to show it."""
+    """Of the total of each cell: as if rounds were independent, or from how groups differ (`sums` is groups × cells) where
+    that is more; and by what factor it is more over all cells, for those that are too rare to show it."""
     share = rounds / max(float(rounds.sum()), 1e-300)
     apart = sums - share[:, None] * sums.sum(axis=0)
     between = (apart**2).sum(axis=0) * GROUPS / (GROUPS - 1)
