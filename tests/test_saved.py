@@ -461,6 +461,8 @@ def put(*where: Any, value: Any) -> Callable[[dict[str, Any]], None]:
         (put("result", "headline", "estimator", value="X"), False, "has no estimate by 'X'"),
         (put("result", "embedding", "points", 0, "x", value="0"), False, r"embedding.points\[0\].x"),
         (put("result", value=[]), False, "result is"),
+        (put("result", "lifts", 0, "relative_interval", value="0 to 1"), False, "it cannot be shown"),
+        (put("result", "estimates", 1, "diagnostics", "effective_sample_size", value="many"), False, "it cannot be shown"),
     ],
 )
 def test_a_result_that_was_edited_is_refused(

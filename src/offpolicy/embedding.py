@@ -226,7 +226,8 @@ def load_embedding(path: str | Path) -> EmbeddingTable:
             about = {} if told is None else saved.as_json(path, told)
             saved.check_stamp(path, "embedding", about if isinstance(about, dict) else {})
             names = file.schema_arrow.names
-            saved.check_room(path, 8.0 * file.metadata.num_rows * max(file.metadata.num_columns, 3 * len(names)))
+            groups = [file.metadata.row_group(k) for k in range(file.metadata.num_row_groups)]
+            saved.check_room(path, 8.0 * sum(g.column(j).num_values for g in groups for j in range(g.num_columns)))
             table = file.read(use_threads=False)
     except (pa.ArrowException, OSError) as error:
         raise saved.damaged(path, f"it cannot be read as Parquet ({str(error).splitlines()[0]})") from None

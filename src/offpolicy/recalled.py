@@ -76,6 +76,10 @@ def load_result(path: str | Path) -> SavedResult:
     saved.check_digest(path, told.get("sha256"), saved.exact(result))
     summary = _numbers(result)
     _check_part(path, summary, "result")
+    try:  # details such as diagnostics have no fixed form: what can be shown in every form is good
+        text.plain(summary), text.markdown(summary), html.page(summary)
+    except Exception as error:
+        raise saved.damaged(path, f"it cannot be shown ({type(error).__name__}: {error})") from error
     return SavedResult(summary)
 
 
@@ -202,6 +206,10 @@ class SavedEstimate:
         return f"SavedEstimate({self.name}: {self.value:.6g} ± {self.std_error:.2g})"
 
 
+def _estimate(told: Mapping[str, Any]) -> SavedEstimate:
+    return SavedEstimate(f"{told['policy']}:{told['estimator']}", told)
+
+
 @dataclass(frozen=True, repr=False)
 class SavedResult:
     """What an evaluation said: `result["DR"]`, or `result["new", "DR"]` with several policies, and every report of it."""
@@ -227,7 +235,7 @@ class SavedResult:
         return Verdict[self._summary["verdict"]]
 
     def __iter__(self) -> Iterator[SavedEstimate]:
-        return (SavedEstimate(f"{e['policy']}:{e['estimator']}", e) for e in self._summary["estimates"])
+        return map(_estimate, self._summary["estimates"])
 
     def __getitem__(self, key: str | tuple[str, str]) -> SavedEstimate:
         if not isinstance(key, tuple) and len(self.policies) > 1:
@@ -236,7 +244,8 @@ class SavedResult:
         for kind, name, known in (("policy", policy, self.policies), ("estimator", estimator, self.estimators)):
             if name not in known:
                 raise KeyError(str(unknown_name(kind, name, known)))
-        return next(e for e in self if e.name == f"{policy}:{estimator}")
+        found = (e for e in self._summary["estimates"] if (e["policy"], e["estimator"]) == (policy, estimator))
+        return _estimate(next(found))
 
     def lift(self, policy: str | None = None) -> SavedEstimate:
         """What a policy would have earned more than the log did, by the headline estimator."""
