@@ -74,7 +74,10 @@ class _Listener:
         if self._raised() is None and self.signum is not None:
             stopped = Stopped(self.signum)
             self._raised = weakref.ref(stopped)
-            raise stopped
+            try:
+                raise stopped
+            finally:
+                del stopped  # or its traceback would keep it
 
 
 def _done() -> None:

@@ -19,7 +19,7 @@ from offpolicy.errors import InputError
 from offpolicy.log import CHUNK_ROWS
 from offpolicy.sources.same import Stamp
 
-PARQUET_BUFFER_BYTES = 1 << 20
+PARQUET_BUFFER_BYTES = 1 << 18
 """Of each column. (Not a memory map: a file that is cut short while it is mapped ends the process without a word.)"""
 
 CSV_BLOCK_BYTES = 4 << 20

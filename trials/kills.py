@@ -1,0 +1,273 @@
+"""`python -m trials.kills --times 200`: commands killed and stopped at random moments; files and runs must be whole.
+
+Half of the moments are drawn from the whole time that a command takes, half from the time when it writes. Every command
+works over the files of the one before it, so that what is found is the old file or the new one, and both are known.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pyarrow.parquet as pq
+from benchmarks.common import table
+
+from offpolicy.files import DRAFT
+from trials.common import publish
+
+SIGNALS = (signal.SIGKILL, signal.SIGINT, signal.SIGTERM)
+PATIENCE = 300.0
+LOG = "simulate log.parquet --rounds 3000 --actions 6"
+COLUMNS = "log.parquet --context x0,x1,x2,x3,x4 --action item --reward click"
+EVALUATE = f"evaluate {COLUMNS} --propensity propensity --target p_new --estimator SNIPS"
+EXPERIMENT = """
+title = "Killed"
+axis = "rounds"
+worlds = 30
+logs = 2
+[world]
+kind = "toy"
+n_actions = 5
+[vary]
+rounds = [60, 120]
+[estimators]
+"IPS" = "ips"
+"DM" = "dm"
+"""
+COMMANDS = {
+    "evaluate": (f"{EVALUATE} --markdown new.md", ("new.md",)),
+    "report": (f"{EVALUATE} --report new.html --plot new.png", ("new.html", "new.png")),
+    "embed": (f"embed {COLUMNS} --rank 2 --out new.parquet", ("new.parquet",)),
+    "simulate": ("simulate new.parquet --rounds 20000 --actions 20", ("new.parquet", "new.truth.json")),
+    "reproduce": ("reproduce killed.toml --processes 2 --out out", ("out",)),
+}
+FAULTS = ("broken files", "lost runs", "drafts after a stop", "wrong exits", "left workers")
+Seen = tuple[int, int, int, str, float]
+
+
+def started(command: str, folder: Path) -> subprocess.Popen[str]:
+    words = [sys.executable, "-m", "offpolicy", *command.split()]
+    heard = lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)  # noqa: E731  (what runs in the background hears no Ctrl-C)
+    return subprocess.Popen(
+        words, cwd=folder, text=True, preexec_fn=heard, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+    )
+
+
+def done(command: str, folder: Path) -> None:
+    process = started(command, folder)
+    said = process.communicate()[1]
+    if process.returncode not in (0, 3):
+        raise RuntimeError(f"{command}: {said}")
+
+
+def drafts(folder: Path) -> list[Path]:
+    return list(folder.rglob(f"{DRAFT}*"))
+
+
+def whole(path: Path, known: Path) -> bool:
+    """Whether a file is what the command writes when nobody disturbs it."""
+    try:
+        if path.suffix == ".parquet":
+            return bool(pq.read_table(path).equals(pq.read_table(known)))
+        if path.suffix == ".html":  # it says when it was made
+            return path.read_text().rstrip().endswith("</html>") and abs(path.stat().st_size - known.stat().st_size) < 200
+        if path.suffix == ".md":
+            return len(path.read_text().splitlines()) == len(known.read_text().splitlines())
+        return path.read_bytes() == known.read_bytes()
+    except Exception:
+        return False
+
+
+def runs(folder: Path) -> tuple[set[Seen], int]:
+    """All runs that are finished, and how many files of them cannot be read."""
+    found, broken = set[Seen](), 0
+    for path in folder.glob("out/runs*.parquet"):
+        try:
+            read = pq.read_table(path).select(["point", "world", "log", "estimator", "value"])
+            found |= set(zip(*(column.to_pylist() for column in read.columns), strict=True))
+        except Exception:
+            broken += 1
+    return found, broken
+
+
+@dataclass
+class Trial:
+    """One command in a folder of its own, disturbed again and again."""
+
+    name: str
+    folder: Path
+    seed: int
+    length: float = 0.0
+    writing: float = 0.0
+    counts: dict[str, Counter[str]] = field(default_factory=dict)
+
+    @property
+    def command(self) -> str:
+        return COMMANDS[self.name][0]
+
+    def prepare(self) -> None:
+        """Once undisturbed: what the files must be, how long it takes, and how long it writes."""
+        self.folder.mkdir()
+        (self.folder / "killed.toml").write_text(EXPERIMENT)
+        if "log.parquet" in self.command:
+            done(LOG, self.folder)
+        start = time.monotonic()
+        process = started(self.command, self.folder)
+        first = self._first_write(process)
+        said = process.communicate()[1]
+        if process.returncode not in (0, 3) or first is None:
+            raise RuntimeError(f"{self.name}: {said}")
+        self.length, self.writing = time.monotonic() - start, time.monotonic() - first
+        shutil.copytree(self.folder, self.folder.with_suffix(".known"))
+        if self.name == "reproduce":
+            shutil.rmtree(self.folder / "out")
+
+    def _first_write(self, process: subprocess.Popen[str]) -> float | None:
+        """When the first draft appears, or a new file; None: it ended before."""
+        before = self._look()
+        while process.poll() is None:
+            if self._look() != before:
+                return time.monotonic()
+            time.sleep(0.001)
+        return time.monotonic() if self._look() != before else None
+
+    def _look(self) -> set[tuple[str, int]]:
+        """Names and inodes of all files, drafts among them."""
+        found = set()
+        for folder in (self.folder, self.folder / "out"):
+            if folder.is_dir():
+                found |= {(entry.name, entry.inode()) for entry in os.scandir(folder)}
+        return found
+
+    def run(self, times: int) -> None:
+        rng = random.Random(self.seed)
+        for k in range(times):
+            signum = SIGNALS[k % 3]
+            seen = self.counts.setdefault(signum.name, Counter())
+            seen.update(self._disturb(signum, k // 3 % 2 == 1, rng))
+            print(f"{self.name} {k + 1}/{times} {signum.name} {dict(seen)}", file=sys.stderr, flush=True)
+        done(self.command, self.folder)  # and now to its end: nothing is missing, and nothing is left over
+        last = self.counts[SIGNALS[(times - 1) % 3].name]
+        last["broken files"] += self._broken() + len(drafts(self.folder))
+        if self.name == "reproduce":
+            last["lost runs"] += len(runs(self.folder.with_suffix(".known"))[0] - runs(self.folder)[0])
+
+    def _disturb(self, signum: signal.Signals, in_writing: bool, rng: random.Random) -> Iterator[str]:
+        """One kill, and what was found after it, each as often as it was found."""
+        if self.name == "reproduce" and (self.folder / "out" / "summary.md").exists():
+            shutil.rmtree(self.folder / "out")  # nothing is left to be done there
+        before, _ = runs(self.folder)
+        for path in drafts(self.folder):
+            path.unlink()
+        process = started(self.command, self.folder)
+        if in_writing:
+            self._first_write(process)
+        time.sleep(rng.uniform(0, self.writing if in_writing else self.length))
+        children = _children(process.pid)
+        process.send_signal(signum)
+        written = bool(drafts(self.folder))
+        said = process.communicate(timeout=PATIENCE)[1]
+        yield "kills"
+        early = process.returncode == -signum and signum != signal.SIGKILL  # Python itself was still starting
+        names = {0: "finished", 3: "finished", 128 + signum: "stopped", -signum: "too early" if early else "killed"}
+        yield names.get(process.returncode, "wrong exits")
+        if process.returncode == 128 + signum and (said.count("\n") != 1 or "stopped by" not in said):
+            yield "wrong exits"
+        if written:
+            yield "while writing"
+        after, broken = runs(self.folder)
+        yield from ["broken files"] * (broken + self._broken())
+        yield from ["lost runs"] * len(before - after)
+        if signum != signal.SIGKILL:
+            yield from ["drafts after a stop"] * len(drafts(self.folder))
+        yield from ["left workers"] * _still_there(children)
+
+    def _broken(self) -> int:
+        known = self.folder.with_suffix(".known")
+        there = [self.folder / name for name in COMMANDS[self.name][1] if (self.folder / name).is_file()]
+        there += [path for path in (self.folder / "out").glob("*.*") if path.name in ("summary.md", "figure.png")]
+        return sum(not whole(path, known / path.relative_to(self.folder)) for path in there)
+
+
+def _children(pid: int) -> list[Path]:
+    try:
+        return [Path(f"/proc/{child}") for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except OSError:
+        return []
+
+
+def _still_there(children: list[Path]) -> int:
+    ended = time.monotonic() + PATIENCE
+    while (left := [child for child in children if _alive(child)]) and time.monotonic() < ended:
+        time.sleep(0.02)
+    return len(left)
+
+
+def _alive(process: Path) -> bool:
+    """Not ended, nor only waiting for someone to take note of its end."""
+    try:
+        return (process / "stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def shown(trials: list[Trial]) -> str:
+    header = ["command", "signal", "kills", "while a draft was there", "finished before", *FAULTS]
+    rows = []
+    for trial in trials:
+        for name, seen in trial.counts.items():
+            numbers = [seen[key] for key in ("kills", "while writing", "finished", *FAULTS)]
+            rows.append([f"`{trial.name}`", name, *map(str, numbers)])
+    total = [sum(int(row[k]) for row in rows) for k in range(2, len(header))]
+    return table(header, [*rows, ["all", "", *map(str, total)]])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--times", type=int, default=200, help="kills in all (200)")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--jobs", type=int, default=2, help="commands at a time (2)")
+    parser.add_argument("--publish", action="store_true", help="put the table into docs/faults.md")
+    given = parser.parse_args()
+    start = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="offpolicy-kills-") as scratch:
+        trials = [Trial(name, Path(scratch) / name, given.seed + k) for k, name in enumerate(COMMANDS)]
+        shares = [given.times // len(trials) + (k < given.times % len(trials)) for k in range(len(trials))]
+        with ThreadPoolExecutor(given.jobs) as pool:
+            list(pool.map(_tried, trials, shares))
+    found: Counter[str] = sum((seen for trial in trials for seen in trial.counts.values()), Counter())
+    faults = {name: found[name] for name in FAULTS}
+    verdict = "passed" if not any(faults.values()) else "FAILED"
+    last = f"{found['kills']} kills: {', '.join(f'{count} {name}' for name, count in faults.items())}: {verdict}."
+    result = {
+        "seconds": round(time.monotonic() - start, 1),
+        "seed": given.seed,
+        "faults": faults,
+        "commands": {trial.name: {name: dict(seen) for name, seen in trial.counts.items()} for trial in trials},
+    }
+    text = f"`python -m trials.kills --times {given.times}`\n\n{shown(trials)}\n\n{last}"
+    publish("kills", text, json.loads(json.dumps(result)), full=given.publish)
+    print(last)
+    sys.exit(verdict != "passed")
+
+
+def _tried(trial: Trial, times: int) -> None:
+    trial.prepare()
+    trial.run(times)
+
+
+if __name__ == "__main__":
+    main()
