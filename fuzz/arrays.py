@@ -61,8 +61,14 @@ class Arrays:
     def truth(self) -> Truth | None:
         if self.expected == BAD:
             return None
-        plain = {name: np.array(v, self.dtypes[name]).tolist() if name in self.dtypes else v for name, v in self.columns.items()}
-        if any("M8" in kind or "m8" in kind or kind == "c8" for name, kind in self.dtypes.items() if name in ("reward", "p", "q", "weight")):
+        plain = {
+            name: np.array(v, self.dtypes[name]).tolist() if name in self.dtypes else v for name, v in self.columns.items()
+        }
+        if any(
+            "M8" in kind or "m8" in kind or kind == "c8"
+            for name, kind in self.dtypes.items()
+            if name in ("reward", "p", "q", "weight")
+        ):
             return None
         for name in ("reward", "x"):  # a matrix of one column is a column
             if all(isinstance(cell, list) and len(cell) == 1 for cell in plain[name]):
@@ -70,7 +76,10 @@ class Arrays:
         certain = self.expected == FINE and all(_plain(name, plain[name], self.dtypes.get(name)) for name in plain)
         if len({len(v) for v in plain.values()}) > 1 or not _has_actions(plain["action"], self.log):
             return None
-        if any(not isinstance(cell, str) and (cell is None or cell != cell or cell in (math.inf, -math.inf)) for cell in plain["x"]):
+        if any(
+            not isinstance(cell, str) and (cell is None or cell != cell or cell in (math.inf, -math.inf))
+            for cell in plain["x"]
+        ):
             return None
         return truth_of(plain, certain)
 
@@ -96,18 +105,29 @@ def _plain(name: str, cells: Sequence[Any], dtype: str | None) -> bool:
     """Whether nobody could take offence: numbers where numbers belong, and values of one kind for units and slices."""
     kinds = {type(cell) for cell in cells}
     if name in ("reward", "p", "q", "weight", "x"):
-        return dtype not in ("O", "U", "S", "longdouble") and kinds <= {int, float, bool} and all(abs(c) <= 1e30 for c in cells)
+        return (
+            dtype not in ("O", "U", "S", "longdouble") and kinds <= {int, float, bool} and all(abs(c) <= 1e30 for c in cells)
+        )
     if kinds == {int}:
-        return -(2**63) <= min(cells) and max(cells) < 2**63
-    return kinds in ({str}, {float}) and dtype not in ("O", "S") and "\x00" not in "".join(map(str, cells))
+        return min(cells) >= -(2**63) and max(cells) < 2**63
+    return (
+        not any(cell != cell for cell in cells)
+        and kinds in ({str}, {float})
+        and dtype not in ("O", "S")
+        and "\x00" not in "".join(map(str, cells))
+    )
 
 
 def _has_actions(cells: Sequence[Any], log: Mapping[str, Any]) -> bool:
     """At least two; codes are 0 or more, and not so large that they are ids."""
-    if any(cell is None or cell != cell for cell in cells) or (len(set(map(str, cells))) < 2 and not log):
+    if any(cell is None or cell != cell for cell in cells) or not cells:
         return False
     codes = all(type(cell) is int for cell in cells) and "actions" not in log
-    return not codes or (min(cells) >= 0 and (max(cells) < log.get("n_actions", max(10_000, len(cells)))))
+    if not codes and len(set(map(str, cells))) < 2 and not log:
+        return False
+    return not codes or (
+        max(cells, default=0) > 0 and min(cells) >= 0 and (max(cells) < log.get("n_actions", max(10_000, len(cells))))
+    )
 
 
 LABELS = st.one_of(
@@ -125,7 +145,9 @@ def cases(draw: st.DrawFn) -> Arrays:
     if draw(st.booleans()):
         name = draw(st.sampled_from(["cluster", "row_id", "by"]))
         kind = st.one_of(st.integers(-3, 3), st.sampled_from(ODD_TEXTS), st.floats(), st.sampled_from(ODD_CELLS))
-        made[name] = draw(st.lists(kind if draw(st.integers(0, 2)) == 0 else st.sampled_from(ODD_TEXTS), min_size=n, max_size=n))
+        made[name] = draw(
+            st.lists(kind if draw(st.integers(0, 2)) == 0 else st.sampled_from(ODD_TEXTS), min_size=n, max_size=n)
+        )
     dtypes: dict[str, str] = {}
     if setting == "none":
         for _ in range(hurts(draw)):
@@ -147,12 +169,15 @@ def _spoil(draw: st.DrawFn, made: dict[str, list[Any]], dtypes: dict[str, str]) 
     cells = made[name]
     if not cells:
         return
+    dtypes.pop(name, None)
     if how == "cell":
         cells[draw(st.integers(0, len(cells) - 1))] = draw(st.sampled_from(ODD_CELLS))
     elif how == "all":
         made[name] = [draw(st.sampled_from(ODD_CELLS))] * len(cells)
     elif how == "shape":
-        made[name] = draw(st.sampled_from([cells[:1], cells[:-1], [*cells, cells[0]], [], [[c] for c in cells], [cells], [[]]]))
+        made[name] = draw(
+            st.sampled_from([cells[:1], cells[:-1], [*cells, cells[0]], [], [[c] for c in cells], [cells], [[]]])
+        )
     else:
         dtype = draw(st.sampled_from(DTYPES))
         try:

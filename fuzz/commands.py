@@ -14,7 +14,7 @@ import tempfile
 import tomllib
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -57,7 +57,25 @@ ESTIMATORS = (
     "no_such:thing", ":", "::", "a:", ":a", "ips:name=", "ips:name=LoggedMean", "switch-dr:threshold=inf", "dros:shrinkage=-1", "sub-gaussian-ips:shrinkage=2",
     "dm:penalty=-1", "dm:penalty=nan", "dm:rewards=x", "cab:clip=0", "mr", "slope", "blend", "group-ips:clusters=0", "group-ips:clusters=99999", "off-cem", ",",
 )  # fmt: skip
-TARGETS = ("a=", "=q", "a=q", "=", "q,p", "q,p,x", "p_*_*", "*", "item,p", "mine:policy", "mine:number", "mine:raises", "mine", "sys:exit", "os.path:sep", "nosuch.mod:x", ".:x")
+TARGETS = (
+    "a=",
+    "=q",
+    "a=q",
+    "=",
+    "q,p",
+    "q,p,x",
+    "p_*_*",
+    "*",
+    "item,p",
+    "mine:policy",
+    "mine:number",
+    "mine:raises",
+    "mine",
+    "sys:exit",
+    "os.path:sep",
+    "nosuch.mod:x",
+    ".:x",
+)
 
 
 @functools.cache
@@ -68,7 +86,9 @@ def place() -> Path:
     pq.write_table(table, folder / "log.parquet")
     pa_csv.write_csv(table, folder / "log.csv")
     (folder / "catalog.csv").write_text("item,name,size\n0,2,0.5\n1,3,1.5\n2,2,2.5\n")
-    (folder / "mine.py").write_text("import numpy as np\npolicy = lambda x: np.full((len(x), 3), 1 / 3)\nnumber = 3\n\n\ndef raises(x):\n    raise KeyError\n")
+    (folder / "mine.py").write_text(
+        "import numpy as np\npolicy = lambda x: np.full((len(x), 3), 1 / 3)\nnumber = 3\n\n\ndef raises(x):\n    raise KeyError\n"
+    )
     (folder / "folder").mkdir()
     (folder / "empty.csv").write_text("")
     (folder / "text.parquet").write_text("not Parquet")
@@ -79,7 +99,10 @@ def place() -> Path:
 def truth_of_settings(settings: Mapping[str, Any], certain: bool) -> Truth | None:
     """From the columns that play each role, where all of them are known; None where an answer is not to be checked."""
     try:
-        one = {role: settings[role][0] if isinstance(settings[role], list) else settings[role] for role in ("reward", "propensity", "target")}
+        one = {
+            role: settings[role][0] if isinstance(settings[role], list) else settings[role]
+            for role in ("reward", "propensity", "target")
+        }
         several = [each for role in ("reward", "target") for each in settings[role][1:]]
     except (KeyError, IndexError, TypeError):
         return None
@@ -208,7 +231,10 @@ class Toml:
     def judge(self) -> Verdict:
         try:
             settings = {key.replace("-", "_"): value for key, value in tomllib.loads(self.text).items()}
-            settings = {key: [value] if key in ("reward", "target") and isinstance(value, str) else value for key, value in settings.items()}
+            settings = {
+                key: [value] if key in ("reward", "target") and isinstance(value, str) else value
+                for key, value in settings.items()
+            }
         except (tomllib.TOMLDecodeError, RecursionError):
             settings = {}
         with tempfile.TemporaryDirectory() as scratch:
@@ -247,7 +273,9 @@ def _settings(draw: st.DrawFn) -> tuple[dict[str, Any], bool]:
     ) and not (settings["action"] == "name" and settings["target"] == ["p_*"])
     if settings.get("logging") or (settings.get("reward_range") and settings["reward"] == ["x"]) or "catalog" in settings:
         certain = False
-    if settings["reward"] == ["x"] and "x" in settings["context"] or settings["action"] == "name" and settings.get("logging"):
+    if (settings["reward"] == ["x"] and "x" in settings["context"]) or (
+        settings["action"] == "name" and settings.get("logging")
+    ):
         certain = False
     if settings["target"] == ["p_*"] and settings["action"] == "name":
         settings["target"] = ["q"]
@@ -267,7 +295,9 @@ def commands(draw: st.DrawFn, process: bool = False) -> Command:
     more: list[str] = []
     for _ in range(hurts(draw)):
         certain = False
-        how = draw(st.sampled_from(["drop", "name", "name", "number", "number", "path", "estimator", "target", "output", "flag"]))
+        how = draw(
+            st.sampled_from(["drop", "name", "name", "number", "number", "path", "estimator", "target", "output", "flag"])
+        )
         if how == "drop":
             settings.pop(draw(st.sampled_from(list(settings))), None)
         elif how == "name":
@@ -287,7 +317,13 @@ def commands(draw: st.DrawFn, process: bool = False) -> Command:
         elif how == "output":
             more += [draw(st.sampled_from(["--report", "--markdown", "--plot", "--config"])), draw(st.sampled_from(OUTPUTS))]
         else:
-            more += [draw(st.sampled_from(["--no-progress", "--progress", "--json", "--help", "--nonsense", "--", "-x", "extra", "--level"]))]
+            more += [
+                draw(
+                    st.sampled_from(
+                        ["--no-progress", "--progress", "--json", "--help", "--nonsense", "--", "-x", "extra", "--level"]
+                    )
+                )
+            ]
     return Command(settings, certain, more, process)
 
 
@@ -309,5 +345,14 @@ def tomls(draw: st.DrawFn) -> Toml:
             text = re.sub(rf"(?m)^{name} = .*\n", "", text) + f"{name} = {value}\n"
         else:
             at = draw(st.integers(0, len(text)))
-            text = text[:at] + draw(st.one_of(st.sampled_from(["", "\n", '"', "[", "]", "=", "\x00", "\ufeff", "#", "'''", "[a]\n", "[[" * 50]), st.text(max_size=2).map(_typeable))) + text[at + draw(st.integers(0, 3)) :]
+            text = (
+                text[:at]
+                + draw(
+                    st.one_of(
+                        st.sampled_from(["", "\n", '"', "[", "]", "=", "\x00", "\ufeff", "#", "'''", "[a]\n", "[[" * 50]),
+                        st.text(max_size=2).map(_typeable),
+                    )
+                )
+                + text[at + draw(st.integers(0, 3)) :]
+            )
     return Toml(text, certain)

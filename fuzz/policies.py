@@ -21,8 +21,37 @@ from fuzz.judging import Truth, Verdict, judged, number
 from fuzz.values import hurts
 
 ACTIONS = 3
-CHANCE_CELLS: tuple[Any, ...] = (math.nan, math.inf, -math.inf, -0.25, -1e-12, 1e-9, 1e-300, 2.0, 1e308, -0.0, None, "x", "0.5", [0.5], 1j, True)
-KINDS = ("matrix", "function", "fixed", "labelled", "column", "mixture", "candidates", "candidate columns", "columns", "softmax", "greedy")
+CHANCE_CELLS: tuple[Any, ...] = (
+    math.nan,
+    math.inf,
+    -math.inf,
+    -0.25,
+    -1e-12,
+    1e-9,
+    1e-300,
+    2.0,
+    1e308,
+    -0.0,
+    None,
+    "x",
+    "0.5",
+    [0.5],
+    1j,
+    True,
+)
+KINDS = (
+    "matrix",
+    "function",
+    "fixed",
+    "labelled",
+    "column",
+    "mixture",
+    "candidates",
+    "candidate columns",
+    "columns",
+    "softmax",
+    "greedy",
+)
 
 
 def chances(rows: Sequence[Sequence[Any]]) -> list[list[float]] | None:
@@ -33,7 +62,9 @@ def chances(rows: Sequence[Sequence[Any]]) -> list[list[float]] | None:
         return None
     if len({len(row) for row in read}) > 1 or not all(len(row) == ACTIONS for row in read):
         return None
-    good = all(cell >= 0 and math.isfinite(cell) for row in read for cell in row) and all(abs(sum(row) - 1) <= 1e-5 for row in read)
+    good = all(cell >= 0 and math.isfinite(cell) for row in read for cell in row) and all(
+        abs(sum(row) - 1) <= 1e-5 for row in read
+    )
     return read if good else None
 
 
@@ -83,7 +114,7 @@ class Policy:
             return None
         if scores.shape != (len(self.action), ACTIONS) or np.isnan(scores).any():
             return None
-        if self.kind == "softmax" and not np.isfinite(scores).all():
+        if self.kind == "softmax" and not np.isfinite(scores.max(axis=1)).all():  # one of −∞ is a chance of 0
             return None
         with np.errstate(all="ignore"):
             if self.kind == "softmax":
@@ -104,7 +135,9 @@ class Policy:
         if self.kind not in ("candidate columns", "columns"):
             log = op.Log([[k] for k in range(n)], list(self.action), list(self.reward), n_actions=ACTIONS, **old)
         else:
-            table = pa.table({"x": list(map(float, range(n))), "a": self.action, "r": self.reward, "p": [0.5] * n, **self._columns()})
+            table = pa.table(
+                {"x": list(map(float, range(n))), "a": self.action, "r": self.reward, "p": [0.5] * n, **self._columns()}
+            )
             pq.write_table(table, folder / "log.parquet")
             old = {"logging": policy} if self.as_logging else {"propensity": "p"}
             log = op.read_log(folder, context="x", action="a", reward="r", n_actions=ACTIONS, **old)
@@ -199,8 +232,21 @@ def cases(draw: st.DrawFn) -> Policy:
             rows[at] = [*rows[at]]
             rows[at][draw(st.integers(0, len(rows[at]) - 1))] = draw(st.sampled_from(CHANCE_CELLS))
         elif how == "row" and rows:
-            rows[at] = draw(st.sampled_from([[], [1.0, 0.0], [0.25] * 4, [0.0, 0.0, 0.0], [1.0, 0.0, 0.0], [1e-6, 1 - 1e-6, 1e-6], [1e3, -1e3, 0.0]]))
-        elif how == "shape" and kind not in ("function", "softmax", "greedy", "columns", "candidate columns", "column", "fixed", "labelled"):
+            rows[at] = draw(
+                st.sampled_from(
+                    [[], [1.0, 0.0], [0.25] * 4, [0.0, 0.0, 0.0], [1.0, 0.0, 0.0], [1e-6, 1 - 1e-6, 1e-6], [1e3, -1e3, 0.0]]
+                )
+            )
+        elif how == "shape" and kind not in (
+            "function",
+            "softmax",
+            "greedy",
+            "columns",
+            "candidate columns",
+            "column",
+            "fixed",
+            "labelled",
+        ):
             rows = draw(st.sampled_from([rows[:-1], [*rows, *rows[:1]], rows[:1]]))
         elif how == "strange" and kind in ("function", "softmax", "greedy"):
             strange = draw(st.sampled_from(STRANGE))

@@ -51,10 +51,9 @@ Slow = {estimator = "dm", worlds = 1}
 IPS = {5 = [0.6, 0.1]}
 
 [[claims]]
-kind = "below"
 says = "IPS is below"
-left = "IPS"
-right = "the mean"
+lower = "IPS"
+than = "the mean"
 
 [quick]
 rounds = 50
@@ -83,7 +82,7 @@ def _settings(data: bytes) -> None:
         path.write_bytes(data)
         read = settings.merged(path, {})
         for text in read.get("estimator", []):
-            settings.estimator(text) if ":" not in text else None
+            settings.estimator(text)
         settings.open_log({**read, "logs": [str(place() / "log.parquet")]}, [place() / "log.parquet"])
 
 
@@ -121,8 +120,17 @@ def good(target: str) -> bytes:
     if target in text:
         return text[target].encode()
     columns = {name: COLUMNS[name] for name in ("x", "item", "click", "p", "q")}
-    csv = "\n".join([",".join(columns), *(",".join(map(str, row)) for row in zip(*columns.values(), strict=True))]).encode() + b"\n"
-    return (place() / "log.parquet").read_bytes() if target == "parquet" else gzip.compress(csv, 1, mtime=0) if target == "gzip" else csv
+    csv = (
+        "\n".join([",".join(columns), *(",".join(map(str, row)) for row in zip(*columns.values(), strict=True))]).encode()
+        + b"\n"
+    )
+    return (
+        (place() / "log.parquet").read_bytes()
+        if target == "parquet"
+        else gzip.compress(csv, 1, mtime=0)
+        if target == "gzip"
+        else csv
+    )
 
 
 def tried(target: str, data: bytes) -> Outcome:
@@ -171,16 +179,22 @@ def main() -> int:
     try:
         import atheris
     except ImportError:
-        print("atheris is not installed: pip install 'offpolicy[fuzz]' (wheels for Linux). `python -m fuzz` needs none.", file=sys.stderr)
+        print(
+            "atheris is not installed: pip install 'offpolicy[fuzz]' (wheels for Linux). `python -m fuzz` needs none.",
+            file=sys.stderr,
+        )
         return 2
     target = sys.argv[1] if len(sys.argv) > 1 else ""
     if target not in TARGETS:
-        print(f"usage: python -m fuzz.readers {{{','.join(TARGETS)}}} [-runs=20000] [-max_total_time=60] [CORPUS]", file=sys.stderr)
+        print(
+            f"usage: python -m fuzz.readers {{{','.join(TARGETS)}}} [-runs=20000] [-max_total_time=60] [CORPUS]",
+            file=sys.stderr,
+        )
         return 2
     with tempfile.TemporaryDirectory() as corpus:
         (Path(corpus) / "good").write_bytes(good(target))
         atheris.instrument_all()
-        atheris.Setup([sys.argv[0], *sys.argv[2:], corpus], lambda data: None if tried(target, data) else None)
+        atheris.Setup([sys.argv[0], *sys.argv[2:], corpus], lambda data: tried(target, data) and None)
         atheris.Fuzz()
     return 0
 

@@ -110,6 +110,8 @@ FINITE = Check(
     "Repair or remove those rows first: nothing is dropped in silence.",
 )
 LARGEST = 1e30
+NEXT_TO_NOTHING = 1e-100
+"""What is smaller is 0 to anything that would be divided by it."""
 NOT_TOO_LARGE = Check(
     lambda v: np.abs(v) > LARGEST,
     f"are beyond ±{LARGEST:g}",
@@ -146,6 +148,6 @@ CHECKS: Mapping[str, tuple[Check, ...]] = {
 
 def failed_check(role: str, values: FloatArray) -> Check | None:
     """The first check that some value fails, or None. Two cheap looks clear the usual case (no NaN is within bounds)."""
-    if role in ("reward", "context", "features") and values.size and -LARGEST <= values.min() and values.max() <= LARGEST:
+    if role in ("reward", "context", "features") and values.size and values.min() >= -LARGEST and values.max() <= LARGEST:
         return None
     return next((check for check in CHECKS[role] if check.bad(values).any()), None)

@@ -23,7 +23,7 @@ def whole(name: str, value: Any, least: int, most: int = MOST, besides: str = ""
     >>> whole("seed", np.int64(3), 0)
     3
     """
-    if isinstance(value, (bool, np.bool_)) or not isinstance(value, Integral) or not least <= value <= most:
+    if isinstance(value, (bool, np.bool_)) or not isinstance(value, Integral) or not least <= int(value) <= most:
         bound = f"from {least} to {most:,}" if most < MOST else f"from {least}" if least > -MOST else "of at most 64 bits"
         raise InputError(f"{name} is {value!r}; give a whole number {bound}{besides}.")
     return int(value)
@@ -52,7 +52,9 @@ def floats(values: Any, name: str) -> FloatArray:
         if read.dtype.kind not in NUMBERS + "OU":
             raise TypeError
         with np.errstate(over="ignore"):  # of longer floats: infinity, which the checks tell of
-            return read.astype(np.float64, copy=False) if read.dtype.kind in NUMBERS else np.asarray(values, dtype=np.float64)
+            return (
+                read.astype(np.float64, copy=False) if read.dtype.kind in NUMBERS else np.asarray(values, dtype=np.float64)
+            )
     except (TypeError, ValueError, OverflowError):
         raise InputError(f"{name}: not numeric. For text and categories use `read_log` on the table itself.") from None
 

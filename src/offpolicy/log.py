@@ -246,7 +246,9 @@ def _encode_actions(taken: npt.NDArray[Any], actions: Any, n_actions: int | None
         book = Actions.listed(actions)
     elif actions is None and pt.is_integer(column.type):
         book = (
-            Actions(n_actions) if n_actions is not None else Actions.codes(int(taken.max()) if len(taken) else -1, len(taken), "action")
+            Actions(n_actions)
+            if n_actions is not None
+            else Actions.codes(int(taken.max()) if len(taken) else -1, len(taken), "action")
         )
     else:
         book = Actions.seen(column)
@@ -343,6 +345,8 @@ class _ArraySource:
             raise InputError(f"catalog: {len(catalog)} rows for {book.count} actions; it needs one row an action.")
         x = given.checked("context", "context", given.matrix(np.empty((n, 0)) if context is None else context, "context", n))
         r = given.checked("reward", "reward", given.matrix(reward, "reward", n))
+        if not r.shape[1]:
+            raise InputError("reward: has no column; give at least one reward a round.")
         p, omega = given.numbers(propensity, "propensity", n), given.numbers(weight, "weight", n)
         features, feature_dimensions = (
             (None, ()) if action_features is None else _feature_matrix(action_features, "action_features", n, "e")

@@ -80,7 +80,7 @@ def hash_values(column: pa.Array) -> UInt64Array:
             column = pc.cast(column, pa.string())
         except pa.ArrowException:
             raise InputError(
-                f"a column of {column.type} cannot be told apart by its values; bytes must be UTF-8 text, and lists plain values."
+                f"values of a column of {column.type} cannot be told apart: bytes must be UTF-8 text."
             ) from None
     return _hash_strings(column.cast(pa.large_string()))
 
