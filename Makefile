@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test lint bench bench-quick docs pictures torch spark browser clean
+.PHONY: demo test lint fuzz bench bench-quick docs pictures torch spark browser clean
 
 demo: .venv/.core
 	$(BIN)/offpolicy demo --out build/demo
@@ -27,6 +27,12 @@ lint: .venv/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+# Hostile input: the right answer, or a refusal in words. Its table stands in docs/hostile.md.
+fuzz: export OPENBLAS_NUM_THREADS = 1
+fuzz: export OMP_NUM_THREADS = 1
+fuzz: .venv/.dev
+	$(BIN)/python -m fuzz --cases 20000 --seed 0 --processes 2
 
 BENCHMARKS := foundation embeddings "auto cost" dense "growth rounds" "growth context" "growth actions" two_tower neighbours spark report
 

@@ -110,15 +110,24 @@ def _plain(name: str, cells: Sequence[Any], dtype: str | None) -> bool:
         )
     if kinds == {int}:
         return min(cells) >= -(2**63) and max(cells) < 2**63
-    return kinds in ({str}, {float}) and dtype not in ("O", "S") and "\x00" not in "".join(map(str, cells))
+    return (
+        not any(cell != cell for cell in cells)
+        and kinds in ({str}, {float})
+        and dtype not in ("O", "S")
+        and "\x00" not in "".join(map(str, cells))
+    )
 
 
 def _has_actions(cells: Sequence[Any], log: Mapping[str, Any]) -> bool:
     """At least two; codes are 0 or more, and not so large that they are ids."""
-    if any(cell is None or cell != cell for cell in cells) or (len(set(map(str, cells))) < 2 and not log):
+    if any(cell is None or cell != cell for cell in cells) or not cells:
         return False
     codes = all(type(cell) is int for cell in cells) and "actions" not in log
-    return not codes or (min(cells) >= 0 and (max(cells) < log.get("n_actions", max(10_000, len(cells)))))
+    if not codes and len(set(map(str, cells))) < 2 and not log:
+        return False
+    return not codes or (
+        max(cells, default=0) > 0 and min(cells) >= 0 and (max(cells) < log.get("n_actions", max(10_000, len(cells))))
+    )
 
 
 LABELS = st.one_of(
@@ -160,6 +169,7 @@ def _spoil(draw: st.DrawFn, made: dict[str, list[Any]], dtypes: dict[str, str]) 
     cells = made[name]
     if not cells:
         return
+    dtypes.pop(name, None)
     if how == "cell":
         cells[draw(st.integers(0, len(cells) - 1))] = draw(st.sampled_from(ODD_CELLS))
     elif how == "all":

@@ -273,11 +273,8 @@ def _settings(draw: st.DrawFn) -> tuple[dict[str, Any], bool]:
     ) and not (settings["action"] == "name" and settings["target"] == ["p_*"])
     if settings.get("logging") or (settings.get("reward_range") and settings["reward"] == ["x"]) or "catalog" in settings:
         certain = False
-    if (
-        (settings["reward"] == ["x"]
-        and "x" in settings["context"])
-        or (settings["action"] == "name"
-        and settings.get("logging"))
+    if (settings["reward"] == ["x"] and "x" in settings["context"]) or (
+        settings["action"] == "name" and settings.get("logging")
     ):
         certain = False
     if settings["target"] == ["p_*"] and settings["action"] == "name":

@@ -114,7 +114,7 @@ class Policy:
             return None
         if scores.shape != (len(self.action), ACTIONS) or np.isnan(scores).any():
             return None
-        if self.kind == "softmax" and not np.isfinite(scores).all():
+        if self.kind == "softmax" and not np.isfinite(scores.max(axis=1)).all():  # one of −∞ is a chance of 0
             return None
         with np.errstate(all="ignore"):
             if self.kind == "softmax":

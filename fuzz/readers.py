@@ -51,10 +51,9 @@ Slow = {estimator = "dm", worlds = 1}
 IPS = {5 = [0.6, 0.1]}
 
 [[claims]]
-kind = "below"
 says = "IPS is below"
-left = "IPS"
-right = "the mean"
+lower = "IPS"
+than = "the mean"
 
 [quick]
 rounds = 50
@@ -83,7 +82,7 @@ def _settings(data: bytes) -> None:
         path.write_bytes(data)
         read = settings.merged(path, {})
         for text in read.get("estimator", []):
-            settings.estimator(text) if ":" not in text else None
+            settings.estimator(text)
         settings.open_log({**read, "logs": [str(place() / "log.parquet")]}, [place() / "log.parquet"])
 
 
@@ -195,7 +194,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as corpus:
         (Path(corpus) / "good").write_bytes(good(target))
         atheris.instrument_all()
-        atheris.Setup([sys.argv[0], *sys.argv[2:], corpus], lambda data: None if tried(target, data) else None)
+        atheris.Setup([sys.argv[0], *sys.argv[2:], corpus], lambda data: tried(target, data) and None)
         atheris.Fuzz()
     return 0
 

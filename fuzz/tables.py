@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +69,8 @@ class Table:
             return None
         if any(isinstance(cell, float) and not math.isfinite(cell) for cell in (*made["x"], *made["action"])):
             return None
+        if any(isinstance(cell, float) and abs(cell) > 1e30 for cell in made["x"]):
+            certain = False
         codes = [c for c in made["action"] if type(c) is int]
         if len(codes) == len(made["action"]) and codes and not (min(codes) >= 0 and max(codes) < 10_000):
             return None
@@ -85,7 +88,7 @@ class Table:
 
     def _source(self, table: pa.Table, folder: Path) -> Any:
         edges = [0, *sorted(self.cuts), len(table)]
-        pieces = [table.slice(a, b - a) for a, b in zip(edges, edges[1:], strict=False)]
+        pieces = [table.slice(a, b - a) for a, b in pairwise(edges)]
         if self.other is not None:
             name, kind = self.other
             at = table.schema.names.index(name)
@@ -234,7 +237,7 @@ class Csv:
         if not {"action", "reward", "p", "q", "x"} <= set(made):
             return None
         if self.dress in ("extra cell", "missing cell", "truncated"):
-            return None if self.dress != "truncated" else self._anything()
+            return None
         read: dict[str, list[Any]] = {}
         for name in NUMERIC:
             if name not in made:
@@ -252,9 +255,6 @@ class Csv:
         certain = certain and len({cell.isdigit() for cell in made["action"]}) == 1
         return truth_of(read, certain)
 
-    def _anything(self) -> None:
-        return None
-
     def judge(self) -> Verdict:
         with tempfile.TemporaryDirectory() as folder:
             self.write(Path(folder))
@@ -266,7 +266,7 @@ class Csv:
     def write(self, folder: Path) -> None:
         n = len(self.columns[0][1]) if self.columns else 0
         edges = [0, *sorted(self.cuts), n]
-        for k, (a, b) in enumerate(zip(edges, edges[1:], strict=False)):
+        for k, (a, b) in enumerate(pairwise(edges)):
             path = folder / f"log{k}.{'csv.gz' if self.dress == 'gz' else 'CSV' if self.dress == 'upper' else 'csv'}"
             path.write_bytes(self.bytes(a, b))
 

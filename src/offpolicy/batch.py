@@ -151,6 +151,8 @@ FINITE = Check(
     "Repair or remove those rows first: nothing is dropped in silence.",
 )
 LARGEST = 1e30
+NEXT_TO_NOTHING = 1e-100
+"""What is smaller is 0 to anything that would be divided by it."""
 NOT_TOO_LARGE = Check(
     lambda v: np.abs(v) > LARGEST,
     f"are beyond ±{LARGEST:g}",

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from offpolicy import recalled
-from offpolicy.batch import FloatArray
+from offpolicy.batch import NEXT_TO_NOTHING, FloatArray
 from offpolicy.errors import InputError, unknown_name
 from offpolicy.estimate import Difference, Estimate, Later, Redrawn
 from offpolicy.findings import Verdict
@@ -137,7 +137,7 @@ class Evaluation:
         """The lift as a part of what the log earned (0.1: a tenth more), whose own error counts as well."""
         policy = self.policies[0] if policy is None else policy
         first, logged = self[policy, estimator or self.headline_estimator], self[policy, self.logged_estimator]
-        if not logged.value:
+        if abs(logged.value) <= NEXT_TO_NOTHING:
             raise InputError("the log earned 0, so nothing is a part of it; see lift().")
         f = first._functional.relative_to(logged._functional)
         name = f"{first.policy}:{first.estimator} relative to {self.logged_estimator}"
@@ -244,7 +244,7 @@ class Evaluation:
     def _relative(self, policy: str, method: str, refit: bool) -> dict[str, Any]:
         """The relative lift and its interval; None where the log earned nothing, or there is no number."""
         logged = self.estimates[policy, self.logged_estimator].value
-        if not logged or not np.isfinite(logged):
+        if abs(logged) <= NEXT_TO_NOTHING or not np.isfinite(logged):
             return {"relative": None, "relative_interval": None}
         told = self.relative_lift(policy).to_dict(method, refit)
         if not np.isfinite(told["interval"]["low"]):  # some draws of a bootstrap hold nothing to divide by

@@ -351,6 +351,8 @@ class _ArraySource:
             raise InputError(f"catalog: {len(catalog)} rows for {book.count} actions; it needs one row an action.")
         x = given.checked("context", "context", given.matrix(np.empty((n, 0)) if context is None else context, "context", n))
         r = given.checked("reward", "reward", given.matrix(reward, "reward", n))
+        if not r.shape[1]:
+            raise InputError("reward: has no column; give at least one reward a round.")
         p, omega = given.numbers(propensity, "propensity", n), given.numbers(weight, "weight", n)
         features, feature_dimensions = (
             (None, ()) if action_features is None else _feature_matrix(action_features, "action_features", n, "e")

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from offpolicy.asking import Block, Mode, Question
 from offpolicy.baselines import Baselines
-from offpolicy.batch import LARGEST, Batch, FloatArray
+from offpolicy.batch import LARGEST, NEXT_TO_NOTHING, Batch, FloatArray
 from offpolicy.errors import InputError, RowsError
 from offpolicy.kept import Kept, pool_name
 from offpolicy.outcome import OutcomeFits
@@ -28,7 +28,6 @@ from offpolicy.units import IntArray, buckets, group_of_bucket
 from offpolicy.weights import Outcome, Pooled, Weight
 
 AGREE = 1e-6
-NEXT_TO_NOTHING = 1e-100
 
 
 def propensity_of(batch: Batch, logging: Policy | None) -> FloatArray | None:

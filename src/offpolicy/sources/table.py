@@ -343,6 +343,8 @@ class _Decoded:
         for raw in self.part.read(names, rows):
             if not len(raw):
                 continue
+            if lost := [name for name in self.extra if name not in raw.schema.names]:
+                raise InputError(f"{self.part.name}: {unknown_name('column', lost[0], raw.schema.names)}")
             yield self._decode({name: raw.column(name) for name in names}, len(raw), seen)
             seen += len(raw)
         if seen != self.part.rows:

@@ -1,0 +1,98 @@
+"""A few hundred hostile cases, and whether the oracle that judges them can say no. `python -m fuzz` tries many more."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+
+import pytest
+from fuzz.again import again
+from fuzz.arrays import Arrays
+from fuzz.commands import Ended, judge_ended
+from fuzz.judging import Outcome, Truth, judged, truth_of
+from fuzz.parts import PARTS, run
+
+import offpolicy as op
+
+GOOD = {"reward": [1.0, 0.0, 2.0], "p": [0.5, 0.25, 0.5], "q": [0.25, 0.5, 0.5]}
+CASES = {"arrays": 80, "tables": 70, "csv": 70, "policies": 70, "bytes": 60, "toml": 30, "commands": 40, "processes": 2}
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_the_right_answer_or_a_refusal(part: str) -> None:
+    ended = run(part, CASES[part], seed=8)
+    failed = [
+        f"{why}\n  python -m fuzz.again {part} {case!r}" for outcome, why, case in ended if outcome == Outcome.FAILED.value
+    ]
+    assert not failed, "\n".join(failed)
+    counts = Counter(outcome for outcome, _, _ in ended)
+    assert len(ended) == CASES[part]
+    if CASES[part] > 10:
+        assert min(counts[Outcome.RIGHT.value], counts[Outcome.REFUSED.value]) >= len(ended) / 8, counts
+
+
+def test_the_right_answer_by_hand() -> None:
+    """Weights 0.5, 2 and 1: IPS is (0.5·1 + 2·0 + 1·2) / 3, SNIPS the same sum over 3.5."""
+    truth = truth_of(GOOD)
+    assert truth is not None
+    assert truth.n == 3
+    assert {name: value for name, (value, _) in truth.values.items()} == {
+        "LoggedMean": 1.0,
+        "IPS": 2.5 / 3,
+        "SNIPS": 2.5 / 3.5,
+    }
+
+
+@pytest.mark.parametrize(
+    ("column", "cell"),
+    [("reward", None), ("reward", math.nan), ("p", 0.0), ("p", 1.5), ("q", -0.1), ("q", "x"), ("p", True)],
+)
+def test_what_has_no_right_answer(column: str, cell: object) -> None:
+    spoilt = {**GOOD, column: [*GOOD[column][:2], cell]}
+    assert (truth_of(spoilt) is None) == (cell is not True)
+
+
+def log() -> op.Log:
+    return op.Log(None, [0, 1, 1], GOOD["reward"], propensity=GOOD["p"])
+
+
+def test_the_oracle_says_no() -> None:
+    truth = truth_of(GOOD)
+
+    def evaluated() -> op.Evaluation:
+        return op.evaluate(log(), op.Column(GOOD["q"]), [op.IPS(), op.SNIPS()])
+
+    assert judged(evaluated, truth).outcome is Outcome.RIGHT
+    assert judged(evaluated, None).why == "bad input was answered"
+    other = Truth.of([1.0, 0.0, 2.1], GOOD["p"], GOOD["q"])
+    assert "is right" in judged(evaluated, other).why
+    fewer = Truth.of(GOOD["reward"][:2], GOOD["p"][:2], GOOD["q"][:2])
+    assert "n is 3, but 2 rows were given" in judged(evaluated, fewer).why
+
+    def refused() -> op.Evaluation:
+        raise op.InputError("no")
+
+    assert "good input was refused" in judged(refused, truth).why
+    assert judged(refused, None).outcome is Outcome.REFUSED
+    assert judged(lambda: [][1], None).why.startswith("IndexError")
+
+
+@pytest.mark.parametrize(
+    ("ended", "words"),
+    [
+        (Ended(1, "", "oh"), "exit code 1"),
+        (Ended(2, "", ""), "refused without a word"),
+        (Ended(2, "", "Traceback (most recent call last)"), "a traceback"),
+        (Ended(0, "", ""), "no answer"),
+        (Ended(0, "x", "warning: overflow encountered in multiply"), "a warning of ours"),
+        (Ended(0, '{"estimates": [{"estimator": "IPS", "n": 2, "value": 1}]}', ""), "n is 2"),
+    ],
+)
+def test_commands_that_fail(ended: Ended, words: str) -> None:
+    assert words in judge_ended(ended, truth_of(GOOD), certain=False).why
+
+
+def test_a_case_can_be_tried_again() -> None:
+    case = Arrays({**GOOD, "action": [0, 1, 1], "x": [0.0, 0.5, 1.0]}, evaluate={"level": math.nan}, expected="bad")
+    assert again(repr(case)) == case.judge()
+    assert case.judge().outcome is Outcome.REFUSED
