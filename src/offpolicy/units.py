@@ -116,3 +116,18 @@ def group_of_bucket(groups: int) -> IntArray:
     [0, 0, 1, 3]
     """
     return np.arange(BUCKETS, dtype=np.int64) * groups // BUCKETS
+
+
+_POISSON = np.cumsum(np.exp(-1) / np.cumprod(np.concatenate([[1.0], np.arange(1.0, 20.0)])))
+"""The chances of at most 0, 1, 2, … of a Poisson number with mean 1."""
+
+
+def drawn_counts(unit: UInt64Array, seed: int, draw: int) -> IntArray:
+    """How often each unit stands in a log drawn anew: Poisson with mean 1, by the hash of (seed, draw, unit).
+
+    >>> drawn_counts(hash_rows("a", 0, 8), seed=0, draw=0).tolist() == drawn_counts(hash_rows("a", 0, 8), 0, 0).tolist()
+    True
+    """
+    salt = mix(mix(np.array([seed], dtype=np.int64).view(np.uint64)) ^ hash_name(f"draw {draw}"))[0]
+    uniform = (mix(unit ^ salt) >> np.uint64(11)).astype(np.float64) * 2.0**-53
+    return np.searchsorted(_POISSON, uniform, side="right").astype(np.int64)
