@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 
 
@@ -68,9 +68,9 @@ class Finding:
     seen: str
     why: str
     do: str
-    scale: str | None = None
+    scale: str | None = field(default=None, compare=False)
     """Which of the `LIMITS` graded it; None where there was nothing to measure."""
-    measure: float | None = None
+    measure: float | None = field(default=None, compare=False)
 
     def __str__(self) -> str:
         return f"{self.seen} {self.why} {self.do}"
