@@ -12,7 +12,7 @@ from offpolicy.actions import Actions
 from offpolicy.batch import FloatArray
 from offpolicy.embedding import EmbeddingTable
 from offpolicy.errors import InputError, InputWarning
-from offpolicy.findings import Finding, Verdict, worst
+from offpolicy.findings import FIT_NOT_COVERED, TOO_MANY_FOR_REFITS, Finding, Verdict, worst
 from offpolicy.inference import Functional, Interval, Range, Sums, in_errors, interval, refitted_interval
 from offpolicy.pooled import PooledFits
 from offpolicy.report import text
@@ -134,7 +134,10 @@ class Estimate:
     @property
     def reasons(self) -> tuple[Finding, ...]:
         """Every doubt: of the estimate itself, and of its difference to a nearly unbiased one."""
-        return self._details().reasons + (() if self._compared is None else self._compared())
+        own = self._details().reasons
+        if self._refit:  # then the fit is in the interval
+            own = tuple(reason for reason in own if reason not in (FIT_NOT_COVERED, TOO_MANY_FOR_REFITS))
+        return own + (() if self._compared is None else self._compared())
 
     @property
     def _functional(self) -> Functional:

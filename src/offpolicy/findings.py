@@ -59,8 +59,9 @@ FIT_NOT_COVERED = Finding(
     "fit not covered",
     "The error of what was fitted (its reward model or its weights) is not in this interval.",
     "The interval is too narrow, by as much as the fit would change with another log.",
-    "Read it as a lower bound of the error. Ridge models and smooth posteriors are counted for the log as a whole, but for "
-    "clusters, for sums over near actions and for models with features that vary within actions; DR needs no such count.",
+    "Read it as a lower bound of the error, or ask for a bootstrap that fits again (refit=True, --refit). Ridge models and "
+    "smooth posteriors are counted for the log as a whole, but for clusters, for sums over near actions and for models with "
+    "features that vary within actions; DR needs no such count.",
 )
 
 TOO_MANY_FOR_REFITS = Finding(
