@@ -119,6 +119,27 @@ def test_a_bootstrap_that_refits(folder: Path) -> None:
     assert "add --interval bootstrap" in done.stderr
 
 
+def test_sensitivity_is_in_every_output(folder: Path, tmp_path: Path) -> None:
+    asked = [*usual(folder), "--target", "items,p_items_new", "--estimator", "SNIPS", "--sensitivity", "1, 1.5"]
+    files = ["--report", tmp_path / "r.html", "--markdown", tmp_path / "r.md"]
+    done, told = run("evaluate", *asked, *files), json.loads(run("evaluate", *asked, "--json").stdout)
+    found = told["sensitivity"][0]
+    assert told["schema"] == 1
+    assert [row["gamma"] for row in found["rows"]] == [1, 1.5]
+    assert found["rows"][0]["low"] == pytest.approx(told["estimates"][-1]["value"])
+    for text in (done.stdout, (tmp_path / "r.md").read_text(), (tmp_path / "r.html").read_text()):
+        assert "up to Γ = 1." in text
+    config = tmp_path / "job.toml"
+    config.write_text("sensitivity = [1, 1.5]\n")
+    assert (
+        json.loads(run("evaluate", *asked[:-2], "--config", config, "--json").stdout)["sensitivity"] == told["sensitivity"]
+    )
+    for wrong, message in (("0.5", "at least 1"), ("nan", "at least 1"), ("much", "separated by commas")):
+        done = run("evaluate", *asked[:-1], wrong)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert message in done.stderr
+
+
 def test_module_object(folder: Path) -> None:
     write_mine(folder)
     values = []

@@ -91,6 +91,12 @@ def test_the_spread_of_a_direct_method_over_logs() -> None:
         plain.append(ci.high - ci.low)
     assert np.mean(widths) / 2 == pytest.approx(spread, rel=0.2)
     assert max(plain) < 0.2 * np.mean(widths)
+    result = op.evaluate(sampled(), target, [op.DM(LinearRegression())], engine=ALONE)
+    assert "not in this interval" in " ".join(reason.seen for reason in result["DM"].reasons)
+    shown = result.with_interval("bootstrap", refit=True)
+    assert "not in this interval" not in " ".join(reason.seen for reason in shown["DM"].reasons)
+    assert "DM *" in str(result)
+    assert "DM *" not in str(shown)
 
 
 def test_a_ridge_s_jackknife_and_its_refits_agree() -> None:
@@ -146,6 +152,7 @@ def test_draws_serve_differences_slices_and_rewards(small: Small) -> None:
     assert lift.confidence_interval(**settings).method == "bootstrap, refitted"
     same = result.difference(("new", "DM"), ("new", "DM")).confidence_interval(**settings)
     assert (same.low, same.high) == (0, 0)
+    assert result.slices["odd"].lift("new", estimator="DM").confidence_interval(**settings).method == "bootstrap, refitted"
     table = result.with_interval("bootstrap", refit=True)
     assert table.settings["interval"] == "bootstrap, refitted"
 

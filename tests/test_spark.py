@@ -20,6 +20,7 @@ import pytest
 
 import offpolicy as op
 from offpolicy import settings
+from offpolicy.engines import Resampled
 from sparks import NEEDS_SPARK, OWN_WARNINGS, SESSIONS, classic, server
 
 pytestmark = [OWN_WARNINGS, NEEDS_SPARK]
@@ -266,3 +267,17 @@ def test_a_place_that_is_none_is_told_at_once(settings: tuple[str | None, str | 
 
     with pytest.raises(op.InputError, match=words), session(*settings):
         pass
+
+
+def test_a_log_drawn_anew_and_bounds_are_those_of_one_machine(folder: Path) -> None:
+    """The statistics do it, not the engine."""
+    columns = {**COLUMNS, "row_id": "id"}
+    logs = (op.read_log(classic().read.parquet(str(folder)), **columns), op.read_log(folder, **columns))
+    drawn = [
+        op.evaluate(log, op.Uniform(), [op.DM(), op.DR()], engine=Resampled(engine, 0, 3)).values()
+        for log, engine in zip(logs, (op.Spark(), op.Local(threads=1)), strict=True)
+    ]
+    assert drawn[0] == pytest.approx(drawn[1], rel=1e-6)
+    found, local = (op.evaluate(log, op.Fixed([0.1, 0.2, 0.3, 0.4]), [op.SNIPS()]).sensitivity(1.5) for log in logs)
+    assert found.rows[0].low == pytest.approx(local.rows[0].low, abs=found.resolution + local.resolution + 1e-9)
+    assert found.value == pytest.approx(local.value)

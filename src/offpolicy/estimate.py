@@ -13,7 +13,7 @@ from offpolicy.actions import Actions
 from offpolicy.batch import FloatArray
 from offpolicy.embedding import EmbeddingTable
 from offpolicy.errors import InputError, InputWarning
-from offpolicy.findings import Finding, Verdict, worst
+from offpolicy.findings import ABOUT_THE_FIT, Finding, Verdict, worst
 from offpolicy.inference import Functional, Interval, Range, Sums, in_errors, interval, refitted_interval
 from offpolicy.pooled import PooledFits
 from offpolicy.report import text
@@ -144,7 +144,10 @@ class Estimate:
     @property
     def _checks(self) -> tuple[Finding, ...]:
         """All that was looked at, what was found good as well."""
-        return self._details().checks + (() if self._compared is None else self._compared())
+        own = self._details().checks
+        if self._refit:  # then the fit is in the interval, and reckoned anew
+            own = tuple(check for check in own if check.code not in ABOUT_THE_FIT)
+        return own + (() if self._compared is None else self._compared())
 
     @property
     def _functional(self) -> Functional:

@@ -76,6 +76,10 @@ class Finding:
         return f"{self.seen} {self.why} {self.do}"
 
 
+ABOUT_THE_FIT = ("fit not covered", "uncertain fit")
+"""Codes of findings that an interval takes away for which everything was fitted anew."""
+
+
 def graded(scale: str, measure: float, code: str, seen: str, why: str, do: str) -> Finding:
     """What a number says by its limits."""
     return Finding(LIMITS[scale].grade(measure), code, seen, why, do, scale, measure)
@@ -107,8 +111,9 @@ FIT_NOT_COVERED = Finding(
     "fit not covered",
     "The error of what was fitted (its reward model or its weights) is not in this interval.",
     "The interval is too narrow, by as much as the fit would change with another log.",
-    "Read it as a lower bound of the error. Ridge models and smooth posteriors are counted for the log as a whole, but for "
-    "clusters, for sums over near actions and for models with features that vary within actions; DR needs no such count.",
+    "Read it as a lower bound of the error, or ask for a bootstrap that fits again (refit=True, --refit). Ridge models and "
+    "smooth posteriors are counted for the log as a whole, but for clusters, for sums over near actions and for models with "
+    "features that vary within actions; DR needs no such count.",
 )
 
 TOO_MANY_FOR_REFITS = Finding(
