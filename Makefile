@@ -49,6 +49,7 @@ docs: .venv/.docs
 # Of the page on learned embeddings: simulated, seeded, and printed as numbers as well. Of the README: a report in Chromium.
 pictures: .venv/.browser
 	$(BIN)/python -m docs.pictures.embeddings
+	$(BIN)/python -m docs.pictures.propensities
 	$(BIN)/python -m docs.pictures.report
 	$(BIN)/python -m docs.pictures.trust
 

@@ -90,7 +90,7 @@ class Plausible:
         return rows if rows >= min(LEAST_WHOLE, self.rows) else 0
 
     def _some(self, batch: Batch, bucket: IntArray, rows: int) -> tuple[slice | IntArray, IntArray]:
-        """About so many rounds, by hash, and the group of each: neighbouring buckets, thinned if they are more."""
+        """About so many rounds of the log, by hash, and the group of each: neighbouring buckets, thinned if need be."""
         share = rows / max(self.rows, 1)
         limit = math.ceil(BUCKETS * min(1.0, max(share, FEWEST_BUCKETS / BUCKETS)))
         if limit == BUCKETS:
