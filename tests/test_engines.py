@@ -148,3 +148,16 @@ def test_embeddings_and_row_ids(folder: Path, engine: str) -> None:
     np.testing.assert_allclose(tables[1].values, tables[0].values, rtol=1e-9, atol=1e-9)
     np.testing.assert_allclose(values[1], values[0], rtol=1e-9)
     assert tables[0].to_arrow().column("action").to_pylist() == sorted(CATALOG["tree"].to_pylist())
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_reward_model_is_fitted_and_used_the_same(folder: Path, tmp_path: Path, engine: str) -> None:
+    values = []
+    for each in ("local-1", engine):
+        log, runner = opened(each, folder, "clusters")
+        op.fit_rewards(log, engine=runner).save(tmp_path / f"{each}.safetensors")
+        model = op.load_rewards(tmp_path / "local-1.safetensors")
+        result = op.evaluate(log, target("clusters"), [op.DM(model), op.DR(model)], engine=runner)
+        coef = op.load_rewards(tmp_path / f"{each}.safetensors").by_reward["reward"].coef
+        values.append([*coef.ravel(), result["DM"].value, result["DR"].value, result["DR"].std_error])
+    np.testing.assert_allclose(values[1], values[0], rtol=1e-9, atol=1e-9)
