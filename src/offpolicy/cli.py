@@ -160,7 +160,9 @@ def embed(
     if out.suffix not in (".parquet", ".pq"):
         raise InputError(f"{out}: the table is written as Parquet; the name must end in .parquet.")
     model = Ridge("auto" if penalty is None else penalty, rank=rank)
-    table = settings.run_embed(settings.merged(config, given, ("logs", "action", "reward")), model, progress)
+    wanted = settings.merged(config, given, ("logs", "action", "reward"))
+    settings.check_output(out, wanted)
+    table = settings.run_embed(wanted, model, progress)
     with whole_file(out) as draft:
         pq.write_table(table.to_arrow(), draft)
     never = int((table.counts == 0).sum())
