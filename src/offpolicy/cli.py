@@ -30,15 +30,9 @@ app = typer.Typer(
 NOT_TRUSTED = 3
 INTERRUPTED = 130
 NO_PATH = (
-    errno.ENAMETOOLONG,
-    errno.ENOENT,
-    errno.ENOTDIR,
-    errno.EISDIR,
-    errno.EACCES,
-    errno.EPERM,
-    errno.ELOOP,
+    errno.ENAMETOOLONG, errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.EACCES, errno.EPERM, errno.ELOOP,
     errno.EINVAL,
-)
+)  # fmt: skip
 """What a system says of a path that is wrong, and not of one that it cannot serve."""
 
 Logs = Annotated[list[str] | None, typer.Argument(help="Parquet or CSV: files, folders or globs.")]
