@@ -36,6 +36,7 @@ PARTS = {
     "bytes": Part(readers.cases, 3),
     "toml": Part(commands.tomls, 1),
     "commands": Part(commands.commands, 1),
+    "other commands": Part(commands.others, 0.3),
     "processes": Part(functools.partial(commands.commands, process=True), 0.01),
 }
 

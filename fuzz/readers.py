@@ -1,7 +1,6 @@
-"""What reads bytes: CSV, Parquet, gzip, TOML of settings and of experiments, lists in cells. Damaged files, and atheris targets.
+"""What reads bytes: CSV, Parquet, gzip, TOML of settings and of experiments, lists in cells; and files that are damaged.
 
-`python -m fuzz` edits good files; `python -m fuzz.readers csv -runs=20000` lets atheris (the extra `fuzz`) search for edits that
-reach new code. A target raises only where something else than an answer or an `InputError` came of the bytes.
+`python -m fuzz` edits good files; `python -m fuzz.deep csv` lets atheris search for edits that reach new code. A target raises only where something else than an answer or an `InputError` came of the bytes.
 """
 
 from __future__ import annotations
@@ -9,7 +8,6 @@ from __future__ import annotations
 import functools
 import gzip
 import math
-import sys
 import tempfile
 import warnings
 from collections.abc import Callable
@@ -172,32 +170,3 @@ def cases(draw: st.DrawFn) -> Damaged:
     written = st.one_of(st.sampled_from(BITS), st.binary(max_size=3))
     edit = st.tuples(st.floats(0, 1), st.integers(0, 8), written)
     return Damaged(target, tuple(draw(st.lists(edit, max_size=3))))
-
-
-def main() -> int:
-    """One target under atheris, with the good file as the first of its corpus."""
-    try:
-        import atheris
-    except ImportError:
-        print(
-            "atheris is not installed: pip install 'offpolicy[fuzz]' (wheels for Linux). `python -m fuzz` needs none.",
-            file=sys.stderr,
-        )
-        return 2
-    target = sys.argv[1] if len(sys.argv) > 1 else ""
-    if target not in TARGETS:
-        print(
-            f"usage: python -m fuzz.readers {{{','.join(TARGETS)}}} [-runs=20000] [-max_total_time=60] [CORPUS]",
-            file=sys.stderr,
-        )
-        return 2
-    with tempfile.TemporaryDirectory() as corpus:
-        (Path(corpus) / "good").write_bytes(good(target))
-        atheris.instrument_all()
-        atheris.Setup([sys.argv[0], *sys.argv[2:], corpus], lambda data: tried(target, data) and None)
-        atheris.Fuzz()
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

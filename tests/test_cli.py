@@ -431,3 +431,23 @@ def test_the_report_is_written_though_the_output_is_gone(folder: Path, tmp_path:
         assert (tmp_path / "r.html").exists(), where
         (tmp_path / "r.html").unlink()
         assert done.returncode == (1 if k == 1 else 0), where
+
+
+def test_embed_does_not_write_over_its_log(tmp_path: Path) -> None:
+    log = tmp_path / "log.parquet"
+    pq.write_table(pa.table({"x": [0.0, 1.0, 2.0], "item": [0, 1, 1], "click": [1.0, 0.0, 1.0]}), log)
+    before = log.read_bytes()
+    done = run("embed", log, "--out", log, "--context", "x", "--action", "item", "--reward", "click")
+    assert done.returncode == 2
+    assert "log.parquet: is read here, and would be written over; give another name with --out." in done.stderr
+    assert log.read_bytes() == before
+
+
+def test_paths_that_cannot_be(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    done = run("demo", "--rounds", 100, "--out", tmp_path / "file")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "File exists" in done.stderr
+    done = run("evaluate", "a" * 300, "--action", "a", "--reward", "r", "--target", "q")
+    assert done.returncode == 2
+    assert "File name too long" in done.stderr

@@ -15,7 +15,17 @@ from fuzz.parts import PARTS, run
 import offpolicy as op
 
 GOOD = {"reward": [1.0, 0.0, 2.0], "p": [0.5, 0.25, 0.5], "q": [0.25, 0.5, 0.5]}
-CASES = {"arrays": 80, "tables": 70, "csv": 70, "policies": 70, "bytes": 60, "toml": 30, "commands": 40, "processes": 2}
+CASES = {
+    "arrays": 80,
+    "tables": 70,
+    "csv": 70,
+    "policies": 70,
+    "bytes": 60,
+    "toml": 30,
+    "commands": 40,
+    "other commands": 30,
+    "processes": 2,
+}
 
 
 @pytest.mark.parametrize("part", PARTS)

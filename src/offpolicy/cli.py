@@ -31,15 +31,9 @@ app = typer.Typer(
 
 NOT_TRUSTED = 3
 NO_PATH = (
-    errno.ENAMETOOLONG,
-    errno.ENOENT,
-    errno.ENOTDIR,
-    errno.EISDIR,
-    errno.EACCES,
-    errno.EPERM,
-    errno.ELOOP,
+    errno.ENAMETOOLONG, errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.EACCES, errno.EPERM, errno.ELOOP,
     errno.EINVAL,
-)
+)  # fmt: skip
 """What a system says of a path that is wrong, and not of one that it cannot serve."""
 
 Logs = Annotated[list[str] | None, typer.Argument(help="Parquet or CSV: files, folders or globs.")]
@@ -203,8 +197,10 @@ def embed(
     if out.suffix not in (".parquet", ".pq"):
         raise InputError(f"{out}: the table is written as Parquet; the name must end in .parquet.")
     model = Ridge("auto" if penalty is None else penalty, rank=rank)
+    wanted = settings.merged(config, given, ("logs", "action", "reward"))
+    settings.check_output(out, wanted)
     with _kept(out):
-        table = settings.run_embed(settings.merged(config, given, ("logs", "action", "reward")), model, progress)
+        table = settings.run_embed(wanted, model, progress)
         table.save(out)
     never = int((table.counts == 0).sum())
     print(f"{out}: {len(table):,} actions × {table.values.shape[1]} dimensions; {never:,} actions were never logged.")

@@ -27,6 +27,7 @@ from offpolicy.posteriors import Categorical, Gaussian, Logistic, Posterior
 from offpolicy.rewards import AdamW, RewardModel, Ridge, Torch
 from offpolicy.sensitivity import checked
 from offpolicy.sources import read_log
+from offpolicy.sources.read import find_files
 from offpolicy.sources.session import frame_of, session
 
 LISTS = ("logs", "context", "reward", "target", "estimator", "features")
@@ -183,6 +184,13 @@ def run_embed(settings: Mapping[str, Any], model: Ridge, progress: bool | None) 
         inputs, seed = settings.get("inputs"), settings.get("seed", 0)
         memory = settings.get("memory")
         return embed(log, inputs=inputs, rewards=model, seed=seed, engine=engine, memory=memory, progress=progress)
+
+
+def check_output(out: Path, settings: Mapping[str, Any]) -> None:
+    """Raise where a file that is read would be written over."""
+    read = [] if settings.get("engine") == "spark" else [*settings["logs"], *filter(None, [settings.get("catalog")])]
+    if out.exists() and out.resolve() in [file.resolve() for file in find_files(read)]:
+        raise InputError(f"{out}: is read here, and would be written over; give another name with --out.")
 
 
 def _with_inputs(chosen: Estimator, inputs: str | None) -> Estimator:
