@@ -23,9 +23,9 @@ def test_every_draw_counts_the_same_reproduces_every_value(small: Small, monkeyp
     """A log in which each unit was drawn once is the log: to the last digit, for every estimator."""
     every = [REGISTRY[name]() for name in sorted(REGISTRY)]
     log = small.log(action_features=small.features, weight=np.linspace(0.5, 1.5, 400))
-    once = op.evaluate(log, small.target, every, engine=ALONE).values()
+    once = op.evaluate(log, small.target, every, engine=ALONE)._values()
     monkeypatch.setattr("offpolicy.engines.resampled.drawn_counts", lambda unit, seed, draw: np.ones(len(unit), np.int64))
-    assert op.evaluate(log, small.target, every, engine=Resampled(ALONE, 0, 0)).values() == once
+    assert op.evaluate(log, small.target, every, engine=Resampled(ALONE, 0, 0))._values() == once
 
 
 def test_a_unit_drawn_twice_is_a_row_twice(small: Small, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -41,13 +41,13 @@ def test_a_unit_drawn_twice_is_a_row_twice(small: Small, monkeypatch: pytest.Mon
 
     estimators = [op.DM(), op.DR(), op.MRDR(), op.MR(), op.SwitchDR()]
     target = op.Softmax(lambda x: x @ np.arange(8.0).reshape(2, 4) / 5)
-    written = op.evaluate(log(kept), target, estimators, engine=ALONE).values()
+    written = op.evaluate(log(kept), target, estimators, engine=ALONE)._values()
     by_unit = dict(zip(log(np.arange(400)).head(400).unit.tolist(), counts.tolist(), strict=True))
     monkeypatch.setattr(
         "offpolicy.engines.resampled.drawn_counts",
         lambda unit, seed, draw: np.array([by_unit[u] for u in unit.tolist()], np.int64),
     )
-    drawn = op.evaluate(log(np.arange(400)), target, estimators, engine=Resampled(ALONE, 0, 0)).values()
+    drawn = op.evaluate(log(np.arange(400)), target, estimators, engine=Resampled(ALONE, 0, 0))._values()
     for key, value in written.items():
         assert drawn[key] == pytest.approx(value, rel=1e-9), key
 

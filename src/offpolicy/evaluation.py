@@ -112,7 +112,7 @@ class Evaluation:
             slices={name: part.with_interval(method, refit=refit) for name, part in self.slices.items()},
         )
 
-    def values(self) -> dict[Key, float]:
+    def _values(self) -> dict[Key, float]:
         """The value of every estimate, by slice, reward, policy and estimator."""
         found: dict[Key, float] = {}
         for name, part in ((None, self), *self.slices.items()):

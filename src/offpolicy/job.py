@@ -93,7 +93,7 @@ def evaluate(
 
     def redrawn(draw: int) -> Mapping[Key, float]:
         """The same evaluation of a log drawn anew."""
-        return evaluate(log, policies, job.asked, **settings, engine=Resampled(engine, seed, draw), progress=False).values()
+        return evaluate(log, policies, job.asked, **settings, engine=Resampled(engine, seed, draw), progress=False)._values()
 
     wanted = Wanted.of(estimators)
     job = Job.fitting(log, policies, wanted, cross_fit, seed, run, budget, engine)

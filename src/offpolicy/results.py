@@ -24,16 +24,14 @@ from offpolicy.kept import pool_name
 from offpolicy.log import Log
 from offpolicy.looking import Looking
 from offpolicy.plan import Family, ModelKey, Terms, fit_of, model_key
-from offpolicy.progress import PassProgress
 from offpolicy.propensities import FittedLogging
 from offpolicy.redraws import Redraws
 from offpolicy.refits import Fitted, Refits
 from offpolicy.report.provenance import read, versions, written
-from offpolicy.reward_pass import RewardPass
 from offpolicy.rewards import AdamW, Given, Torch
 from offpolicy.scores import write_scores
 from offpolicy.scoring import Scorer
-from offpolicy.sensitivity import Tilted
+from offpolicy.sensitivity import Tilting
 from offpolicy.slope import slope, smallest_error
 from offpolicy.statistics import LogHistogram, State
 from offpolicy.threads import one_blas_thread
@@ -127,7 +125,7 @@ class Assembly:
             input=read(self.log, self.state["fingerprint"]) if slice_ is None else {},
             versions=versions(*self._extras) if slice_ is None else {},
             _tilted={
-                name: self._tilted(p, reward)
+                name: Later(partial(self._tilting.of, p, reward))
                 for p, name in enumerate(self.policies)
                 if slice_ is None and (p, reward) in self.references
             },
@@ -142,26 +140,9 @@ class Assembly:
         return replace(evaluation, estimates=_compared(evaluation, hidden, sums))
 
     @cached_property
-    def _reward_pass(self) -> Later[tuple[RewardPass, State]]:
-        """One pass for every policy and reward, when the first of them is asked for."""
-
-        def made() -> tuple[RewardPass, State]:
-            statistic = RewardPass.of(self.log, self.scorer)
-            with PassProgress("bounding", len(self.log), self.redraws.progress) as told:
-                return statistic, self.engine.reduce(self.log, statistic, told)
-
-        return Later(made)
-
-    def _tilted(self, p: int, reward: int) -> Later[Tilted]:
-        """The weighted rewards, for bounds where weights are wrong."""
-
-        def made() -> Tilted:
-            statistic, state = self._reward_pass()
-            bins, weighted = statistic.bins[reward], state["weighted"][f"{p}:{reward}"]
-            atoms = bins.atoms(weighted, float(self.state["reward_low"][reward]), float(self.state["reward_high"][reward]))
-            return Tilted(*atoms, bins.middles(weighted), state["logged"][reward].T, bins.anchor)
-
-        return Later(made)
+    def _tilting(self) -> Tilting:
+        low, high = self.state["reward_low"], self.state["reward_high"]
+        return Tilting(self.log, self.engine, self.scorer, low, high, self.redraws.progress)
 
     @property
     def _extras(self) -> list[str]:

@@ -9,15 +9,22 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from numbers import Real
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from offpolicy.batch import FloatArray
+from offpolicy.engines import Engine
 from offpolicy.errors import InputError
 from offpolicy.inference import normal_quantile
+from offpolicy.log import Log
+from offpolicy.progress import PassProgress
 from offpolicy.report import text
+from offpolicy.reward_pass import RewardPass
+from offpolicy.scoring import Scorer
+from offpolicy.statistics import State
 
 LARGEST = 1e6
 """A claim that holds at this Γ holds at any."""
@@ -161,6 +168,31 @@ class Tilted:
         ways = ((rewards, masses.sum(axis=0)) for rewards, masses in ((self.rewards, self.masses), self.middles))
         most, least = ([_largest(sign * rewards, total, gamma) for sign in (-1.0, 1.0)] for rewards, total in ways)
         return max(0.0, *(a - b for a, b in zip(most, least, strict=True)))
+
+
+@dataclass(frozen=True)
+class Tilting:
+    """One more pass over the log for every policy and reward, when the first of them is asked for."""
+
+    log: Log
+    engine: Engine
+    scorer: Scorer
+    low: FloatArray
+    high: FloatArray
+    """The least and the largest of each reward."""
+    progress: bool | None
+
+    @cached_property
+    def _sums(self) -> tuple[RewardPass, State]:
+        statistic = RewardPass.of(self.log, self.scorer)
+        with PassProgress("bounding", len(self.log), self.progress) as told:
+            return statistic, self.engine.reduce(self.log, statistic, told)
+
+    def of(self, policy: int, reward: int) -> Tilted:
+        statistic, state = self._sums
+        bins, weighted = statistic.bins[reward], state["weighted"][f"{policy}:{reward}"]
+        atoms = bins.atoms(weighted, float(self.low[reward]), float(self.high[reward]))
+        return Tilted(*atoms, bins.middles(weighted), state["logged"][reward].T, bins.anchor)
 
 
 def _largest(rewards: FloatArray, masses: FloatArray, gamma: float) -> float:
