@@ -142,7 +142,7 @@ class Doubts:
         return [
             {"predicted": float(chances[k] / entries[k]), "observed": float(taken[k] / entries[k]),
              "std_error": float(error[k] / entries[k]), "rounds": round(float(entries[k])), "of": "rounds × actions"}
-            for k in np.flatnonzero(entries > 0)
+            for k in np.flatnonzero(chances >= 1)  # of rarer ones nothing is to be seen
         ]  # fmt: skip
 
     def _inverses(self) -> list[dict[str, Any]]:

@@ -153,7 +153,7 @@ def propensities(summary: Summary, ax: Axes | None = None) -> Axes:
         ax.set_xlabel(
             "chance of an action, estimated out of fold" if found["source"] == "estimated" else "chance of an action"
         )
-        ax.set_ylabel("how often it was taken, ± 1.96 standard errors")
+        ax.set_ylabel("how often it was taken, and 95% range")
     else:
         means = [(a["mean_inverse"], TWO_SIDED_95 * a["std_error"]) for a in found["actions"]]
         values, errors = np.array(means, dtype=float).T
