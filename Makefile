@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test lint fuzz bench bench-quick docs pictures torch spark browser clean
+.PHONY: demo test lint fuzz trials bench bench-quick docs pictures torch spark browser clean
 
 demo: .venv/.core
 	$(BIN)/offpolicy demo --out build/demo
@@ -26,6 +26,7 @@ lint: .venv/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	MYPYPATH=src $(BIN)/mypy --follow-imports=silent trials
 	$(BIN)/lint-imports
 
 # Hostile input: the right answer, or a refusal in words. Its table stands in docs/hostile.md.
@@ -42,6 +43,11 @@ bench: .venv/.torch .venv/.spark
 # Small sizes: a check that all of it runs. The tables of the README stay as they are.
 bench-quick: .venv/.torch .venv/.spark
 	for each in $(BENCHMARKS); do $(BIN)/python -m benchmarks.$$each --quick || exit 1; done
+
+# Commands that are killed 200 times, and many evaluations at once; their tables stand in docs/faults.md.
+trials: .venv/.core
+	$(BIN)/python -m trials.kills --times 200 --publish
+	$(BIN)/python -m trials.load --publish
 
 docs: .venv/.docs
 	$(BIN)/sphinx-build -W -b html docs build/docs

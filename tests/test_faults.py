@@ -22,6 +22,7 @@ import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 import pytest
 from tests.deaths import always_die, die_once
+from threadpoolctl import threadpool_info, threadpool_limits
 
 import offpolicy as op
 from offpolicy.batch import Batch
@@ -31,6 +32,7 @@ from offpolicy.experiments.reproduce import reproduce
 from offpolicy.experiments.store import Store
 from offpolicy.experiments.workers import DEATHS, finished
 from offpolicy.files import DRAFT, whole_file
+from offpolicy.threads import one_blas_thread
 from offpolicy.worlds import Linear
 from offpolicy.worlds.simulate import simulate
 from test_experiments import TINY
@@ -447,6 +449,22 @@ def test_work_that_always_kills_is_given_up_last() -> None:
     with pytest.raises(op.InputError, match=rf"died {DEATHS} times, the last by SIGSEGV, at work on: .*task 3"):
         done.extend(finished(always_die, range(6), 2, lambda task: f"task {task}"))
     assert {0, 1, 2} <= {task for task, _ in done} <= {0, 1, 2, 4, 5}
+
+
+def test_evaluations_side_by_side_leave_the_products_threads_as_they_were() -> None:
+    """The limit is one of the whole process: it holds until the last is through, and then goes."""
+
+    def limits() -> list[int]:
+        return [each["num_threads"] for each in threadpool_info() if each["user_api"] == "blas"]
+
+    with threadpool_limits(2):
+        before, first, second = limits(), one_blas_thread(), one_blas_thread()
+        first.__enter__()
+        second.__enter__()
+        first.__exit__(None, None, None)
+        assert set(limits()) == {1}
+        second.__exit__(None, None, None)
+        assert limits() == before
 
 
 # --- clocks

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterable
+import threading
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
+from contextlib import contextmanager
 from functools import cache
 from typing import Any, TypeVar
 
@@ -40,12 +41,38 @@ def parallel(function: Callable[..., T], *items: Iterable[Any]) -> list[T]:
         return list(pool.map(function, *items))
 
 
-def one_blas_thread() -> AbstractContextManager[Any]:
+@contextmanager
+def one_blas_thread() -> Iterator[None]:
     """Products on one thread each, where there are many small ones and threads of ours keep the cores busy."""
     import scipy.linalg  # noqa: F401  (brings a BLAS of its own: what is loaded later would not be limited)
 
-    limit: AbstractContextManager[Any] = _controller("torch" in sys.modules).limit(limits=1, user_api="blas")
-    return limit
+    _limited.enter("torch" in sys.modules)
+    try:
+        yield
+    finally:
+        _limited.leave()
+
+
+class _Limited:
+    """The limit is one of the whole process: the first that wants it sets it, and the last that leaves takes it back."""
+
+    def __init__(self) -> None:
+        self._lock, self._inside, self._limits = threading.Lock(), 0, dict[bool, Any]()
+
+    def enter(self, torch: bool) -> None:
+        with self._lock:
+            self._inside += 1
+            if torch not in self._limits:
+                self._limits[torch] = _controller(torch).limit(limits=1, user_api="blas")
+
+    def leave(self) -> None:
+        with self._lock:
+            self._inside -= 1
+            while not self._inside and self._limits:
+                self._limits.popitem()[1].restore_original_limits()  # the last first
+
+
+_limited = _Limited()
 
 
 @cache
