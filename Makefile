@@ -33,7 +33,7 @@ lint: .venv/.dev
 fuzz: export OPENBLAS_NUM_THREADS = 1
 fuzz: export OMP_NUM_THREADS = 1
 fuzz: .venv/.dev
-	$(BIN)/python -m fuzz --cases 20000 --seed 0 --processes 2
+	$(BIN)/python -m fuzz --cases 20000 --seed 0 --processes 2 --page docs/hostile.md
 
 BENCHMARKS := foundation embeddings "auto cost" dense "growth rounds" "growth context" "growth actions" two_tower neighbours spark report
 

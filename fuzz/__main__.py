@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import datetime
 import json
 import sys
 import time
@@ -18,6 +19,7 @@ from fuzz.parts import PARTS, run
 SHARD = 500
 """Cases of one process at a time; fixed, so that the cases do not depend on the number of processes."""
 SHOWN = 20
+BEGIN, END = "<!-- result -->", "<!-- end of result -->"
 
 
 @dataclass(frozen=True)
@@ -66,6 +68,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--part", action="append", choices=list(PARTS), help="only this part; several times")
     parser.add_argument("--out", type=Path, default=Path("build/fuzz"), help="a folder for result.json and result.md")
+    parser.add_argument(
+        "--page", type=Path, help="a page that shows the last result between two comments, such as docs/hostile.md"
+    )
     parser.add_argument("--refusals", action="store_true", help="print the words of refusals, too")
     given = parser.parse_args(arguments)
     begun = time.perf_counter()
@@ -97,6 +102,11 @@ def _tell(
     (given.out / "result.md").write_text(f"{shown}\n", encoding="utf-8")
     result = {"command": command, "seconds": round(took, 1), "parts": counts, "failures": failures}
     (given.out / "result.json").write_text(json.dumps(result, indent=1), encoding="utf-8")
+    if given.page is not None:
+        before, _, rest = given.page.read_text(encoding="utf-8").partition(BEGIN)
+        after = rest.partition(END)[2]
+        shown_there = f"{BEGIN}\n`{command}`, {datetime.date.today()}, {took:.0f} s on a machine that did other work as well:\n\n{shown}\n{END}"
+        given.page.write_text(f"{before}{shown_there}{after}", encoding="utf-8")
     for why, which in sorted(failures.items(), key=lambda each: -len(each[1]))[:SHOWN]:
         part, _, words = why.partition(": ")
         smallest = min(which, key=len)

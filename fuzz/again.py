@@ -10,14 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from fuzz import arrays, commands, policies, readers, tables
+from fuzz import arrays, commands, others, policies, readers, tables
 from fuzz.judging import Verdict
 
 
 def again(text: str) -> Verdict:
     """The case that was printed, judged anew."""
     known: dict[str, Any] = {"nan": nan, "inf": inf, "np": np, "datetime": datetime, "Decimal": Decimal}
-    for part in (arrays, tables, policies, commands, readers):
+    for part in (arrays, tables, policies, commands, others, readers):
         known |= vars(part)
     verdict: Verdict = eval(text, known).judge()  # a case of ours, from our own output
     return verdict

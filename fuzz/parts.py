@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import hypothesis
 from hypothesis import strategies as st
 
-from fuzz import arrays, commands, policies, readers, tables
+from fuzz import arrays, commands, others, policies, readers, tables
 from fuzz.judging import Outcome, Verdict, blamed
 
 
@@ -36,7 +36,7 @@ PARTS = {
     "bytes": Part(readers.cases, 3),
     "toml": Part(commands.tomls, 1),
     "commands": Part(commands.commands, 1),
-    "other commands": Part(commands.others, 0.3),
+    "others": Part(others.cases, 0.3),
     "processes": Part(functools.partial(commands.commands, process=True), 0.01),
 }
 

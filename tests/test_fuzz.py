@@ -23,7 +23,7 @@ CASES = {
     "bytes": 60,
     "toml": 30,
     "commands": 40,
-    "other commands": 30,
+    "others": 30,
     "processes": 2,
 }
 
@@ -37,7 +37,7 @@ def test_the_right_answer_or_a_refusal(part: str) -> None:
     assert not failed, "\n".join(failed)
     counts = Counter(outcome for outcome, _, _ in ended)
     assert len(ended) == CASES[part]
-    if CASES[part] > 10:
+    if CASES[part] > 30:
         assert min(counts[Outcome.RIGHT.value], counts[Outcome.REFUSED.value]) >= len(ended) / 8, counts
 
 
