@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,10 @@ import pytest
 import offpolicy as op
 from offpolicy.batch import Batch, FloatArray
 from offpolicy.cli import main
+from offpolicy.engines.base import Progress
 from offpolicy.plausible import Plausible
 from offpolicy.propensities import FittedLogging, estimate_logging
+from offpolicy.statistics.pieces import Pieces
 from offpolicy.units import buckets
 from offpolicy.worlds import Linear
 
@@ -170,6 +173,32 @@ def test_the_answer_does_not_depend_on_batches_or_threads() -> None:
     for name in ("SNIPS", "DR"):
         assert first[name].value == pytest.approx(second[name].value, rel=1e-9)
     assert first.to_dict()["propensities"]["log_loss"] == pytest.approx(second.to_dict()["propensities"]["log_loss"])
+
+
+class Piecewise(op.Local):
+    """What the Spark engine does with states: statistics travel, states are cut, merged by piece, and joined."""
+
+    def reduce(self, log: op.Log, statistic: Any, progress: Progress | None = None) -> Any:  # noqa: ARG002
+        statistic = pickle.loads(pickle.dumps(statistic))
+        pieces, found = Pieces(statistic), {}
+        for k, part in enumerate(log.partitions(statistic.columns)):
+            state = statistic.zero()
+            for batch in part.batches(700):
+                state = statistic.fold(state, batch)
+            for leaf in pieces.cut(state):
+                found.setdefault(leaf.piece, {}).setdefault(k, []).append(leaf.array)
+        leaves = [leaf for piece, states in found.items() for leaf in pieces.merged(piece, states.values())]
+        return statistic.finish(pieces.joined(leaves))
+
+
+@pytest.mark.parametrize("model", ["logistic", "counts"])
+def test_states_travel_and_are_merged_in_pieces(model: Any) -> None:
+    log = without_propensities(Linear(4, seed=1).sample(5_000, 1), model=model, trim=0.1)
+    whole, cut = (op.evaluate(log, op.Column(np.full(5_000, 0.25)), op.SNIPS(), engine=e) for e in (op.Local(), Piecewise()))
+    assert whole["SNIPS"].value == pytest.approx(cut["SNIPS"].value, rel=1e-9)
+    seen = [each.to_dict()["propensities"] for each in (whole, cut)]
+    assert seen[0]["trimmed_rounds"] == seen[1]["trimmed_rounds"]
+    assert [b["rounds"] for b in seen[0]["bins"]] == [b["rounds"] for b in seen[1]["bins"]]
 
 
 def test_a_sample_bounds_what_is_held() -> None:
