@@ -396,11 +396,11 @@ def test_the_report_is_written_with_the_command_that_made_it(
 
 
 def test_secrets_in_an_address_stay_out_of_the_report(monkeypatch: pytest.MonkeyPatch) -> None:
-    from offpolicy.cli import _command
+    from offpolicy.output import typed
 
-    typed = ["offpolicy", "evaluate", "a b.csv", "--remote", "sc://host:15002/;token=SECRET;user_id=me"]
-    monkeypatch.setattr(sys, "argv", typed)
-    assert _command() == "offpolicy evaluate 'a b.csv' --remote 'sc://host:15002/;token=…;user_id=me'"
+    words = ["offpolicy", "evaluate", "a b.csv", "--remote", "sc://host:15002/;token=SECRET;user_id=me"]
+    monkeypatch.setattr(sys, "argv", words)
+    assert typed() == "offpolicy evaluate 'a b.csv' --remote 'sc://host:15002/;token=…;user_id=me'"
 
 
 def test_the_answer_is_printed_though_a_file_cannot_be_written(

@@ -16,7 +16,8 @@ from typer.testing import CliRunner
 import offpolicy as op
 from conftest import Small
 from offpolicy.batch import Batch, in_blocks
-from offpolicy.cli import _finite, app
+from offpolicy.cli import app
+from offpolicy.output import finite
 from offpolicy.statistics import State
 from offpolicy.worlds import Linear
 from offpolicy.worlds.simulate import simulate
@@ -52,7 +53,7 @@ def opened(source: Any, **more: Any) -> op.Log:
 
 
 def told(result: op.Evaluation) -> str:
-    return json.dumps(_finite(result.to_dict(shown=100)), default=str)
+    return json.dumps(finite(result.to_dict(shown=100)), default=str)
 
 
 def answer(log: op.Log, estimators: Any, threads: int, batch_rows: int | None, **more: Any) -> str:

@@ -8,19 +8,15 @@ from __future__ import annotations
 
 import errno
 import os
-import re
-import shlex
 import sys
 import tempfile
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from offpolicy import stopping
+from offpolicy import output, stopping
 from offpolicy.errors import InputError
 
 app = typer.Typer(
@@ -124,8 +120,8 @@ def evaluate(
     from offpolicy import settings
 
     given = {name: value for name, value in locals().items() if name in (*settings.LISTS, *settings.SINGLE)}
-    _check_names(report, markdown, plot, save)
-    with _kept(report, markdown, plot, save):
+    output.check_names(report, markdown, plot, save)
+    with output.kept(report, markdown, plot, save):
         result = settings.run(settings.merged(config, given, imports=imports or ()), progress)
 
         def keep() -> None:
@@ -133,7 +129,7 @@ def evaluate(
                 result.save(save)
                 print(f"Saved: {save}", file=sys.stderr)
 
-        with _and_then(keep):
+        with output.and_then(keep):
             _answer(result, json, report, markdown, plot)
 
 
@@ -148,8 +144,8 @@ def show(
     """Print a saved result again, and write its reports. Needs no log."""
     from offpolicy.recalled import load_result
 
-    _check_names(html, markdown, plot)
-    with _kept(html, markdown, plot):
+    output.check_names(html, markdown, plot)
+    with output.kept(html, markdown, plot):
         _answer(load_result(result), json, html, markdown, plot)
 
 
@@ -157,8 +153,8 @@ def _answer(result: Any, json: bool, report: Path | None, markdown: Path | None,
     """An evaluation, or a saved one, as it is asked for."""
     from offpolicy.recalled import SHOWN
 
-    with _and_then(lambda: _write(result.to_dict(shown=SHOWN if report else 0), report, markdown, plot)):
-        _print(result.to_dict(), json)
+    with output.and_then(lambda: output.write(result.to_dict(shown=SHOWN if report else 0), report, markdown, plot)):
+        output.show(result.to_dict(), json)
     for path in filter(None, (report, markdown, plot)):
         print(f"Written: {path}", file=sys.stderr)
     if result.verdict.name == "DO_NOT_TRUST":
@@ -199,7 +195,7 @@ def embed(
     model = Ridge("auto" if penalty is None else penalty, rank=rank)
     wanted = settings.merged(config, given, ("logs", "action", "reward"))
     settings.check_output(out, wanted)
-    with _kept(out):
+    with output.kept(out):
         table = settings.run_embed(wanted, model, progress)
         table.save(out)
     never = int((table.counts == 0).sum())
@@ -225,7 +221,7 @@ def simulate(
     from offpolicy.worlds.simulate import truth_path
 
     world = Linear(actions, clicks=clicks, overlap=overlap, seed=seed)
-    with _kept(out, truth_path(out)):
+    with output.kept(out, truth_path(out)):
         truth = write(world, out, rounds, seed, "click" if clicks else "reward")
     print(json_module.dumps(truth, indent=2))
 
@@ -245,7 +241,7 @@ def demo(
 
     names = ("log.parquet", "log.truth.json", "report.html", "report.md", "estimates.png")
     files = () if out is None else tuple(out / name for name in names)
-    with tempfile.TemporaryDirectory(prefix="offpolicy-") as scratch, _kept(*files):
+    with tempfile.TemporaryDirectory(prefix="offpolicy-") as scratch, output.kept(*files):
         folder = Path(scratch) if out is None else out
         folder.mkdir(parents=True, exist_ok=True)
         truth = write(Linear(actions, clicks=True, seed=seed), folder / "log.parquet", rounds, seed, "click")
@@ -257,9 +253,9 @@ def demo(
         target = op.Candidates("items", "p_items_new") if listed else op.Column("p_new")
         result = op.evaluate(log, target)
         summary = {**result.to_dict(shown=SHOWN_IN_A_FILE), "truth": {"target": truth["target"]["value"]}}
-        _print(summary, False)
+        output.show(summary, False)
         if out is not None:
-            _write(summary, out / "report.html", out / "report.md", out / "estimates.png")
+            output.write(summary, out / "report.html", out / "report.md", out / "estimates.png")
             print(f"\nWritten to {out}: {', '.join(names)}", file=sys.stderr)
 
 
@@ -285,9 +281,9 @@ def reproduce(
 
     chosen = load(experiment, quick=quick, worlds=worlds, logs=logs, data=data, imports=imports or ())
     folder = out or Path("results") / (chosen.name + ("-quick" if quick else ""))
-    with _kept_in(folder):
+    with output.kept_in(folder):
         results = experiments.reproduce(chosen, folder, processes=processes, progress=progress)
-    _say(show.as_dict(results) if json else show.plain(results))
+    output.say(show.as_dict(results) if json else show.plain(results))
     print(f"\nWritten to {folder}: summary.md, figure.png, runs.parquet", file=sys.stderr)
 
 
@@ -310,9 +306,9 @@ def study(
 
     chosen = load(name, quick=quick, worlds=worlds, logs=logs, imports=imports or ())
     folder = out or Path("results") / (chosen.name + ("-quick" if quick else ""))
-    with _kept_in(folder):
+    with output.kept_in(folder):
         told = experiments.study(chosen, folder, processes=processes, progress=progress)
-    _say(told if json else study_show.plain(told))
+    output.say(told if json else study_show.plain(told))
     print(f"\nWritten to {folder}: summary.json, summary.md, figure.png, runs.parquet", file=sys.stderr)
 
 
@@ -346,131 +342,9 @@ def bench(
     chosen = board.experiment(
         estimator or (), world or (), add=add or (), runs=runs, rounds=rounds, quick=quick, intervals=intervals, data=data
     )
-    with tempfile.TemporaryDirectory(prefix="offpolicy-") as scratch, _kept_in(out):
+    with tempfile.TemporaryDirectory(prefix="offpolicy-") as scratch, output.kept_in(out):
         results = run(chosen, Store.open(out or Path(scratch), chosen), processes, progress)
-    _say(board.as_dict(results) if json else board.plain(results))
-
-
-@contextmanager
-def _kept_in(folder: Path | None) -> Iterator[None]:
-    """Someone who stops a run is told where the rest of it is."""
-    try:
-        yield
-    except stopping.Stopped as stopped:
-        kept = f"What was finished is kept in {folder}: run it again to go on."
-        stopped.kept = "Nothing is kept (--out would)." if folder is None else kept
-        raise
-
-
-@contextmanager
-def _and_then(second: Callable[[], None]) -> Iterator[None]:
-    """What comes second is not lost when the first fails; who stops the command wants neither."""
-    try:
-        yield
-    except Exception:
-        second()
-        raise
-    second()
-
-
-@contextmanager
-def _kept(*files: Path | None) -> Iterator[None]:
-    """Someone who stops a command is told which of its files are there already; each of them is whole."""
-    before = {path: _version(path) for path in files if path is not None}
-    try:
-        yield
-    except stopping.Stopped as stopped:
-        written = [str(path) for path, version in before.items() if _version(path) != version]
-        if written:
-            stopped.kept = f"Written, and whole: {', '.join(written)}. Run the same command again for the rest."
-        raise
-
-
-def _version(path: Path) -> tuple[int, int] | None:
-    """Which file stands there under this name."""
-    with suppress(OSError):
-        found = path.stat()
-        return found.st_ino, found.st_mtime_ns
-    return None
-
-
-def _say(answer: dict[str, Any] | str) -> None:
-    import json as json_module
-
-    from offpolicy.report import terminal
-
-    terminal.say(answer if isinstance(answer, str) else json_module.dumps(_finite(answer), indent=2, default=str))
-
-
-def _check_names(report: Path | None, markdown: Path | None, plot: Path | None, save: Path | None = None) -> None:
-    """Before anything is computed: what cannot be written would be lost work."""
-    for path, endings, what in (
-        (report, (".html", ".htm"), "the report is a page, and its"),
-        (markdown, (".md", ".markdown"), "it is written as Markdown, and its"),
-        (plot, (".png", ".svg", ".pdf"), "a picture's"),
-        (save, (".json",), "results are saved as JSON, and its"),
-    ):
-        if path is not None and path.suffix.lower() not in endings:
-            raise InputError(
-                f"{path}: {what} name ends in {' or '.join(filter(None, (', '.join(endings[:-1]), endings[-1])))}."
-            )
-        if path is not None and not path.parent.is_dir():
-            raise InputError(f"{path.parent}: no such folder.")
-        if path is not None and path.is_dir():
-            raise InputError(f"{path}: is a folder; give the name of a file.")
-        if path is not None and not os.access(path.parent, os.W_OK):
-            raise InputError(f"{path.parent}: no file can be written into this folder.")
-
-
-def _write(summary: dict[str, Any], report: Path | None, markdown: Path | None, plot: Path | None) -> None:
-    """The reports and the picture, each whole or not at all."""
-    from offpolicy.files import whole_file
-    from offpolicy.report import text
-
-    summary = {**summary, "command": _command()}
-    if report is not None:
-        from offpolicy.report import html
-
-        html.write(summary, report)
-    if markdown is not None:
-        with whole_file(markdown) as draft:
-            draft.write_text(text.markdown(summary), encoding="utf-8")
-    if plot is not None:
-        from offpolicy.report import plots
-
-        with whole_file(plot) as draft:
-            plots.write(summary, draft, plot.suffix[1:].lower())
-
-
-def _command() -> str:
-    """What was typed, but for secrets in the address of a Spark server: reports are passed on."""
-    typed = [re.sub(r"\b(token|password)=[^;\s]*", r"\1=…", part) for part in sys.argv[1:]]
-    return shlex.join(["offpolicy", *typed])
-
-
-def _print(summary: dict[str, Any], as_json: bool) -> None:
-    from offpolicy.report import terminal
-
-    _say(summary if as_json else terminal.shown(summary))
-
-
-def _finite(value: Any) -> Any:
-    """JSON knows no NaN: what is not finite becomes null."""
-    if isinstance(value, dict):
-        return {key: _finite(part) for key, part in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_finite(part) for part in value]
-    if isinstance(value, float) and not (abs(value) < float("inf")):
-        return None
-    return value
-
-
-def _forget_output() -> None:
-    """Or Python would try to write it once more at its end, and fail again."""
-    with suppress(OSError, ValueError):
-        sys.stdout.flush()
-    with suppress(OSError, ValueError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    output.say(board.as_dict(results) if json else board.plain(results))
 
 
 def main() -> None:
@@ -488,7 +362,7 @@ def main() -> None:
         sys.exit(0)
     except OSError as error:  # such as a full disk behind our output, or a path that cannot be one
         print(f"offpolicy: {error.filename or 'the output'}: {error.strerror or error}", file=sys.stderr)
-        _forget_output()
+        output.forget()
         sys.exit(2 if error.filename is not None and error.errno in NO_PATH else 1)
 
 
