@@ -246,7 +246,7 @@ def tiny_disk(tmp_path: Path) -> Iterator[Path]:
     if mounted.returncode:
         pytest.skip("only root may make a small disk")
     yield disk
-    subprocess.run(["umount", disk], check=True)
+    subprocess.run(["umount", "-l", disk], check=True)
 
 
 def test_a_full_disk(log: Path, tiny_disk: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

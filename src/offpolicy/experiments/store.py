@@ -144,6 +144,8 @@ def _told(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise InputError(f"{path}: cannot be read or written: {error.strerror or error}. What is there is kept.") from None
+    except InputError as error:  # of a file that could not be written whole
+        raise InputError(f"{error} What is there is kept.") from None
 
 
 def _read_part(path: Path, key: str, schema: pa.Schema) -> pa.Table:
