@@ -32,6 +32,7 @@ TYPES: dict[str, pa.DataType] = {
     "duration": pa.duration("s"), "list": pa.list_(pa.float64()), "struct": pa.struct([("a", pa.float64())]), "null": pa.null(),
 }  # fmt: skip
 NUMBERS = ("half", "float", "double", "int8", "int64", "uint8", "uint64", "decimal", "decimal256", "bool")
+TEXTS = ("text", "large text", "text view", "dictionary", "numbers by code")
 PLAIN = ("float", "double", "int64", "decimal", "bool", "text", "large text", "dictionary")
 """Types that anyone may use, for the role that they fit."""
 
@@ -56,13 +57,12 @@ class Table:
             if name in made:
                 return None
             made[name] = _as_type(cells, kind)
-            if name in NUMERIC or name == "x":
-                if kind is not None and kind not in NUMBERS and not (name == "x" and "text" in kind):
-                    certain = certain and kind in ("text", "large text", "text view", "dictionary", "numbers by code")
-                    if not certain and kind != "numbers by code":
-                        return None
-                    certain = False
-            elif name == "action" and kind is not None and kind not in PLAIN:
+            kind = kind if kind is not None and _array(cells, kind).type == TYPES[kind] else None
+            if name == "action" and kind is not None and kind not in PLAIN:
+                certain = False
+            elif (name in NUMERIC or name == "x") and kind is not None and kind not in NUMBERS:
+                if kind not in TEXTS:
+                    return None
                 certain = False
         needed = {"action", "reward", "p", "q", "x"}
         if not needed <= set(made) or any(cell is None for name in needed for cell in made[name]):
@@ -80,8 +80,7 @@ class Table:
 
     def judge(self) -> Verdict:
         truth = self.truth()
-        arrays = [pa.array(cells) if kind is None else pa.array(cells).cast(TYPES[kind]) if _castable(cells, kind)
-                  else _typed(cells, kind) for _, cells, kind in self.columns]  # fmt: skip
+        arrays = [pa.array(cells) if kind is None else _array(cells, kind) for _, cells, kind in self.columns]
         table = pa.Table.from_arrays(arrays, names=[name for name, _, _ in self.columns])
         with tempfile.TemporaryDirectory() as folder:
             return judged(lambda: _evaluated(self._source(table, Path(folder)), self.columns, self.options), truth)
@@ -138,12 +137,15 @@ def _typed(cells: Sequence[Any], kind: str) -> pa.Array:
         return pa.array(list(cells))
 
 
+def _array(cells: Sequence[Any], kind: str) -> pa.Array:
+    return pa.array(cells).cast(TYPES[kind]) if _castable(cells, kind) else _typed(cells, kind)
+
+
 def _as_type(cells: Sequence[Any], kind: str | None) -> list[Any]:
     """The cells as they are read back: a cast may round, and what cannot be cast stays."""
     if kind is None:
         return list(cells)
-    array = pa.array(cells).cast(TYPES[kind]) if _castable(cells, kind) else _typed(cells, kind)
-    return [float(c) if isinstance(c, Decimal) else c for c in array.to_pylist()]
+    return [float(c) if isinstance(c, Decimal) else c for c in _array(cells, kind).to_pylist()]
 
 
 CELLS: tuple[Any, ...] = (

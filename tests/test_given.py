@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import os
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -87,6 +88,7 @@ def test_policies_that_are_no_numbers(made: object, words: str) -> None:
     [
         ([[0.5, 0.5], [1.0]], "policy: cannot be read as an array"),
         (lambda x: "a policy", "policy function: the function gave a str that is no array of numbers"),
+        (lambda x: sys.exit(0), "policy function: the function raised SystemExit: 0"),
         (lambda x: object(), "policy function: the function gave a object"),
         (lambda x: [[0.5, 0.5], [1.0]], "policy function: the function gave a list"),
         (op.Softmax(lambda x: [["x", 0.5]] * len(x)), "the function gave a list that is no array of numbers"),

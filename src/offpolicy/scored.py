@@ -37,7 +37,7 @@ def called(function: Score, batch: Batch, name: str) -> npt.NDArray[Any]:
         said = function(batch.context)
     except InputError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise InputError(f"{name}: the function raised {type(error).__name__}: {error} ({asked}).") from error
     try:
         read = np.asarray(said)
