@@ -35,6 +35,7 @@ BIASED = (
     "SwitchDR",
     "DRos",
     "CAB",
+    "ScaledDR",
 )
 """Estimators with a bias of their own, which their intervals do not know of."""
 FAIR = ("well specified", "misspecified", "few rounds", "rare clicks", "many actions", "clustered users", "far target")

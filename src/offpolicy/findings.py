@@ -36,27 +36,28 @@ class Limits:
 NEVER = float("inf")
 
 LIMITS: Mapping[str, Limits] = {
-    "effective rounds": Limits(500, 50),
-    "missing weight": Limits(3, 6),
+    "effective rounds": Limits(500, 5),
+    "missing weight": Limits(2, 3),
     "excess weight": Limits(3, 6),
-    "top weights": Limits(0.5, 0.9),
-    "largest weight": Limits(0.05, 0.25),
-    "concentration": Limits(0.25, 0.7),
+    "top weights": Limits(0.5, NEVER),
+    "largest weight": Limits(0.05, 0.5),
+    "concentration": Limits(0.25, 0.9),
     "rewards": Limits(100, 10),
-    "clusters": Limits(40, 10),
+    "clusters": Limits(20, 5),
     "support": Limits(0.01, 0.1),
     "support, modelled": Limits(0.01, 0.3),
     "support, by chance": Limits(0.01, NEVER),
-    "disagreement": Limits(3, 6),
-    "disagreement of a blend": Limits(3, 6),
-    "candidates": Limits(3, 6),
-    "hidden bias": Limits(1, 3),
-    "rounds to check a model": Limits(100, 10),
+    "disagreement": Limits(2, 3),
+    "disagreement of a blend": Limits(3, NEVER),
+    "candidates": Limits(3, NEVER),
+    "hidden bias": Limits(1.25, 2),
+    "rounds to check a model": Limits(10, 0),
     "new actions": Limits(0.05, NEVER),
     "left out": Limits(0.05, 1.0),
     "fit beside sampling": Limits(3, NEVER),
 }
-"""What each number of a check means. `offpolicy study` measures how often intervals hold the truth on both sides of them."""
+"""What each number of a check means. They come from `offpolicy study` (docs/trust.md): caution from where fewer than 90% of
+the 95% intervals held the truth, no trust from where at most 75% did; support is by convention."""
 
 
 @dataclass(frozen=True)
