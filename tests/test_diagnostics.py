@@ -30,10 +30,11 @@ def test_nothing_to_say_of_a_good_log(large: Small) -> None:
 
 def test_few_effective_rounds() -> None:
     rng = np.random.default_rng(0)
-    log = op.Log(None, rng.integers(0, 50, 1000), rng.normal(size=1000), propensity=np.full(1000, 0.02), n_actions=50)
-    one = np.zeros(50)
+    log = op.Log(None, rng.integers(0, 500, 1000), rng.normal(size=1000), propensity=np.full(1000, 0.002), n_actions=500)
+    one = np.zeros(500)
     one[7] = 1
     result = op.evaluate(log, op.Fixed(one), [op.SNIPS(), op.DM()])
+    assert result["SNIPS"].diagnostics["effective_sample_size"] < 5
     assert result["SNIPS"].verdict is op.Verdict.DO_NOT_TRUST
     assert {"effective sample size", "top weights"} <= codes(result["SNIPS"])
     reason = result["SNIPS"].reasons[0]
@@ -116,7 +117,7 @@ def test_a_model_that_nothing_checks(large: Small) -> None:
 
 
 def test_few_clusters(large: Small) -> None:
-    log = large.log(cluster=np.arange(4000) % 7)
+    log = large.log(cluster=np.arange(4000) % 4)
     estimate = op.evaluate(log, large.logging, [op.IPS()])["IPS"]
     assert "few clusters" in codes(estimate)
     assert estimate.verdict is op.Verdict.DO_NOT_TRUST

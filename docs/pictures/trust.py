@@ -68,7 +68,11 @@ def packaged(told: dict[str, Any]) -> dict[str, dict[str, Any]]:
             if kind in BIASED and cell is not None:
                 kinds.setdefault(kind, []).append(cell["held"][told["levels"].index(0.95)])
     return {
-        kind: {"least": round(min(held), 3), "most": round(max(held), 3), "worlds": len(FAIR)}
+        kind: {
+            "least": round(min(held), 3),
+            "most": round(max(held), 3),
+            "worlds": sum(world in told["coverage"] for world in FAIR),
+        }
         for kind, held in sorted(kinds.items())
     }
 

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args
 
 import pyarrow as pa
 
 from offpolicy.errors import InputError
 from offpolicy.estimate import Estimate
 from offpolicy.findings import LIMITS, Finding, worst
+from offpolicy.inference import REFITTED, Method
 
-METHODS = ("normal", "bootstrap", "bernstein", "cressie-read", "bootstrap, refitted")
-DRAWS = 100
-"""Of a bootstrap that refits the models: each takes as long as an evaluation."""
+METHODS = (*get_args(Method), REFITTED)
 
 
 def column(end: str, method: str, level: float) -> str:
@@ -35,8 +34,9 @@ class Keeping:
 
     def __post_init__(self) -> None:
         unknown = [method for method in self.methods if method not in METHODS]
-        if unknown or not self.methods:
-            raise InputError(f"[study] methods: give some of {', '.join(METHODS)}, not {', '.join(unknown) or 'none'}.")
+        if unknown or "normal" not in self.methods:  # verdicts are held against the normal interval
+            given = ", ".join(self.methods) or "none"
+            raise InputError(f"[study] methods: give normal, and others of {'; '.join(METHODS[1:])}; not {given}.")
 
     def fields(self) -> list[pa.Field]:
         """The columns of it."""
@@ -62,8 +62,8 @@ class Keeping:
 
     def _interval(self, estimate: Estimate, method: str, level: float) -> tuple[float | None, float | None]:
         try:
-            if method == "bootstrap, refitted":
-                found = estimate.confidence_interval(level, "bootstrap", refit=True, draws=DRAWS)
+            if method == REFITTED:
+                found = estimate.confidence_interval(level, "bootstrap", refit=True)
             else:
                 found = estimate.confidence_interval(level, method)
         except InputError:  # a blend has no interval for finite samples

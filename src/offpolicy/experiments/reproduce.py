@@ -37,7 +37,7 @@ def study(
     run(experiment, store, processes, progress)
     told = Study.of(experiment, experiment.study, store.read()).summary()
     with whole_file(out / "summary.json") as draft:
-        draft.write_text(json.dumps(told, indent=1) + "\n")
+        draft.write_text(json.dumps(told, indent=1, allow_nan=False) + "\n")
     with whole_file(out / "summary.md") as draft:
         draft.write_text(study_show.markdown(told))
     study_figure.write(told, out / "figure.png")

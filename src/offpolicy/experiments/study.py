@@ -32,7 +32,7 @@ ERRORS = (0, 0.5, 1, 1.5, 2, 2.5, 3, 4, 6, np.inf)
 SHARES = (0, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 0.7, 0.9, np.inf)
 EDGES: Mapping[str, tuple[float, ...]] = {
     "effective rounds": COUNTS, "rewards": COUNTS, "rounds to check a model": COUNTS,
-    "clusters": (0, 6, 11, 21, 41, np.inf), "missing weight": ERRORS, "excess weight": ERRORS, "disagreement": ERRORS,
+    "clusters": (0, 5, 8, 15, 30, np.inf), "missing weight": ERRORS, "excess weight": ERRORS, "disagreement": ERRORS,
     "disagreement of a blend": ERRORS, "candidates": ERRORS, "hidden bias": (0, 0.5, 0.75, 1, 1.25, 1.5, 2, 3, 5, np.inf),
     "top weights": SHARES, "largest weight": SHARES, "concentration": SHARES,
 }  # fmt: skip
@@ -131,7 +131,8 @@ class Study:
         """The mean error, how the values of one world's logs spread, and what the standard error says of it."""
         off, world = self._numbers("value")[rows] - self._numbers("truth")[rows], self.columns["world"][rows]
         each = [off[world == w] for w in np.unique(world)]
-        spread = np.sqrt(np.mean([part.var(ddof=1) for part in each if len(part) > 1] or [np.nan]))
+        several = [part.var(ddof=1) for part in each if len(part) > 1]  # of one log there is no spread
+        spread = np.sqrt(np.mean(several)) if several else 0.0
         return {
             "bias": float(off.mean()),
             "spread": float(spread),
