@@ -37,13 +37,13 @@ NEVER = float("inf")
 
 LIMITS: Mapping[str, Limits] = {
     "effective rounds": Limits(500, 5),
-    "missing weight": Limits(2, 3),
+    "missing weight": Limits(2, 2.5),
     "excess weight": Limits(3, 6),
     "top weights": Limits(0.5, NEVER),
     "largest weight": Limits(0.05, 0.5),
     "concentration": Limits(0.25, 0.9),
     "rewards": Limits(100, 10),
-    "clusters": Limits(20, 5),
+    "clusters": Limits(10, 5),
     "support": Limits(0.01, 0.1),
     "support, modelled": Limits(0.01, 0.3),
     "support, by chance": Limits(0.01, NEVER),
