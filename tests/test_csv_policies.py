@@ -95,6 +95,7 @@ def test_codes_as_text(tmp_path: Path) -> None:
     log = read_log(tmp_path / "log.csv", context="x", action="a", reward="r", propensity="p")
     assert op.evaluate(log, op.Candidates("l", "q"), [op.IPS()])["IPS"].value == 1.0
     frame.assign(l="a|b").to_csv(tmp_path / "log.csv", index=False)
+    log = read_log(tmp_path / "log.csv", context="x", action="a", reward="r", propensity="p")
     with pytest.raises(op.InputError, match="actions are integer codes here"):
         op.evaluate(log, op.Candidates("l", "q"), [op.IPS()])
 

@@ -27,6 +27,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 import offpolicy as op
 from offpolicy.batch import Batch
 from offpolicy.cli import main
+from offpolicy.engines.base import BATCH_ROWS
 from offpolicy.experiments.read import load
 from offpolicy.experiments.reproduce import reproduce
 from offpolicy.experiments.store import Store
@@ -337,7 +338,7 @@ def _rewritten(path: Path) -> None:
 
 
 CHANGES: dict[str, tuple[Callable[[Path], object], str]] = {
-    "grown": (lambda path: write(path, 5000), "changed since the log was opened .it had [0-9,]+ bytes, and has "),
+    "grown": (lambda path: write(path, 3 * BATCH_ROWS + 1000), "changed since the log was opened .it had [0-9,]+ bytes, and has "),
     "cut short": (
         lambda path: os.truncate(path, 700),
         "changed since the log was opened .it had [0-9,]+ bytes, and has 700",
@@ -355,7 +356,7 @@ CHANGES: dict[str, tuple[Callable[[Path], object], str]] = {
 def test_a_log_that_changes(change: str, ending: str, when: str, tmp_path: Path) -> None:
     """Between two passes, or in the middle of one: it is named, whatever was made of what was read."""
     path = tmp_path / f"log{ending}"
-    write(path)
+    write(path, 3 * BATCH_ROWS if when == "within" else 4000)  # blocks are summed when they are read whole
     log, (act, said), calls = opened(path), CHANGES[change], [0]
 
     def target(batch: Batch) -> np.ndarray:
