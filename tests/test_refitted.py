@@ -203,7 +203,8 @@ def test_a_saved_model_is_not_fitted_again(small: Small) -> None:
     plain, shown = result.with_interval("bootstrap"), result.with_interval("bootstrap", refit=True)
     assert shown["DM"].confidence_interval() == plain["DM"].confidence_interval()
     assert shown["DM"].reasons == plain["DM"].reasons
-    for name in ("DM", "SwitchDR"):  # the threshold is chosen again, the model is what it was
+    assert shown["LearnedMDR"]._fitted
+    for name in ("DM", "SwitchDR", "LearnedMDR"):  # thresholds and weights are found again, the model is what it was
         found = next(reason for reason in shown[name].reasons if reason.code == "fit not covered")
         assert "leaves a saved model as it is" in found.do
         assert f"{name} *" in str(shown)

@@ -311,7 +311,7 @@ class Range:
 
 def checked_level(level: Any) -> float:
     if not is_number(level) or not 0 < level < 1:
-        raise InputError(f"the level of an interval is a number between 0 and 1, not {level!r}.")
+        raise InputError(f"the level of an interval lies between 0 and 1, not {level!r}.")
     return float(level)
 
 
