@@ -177,3 +177,19 @@ def test_paths_that_cannot_be(tmp_path: Path) -> None:
         with pytest.raises(op.InputError, match="cannot be read"):
             find_files(closed)
     closed.chmod(0o700)
+
+
+def test_a_range_of_texts_is_one_of_numbers() -> None:
+    log = op.Log(**{**GOOD, "reward_range": ("0", "5")})
+    assert log.reward_range == (0.0, 5.0)
+    assert op.evaluate(log, CHANCE, [op.IPS()])["IPS"].confidence_interval(method="bernstein").method == "bernstein"
+
+
+@pytest.mark.parametrize("level", ["x", "0.9", 0, 1.5, float("nan"), True])
+def test_the_level_of_an_interval(level: object, tmp_path: Path) -> None:
+    result = evaluate()
+    result.save(tmp_path / "r.json")
+    for of in (result["IPS"], result.lift(), op.load_result(tmp_path / "r.json")["IPS"]):
+        with pytest.raises(op.InputError, match="lies between 0 and 1, not "):
+            of.confidence_interval(level)
+    assert result["IPS"].confidence_interval(np.float32(0.5)).level == 0.5

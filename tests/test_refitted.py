@@ -173,8 +173,13 @@ def test_what_cannot_be_is_said(small: Small) -> None:
             result["DM"].confidence_interval(method=method, refit=True)
     with pytest.raises(op.InputError, match="in each draw of a bootstrap"):
         result.lift().confidence_interval(refit=True)
-    with pytest.raises(op.InputError, match="draws is 3"):
-        result["DM"].confidence_interval(method="bootstrap", refit=True, draws=3)
+    for draws in (3, 10.5, True, "20"):
+        with pytest.raises(op.InputError, match=f"draws is {draws!r}; give a whole number from 10"):
+            result["DM"].confidence_interval(method="bootstrap", refit=True, draws=draws)
+    asked = {"method": "bootstrap", "refit": True}
+    assert result["DM"].confidence_interval(**asked, draws=np.int64(10)) == result["DM"].confidence_interval(
+        **asked, draws=10
+    )
     with pytest.raises(op.InputError, match="for the bootstrap, not for normal"):
         result.with_interval("normal", refit=True)
 
@@ -188,3 +193,65 @@ def test_a_log_that_is_gone(tmp_path: Path) -> None:
     path.unlink()
     with pytest.raises(op.InputError, match=r"reads the log again .*draw 0 failed.*without refit=True"):
         result["DM"].confidence_interval(method="bootstrap", refit=True)
+
+
+def test_a_saved_model_is_not_fitted_again(small: Small) -> None:
+    """Nothing of DM is fitted then: it is the plain bootstrap, and says what it does not hold."""
+    q = op.fit_rewards(make_small(seed=1).log(action_features=small.features))
+    log = small.log(action_features=small.features)
+    result = op.evaluate(log, small.target, [op.DM(q), op.SwitchDR(q), op.LearnedMDR(rewards=q)], engine=ALONE)
+    plain, shown = result.with_interval("bootstrap"), result.with_interval("bootstrap", refit=True)
+    assert shown["DM"].confidence_interval() == plain["DM"].confidence_interval()
+    assert shown["DM"].reasons == plain["DM"].reasons
+    assert shown["LearnedMDR"]._fitted
+    for name in ("DM", "SwitchDR", "LearnedMDR"):  # thresholds and weights are found again, the model is what it was
+        found = next(reason for reason in shown[name].reasons if reason.code == "fit not covered")
+        assert "leaves a saved model as it is" in found.do
+        assert f"{name} *" in str(shown)
+
+
+def test_estimated_propensities_are_estimated_again() -> None:
+    """SNIPS by counts, whose draws by hand: the log drawn anew has counts of its own."""
+    rng = np.random.default_rng(0)
+    action = rng.choice(2, 200, p=[0.7, 0.3])
+    reward = action + rng.normal(size=200)
+    log = op.Log(None, action, reward, n_actions=2, logging=op.EstimatedLogging("counts", 2))
+    target = np.array([0.4, 0.6])
+    result = op.evaluate(log, op.Fixed(target), [op.SNIPS()], engine=ALONE)
+    unit = log.head(200).unit
+    fold = buckets(unit, 0) * 2 // 4096
+    expected = []
+    for draw in range(10):
+        kept = np.repeat(np.arange(200), drawn_counts(unit, 0, draw))
+        a, k = action[kept], fold[kept]
+        chance = np.array([(a[k != own] == its).mean() for its, own in zip(a, k, strict=True)])
+        expected.append(np.average(reward[kept], weights=target[a] / chance))
+    estimate = result["SNIPS"]
+    np.testing.assert_allclose(estimate._redrawn(10), expected, rtol=1e-9)  # type: ignore[misc]
+    refitted = estimate.confidence_interval(method="bootstrap", refit=True, draws=10)
+    assert refitted.method == "bootstrap, refitted"
+    assert result["LoggedMean"].confidence_interval(method="bootstrap", refit=True).method == "bootstrap"
+
+    def why(estimate: op.Estimate) -> str:
+        return next(reason.why for reason in estimate.reasons if reason.code == "estimated propensities")
+
+    assert "is not in the interval" in why(estimate)
+    assert "is in the interval" in why(result.with_interval("bootstrap", refit=True)["SNIPS"])
+
+
+def test_as_many_draws_of_a_blend_as_one_likes(small: Small) -> None:
+    """A blend adds a normal number to each draw."""
+    blend = op.evaluate(small.log(), small.target, [op.Auto()], engine=ALONE)["Auto"]
+    sums, draws = blend._sums, np.linspace(-1, 1, 2_500)
+    assert op.inference._besides(blend._functional, sums) > 0
+    of = op.inference.refitted_interval(blend._functional, sums, 0.9, draws)
+    assert of.low < -0.9 < 0.9 < of.high
+
+
+def test_a_draw_in_which_the_log_earned_nothing(small: Small) -> None:
+    """One reward in 400 rounds: some draws lack it. Relative to nothing there is no number, and no warning."""
+    reward = np.zeros(400)
+    reward[7] = 1.0
+    log = op.Log(small.context, small.action, reward, propensity=small.propensity, n_actions=4)
+    lift = op.evaluate(log, small.target, [op.DM()], engine=ALONE).relative_lift(estimator="DM")
+    assert np.isnan(lift.confidence_interval(method="bootstrap", refit=True, draws=20).low)

@@ -267,6 +267,8 @@ def one(**other: Any) -> dict[str, Any]:
         (raw({"__metadata__": {"a": 1}}), "its header is not that of"),
         (raw(one(dtype="O"), bytes(8)), "described in no way that is known"),
         (raw(one(more=1), bytes(8)), "described in no way that is known"),
+        (raw(one(dtype=["F64"]), bytes(8)), "described in no way that is known"),
+        (raw(b'{"a": 1e999}'), "1e999 is too large"),
         (raw(one(shape=[-1]), bytes(8)), "lies outside the file"),
         (raw(one(shape=[True]), bytes(8)), "lies outside the file"),
         (raw(one(data_offsets=[0, 80]), bytes(8)), "lies outside the file"),
@@ -340,6 +342,12 @@ def about(**other: Any) -> Callable[[Path], None]:
     [
         (lambda p: rewritten(p, dict, version="9"), "by a newer offpolicy, in version 9"),
         (lambda p: rewritten(p, dict, version="x"), "its version is 'x'"),
+        (lambda p: rewritten(p, dict, version="9" * 5_000), "its version is '9{39}\\."),
+        (about(rounds=math.inf), "Infinity is no JSON"),
+        (
+            lambda p: rewritten(p, dict, about=tensors.read(p)[1]["about"].replace('"rounds": 500', '"rounds": 1e999')),
+            "1e999",
+        ),
         (lambda p: rewritten(p, dict, format="other"), "is not a saved rewards"),
         (lambda p: rewritten(p, dict, about="[]"), "its parts do not fit together"),
         (lambda p: rewritten(p, lambda a: {**a, "0.coef": a["0.coef"] * np.nan}), "'0.coef' holds NaN"),
@@ -419,6 +427,33 @@ def test_what_a_saved_result_cannot_say_it_says(result: op.Evaluation, tmp_path:
         again["new", "DRR"]
 
 
+def test_a_refitted_result_keeps_its_intervals(both: tuple[Small, Small], tmp_path: Path) -> None:
+    policies = {"new": both[0].target, "old": op.Uniform()}
+    result = op.evaluate(labelled(both[0]), policies, [op.DM()]).with_interval("bootstrap", refit=True)
+    result.save(tmp_path / "r.JSON")
+    again = op.load_result(tmp_path / "r.JSON")
+    asked = {"method": "bootstrap", "refit": True}
+    for of, live in (
+        (again["new", "DM"], result["new", "DM"]),
+        (again.lift(), result.lift()),
+        (again.difference("new", "old"), result.difference("new", "old")),
+    ):
+        kept = of.confidence_interval()
+        assert kept == live.confidence_interval(**asked)
+        assert of.confidence_interval(0.95, "bootstrap, refitted") == kept
+        with pytest.raises(op.InputError, match="the bootstrap, refitted one at level 0.95; for others evaluate again"):
+            of.confidence_interval(0.9)
+        assert of.confidence_interval(0.9, "normal") == live.confidence_interval(0.9, "normal")
+
+
+def test_a_number_that_is_too_large_is_none(result: op.Evaluation, tmp_path: Path) -> None:
+    path = tmp_path / "r.json"
+    result.save(path)
+    path.write_text(path.read_text().replace('"level": 0.95', '"level": 1e999'))
+    with pytest.raises(op.InputError, match=r"no readable JSON \(1e999 is too large\)"):
+        op.load_result(path)
+
+
 def test_numbers_that_json_does_not_know_come_back(tmp_path: Path) -> None:
     log = op.Log(None, action=[0, 1, 0, 1], reward=[0.0, 0.0, 0.0, 0.0], propensity=[0.5] * 4, reward_range=(0, 1))
     nothing = op.evaluate(log, np.array([[1.0, 0.0]] * 4)[:, ::1], [op.SNIPS(), op.DM()])
@@ -461,6 +496,10 @@ def put(*where: Any, value: Any) -> Callable[[dict[str, Any]], None]:
         (put("result", "headline", "estimator", value="X"), False, "has no estimate by 'X'"),
         (put("result", "embedding", "points", 0, "x", value="0"), False, r"embedding.points\[0\].x"),
         (put("result", value=[]), False, "result is"),
+        (put("result", "propensities", value={}), False, "result.propensities.source is missing"),
+        (put("result", "propensities", "bins", 0, "predicted", value="0"), False, r"propensities.bins\[0\].predicted"),
+        (put("result", "sensitivity", value=[{}]), False, r"sensitivity\[0\].policy is missing"),
+        (put("result", "sensitivity", value={}), False, "result.sensitivity is"),
         (put("result", "lifts", 0, "relative_interval", value="0 to 1"), False, "it cannot be shown"),
         (put("result", "estimates", 1, "diagnostics", "effective_sample_size", value="many"), False, "it cannot be shown"),
     ],
@@ -538,6 +577,8 @@ def test_the_command_saves_and_reports_again(folder: Path, tmp_path: Path) -> No
     assert f"Saved: {path}" in done.stderr
     assert {p.name for p in tmp_path.iterdir()} == {"r.json", "r.html", "r.md", "r.png"}
     assert json.loads(run("report", path, "--json").stdout)["rounds"] == 3000
+    loud = run("evaluate", *usual(folder), "--target", "p_new", "--estimator", "snips", "--save", tmp_path / "LOUD.JSON")
+    assert f"Saved: {tmp_path / 'LOUD.JSON'}" in loud.stderr
     with pytest.raises(op.InputError, match=r"its name ends in \.json"):
         raise run("evaluate", *usual(folder), "--target", "p_new", "--save", tmp_path / "r.txt").exception
 
@@ -584,6 +625,15 @@ def test_a_settings_file_may_not_choose_what_is_imported(
         settings.merged(file, given, imports=["mine"])
     assert not loaded
     assert settings.merged(file, given, imports=["mine_saved"])["action"] == "item"
+
+
+def test_embed_sees_of_a_shared_file_what_it_uses(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(settings, "imported", lambda text: pytest.fail(f"{text} was imported"))
+    file, out = tmp_path / "settings.toml", tmp_path / "e.parquet"
+    code = 'target = "mine_saved:new"\nlogging = "mine_saved:new"\nestimator = "mine_saved:estimator"\n'
+    file.write_text(SETTINGS.format(folder=folder).replace('propensity = "propensity"', code))
+    assert run("embed", "--config", file, "--out", out).exit_code == 0
+    assert op.load_embedding(out).model == "Ridge()"
 
 
 def test_the_user_may_allow_it(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -213,7 +214,9 @@ def test_several_policies_rewards_and_engines(small: Small) -> None:
     assert result.to_dict()["sensitivity"] == []
 
 
-@pytest.mark.parametrize("gamma", [0.5, 0.999, math.nan, math.inf, -1, "2", [1.2, 0.9], [], True, [None]])
+@pytest.mark.parametrize(
+    "gamma", [0.5, 0.999, math.nan, math.inf, -1, "2", [1.2, 0.9], [], True, None, [None], np.array(1.5)]
+)
 def test_a_factor_below_one_is_refused(five: op.Log, gamma: object) -> None:
     with pytest.raises(op.InputError, match="gamma is .*at least 1"):
         op.evaluate(five, TARGET, [op.SNIPS()]).sensitivity(gamma)
@@ -249,5 +252,37 @@ def test_the_picture(small: Small) -> None:
     labels = [text.get_text() for text in ax.get_legend().get_texts()]
     assert "logged mean" in labels
     assert any("up to" in text for text in labels)
-    with pytest.raises(op.InputError, match="at least 1"):
-        plot.sensitivity(Figure().subplots(), gamma=0.5)
+    plot.sensitivity(Figure().subplots(), gamma=np.array([1, 3]))
+    for wrong in (0.5, "a", None):
+        with pytest.raises(op.InputError, match="at least 1"):
+            plot.sensitivity(Figure().subplots(), gamma=wrong)
+
+
+def test_a_policy_without_overlap_is_left_out_of_reports() -> None:
+    log = op.Log(None, [0, 0, 1, 0], [1.0, 2.0, 3.0, 1.0], propensity=[0.5] * 4, n_actions=3)
+    policies = {"nowhere": op.Fixed([0.0, 0.0, 1.0]), "new": op.Fixed([0.5, 0.5, 0.0])}
+    result = op.evaluate(log, policies, [op.SNIPS()], engine=ALONE)
+    shown = result.with_sensitivity([1.0, 1.5])
+    assert [found["policy"] for found in shown.to_dict()["sensitivity"]] == ["new"]
+    assert "Γ" in str(shown)
+    with pytest.raises(op.InputError, match="nowhere: every weight is 0"):
+        shown.sensitivity(1.5)
+    with pytest.raises(op.InputError, match="gamma is"):
+        result.with_sensitivity([0.5])
+
+
+def test_a_saved_result_draws_what_it_holds(small: Small, tmp_path: Path) -> None:
+    result = evaluated(small)
+    result.save(tmp_path / "r.json")
+    with pytest.raises(op.InputError, match=r"no bounds for several Γ.*with_sensitivity"):
+        op.load_result(tmp_path / "r.json").plot.sensitivity(Figure().subplots())
+    result.with_sensitivity([1.5, 1.0, 1.2]).save(tmp_path / "r.json")
+    again = op.load_result(tmp_path / "r.json")
+    ax, live = Figure().subplots(), Figure().subplots()
+    assert again.plot.sensitivity(ax) is ax
+    result.plot.sensitivity(live, gamma=1.5)
+    ends = [sorted(path.vertices[:, 0])[-1] for axes in (ax, live) for path in axes.collections[0].get_paths()]
+    assert ends == pytest.approx([1.5, 1.5])
+    assert [t.get_text() for t in ax.get_legend().get_texts()] == [t.get_text() for t in live.get_legend().get_texts()]
+    with pytest.raises(op.InputError, match="no policy 'newer'"):
+        again.plot.sensitivity(Figure().subplots(), policy="newer")

@@ -193,7 +193,7 @@ def embed(
     if out.suffix not in (".parquet", ".pq"):
         raise InputError(f"{out}: the table is written as Parquet; the name must end in .parquet.")
     model = Ridge("auto" if penalty is None else penalty, rank=rank)
-    wanted = settings.merged(config, given, ("logs", "action", "reward"))
+    wanted = settings.merged(config, given, ("logs", "action", "reward"), code=())
     settings.check_output(out, wanted)
     with output.kept(out):
         table = settings.run_embed(wanted, model, progress)

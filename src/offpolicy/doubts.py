@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from offpolicy.actions import Actions
-from offpolicy.findings import Finding, Verdict
+from offpolicy.findings import ESTIMATED, FIT_LEFT_OUT, Finding, Verdict
 from offpolicy.plausible import CELLS, SURE, Misfit, Plausible
 from offpolicy.policy import Policy
 from offpolicy.propensities import FittedLogging
@@ -67,9 +67,9 @@ class Doubts:
             said.append(f"{raised:,} rounds ({raised / self.rounds:.1%}) had less than {trim:g}, and were raised to it.")
         return Finding(
             Verdict.CAUTION,
-            "estimated propensities",
+            ESTIMATED,
             " ".join(said),
-            "The error of that fit is not in the interval, and what the old policy saw besides the context is a bias.",
+            FIT_LEFT_OUT,
             "Log the chance of each action taken. Until then prefer DR, which is right if the reward model is; look at "
             "result.plot.propensities().",
         )

@@ -13,8 +13,8 @@ from offpolicy.actions import Actions
 from offpolicy.batch import FloatArray
 from offpolicy.embedding import EmbeddingTable
 from offpolicy.errors import InputError, InputWarning
-from offpolicy.findings import ABOUT_THE_FIT, Finding, Verdict, worst
-from offpolicy.inference import Functional, Interval, Range, Sums, in_errors, interval, refitted_interval
+from offpolicy.findings import Finding, Verdict, refitted, worst
+from offpolicy.inference import Functional, Interval, Range, Sums, checked_level, in_errors, interval, refitted_interval
 from offpolicy.pooled import PooledFits
 from offpolicy.report import text
 from offpolicy.report.provenance import written
@@ -47,7 +47,7 @@ class Difference:
         self, level: float | None = None, method: str = "normal", *, refit: bool = False, draws: int = DRAWS
     ) -> Interval:
         """`normal` or `bootstrap`; with `refit`, everything is fitted again in each of `draws` draws of the bootstrap."""
-        level = self._level if level is None else level
+        level = self._level if level is None else checked_level(level)
         if refit and _refits(method) and self._redrawn is not None:
             return refitted_interval(self._functional, self._sums, level, self._redrawn(draws))
         return interval(self._functional, self._sums, level, method, None)
@@ -145,8 +145,8 @@ class Estimate:
     def _checks(self) -> tuple[Finding, ...]:
         """All that was looked at, what was found good as well."""
         own = self._details().checks
-        if self._refit:  # then the fit is in the interval, and reckoned anew
-            own = tuple(check for check in own if check.code not in ABOUT_THE_FIT)
+        if self._refit and self._fitted:  # then the fit is in the interval, and reckoned anew
+            own = refitted(own)
         return own + (() if self._compared is None else self._compared())
 
     @property
@@ -181,7 +181,7 @@ class Estimate:
         refit = self._refit and method is None if refit is None else refit
         if method is None:  # a blend has no interval for finite samples: its table shows the normal one
             method = self._method if self._range is not None or self._method == "bootstrap" else "normal"
-        level = self._level if level is None else level
+        level = self._level if level is None else checked_level(level)
         if refit and _refits(method) and self._fitted:
             if self._redrawn is None:
                 raise InputError(f"{self.estimator} does not know its log any more; call op.evaluate again, and ask that.")

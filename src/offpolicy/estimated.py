@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 from offpolicy.errors import InputError, unknown_name
+from offpolicy.given import is_number, whole
 
 Model = Literal["logistic", "boosting", "counts"]
 MODELS: tuple[Model, ...] = get_args(Model)
 MOST_FOLDS = 64
+LEAST_ROWS = 1_000
 
 
 @dataclass(frozen=True)
@@ -35,27 +37,17 @@ class EstimatedLogging:
     def __post_init__(self) -> None:
         if self.model is not None and self.model not in MODELS:
             raise unknown_name("model of EstimatedLogging", str(self.model), MODELS)
-        if not _whole(self.folds) or not 2 <= self.folds <= MOST_FOLDS:
-            raise InputError(f"EstimatedLogging: folds is {self.folds!r}; give a whole number from 2 to {MOST_FOLDS}.")
+        object.__setattr__(self, "folds", whole("EstimatedLogging: folds", self.folds, 2, MOST_FOLDS))
+        object.__setattr__(self, "rows", whole("EstimatedLogging: rows", self.rows, LEAST_ROWS))
         if not isinstance(self.calibrated, bool):
             raise InputError(f"EstimatedLogging: calibrated is {self.calibrated!r}; give True or False.")
         if self.calibrated and self.folds < 3 and self.model != "counts":
             raise InputError(
                 "EstimatedLogging: with 2 folds no rounds are left to calibrate on; give 3 or more, or calibrated=False."
             )
-        if self.trim is not None and not (_number(self.trim) and 0 < self.trim < 0.5):
+        if self.trim is not None and not (is_number(self.trim) and 0 < self.trim < 0.5):
             raise InputError(f"EstimatedLogging: trim is {self.trim!r}; give a chance above 0 and below 0.5, such as 0.001.")
-        if not (_number(self.smoothing) and 0 <= self.smoothing < float("inf")):
+        if not (is_number(self.smoothing) and 0 <= self.smoothing < float("inf")):
             raise InputError(f"EstimatedLogging: smoothing is {self.smoothing!r}; give a number of rounds, 0 or more.")
         if self.smoothing and self.model not in ("counts", None):
             raise InputError(f"EstimatedLogging: smoothing is for counts, and the model is {self.model!r}.")
-        if not _whole(self.rows) or self.rows < 1_000:
-            raise InputError(f"EstimatedLogging: rows is {self.rows!r}; give a whole number of at least 1,000.")
-
-
-def _whole(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)

@@ -17,7 +17,8 @@ from offpolicy.batch import NEXT_TO_NOTHING, FloatArray
 from offpolicy.errors import InputError, unknown_name
 from offpolicy.estimate import Difference, Estimate, Later, Redrawn
 from offpolicy.findings import Verdict
-from offpolicy.inference import REFITTED, std_error
+from offpolicy.given import factors
+from offpolicy.inference import REFITTED, quotient, std_error
 from offpolicy.redraws import Key
 from offpolicy.report import html, text
 from offpolicy.report.plots import Plots
@@ -141,7 +142,7 @@ class Evaluation:
             raise InputError("the log earned 0, so nothing is a part of it; see lift().")
         f = first._functional.relative_to(logged._functional)
         name = f"{first.policy}:{first.estimator} relative to {self.logged_estimator}"
-        redrawn = _redrawn(first, logged, lambda a, b: np.sign(b) * (a / b - 1))
+        redrawn = _redrawn(first, logged, lambda a, b: quotient(a - b, np.abs(b)))
         return Difference(name, f.value, std_error(f, first._sums), f.error_covers, f, first._sums, self.level, redrawn)
 
     def sensitivity(self, gamma: float | Sequence[float] = GAMMAS, *, policy: str | None = None) -> Sensitivity:
@@ -150,6 +151,9 @@ class Evaluation:
         They are those of the self-normalised value (SNIPS), which Γ = 1 gives, with the errors of sampling beside them, and
         the Γ at which "better than the log" stops to hold. By default of the first policy. The log is read once more.
         """
+        return self._tilted_of(policy).sensitivity(policy or self.policies[0], self.reward, gamma, self.level)
+
+    def _tilted_of(self, policy: str | None = None) -> Tilted:
         policy = self.policies[0] if policy is None else policy
         if policy not in self.policies:
             raise unknown_name("policy", policy, self.policies)
@@ -157,11 +161,13 @@ class Evaluation:
             raise InputError("sensitivity: is worked out for the whole log, not for a slice of it; read the slice as a log.")
         if policy not in self._tilted:
             raise InputError("sensitivity: asks how wrong propensities may be, and the log has none (`propensity=`).")
-        return self._tilted[policy]().sensitivity(policy, self.reward, gamma, self.level)
+        return self._tilted[policy]()
 
     def with_sensitivity(self, gamma: float | Sequence[float] = GAMMAS) -> Evaluation:
-        """The same with `sensitivity` of every policy in the text, JSON, Markdown and HTML forms."""
-        gammas = tuple(row.gamma for row in self.sensitivity(gamma).rows)
+        """The same with `sensitivity` of every policy in the text, JSON, Markdown and HTML forms; a policy that does nothing
+        of what was logged has none."""
+        gammas = tuple(factors(gamma))
+        self._tilted_of()  # an error where there are no propensities
         rewards = {name: replace(part, _gammas=gammas) for name, part in self.rewards.items()}
         return replace(self, _gammas=gammas, rewards=rewards)
 
@@ -208,7 +214,9 @@ class Evaluation:
             "propensities": views.propensities,
             "embedding": None,
             "sensitivity": [
-                self.sensitivity(self._gammas, policy=policy).to_dict() for policy in self.policies if self._gammas
+                self.sensitivity(self._gammas, policy=policy).to_dict()
+                for policy in self.policies
+                if self._gammas and self._tilted_of(policy).overlaps
             ],
             "skipped": dict(self.skipped),
             "settings": dict(self.settings),

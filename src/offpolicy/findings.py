@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 
@@ -81,6 +81,12 @@ ABOUT_THE_FIT = ("fit not covered", "uncertain fit")
 """Codes of findings that an interval takes away for which everything was fitted anew."""
 
 
+ESTIMATED = "estimated propensities"
+FIT_LEFT_OUT = "The error of that fit is not in the interval, and what the old policy saw besides the context is a bias."
+FIT_COUNTED = "The error of that fit is in the interval, but what the old policy saw besides the context is a bias."
+"""What to say of estimated propensities: for most intervals, and where all was fitted anew."""
+
+
 def graded(scale: str, measure: float, code: str, seen: str, why: str, do: str) -> Finding:
     """What a number says by its limits."""
     return Finding(LIMITS[scale].grade(measure), code, seen, why, do, scale, measure)
@@ -115,6 +121,15 @@ FIT_NOT_COVERED = Finding(
     "Read it as a lower bound of the error, or ask for a bootstrap that fits again (refit=True, --refit). Ridge models and "
     "smooth posteriors are counted for the log as a whole, but for clusters, for sums over near actions and for models with "
     "features that vary within actions; DR needs no such count.",
+)
+
+FITTED_BEFORE = Finding(
+    Verdict.CAUTION,
+    "fit not covered",
+    "The error of its reward model, which was fitted before, is not in this interval.",
+    "The interval is too narrow, by as much as the model would change if it were fitted on another log.",
+    "Read it as a lower bound of the error. A bootstrap that fits again (refit=True, --refit) leaves a saved model as it "
+    "is: to have its error counted, let it be fitted here (rewards=op.Ridge()); DR needs no such count.",
 )
 
 TOO_MANY_FOR_REFITS = Finding(
@@ -159,3 +174,9 @@ UNDEFINED = Finding(
     "There is nothing to weigh, so the estimate does not exist.",
     "Log some rounds of a policy that overlaps with the new one.",
 )
+
+
+def refitted(checks: Iterable[Finding]) -> tuple[Finding, ...]:
+    """What is left to say of an interval for which everything was fitted anew: a saved model was not."""
+    kept = (check for check in checks if check.code not in ABOUT_THE_FIT or check == FITTED_BEFORE)
+    return tuple(replace(check, why=FIT_COUNTED) if check.code == ESTIMATED else check for check in kept)

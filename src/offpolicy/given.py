@@ -119,5 +119,19 @@ def reward_range(given: Any) -> tuple[float, float] | None:
     pair = floats(given, "reward_range")
     if pair.shape != (2,) or not np.isfinite(pair).all() or not pair[0] < pair[1]:
         raise InputError(f"reward_range is {given!r}: give two finite numbers; the first number must be below the second.")
-    low, high = given
-    return low, high
+    return float(pair[0]), float(pair[1])
+
+
+def factors(gamma: Any) -> list[float]:
+    """By how much propensities may be wrong: one Γ or several, each at least 1."""
+    try:
+        several = [gamma] if is_number(gamma) else list(gamma)
+    except TypeError:
+        several = [gamma]
+    bad = [g for g in several if not is_number(g) or not 1 <= float(g) < float("inf")]
+    if bad or not several:
+        raise InputError(
+            f"gamma is {bad[0] if bad else gamma!r}; give a number of at least 1, or several: 1.5 means that a true "
+            "propensity may be up to 1.5 times what was logged, or that much less (--sensitivity 1.5)."
+        )
+    return [float(g) for g in several]

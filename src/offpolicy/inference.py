@@ -10,12 +10,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from statistics import NormalDist
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 
 from offpolicy.batch import FloatArray
 from offpolicy.errors import InputError, unknown_name
+from offpolicy.given import is_number
 from offpolicy.plan import Terms
 from offpolicy.slope import standardised
 from offpolicy.statistics import State
@@ -136,7 +137,7 @@ class Functional:
         return Functional(
             float(sign * (ratio - 1)),
             gradient,
-            lambda sums: sign * (_quotient(self.evaluate(sums), other.evaluate(sums)) - 1),
+            lambda sums: sign * (quotient(self.evaluate(sums), other.evaluate(sums)) - 1),
             fit=both(self.fit, other.fit),
             sampling=both(self.sampling, other.sampling),
             extra=(self.extra + ratio**2 * other.extra) / size**2,
@@ -160,7 +161,7 @@ class Functional:
         return "sampling" if self.fit is None else "sampling+fit"
 
 
-def _quotient(a: FloatArray, b: FloatArray) -> FloatArray:
+def quotient(a: FloatArray, b: FloatArray) -> FloatArray:
     """Not finite where a draw has nothing to divide by."""
     with np.errstate(divide="ignore", invalid="ignore"):
         return a / b
@@ -308,12 +309,17 @@ class Range:
         return min(0.0, self.largest_weight * low), max(0.0, self.largest_weight * high)
 
 
+def checked_level(level: Any) -> float:
+    if not is_number(level) or not 0 < level < 1:
+        raise InputError(f"the level of an interval lies between 0 and 1, not {level!r}.")
+    return float(level)
+
+
 def interval(f: Functional, sums: Sums, level: float, method: str, bounds: Range | None) -> Interval:
     """A confidence interval by one of the four methods."""
-    if not 0 < level < 1:
-        raise InputError(f"the level of an interval lies between 0 and 1, not {level}.")
+    level = checked_level(level)
     if method not in get_args(Method):
-        raise unknown_name("interval method", method, get_args(Method))
+        raise unknown_name("interval method", str(method), get_args(Method))
     if method == "bootstrap":
         low, high = _bootstrap(f, sums, level)
     elif method == "normal":
@@ -349,10 +355,10 @@ def _percentiles(draws: FloatArray, level: float) -> tuple[float, float]:
 def refitted_interval(f: Functional, sums: Sums, level: float, draws: FloatArray) -> Interval:
     """Percentiles of the values on logs drawn anew, all that was fitted with them; what no draw shows (the bias that a
     blend may have) is added as a normal draw of its size."""
-    if not 0 < level < 1:
-        raise InputError(f"the level of an interval lies between 0 and 1, not {level}.")
-    spread = np.sqrt(_besides(f, sums))
-    low, high = _percentiles(draws + spread * sums.resampled[1][: len(draws)] if spread > 0 else draws, level)
+    level, spread = checked_level(level), np.sqrt(_besides(f, sums))
+    if spread > 0:
+        draws = draws + spread * np.random.default_rng([sums.seed % 2**64, 0xB007, 1]).standard_normal(len(draws))
+    low, high = _percentiles(draws, level)
     return Interval(low, high, level, REFITTED)
 
 

@@ -84,7 +84,7 @@ def evaluate(
         policy.check(log)
     engine = engine_for(log, engine)
     budget = Budget.of(memory)
-    log = estimate_logging(log, engine, seed, progress)
+    as_given, log = log, estimate_logging(log, engine, seed, progress)
 
     settings: dict[str, Any] = {"level": level, "cross_fit": cross_fit, "memory": memory, "seed": seed}
 
@@ -92,8 +92,9 @@ def evaluate(
         return evaluate(log, policies, some, **settings, engine=engine, progress=progress)
 
     def redrawn(draw: int) -> Mapping[Key, float]:
-        """The same evaluation of a log drawn anew."""
-        return evaluate(log, policies, job.asked, **settings, engine=Resampled(engine, seed, draw), progress=False)._values()
+        """The same evaluation of a log drawn anew; propensities that were estimated are estimated again."""
+        drawn = Resampled(engine, seed, draw)
+        return evaluate(as_given, policies, job.asked, **settings, engine=drawn, progress=False)._values()
 
     wanted = Wanted.of(estimators)
     job = Job.fitting(log, policies, wanted, cross_fit, seed, run, budget, engine)

@@ -50,7 +50,7 @@ def estimate_logging(log: Log, engine: Engine, seed: int, progress: bool | None 
         raise InputError(f"EstimatedLogging: the log has no context for the model {setting.model!r}; use model='counts'.")
     rows = _rows(setting, log.n_actions)
     shape = FitShape(log.n_actions, len(log.schema.context), len(log.schema.rewards), setting.folds, seed)
-    passed: dict[Any, Any] = {"counts": _FoldCounts(shape)}
+    passed: dict[Any, Any] = {"counts": _FoldCounts(shape), "rows": _FoldCounts(shape, weighted=False)}
     if setting.model != "counts":
         passed["sample"] = SampleRows(shape, rows)
     with PassProgress("estimating propensities", len(log), progress) as told:
@@ -59,7 +59,7 @@ def estimate_logging(log: Log, engine: Engine, seed: int, progress: bool | None 
     if int((counts.sum(axis=0) > 0).sum()) < 2:
         raise _deterministic("every round of the log has the same action")
     models = _counted(setting, counts) if setting.model == "counts" else _Fit(setting, shape, found["sample"], seed).models()
-    policy = _policy(setting, seed, counts, models, len(log))
+    policy = _policy(setting, seed, counts, models, found["rows"], len(log))
     if "sample" in found:
         policy = policy.checked(found["sample"])
     return Log.from_source(log.source, logging=policy, reward_range=log.reward_range)
@@ -91,7 +91,9 @@ def _deterministic(seen: str) -> InputError:
 
 @dataclass(frozen=True)
 class _FoldCounts(FitStatistic):
-    """Rounds of each action in each fold, by their weights: folds × actions."""
+    """Rounds of each action in each fold, by their weights or each as one: folds × actions."""
+
+    weighted: bool = True
 
     def zero(self) -> State:
         return {"sums": np.zeros((self.shape.groups, self.shape.n_actions))}
@@ -99,7 +101,7 @@ class _FoldCounts(FitStatistic):
     def fold(self, state: State, batch: Batch) -> State:
         n = self.shape.n_actions
         key = self.shape.group(batch) * n + batch.action
-        state["sums"] += np.bincount(key, batch.weight, state["sums"].size).reshape(-1, n)
+        state["sums"] += np.bincount(key, batch.weight if self.weighted else None, state["sums"].size).reshape(-1, n)
         return state
 
     def merge(self, a: State, b: State) -> State:
@@ -148,15 +150,15 @@ class _Softmax:
     scale: FloatArray
     weight: FloatArray
     bias: FloatArray
-    temperature: float = 1.0
+    sharpness: float = 1.0
 
     @property
     def seen(self) -> BoolArray:
         return np.isfinite(self.bias)
 
     def scores(self, context: FloatArray) -> FloatArray:
-        scores: FloatArray = ((context - self.mean) / self.scale) @ (self.weight.T * self.temperature)
-        return scores + self.bias * self.temperature
+        scores: FloatArray = ((context - self.mean) / self.scale) @ (self.weight.T * self.sharpness)
+        return scores + self.bias * self.sharpness
 
     @classmethod
     def fit(cls, context: FloatArray, action: IntArray, weight: FloatArray, n_actions: int) -> _Softmax:
@@ -180,7 +182,7 @@ class _Boosted:
     classifier: Any
     classes: IntArray
     n_actions: int
-    temperature: float = 1.0
+    sharpness: float = 1.0
 
     @property
     def seen(self) -> BoolArray:
@@ -190,7 +192,7 @@ class _Boosted:
         chances = np.zeros((len(context), self.n_actions))
         chances[:, self.classes] = self.classifier.predict_proba(context) if len(context) else 0.0
         with np.errstate(divide="ignore"):
-            return np.log(chances) * self.temperature
+            return np.log(chances) * self.sharpness
 
     @classmethod
     def fit(cls, context: FloatArray, action: IntArray, weight: FloatArray, n_actions: int, seed: int) -> _Boosted:
@@ -243,10 +245,10 @@ class _Fit:
         known = np.isfinite(scores[np.arange(len(rows)), taken])
         if known.sum() < LEAST_ROWS:
             return model
-        return replace(model, temperature=_temperature(scores[known], taken[known], self.sample["weight"][rows[known]]))
+        return replace(model, sharpness=_sharpness(scores[known], taken[known], self.sample["weight"][rows[known]]))
 
 
-def _temperature(scores: FloatArray, taken: IntArray, weight: FloatArray) -> float:
+def _sharpness(scores: FloatArray, taken: IntArray, weight: FloatArray) -> float:
     """The factor of the scores that makes the actions taken likeliest."""
     from scipy.optimize import minimize_scalar  # here, so that importing stays light
 
@@ -328,18 +330,18 @@ class FittedLogging(Policy):
         loss = -float(weight @ np.log(np.maximum(own, 1e-300))) / float(weight.sum())
         told: dict[str, Any] = {"fitted_rows": n, "log_loss": loss, "accuracy": float(weight @ right / weight.sum())}
         if self.setting.calibrated:
-            told["temperature"] = [float(getattr(model, "temperature", 1.0)) for model in self.models]
+            told["temperature"] = [1 / getattr(model, "sharpness", 1.0) for model in self.models]  # as op.Softmax has it
         return replace(self, told={**self.told, **told})
 
 
 def _policy(
-    setting: EstimatedLogging, seed: int, counts: FloatArray, models: list[_Model], rows: int
+    setting: EstimatedLogging, seed: int, counts: FloatArray, models: list[_Model], of_action: FloatArray, rows: int
 ) -> FittedLogging:  # fmt: skip
     """Actions that a model has not seen take their share of the whole log; those that were never logged have no chance."""
     total = counts.sum(axis=0)
     seen = np.vstack([model.seen for model in models])
     new = np.where(seen, 0.0, total / total.sum())
-    lost = int(np.round((counts * ~seen).sum()))
+    lost = int((of_action * ~seen).sum())
     told = {"model": setting.model, "log_rows": rows, "fitted_rows": rows, "rounds_with_an_action_new_to_the_fit": lost}
     return FittedLogging(setting, seed, tuple(models), new, told)
 

@@ -16,7 +16,7 @@ from offpolicy import saved
 from offpolicy.errors import InputError, unknown_name
 from offpolicy.files import whole_file
 from offpolicy.findings import Finding, Verdict
-from offpolicy.inference import Interval, Method, normal_quantile
+from offpolicy.inference import Interval, Method, checked_level, normal_quantile
 from offpolicy.report import html, text
 from offpolicy.report.plots import Plots
 
@@ -53,13 +53,28 @@ PART: dict[str, Any] = {
     "input": dict, "versions": dict,
 }  # fmt: skip
 """What must be there, and of which type, so that what is shown is what was meant. A tuple of words: one of them."""
-MAP = {"estimator": str, "actions": int, "logged": int, "dimensions": int, "points": [POINT]}
+BOUNDS = {"gamma": NUMBER, "low": NUMBER, "high": NUMBER, "low_error": NUMBER, "high_error": NUMBER,
+          "interval_low": NUMBER, "interval_high": NUMBER}  # fmt: skip
+OPTIONAL: dict[str, Any] = {
+    "embedding": {"estimator": str, "actions": int, "logged": int, "dimensions": int, "points": [POINT]},
+    "propensities": {
+        "source": ("policy", "logged", "estimated"), "bins": [BIN],
+        "actions": [{"action": str, "mean_inverse": NUMBER, "std_error": NUMBER}],
+    },
+    "sensitivity": [
+        {
+            "policy": str, "reward": str, "value": NUMBER, "logged": NUMBER, "level": NUMBER, "claim": ("better", "worse"),
+            "holds_to": MAYBE, "surely_to": MAYBE, "always": [str], "resolution": NUMBER, "rows": [BOUNDS],
+        }
+    ],
+}  # fmt: skip
+"""What is there where it was asked for, or known."""
 
 
 def write(summary: Mapping[str, Any], path: str | Path) -> None:
     """The summary of a result as a file, whole or not at all."""
     path = Path(path)
-    if path.suffix != SUFFIX:
+    if path.suffix.lower() != SUFFIX:
         raise InputError(f"{path}: results are saved as JSON; the name must end in {SUFFIX}.")
     plain = _plain(summary)
     stamped = {**saved.stamp("result"), "sha256": saved.digest(saved.exact(plain)), "result": plain}
@@ -111,8 +126,9 @@ def _check_part(path: Path, part: Any, where: str) -> None:
     lead = part["headline"]["estimator"]
     if not part["policies"] or not all((policy, lead) in names for policy in part["policies"]):
         raise saved.damaged(path, f"{where}: some policy has no estimate by {lead!r}, which leads")
-    if part.get("embedding") is not None:
-        _check(path, part["embedding"], MAP, f"{where}.embedding")
+    for name, wanted in OPTIONAL.items():
+        if part.get(name) is not None:
+            _check(path, part[name], wanted, f"{where}.{name}")
     for several in ("other_rewards", "slices"):
         _check(path, part.get(several, {}), dict, f"{where}.{several}")
         for name, other in part.get(several, {}).items():
@@ -179,12 +195,11 @@ class SavedEstimate:
         """Normal intervals at any level; those by another method as they were saved: the others need the log's sums."""
         kept = Interval(**self._told["interval"])
         level, method = kept.level if level is None else level, kept.method if method is None else method
-        if not 0 < level < 1:
-            raise InputError(f"the level of an interval lies between 0 and 1, not {level}.")
-        if method not in get_args(Method):
-            raise unknown_name("interval method", method, get_args(Method))
         if (level, method) == (kept.level, kept.method):
             return kept
+        level = checked_level(level)
+        if method not in (known := dict.fromkeys((*get_args(Method), kept.method))):
+            raise unknown_name("interval method", str(method), [*known])
         if method != "normal":
             raise InputError(
                 f"{self.name}: a saved result has normal intervals at any level, and the {kept.method} one at level "
@@ -288,9 +303,21 @@ class SavedResult:
         """Pictures, as of an `Evaluation`; those that need more than was saved say so."""
 
         def bounded(gamma: Sequence[float], policy: str | None) -> dict[str, Any]:  # noqa: ARG001
-            raise InputError("a saved result has no sums of weights by reward; ask the evaluation itself for sensitivity().")
+            return self._bounds(self.policies[0] if policy is None else policy)
 
         return Plots(lambda shown: self.to_dict(shown=shown), bounded)
+
+    def _bounds(self, policy: str) -> dict[str, Any]:
+        """What `with_sensitivity` had worked out, whatever Γ is asked for now."""
+        if policy not in self.policies:
+            raise unknown_name("policy", policy, self.policies)
+        found = next((each for each in self._summary.get("sensitivity") or () if each["policy"] == policy), None)
+        if found is None or len(found["rows"]) < 2:
+            raise InputError(
+                f"{policy}: the saved result has no bounds for several Γ, and no sums of weights to find them from; save "
+                "evaluation.with_sensitivity(), or ask the evaluation itself for sensitivity()."
+            )
+        return {**found, "rows": sorted(found["rows"], key=lambda row: float(row["gamma"]))}
 
     def write_html(self, path: str | Path) -> None:
         """Write the report as one HTML file, whole or not at all."""

@@ -9,6 +9,7 @@ import numpy as np
 
 from offpolicy.batch import FloatArray
 from offpolicy.errors import InputError
+from offpolicy.given import whole
 from offpolicy.progress import PassProgress
 
 Key = tuple[str | None, str, str, str]
@@ -27,8 +28,7 @@ class Redraws:
 
     def of(self, key: Key, draws: int) -> FloatArray:
         """The values of one estimate in the first `draws` draws."""
-        if not isinstance(draws, int) or draws < FEWEST:
-            raise InputError(f"draws is {draws!r}; give a whole number, at least {FEWEST} (100 is usual).")
+        draws = whole("draws", draws, FEWEST, besides=" (100 is usual)")
         with PassProgress("refitting", draws, self.progress, done=len(self._done)) as told:
             while len(self._done) < draws:
                 self._done.append(self._drawn(len(self._done)))

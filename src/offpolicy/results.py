@@ -28,7 +28,7 @@ from offpolicy.propensities import FittedLogging
 from offpolicy.redraws import Redraws
 from offpolicy.refits import Fitted, Refits
 from offpolicy.report.provenance import read, versions, written
-from offpolicy.rewards import AdamW, Given, Torch
+from offpolicy.rewards import AdamW, FittedRewards, Given, Torch
 from offpolicy.scores import write_scores
 from offpolicy.scoring import Scorer
 from offpolicy.sensitivity import Tilting
@@ -82,7 +82,9 @@ class Assembly:
         for k, name in enumerate(schema.rewards if self.log.reward_range else ()):
             seen, allowed = (self.state["reward_low"][k], self.state["reward_high"][k]), self.log.reward_range
             if allowed is not None and (seen[0] < allowed[0] or seen[1] > allowed[1]):
-                raise InputError(f"{name}: rewards from {seen[0]:g} to {seen[1]:g} leave the reward_range {allowed}.")
+                raise InputError(
+                    f"{name}: rewards from {seen[0]:g} to {seen[1]:g} leave the reward_range ({allowed[0]:g}, {allowed[1]:g})."
+                )
         if not sums.moments["mean"][0] > 0:
             raise InputError("weight: every row has weight 0, so there is nothing to average.")
         slices = {}
@@ -217,8 +219,12 @@ class Assembly:
             _weight=member.weight,
             _kind=type(estimator).__name__,
             _redrawn=self._redrawn(p, estimator, reward, slice_),
-            _fitted=_learns(member, model_key(member, p, reward)) or len(families[0]) > 1,
+            _fitted=_learns(member, model_key(member, p, reward)) or len(families[0]) > 1 or self._estimated(member),
         )
+
+    def _estimated(self, member: Member) -> bool:
+        """Whether it weighs by propensities that were fitted to the log."""
+        return isinstance(self.scorer.logging, FittedLogging) and member.weight.weighs
 
     def _picked(
         self, p: int, estimator: Estimator, family: Family, reward: int, sums: Sums, slice_: str | None
@@ -299,11 +305,16 @@ class Assembly:
             seen["dimensions"] = list(member.weight.ratio.dimensions)
         if f.fit is None and self._refits.matters(member, model):
             seen["fit_not_covered"] = True
-            found.append(findings.TOO_MANY_FOR_REFITS if self.scorer.many else findings.FIT_NOT_COVERED)
+            found.append(self._not_covered(model))
         error = std_error(f, sums)
         if f.fit is not None and isinstance(member.weight.ratio, Pooled):  # a reward model alone moves values as it should
             found += dx.uncertain_fit(error, float(np.sqrt(sampling_variance(f, sums))))
         return Details(f, error, seen, tuple(found))
+
+    def _not_covered(self, model: ModelKey | None) -> findings.Finding:
+        if model is not None and isinstance(model.fit.rewards, FittedRewards):
+            return findings.FITTED_BEFORE
+        return findings.TOO_MANY_FOR_REFITS if self.scorer.many else findings.FIT_NOT_COVERED
 
     def _largest(self, p: int, weight: Weight) -> float:
         """The largest ratio of any row."""
@@ -400,7 +411,8 @@ def _learns(member: Member, model: ModelKey | None) -> bool:
     """Whether anything of it is fitted to the log."""
     ratio = member.weight.ratio
     pooled = isinstance(ratio, Pooled) and (ratio.posterior.fitted or ratio.rewards is not None)
-    return pooled or isinstance(ratio, Outcome) or (model is not None and not isinstance(model.fit.rewards, Given))
+    learned = model is not None and not isinstance(model.fit.rewards, (Given, FittedRewards))
+    return pooled or isinstance(ratio, Outcome) or learned
 
 
 def _compared(evaluation: Evaluation, hidden: Mapping[str, Functional], sums: Sums) -> dict[tuple[str, str], Estimate]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -33,7 +34,7 @@ def check_stamp(path: Path, kind: str, told: Mapping[str, Any]) -> None:
         other = name.removeprefix(PREFIX)
         raise InputError(f"{path}: holds a saved {other}, not a saved {kind}; op.load_{other}(…) reads it.")
     if type(version) is not int or version < 1:
-        raise damaged(path, f"its version is {version!r}")
+        raise damaged(path, f"its version is {version!r:.40}")
     if version > VERSIONS[kind]:
         raise InputError(
             f"{path}: was saved by a newer offpolicy, in version {version} of the format; this one reads up to version "
@@ -66,7 +67,7 @@ def exact(value: Any) -> bytes:
 
 
 def as_json(path: Path, text: bytes) -> Any:
-    """Strict JSON: no name twice, no NaN."""
+    """Strict JSON: no name twice, no NaN, no number that is too large to be one."""
 
     def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         if len({name for name, _ in pairs}) < len(pairs):
@@ -76,8 +77,13 @@ def as_json(path: Path, text: bytes) -> Any:
     def refused(word: str) -> Any:
         raise ValueError(f"{word} is no JSON")
 
+    def finite(digits: str) -> float:
+        if math.isinf(number := float(digits)):
+            raise ValueError(f"{digits[:40]} is too large")
+        return number
+
     try:
-        return json.loads(text.decode("utf-8"), object_pairs_hook=once, parse_constant=refused)
+        return json.loads(text.decode("utf-8"), object_pairs_hook=once, parse_constant=refused, parse_float=finite)
     except (ValueError, RecursionError) as error:
         raise damaged(path, f"it is no readable JSON ({error})") from None
 

@@ -10,7 +10,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from numbers import Real
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,6 +17,7 @@ import numpy as np
 from offpolicy.batch import FloatArray
 from offpolicy.engines import Engine
 from offpolicy.errors import InputError
+from offpolicy.given import factors
 from offpolicy.inference import normal_quantile
 from offpolicy.log import Log
 from offpolicy.progress import PassProgress
@@ -90,8 +90,8 @@ class Tilted:
     anchor: float
 
     def sensitivity(self, policy: str, reward: str, gamma: float | Sequence[float], level: float) -> Sensitivity:
-        gammas = checked(gamma)
-        if not self.masses.sum() > 0:
+        gammas = factors(gamma)
+        if not self.overlaps:
             raise InputError(f"{policy}: every weight is 0, as the log holds nothing of what it does; there is no value.")
         rows = tuple(self._bounds(each, level) for each in gammas)
         value, logged = self._value(), self._logged()
@@ -108,6 +108,11 @@ class Tilted:
             surely_to=self._surely_to(sign, level),
             resolution=max(self._resolution(each) for each in gammas),
         )
+
+    @property
+    def overlaps(self) -> bool:
+        """Whether any round has a weight."""
+        return bool(self.masses.sum() > 0)
 
     def _value(self) -> float:
         return float(self.masses.sum(axis=0) @ self.rewards / self.masses.sum())
@@ -204,15 +209,3 @@ def _largest(rewards: FloatArray, masses: FloatArray, gamma: float) -> float:
         if not larger > value:
             return value
         value = larger
-
-
-def checked(gamma: float | Sequence[float]) -> list[float]:
-    """Every Γ as a number; an error where one is none."""
-    given: list[Any] = [gamma] if isinstance(gamma, Real) else list(gamma)  # type: ignore[arg-type]
-    bad = [g for g in given if isinstance(g, bool) or not isinstance(g, Real) or not 1 <= float(g) < math.inf]
-    if bad or not given:
-        raise InputError(
-            f"gamma is {bad[0] if bad else gamma!r}; give a number of at least 1, or several: 1.5 means that a true "
-            "propensity may be up to 1.5 times what was logged, or that much less (--sensitivity 1.5)."
-        )
-    return [float(g) for g in given]

@@ -18,6 +18,7 @@ from offpolicy.estimated import EstimatedLogging
 from offpolicy.estimators import REGISTRY, Estimator
 from offpolicy.evaluation import Evaluation
 from offpolicy.fitting import embed
+from offpolicy.given import factors
 from offpolicy.inference import Method
 from offpolicy.job import evaluate
 from offpolicy.log import Log
@@ -25,7 +26,6 @@ from offpolicy.policies import as_policy
 from offpolicy.policy import Policy
 from offpolicy.posteriors import Categorical, Gaussian, Logistic, Posterior
 from offpolicy.rewards import AdamW, RewardModel, Ridge, Torch
-from offpolicy.sensitivity import checked
 from offpolicy.sources import read_log
 from offpolicy.sources.read import find_files
 from offpolicy.sources.session import frame_of, session
@@ -48,14 +48,19 @@ NEEDED = ("logs", "action", "reward", "target")
 
 
 def merged(
-    config: Path | None, given: Mapping[str, Any], needed: Sequence[str] = NEEDED, imports: Sequence[str] = ()
-) -> dict[str, Any]:
-    """The file's settings, with those given on the command line in their place. It may name objects of `imports` only."""
-    settings = {} if config is None else _from_file(config)
+    config: Path | None, given: Mapping[str, Any], needed: Sequence[str] = NEEDED, imports: Sequence[str] = (),
+    code: Sequence[str] = CODE,
+) -> dict[str, Any]:  # fmt: skip
+    """The file's settings, with those given on the command line in their place. It may name objects of `imports` only.
+
+    Of the settings that may name objects, the command has use for those in `code`; it does not see the others.
+    """
+    read = {} if config is None else _from_file(config)
+    settings = {name: value for name, value in read.items() if name in code or name not in CODE}
     for setting in CODE:
         for text in _texts(settings.get(setting)):
             named = text if setting == "estimator" else _named(text, 0)[1]
-            if is_own(named) if setting == "estimator" else ":" in named:
+            if is_own(named) if setting == "estimator" else ":" in named and not (setting == "logging" and _estimates(text)):
                 check_import(f"{config}: {setting}", named, imports)
     settings |= {name: value for name, value in given.items() if value not in (None, [])}
     for name in ("context", "reward", "features"):
@@ -138,7 +143,7 @@ def run(settings: Mapping[str, Any], progress: bool | None) -> Evaluation:
             f"refit: fits again in each draw of a bootstrap, and the interval is {interval}; add --interval bootstrap."
         )
     gammas = _numbers("sensitivity", settings.get("sensitivity"))
-    checked(gammas or [1.0])  # before the log is read
+    factors(gammas or [1.0])  # before the log is read
     with opened(settings) as (source, engine):
         result = evaluate(
             open_log(settings, source),
@@ -252,10 +257,13 @@ def _named(text: str, position: int) -> tuple[str, str]:
 
 def _logging(text: str) -> Policy | EstimatedLogging:
     """A policy, or `estimate`, `estimate:MODEL`."""
-    name, _, model = text.partition(":")
-    if name != "estimate":
+    if not _estimates(text):
         return policy(text)
-    return EstimatedLogging(model or None)  # type: ignore[arg-type]
+    return EstimatedLogging(text.partition(":")[2] or None)  # type: ignore[arg-type]
+
+
+def _estimates(logging: str) -> bool:
+    return logging.partition(":")[0] == "estimate"
 
 
 def policy(text: str) -> Policy:

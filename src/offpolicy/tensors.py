@@ -66,7 +66,8 @@ def read(path: Path) -> tuple[dict[str, npt.NDArray[Any]], dict[str, str]]:
 
 
 def _array(path: Path, name: str, entry: Any, data: memoryview) -> npt.NDArray[Any]:
-    if not isinstance(entry, dict) or set(entry) != {"dtype", "shape", "data_offsets"} or entry["dtype"] not in KINDS:
+    known = isinstance(entry, dict) and set(entry) == {"dtype", "shape", "data_offsets"}
+    if not known or not isinstance(entry["dtype"], str) or entry["dtype"] not in KINDS:
         raise damaged(path, f"the array {name!r} is described in no way that is known")
     shape, places = entry["shape"], entry["data_offsets"]
     whole = all(isinstance(part, list) and all(type(n) is int and n >= 0 for n in part) for part in (shape, places))

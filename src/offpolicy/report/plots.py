@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from offpolicy.errors import InputError
+from offpolicy.given import factors
 from offpolicy.report.table import is_naive
 from offpolicy.report.words import THE_LOG, VERDICTS, count, label, number, percent
 
@@ -279,8 +280,11 @@ class Plots:
         return differences(self.summary(0), ax)
 
     def sensitivity(self, ax: Axes | None = None, gamma: float | Sequence[float] = 2.0, policy: str | None = None) -> Axes:
-        """What wrong propensities would do: by Γ from 1 to the largest given, of one policy (by default the first)."""
-        largest = max(gamma) if isinstance(gamma, Sequence) else gamma
+        """What wrong propensities would do: by Γ from 1 to the largest given, of one policy (by default the first).
+
+        Of a saved result, what it holds: the Γ of `with_sensitivity`.
+        """
+        largest = max(factors(gamma))
         steps = np.geomspace(1.0, largest, STEPS).tolist() if largest > 1 else [largest]
         return sensitivity(self.bounded(steps, policy), ax)
 

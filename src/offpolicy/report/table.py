@@ -121,8 +121,9 @@ def marks_of(result: Mapping[str, Any], estimate: Mapping[str, Any]) -> str:
     """The marks of `MEANING` that an estimate has. There are no intervals for finite samples of a blend."""
     methods = {e["interval"]["method"] for e in result["estimates"]}
     otherwise = len(methods) > 1 and estimate["interval"]["method"] == "normal"
-    covered = estimate["interval"]["method"] == REFITTED
-    return ("*" if estimate["diagnostics"].get("fit_not_covered") and not covered else "") + ("†" if otherwise else "")
+    seen = estimate["diagnostics"]
+    covered = estimate["interval"]["method"] == REFITTED and "fitted_before" not in (seen.get("reward_model") or {})
+    return ("*" if seen.get("fit_not_covered") and not covered else "") + ("†" if otherwise else "")
 
 
 def meanings(marks: Iterable[str]) -> list[str]:

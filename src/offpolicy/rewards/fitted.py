@@ -138,8 +138,9 @@ def load_rewards(path: str | Path) -> FittedRewards:
     """What `FittedRewards.save` wrote, checked: its format and version, its shapes, its numbers and its checksum."""
     path = Path(path)
     arrays, metadata = tensors.read(path)
-    version = metadata.get("version", "")
-    saved.check_stamp(path, "rewards", {**metadata, "version": int(version) if version.isdecimal() else version})
+    version: Any = metadata.get("version", "")
+    version = int(version) if version.isdecimal() and len(version) < 10 else version
+    saved.check_stamp(path, "rewards", {**metadata, "version": version})
     about = saved.as_json(path, metadata.get("about", "").encode())
     bad = next((name for name, array in arrays.items() if not np.isfinite(array).all()), None)
     if bad is not None:
@@ -162,7 +163,7 @@ def load_rewards(path: str | Path) -> FittedRewards:
         return FittedRewards(str(about["model"]), models, labels, context, shape.inputs, features, int(about["rounds"]))
     except InputError:
         raise
-    except (KeyError, IndexError, TypeError, ValueError, RuntimeError, AttributeError) as error:
+    except (KeyError, IndexError, TypeError, ValueError, OverflowError, RuntimeError, AttributeError) as error:
         raise saved.damaged(path, f"its parts do not fit together ({type(error).__name__}: {error})") from None
 
 
