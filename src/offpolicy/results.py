@@ -82,9 +82,8 @@ class Assembly:
         for k, name in enumerate(schema.rewards if self.log.reward_range else ()):
             seen, allowed = (self.state["reward_low"][k], self.state["reward_high"][k]), self.log.reward_range
             if allowed is not None and (seen[0] < allowed[0] or seen[1] > allowed[1]):
-                raise InputError(
-                    f"{name}: rewards from {seen[0]:g} to {seen[1]:g} leave the reward_range ({allowed[0]:g}, {allowed[1]:g})."
-                )
+                told = f"({allowed[0]:g}, {allowed[1]:g})"
+                raise InputError(f"{name}: rewards from {seen[0]:g} to {seen[1]:g} leave the reward_range {told}.")
         if not sums.moments["mean"][0] > 0:
             raise InputError("weight: every row has weight 0, so there is nothing to average.")
         slices = {}
