@@ -242,10 +242,10 @@ def test_estimated_propensities_are_estimated_again() -> None:
 def test_as_many_draws_of_a_blend_as_one_likes(small: Small) -> None:
     """A blend adds a normal number to each draw."""
     blend = op.evaluate(small.log(), small.target, [op.Auto()], engine=ALONE)["Auto"]
-    sums, draws = blend._sums, np.linspace(-1, 1, 2_500)
-    assert op.inference._besides(blend._functional, sums) > 0
-    of = op.inference.refitted_interval(blend._functional, sums, 0.9, draws)
-    assert of.low < -0.9 < 0.9 < of.high
+    spread = float(np.sqrt(op.inference._besides(blend._functional, blend._sums)))
+    of = op.inference.refitted_interval(blend._functional, blend._sums, 0.6827, np.zeros(2_500))
+    assert (of.low, of.high) == pytest.approx((-spread, spread), rel=0.1)
+    assert spread > 0
 
 
 def test_a_draw_in_which_the_log_earned_nothing(small: Small) -> None:

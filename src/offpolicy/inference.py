@@ -357,7 +357,8 @@ def refitted_interval(f: Functional, sums: Sums, level: float, draws: FloatArray
     blend may have) is added as a normal draw of its size."""
     level, spread = checked_level(level), np.sqrt(_besides(f, sums))
     if spread > 0:
-        draws = draws + spread * np.random.default_rng([sums.seed % 2**64, 0xB007, 1]).standard_normal(len(draws))
+        further = np.random.default_rng([sums.seed % 2**64, 0xB007, 1]).standard_normal(max(0, len(draws) - DRAWS))
+        draws = draws + spread * np.concatenate([sums.resampled[1], further])[: len(draws)]
     low, high = _percentiles(draws, level)
     return Interval(low, high, level, REFITTED)
 
