@@ -91,7 +91,7 @@ class Policy:
             found = [number(cell) for cell in cells]
             read = None if None in found else [[f] * ACTIONS for f in found if f is not None]
         else:
-            lists = "candidate" in self.kind  # where what is not listed has no chance
+            lists = "candidate" in self.kind or self.kind == "labelled"  # where what is not listed has no chance
             read = chances([[*row, *[0.0] * (ACTIONS - len(row))] if row and lists else row for row in self.rows])
         plain = all(type(cell) is float for row in self.rows for cell in row)
         if read is None or len(read) != n:

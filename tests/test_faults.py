@@ -338,7 +338,10 @@ def _rewritten(path: Path) -> None:
 
 
 CHANGES: dict[str, tuple[Callable[[Path], object], str]] = {
-    "grown": (lambda path: write(path, 3 * BATCH_ROWS + 1000), "changed since the log was opened .it had [0-9,]+ bytes, and has "),
+    "grown": (
+        lambda path: write(path, 3 * BATCH_ROWS + 1000),
+        "changed since the log was opened .it had [0-9,]+ bytes, and has ",
+    ),
     "cut short": (
         lambda path: os.truncate(path, 700),
         "changed since the log was opened .it had [0-9,]+ bytes, and has 700",

@@ -193,3 +193,13 @@ def test_the_level_of_an_interval(level: object, tmp_path: Path) -> None:
         with pytest.raises(op.InputError, match="lies between 0 and 1, not "):
             of.confidence_interval(level)
     assert result["IPS"].confidence_interval(np.float32(0.5)).level == 0.5
+
+
+def test_actions_of_no_plain_type() -> None:
+    with pytest.raises(op.InputError, match="struct"):
+        op.Log(None, action=[{}, {}], reward=[0.0, 1.0], propensity=[0.5, 0.5])
+
+
+def test_a_fixed_policy_may_leave_actions_out() -> None:
+    log = op.Log(None, action=[0, 2], reward=[1.0, 5.0], propensity=[0.5, 0.5], n_actions=3)
+    assert op.evaluate(log, op.Fixed({0: 1.0, 1: 0.0}), [op.IPS()])["IPS"].value == 1.0

@@ -43,8 +43,11 @@ class Actions:
     @classmethod
     def seen(cls, values: pa.Array | pa.ChunkedArray) -> Actions:
         """The labels that occur, sorted."""
-        distinct = pc.unique(values)
-        return cls.listed(distinct.take(pc.sort_indices(distinct)))
+        try:
+            distinct = pc.unique(values)
+            return cls.listed(distinct.take(pc.sort_indices(distinct)))
+        except pa.ArrowException:
+            raise InputError(f"actions are of type {values.type}; give numbers or text, one an action.") from None
 
     @classmethod
     def codes(cls, largest: int, rows: int, name: str) -> Actions:

@@ -40,7 +40,8 @@ class Uniform(Policy):
 
 @final
 class Fixed(Policy):
-    """Context-free: one probability an action, in the order of `log.actions`, or as {label: probability}."""
+    """Context-free: one probability an action, in the order of `log.actions`, or as {label: probability}, in which
+    actions that are left out have none."""
 
     def __init__(self, probabilities: npt.ArrayLike | Mapping[Any, float]) -> None:
         if isinstance(probabilities, Mapping):
