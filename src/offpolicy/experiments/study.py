@@ -104,7 +104,9 @@ class Study:
         for p, point in enumerate(self.experiment.points):
             here = self.columns["point"] == p
             runs = len({*zip(self.columns["world"][here], self.columns["log"][here], strict=True)})
-            ess = _median(self._numbers(check_column("effective rounds"))[here & (self.columns["estimator"] == "IPS")])
+            ess = _median(
+                self._numbers(check_column("effective rounds"))[here & np.isin(self.columns["estimator"], UNBIASED)]
+            )
             rewards = _median(self._numbers(check_column("rewards"))[here])
             found.append(
                 {"world": names[p], "rounds": point.rounds, "runs": runs, "effective_rounds": ess,
