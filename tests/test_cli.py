@@ -169,7 +169,7 @@ def test_report_and_picture(folder: Path) -> None:
 
 def test_exit_code_3_when_not_to_be_trusted(folder: Path) -> None:
     (folder / "far.py").write_text("import offpolicy as op\nfar = op.Fixed({'item-0': 1.0})\nimport numpy as np\n")
-    table = pq.read_table(folder / "log.parquet").slice(0, 60)
+    table = pq.read_table(folder / "log.parquet").slice(0, 25)
     pq.write_table(table, folder / "short.parquet")
     arguments = ["--context", CONTEXT, "--action", "item", "--reward", "click", "--propensity", "propensity"]
     done = run("evaluate", folder / "short.parquet", *arguments, "--target", "far:far", cwd=folder)
