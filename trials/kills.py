@@ -103,6 +103,10 @@ def runs(folder: Path) -> tuple[set[Seen], int]:
     return found, broken
 
 
+SHORTEST = 0.1
+"""Where even in so small a part of the time that it writes a command has ended, it is killed at any moment instead."""
+
+
 @dataclass
 class Trial:
     """One command in a folder of its own, disturbed again and again."""
@@ -157,10 +161,9 @@ class Trial:
         rng, k, signum, within = random.Random(self.seed), 0, SIGNALS[0], 1.0
         while k < times:
             signum = SIGNALS[k % 3]
-            seen, found = (
-                self.counts.setdefault(signum.name, Counter()),
-                Counter(self._disturb(signum, k // 3 % 2 == 1, rng.uniform(0, within))),
-            )
+            seen = self.counts.setdefault(signum.name, Counter())
+            in_writing = k // 3 % 2 == 1 and within > SHORTEST
+            found = Counter(self._disturb(signum, in_writing, rng.uniform(0, within)))
             seen.update(found)
             k, within = k + found["kills"], 1.0 if found["kills"] else within / 2
             print(f"{self.name} {k}/{times} {signum.name} {dict(seen)}", file=sys.stderr, flush=True)

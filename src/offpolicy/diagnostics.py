@@ -298,7 +298,7 @@ def disagreement(other: str, difference: float, z: float, blend: bool) -> Findin
         abs(z),
         "disagreement",
         f"It differs from {other} by {difference:+.4g}, {abs(z):.1f} standard errors of the paired difference.",
-        "Chance does not explain that, so at least one of the two is biased here.",
+        "Chance seldom brings that, so at least one of the two is likely to be biased here.",
         "Trust the one whose assumptions you can check; a reward model is the usual suspect.",
     )
 
