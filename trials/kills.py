@@ -190,9 +190,10 @@ class Trial:
         said = process.communicate(timeout=PATIENCE)[1]
         if process.returncode not in (0, 3):
             yield "kills"
-        early = process.returncode == -signum and signum != signal.SIGKILL  # Python itself was still starting
-        names = {0: "finished", 3: "finished", 128 + signum: "stopped", -signum: "too early" if early else "killed"}
-        yield names.get(process.returncode, "wrong exits")
+        # Python itself was still starting: it dies of the signal, or says that it could not import its own modules
+        early = signum != signal.SIGKILL and (process.returncode == -signum or "init_import_site" in said)
+        names = {0: "finished", 3: "finished", 128 + signum: "stopped", -signum: "killed"}
+        yield "too early" if early else names.get(process.returncode, "wrong exits")
         if process.returncode == 128 + signum and (said.count("\n") != 1 or "stopped by" not in said):
             yield "wrong exits"
         if written:
