@@ -17,12 +17,12 @@ import numpy as np
 
 import offpolicy as op
 from benchmarks.common import best_times, publish, table
-from offpolicy.estimators.combined import default_candidates
+from offpolicy.core.threads import cores
+from offpolicy.data.features import Features
+from offpolicy.estimators.blends import default_candidates
 from offpolicy.experiments import bench
-from offpolicy.features import Features
-from offpolicy.threads import cores
 from offpolicy.worlds import Linear
-from offpolicy.worlds.named import world
+from offpolicy.worlds.registry import world
 
 
 def cost(quick: bool = False) -> None:

@@ -21,7 +21,7 @@ from threadpoolctl import threadpool_limits
 
 import offpolicy as op
 from benchmarks.common import CONTEXT, best_times, cached, publish, run_alone, table, write_log
-from offpolicy.threads import cores
+from offpolicy.core.threads import cores
 
 Vectors = npt.NDArray[np.floating]
 SIZE = 64

@@ -27,7 +27,7 @@ from hypothesis import strategies as st
 
 from fuzz.judging import NAMES, Outcome, Truth, Verdict, blamed, number, refusal, truth_of
 from fuzz.values import ODD_NUMBERS, ODD_TEXTS, hurts
-from offpolicy import cli
+from offpolicy.cli import app as cli
 
 COLUMNS: dict[str, list[Any]] = {
     "x": [0.0, 0.5, 1.0, 1.5, 2.0, 2.5], "z": ["a", "b", "a", "b", "a", "b"], "item": [0, 1, 2, 0, 1, 2],
@@ -163,7 +163,7 @@ def in_process(arguments: Sequence[str], folder: Path) -> Ended:
 
 def in_subprocess(arguments: Sequence[str], folder: Path) -> Ended:
     """As a user meets it."""
-    command = [sys.executable, "-m", "offpolicy.cli", *arguments]
+    command = [sys.executable, "-m", "offpolicy", *arguments]
     done = subprocess.run(command, capture_output=True, cwd=folder, timeout=120, check=False)
     return Ended(done.returncode, done.stdout.decode("utf-8", "replace"), done.stderr.decode("utf-8", "replace"))
 

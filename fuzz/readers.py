@@ -20,9 +20,9 @@ from hypothesis import strategies as st
 import offpolicy as op
 from fuzz.commands import COLUMNS, place
 from fuzz.judging import Outcome, Verdict, blamed
-from offpolicy import settings
+from offpolicy.cli import settings
+from offpolicy.data.sources.list_cells import plain_lists
 from offpolicy.experiments.read import load
-from offpolicy.listtext import plain_lists
 
 EXPERIMENT = """title = "Mine"
 rounds = 100

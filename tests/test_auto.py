@@ -11,11 +11,11 @@ from sklearn.linear_model import LinearRegression
 
 import offpolicy as op
 from conftest import Small, make_small
-from offpolicy.choosing import Candidates, blend, chain, cross_validated, widest
-from offpolicy.combining import covariance
 from offpolicy.estimators import Combined, Estimator, Member
-from offpolicy.inference import Functional
-from offpolicy.weights import Switch, Weight
+from offpolicy.estimators.selection import Candidates, blend, chain, cross_validated, widest
+from offpolicy.inference.blending import covariance
+from offpolicy.inference.functionals import Functional
+from offpolicy.ratios.weights import Switch, Weight
 from offpolicy.worlds import Linear
 
 

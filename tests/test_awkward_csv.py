@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 import offpolicy as op
-from offpolicy.files import whole_file
-from offpolicy.listtext import plain_lists
+from offpolicy.core.files import whole_file
+from offpolicy.data.sources.list_cells import plain_lists
 
 ROWS = 300
 

@@ -18,13 +18,13 @@ import pyarrow.parquet as pq
 import pytest
 
 import offpolicy as op
-from offpolicy.cli import main
+from offpolicy.cli.app import main
 
 CONTEXT = "x0,x1,x2,x3,x4"
 
 
 def run(*arguments: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "offpolicy.cli", *map(str, arguments)]
+    command = [sys.executable, "-m", "offpolicy", *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, cwd=cwd, env={**os.environ, "COLUMNS": "80"})
 
 
@@ -359,7 +359,7 @@ def test_embed_with_bad_input(shop: Path, tmp_path: Path, arguments: tuple[objec
     ],
 )
 def test_settings_of_an_estimator(text: str, message: str) -> None:
-    from offpolicy.settings import estimator
+    from offpolicy.cli.settings import estimator
 
     with pytest.raises(op.InputError, match=message.replace("?", "[?]")):
         estimator(text)
@@ -368,7 +368,7 @@ def test_settings_of_an_estimator(text: str, message: str) -> None:
 def test_an_estimator_of_ones_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from offpolicy.settings import estimator
+    from offpolicy.cli.settings import estimator
 
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine_here.py").write_text(
@@ -396,7 +396,7 @@ def test_the_report_is_written_with_the_command_that_made_it(
 
 
 def test_secrets_in_an_address_stay_out_of_the_report(monkeypatch: pytest.MonkeyPatch) -> None:
-    from offpolicy.output import typed
+    from offpolicy.cli.output import typed
 
     words = ["offpolicy", "evaluate", "a b.csv", "--remote", "sc://host:15002/;token=SECRET;user_id=me"]
     monkeypatch.setattr(sys, "argv", words)
@@ -423,7 +423,7 @@ def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_the_report_is_written_though_the_output_is_gone(folder: Path, tmp_path: Path) -> None:
-    command = shlex.join([sys.executable, "-m", "offpolicy.cli", "evaluate", *map(str, usual(folder)), "--target", "p_new",
+    command = shlex.join([sys.executable, "-m", "offpolicy", "evaluate", *map(str, usual(folder)), "--target", "p_new",
                           "--report", str(tmp_path / "r.html")])  # fmt: skip
     for k, where in enumerate(("| true", "> /dev/full", ">&-")):
         done = subprocess.run(f"{command} {where}", shell=True, capture_output=True, text=True)

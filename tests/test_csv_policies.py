@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import offpolicy as op
-from offpolicy.listtext import plain_lists
-from offpolicy.sources import read_log
+from offpolicy.data.sources import read_log
+from offpolicy.data.sources.list_cells import plain_lists
 
 ITEMS = ["red shoe", "blue, hat", "it's", "7"]
 ROWS = 400

@@ -15,9 +15,9 @@ from typer.testing import CliRunner
 
 import offpolicy as op
 from conftest import Small
-from offpolicy.batch import Batch, in_blocks
-from offpolicy.cli import app
-from offpolicy.output import finite
+from offpolicy.cli.app import app
+from offpolicy.cli.output import finite
+from offpolicy.data.batch import Batch, in_blocks
 from offpolicy.statistics import State
 from offpolicy.worlds import Linear
 from offpolicy.worlds.simulate import simulate

@@ -18,7 +18,7 @@ import pytest
 from typer.testing import CliRunner
 
 import offpolicy as op
-from offpolicy.cli import app
+from offpolicy.cli.app import app
 from offpolicy.experiments import bench, figures, runner, show
 from offpolicy.experiments.claims import Crossover, Falling, Lower, Share, claim
 from offpolicy.experiments.entries import Entry, from_text
@@ -277,7 +277,7 @@ def test_killed_in_the_middle(tmp_path: Path) -> None:
     """SIGKILL while results come in: no worker stays behind, and the next run ends with the same table, byte for byte."""
     path = tmp_path / "long.toml"
     path.write_text(TINY.replace("worlds = 4", "worlds = 12").replace("logs = 2", "logs = 5"))
-    command = [sys.executable, "-m", "offpolicy.cli", "reproduce", str(path), "--processes", "2", "--out"]
+    command = [sys.executable, "-m", "offpolicy", "reproduce", str(path), "--processes", "2", "--out"]
     process = subprocess.Popen([*command, "cut"], cwd=tmp_path, start_new_session=True)
     while len(list((tmp_path / "cut").glob("runs*"))) < 3:
         assert process.poll() is None, "it ended before it could be killed"
@@ -489,7 +489,7 @@ def test_the_source_of_a_package_is_part_of_the_settings(tmp_path: Path, monkeyp
 def test_stopped_by_hand(tmp_path: Path) -> None:
     """Ctrl-C says where the rest is kept."""
     (tmp_path / "long.toml").write_text(TINY.replace("worlds = 4", "worlds = 400").replace("logs = 2", "logs = 10"))
-    command = [sys.executable, "-m", "offpolicy.cli", "reproduce", "long.toml", "--processes", "1", "--out", "cut"]
+    command = [sys.executable, "-m", "offpolicy", "reproduce", "long.toml", "--processes", "1", "--out", "cut"]
     process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
     while len(list((tmp_path / "cut").glob("runs*"))) < 2:
         assert process.poll() is None
@@ -610,7 +610,7 @@ def test_the_bench_on_the_command_line() -> None:
 def test_bad_words(words: list[str], said: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("OPEN_BANDIT_DATASET", raising=False)
     monkeypatch.chdir(tmp_path)
-    done = subprocess.run([sys.executable, "-m", "offpolicy.cli", *words], capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-m", "offpolicy", *words], capture_output=True, text=True)
     assert done.returncode == 2
     assert said in done.stderr
     assert "Traceback" not in done.stderr

@@ -25,15 +25,15 @@ from tests.deaths import always_die, die_once
 from threadpoolctl import threadpool_info, threadpool_limits
 
 import offpolicy as op
-from offpolicy.batch import Batch
-from offpolicy.cli import main
+from offpolicy.cli.app import main
+from offpolicy.core.files import DRAFT, whole_file
+from offpolicy.core.threads import one_blas_thread
+from offpolicy.data.batch import Batch
 from offpolicy.engines.base import BATCH_ROWS
 from offpolicy.experiments.read import load
 from offpolicy.experiments.reproduce import reproduce
 from offpolicy.experiments.store import Store
 from offpolicy.experiments.workers import DEATHS, finished
-from offpolicy.files import DRAFT, whole_file
-from offpolicy.threads import one_blas_thread
 from offpolicy.worlds import Linear
 from offpolicy.worlds.simulate import simulate
 from test_experiments import TINY
@@ -491,7 +491,7 @@ def test_clocks_that_jump(log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyP
         looks[0] += 1
         return real() + (-86_400.0 if looks[0] % 2 else 3e7)
 
-    monkeypatch.setattr("offpolicy.progress.DELAY", 0.0)
+    monkeypatch.setattr("offpolicy.core.progress.DELAY", 0.0)
     monkeypatch.setattr(time, "time", jumping)
     assert answers("after") == before
 

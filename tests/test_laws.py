@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import offpolicy as op
 from conftest import Ragged, Small, make_small
 from offpolicy.engines import Engine
-from offpolicy.weights import Bend, Clip, Harmonic, Shrink, Straight, Switch
+from offpolicy.ratios.weights import Bend, Clip, Harmonic, Shrink, Straight, Switch
 
 worlds = st.builds(
     make_small, n=st.integers(20, 120), actions=st.integers(2, 5), features=st.integers(0, 3), seed=st.integers(0, 999)

@@ -11,10 +11,10 @@ import pytest
 
 import offpolicy as op
 from conftest import make_small
+from offpolicy.data.log import Log
 from offpolicy.estimators import REGISTRY
-from offpolicy.log import Log
 from offpolicy.statistics import Gram, Statistic, pieces
-from offpolicy.statistics.pieces import Leaf, Pieces
+from offpolicy.statistics.wire import Leaf, Pieces
 
 
 @dataclass(frozen=True)

@@ -14,13 +14,13 @@ import pyarrow.parquet as pq
 import pytest
 
 import offpolicy as op
-from offpolicy.batch import Batch, FloatArray
-from offpolicy.cli import main
+from offpolicy.cli.app import main
+from offpolicy.core.hashing import buckets
+from offpolicy.data.batch import Batch, FloatArray
+from offpolicy.diagnostics.propensity_tests import Plausible
 from offpolicy.engines.base import Progress
-from offpolicy.plausible import Plausible
-from offpolicy.propensities import FittedLogging, estimate_logging
-from offpolicy.statistics.pieces import Pieces
-from offpolicy.units import buckets
+from offpolicy.models.propensities import FittedLogging, estimate_logging
+from offpolicy.statistics.wire import Pieces
 from offpolicy.worlds import Linear
 
 matplotlib = pytest.importorskip("matplotlib")

@@ -11,9 +11,9 @@ import pytest
 
 import offpolicy as op
 from conftest import Small, make_small
+from offpolicy.core.hashing import buckets, drawn_counts, hash_rows
 from offpolicy.engines import Resampled
 from offpolicy.estimators import REGISTRY
-from offpolicy.units import buckets, drawn_counts, hash_rows
 from offpolicy.worlds import Linear
 
 ALONE = op.Local(threads=1)
@@ -24,7 +24,7 @@ def test_every_draw_counts_the_same_reproduces_every_value(small: Small, monkeyp
     every = [REGISTRY[name]() for name in sorted(REGISTRY)]
     log = small.log(action_features=small.features, weight=np.linspace(0.5, 1.5, 400))
     once = op.evaluate(log, small.target, every, engine=ALONE)._values()
-    monkeypatch.setattr("offpolicy.engines.resampled.drawn_counts", lambda unit, seed, draw: np.ones(len(unit), np.int64))
+    monkeypatch.setattr("offpolicy.engines.resampling.drawn_counts", lambda unit, seed, draw: np.ones(len(unit), np.int64))
     assert op.evaluate(log, small.target, every, engine=Resampled(ALONE, 0, 0))._values() == once
 
 
@@ -44,7 +44,7 @@ def test_a_unit_drawn_twice_is_a_row_twice(small: Small, monkeypatch: pytest.Mon
     written = op.evaluate(log(kept), target, estimators, engine=ALONE)._values()
     by_unit = dict(zip(log(np.arange(400)).head(400).unit.tolist(), counts.tolist(), strict=True))
     monkeypatch.setattr(
-        "offpolicy.engines.resampled.drawn_counts",
+        "offpolicy.engines.resampling.drawn_counts",
         lambda unit, seed, draw: np.array([by_unit[u] for u in unit.tolist()], np.int64),
     )
     drawn = op.evaluate(log(np.arange(400)), target, estimators, engine=Resampled(ALONE, 0, 0))._values()

@@ -14,10 +14,10 @@ from sklearn.tree import DecisionTreeRegressor
 
 import offpolicy as op
 from conftest import Ragged
-from offpolicy.batch import Batch
-from offpolicy.features import Features
-from offpolicy.rewards import AdamW, FitShape, Regressor, RewardModel, Torch, sample, two_layer
-from offpolicy.rewards.base import Fits, embedding_of
+from offpolicy.data.batch import Batch
+from offpolicy.data.features import Features
+from offpolicy.models.rewards import AdamW, FitShape, Regressor, RewardModel, Torch, sample, two_layer
+from offpolicy.models.rewards.base import Fits, embedding_of
 
 N_ACTIONS = 5
 

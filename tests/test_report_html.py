@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 import offpolicy as op
 import reports
 from conftest import make_small
-from offpolicy import diagnostics as dx
-from offpolicy.findings import worst
+from offpolicy.diagnostics import overlap as dx
+from offpolicy.diagnostics.verdict import worst
 from offpolicy.report import charts
 from offpolicy.report.answer import cards, shown, signed
 from offpolicy.report.html import MOST_IN_FULL, MOST_SLICES, embedded, page

@@ -11,8 +11,8 @@ from sklearn.tree import DecisionTreeRegressor
 
 import offpolicy as op
 from conftest import Ragged, Small, make_small
-from offpolicy.rewards import FitShape, Linear
-from offpolicy.rewards.base import Fits
+from offpolicy.models.rewards import FitShape, Linear
+from offpolicy.models.rewards.base import Fits
 
 
 def fit(model: op.RewardModel, context: np.ndarray, action: np.ndarray, reward: np.ndarray, n_actions: int) -> Fits:
@@ -83,7 +83,7 @@ def test_units_of_the_context_do_not_matter(small: Small) -> None:
 
 def test_leaving_a_fold_out_is_fitting_without_it() -> None:
     w = make_small(n=500)
-    from offpolicy.units import buckets, group_of_bucket
+    from offpolicy.core.hashing import buckets, group_of_bucket
 
     batch = next(iter(w.log().partitions()[0].batches(500)))
     fold = group_of_bucket(5)[buckets(batch.unit, 0)]

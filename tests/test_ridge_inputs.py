@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 import offpolicy as op
 from conftest import Ragged
-from offpolicy.features import Features
-from offpolicy.rewards import FitShape
-from offpolicy.rewards.base import Fits, Linear
+from offpolicy.data.features import Features
+from offpolicy.models.rewards import FitShape
+from offpolicy.models.rewards.base import Fits, Linear
 
 N_ACTIONS = 7
 

@@ -18,11 +18,14 @@ from typer.testing import CliRunner
 
 import offpolicy as op
 from conftest import Small, make_small
-from offpolicy import recalled, saved, settings, tensors
-from offpolicy.cli import app
+from offpolicy.cli import settings
+from offpolicy.cli.app import app
+from offpolicy.core import storage as saved
+from offpolicy.core import tensors
 from offpolicy.experiments.read import load
+from offpolicy.models.rewards import fitted
 from offpolicy.report import html
-from offpolicy.rewards import fitted
+from offpolicy.results import saved_result as recalled
 
 LABELS = np.array(["ash", "birch", "cedar", "fir"])
 SOURCE = Path(op.__file__).parent
@@ -519,7 +522,7 @@ def test_a_result_that_ends_early_or_is_too_large_is_refused(
 ) -> None:
     path = tmp_path / "r.json"
     result.save(path)
-    monkeypatch.setattr("offpolicy.memory.machine_bytes", lambda: 1_000)
+    monkeypatch.setattr("offpolicy.core.memory.machine_bytes", lambda: 1_000)
     with pytest.raises(op.InputError, match="more than a quarter of this machine's"):
         op.load_result(path)
     monkeypatch.undo()
@@ -712,7 +715,7 @@ def test_modules_are_imported_by_name_in_three_places() -> None:
 
 def test_states_travel_as_plain_arrays() -> None:
     """Even Spark: what comes back from the workers is Arrow, and an array of objects, which is a pickle, is no dtype there."""
-    from offpolicy.statistics.pieces import Leaf
+    from offpolicy.statistics.wire import Leaf
 
     row = {"piece": "a", "leaf": 0, "dtype": "|O", "shape": [1], "data": bytes(8)}
     scalars = {name: pa.scalar(value) for name, value in row.items()}

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import offpolicy as op
-from offpolicy import settings
+from offpolicy.cli import settings
 from offpolicy.engines import Resampled
 from sparks import NEEDS_SPARK, OWN_WARNINGS, SESSIONS, classic, server
 
@@ -209,7 +209,7 @@ def test_columns_are_checked_before_anything_runs(folder: Path) -> None:
 def run(folder: Path, *options: str, **environment: str) -> subprocess.CompletedProcess[str]:
     path = os.pathsep.join([str(Path(__file__).parent.parent / "src"), os.environ.get("PYTHONPATH", "")])
     command = [
-        sys.executable, "-m", "offpolicy.cli", "evaluate", str(folder), "--context", "x0,x1", "--action", "action", "--reward",
+        sys.executable, "-m", "offpolicy", "evaluate", str(folder), "--context", "x0,x1", "--action", "action", "--reward",
         "reward", "--propensity", "p", "--target", "new", "--estimator", "SNIPS", "--json", *options,
     ]  # fmt: skip
     return subprocess.run(
@@ -263,7 +263,7 @@ def test_a_machine_without_pyspark_says_what_to_install(monkeypatch: pytest.Monk
      ((None, "localhost:15002"), "is no address of a Spark Connect server")],
 )  # fmt: skip
 def test_a_place_that_is_none_is_told_at_once(settings: tuple[str | None, str | None], words: str) -> None:
-    from offpolicy.sources.session import session
+    from offpolicy.data.sources.spark_session import session
 
     with pytest.raises(op.InputError, match=words), session(*settings):
         pass

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from offpolicy.core.hashing import BUCKETS, buckets, group_of_bucket, hash_rows
 from offpolicy.statistics import Gram, LogHistogram, Moments
-from offpolicy.units import BUCKETS, buckets, group_of_bucket, hash_rows
 
 numbers = st.floats(-100, 100, allow_nan=False)
 columns = st.integers(0, 12).flatmap(lambda n: arrays(np.float64, (3, n), elements=numbers))

@@ -12,14 +12,14 @@ import pytest
 from typer.testing import CliRunner
 
 import offpolicy as op
-from offpolicy.cli import app
+from offpolicy.cli.app import app
+from offpolicy.diagnostics.verdict import LIMITS, Limits, Verdict
 from offpolicy.experiments import reproduce, study_show
 from offpolicy.experiments.keeping import Keeping, check_column, column
 from offpolicy.experiments.read import STUDIES, load
 from offpolicy.experiments.spec import Experiment
 from offpolicy.experiments.store import Store
 from offpolicy.experiments.study import EDGES, Study, grades
-from offpolicy.findings import LIMITS, Limits, Verdict
 from offpolicy.worlds import Users
 
 SMALL = """

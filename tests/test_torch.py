@@ -16,12 +16,12 @@ else:
 
 import offpolicy as op
 from conftest import Ragged, make_small
-from offpolicy.batch import Batch
+from offpolicy.data.batch import Batch
+from offpolicy.data.features import Features
 from offpolicy.experiments.read import load
 from offpolicy.experiments.runner import run_task
-from offpolicy.features import Features
-from offpolicy.rewards import AdamW, FitShape, RewardModel, Torch, network, sample, training, two_layer
-from offpolicy.rewards.base import Fits
+from offpolicy.models.rewards import AdamW, FitShape, RewardModel, Torch, network, sample, training, two_layer
+from offpolicy.models.rewards.base import Fits
 
 N_ACTIONS = 5
 EXACT = {"batch": 10_000, "weight_decay": 0.0}

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import offpolicy as op
 from conftest import Ragged
-from offpolicy.report.views import map_view
+from offpolicy.diagnostics.views import map_view
 from offpolicy.statistics import Calibration, LogHistogram
 from offpolicy.worlds import Linear
 
@@ -121,7 +121,7 @@ def test_runs_that_differ_are_told_apart(world: Linear, log: op.Log) -> None:
 def test_settings_that_have_no_one_truth_are_told() -> None:
     import pandas as pd
 
-    from offpolicy.report.provenance import written
+    from offpolicy.results.provenance import written
 
     class Own(op.Policy):
         def _all(self, batch: object) -> np.ndarray:
@@ -313,7 +313,7 @@ def test_of_many_actions_some_are_shown() -> None:
     rng = np.random.default_rng(0)
     counts = np.r_[np.arange(500.0, 0.0, -1), np.zeros(500)]
     points = rng.normal(size=(1_000, 3))
-    from offpolicy.embedding import EmbeddingTable
+    from offpolicy.models.embedding_table import EmbeddingTable
 
     embedding = EmbeddingTable(np.arange(1_000), counts, None, points, points, points)
     shown = map_view("LearnedMIPS", embedding, 100, 0)

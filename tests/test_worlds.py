@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 import offpolicy as op
-from offpolicy.batch import Batch
+from offpolicy.data.batch import Batch
 from offpolicy.worlds import Classification, Linear, NonLinear, OpenBandit, Simulated, Synthetic, Toy, World
 from offpolicy.worlds.base import as_batch
-from offpolicy.worlds.named import from_text, world
+from offpolicy.worlds.registry import from_text, world
 
 
 def rounds(log: op.Log) -> Batch:

@@ -25,7 +25,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 from benchmarks.common import table
 
-from offpolicy.files import DRAFT
+from offpolicy.core.files import DRAFT
 from trials.common import publish
 
 SIGNALS = (signal.SIGKILL, signal.SIGINT, signal.SIGTERM)

@@ -18,7 +18,7 @@ SIZE = {"width": 1100, "height": 1180}
 
 def main() -> None:
     with tempfile.TemporaryDirectory() as folder, launched() as browser:
-        demo = [sys.executable, "-m", "offpolicy.cli", "demo", "--out", folder]
+        demo = [sys.executable, "-m", "offpolicy", "demo", "--out", folder]
         subprocess.run(demo, check=True, stdout=subprocess.DEVNULL)
         page = browser.new_page(viewport=SIZE)
         page.goto((Path(folder) / "report.html").as_uri())

@@ -12,14 +12,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from offpolicy.cli.settings import estimator
 from offpolicy.experiments import study_figure, study_show
 from offpolicy.experiments.entries import MIPS_TRUE
 from offpolicy.experiments.read import STUDIES, load
-from offpolicy.settings import estimator
 
 DOCS = Path(__file__).parent.parent
 PAGE, MEASURED, PICTURE = DOCS / "trust.md", DOCS / "measured", DOCS / "images" / "coverage.png"
-PACKAGED = DOCS.parent / "src" / "offpolicy" / "measured.json"
+PACKAGED = DOCS.parent / "src" / "offpolicy" / "diagnostics" / "coverage.json"
 MARK = re.compile(r"(<!-- table: (\w+) (\w+)(?: ([^>]+?))? -->\n).*?(<!-- end -->)", re.S)
 BIASED = (
     "DM",

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from offpolicy import stopping
+from offpolicy.cli import signals as stopping
 
 
 def _command() -> None:
-    from offpolicy.cli import main
+    from offpolicy.cli.app import main
 
     main()
 

@@ -1,10 +1,10 @@
 """Who runs a statistic over a log."""
 
+from offpolicy.data.log import Log
 from offpolicy.engines.base import Engine
 from offpolicy.engines.local import Local
-from offpolicy.engines.resampled import Resampled
+from offpolicy.engines.resampling import Resampled
 from offpolicy.engines.spark import Spark
-from offpolicy.log import Log
 
 __all__ = ["Engine", "Local", "Resampled", "Spark", "engine_for"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from offpolicy.log import Log
+from offpolicy.data.log import Log
 from offpolicy.statistics import Statistic
 
 BATCH_ROWS = 65_536

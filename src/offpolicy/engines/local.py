@@ -8,12 +8,12 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
-from offpolicy.batch import in_blocks
+from offpolicy.core.errors import InputError
+from offpolicy.core.threads import cores, one_blas_thread
+from offpolicy.data.batch import in_blocks
+from offpolicy.data.log import Log, Partition
 from offpolicy.engines.base import BATCH_ROWS, Progress
-from offpolicy.errors import InputError
-from offpolicy.log import Log, Partition
 from offpolicy.statistics import State, Statistic
-from offpolicy.threads import cores, one_blas_thread
 
 
 @dataclass(frozen=True)

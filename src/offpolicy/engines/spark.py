@@ -13,16 +13,16 @@ from typing import Any, ClassVar
 import numpy as np
 import pyarrow as pa
 
-from offpolicy.batch import Batch
+from offpolicy.core.errors import InputError
+from offpolicy.core.threads import one_blas_thread
+from offpolicy.data.batch import Batch
+from offpolicy.data.log import Log
+from offpolicy.data.sources.spark import Decoder, SparkSource
+from offpolicy.data.sources.spark_session import told
 from offpolicy.engines.base import BATCH_ROWS, Progress
-from offpolicy.engines.faults import folded, pickled, traced, words
-from offpolicy.errors import InputError
-from offpolicy.log import Log
-from offpolicy.sources.session import told
-from offpolicy.sources.spark import Decoder, SparkSource
+from offpolicy.engines.spark_errors import folded, pickled, traced, words
 from offpolicy.statistics import Joint, State, Statistic
-from offpolicy.statistics.pieces import Leaf, Pieces
-from offpolicy.threads import one_blas_thread
+from offpolicy.statistics.wire import Leaf, Pieces
 
 ROWS = "piece string, leaf int, dtype string, shape array<bigint>, data binary, part int, block int, error string"
 FAN = 32

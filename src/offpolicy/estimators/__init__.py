@@ -5,10 +5,10 @@ contract suite in tests/test_contract.py then covers it.
 """
 
 from offpolicy.estimators.base import REGISTRY, Estimator, Member, Run, register
-from offpolicy.estimators.combined import OCV, SLOPE, Auto, Blend, Combined
+from offpolicy.estimators.blends import OCV, SLOPE, Auto, Blend, Combined
+from offpolicy.estimators.dr import CAB, DM, DR, MRDR, SNDR, DRos, ScaledDR, SwitchDR
 from offpolicy.estimators.embedded import MDR, MIPS, GroupIPS, LearnedMDR, LearnedMIPS, OffCEM
-from offpolicy.estimators.modelled import CAB, DM, DR, MRDR, SNDR, DRos, ScaledDR, SwitchDR
-from offpolicy.estimators.plain import IPS, MR, SNIPS, ClippedIPS, LoggedMean, SubGaussianIPS
+from offpolicy.estimators.ips import IPS, MR, SNIPS, ClippedIPS, LoggedMean, SubGaussianIPS
 
 __all__ = [
     "CAB",

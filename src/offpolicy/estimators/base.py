@@ -10,10 +10,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar, Literal, TypeVar, get_args
 
-from offpolicy.errors import InputError
-from offpolicy.features import Features, Inputs
-from offpolicy.rewards import RewardModel
-from offpolicy.weights import Weight
+from offpolicy.core.errors import InputError
+from offpolicy.data.features import Features, Inputs
+from offpolicy.models.rewards import RewardModel
+from offpolicy.ratios.weights import Weight
 
 Number = float | Literal["auto"]
 

@@ -9,13 +9,13 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from offpolicy.errors import InputError
+from offpolicy.core.errors import InputError
+from offpolicy.data.features import Features, Inputs
 from offpolicy.estimators.base import DEFAULT_FOLDS, Estimator, Fitted, Member, Run, check_inputs, register
-from offpolicy.features import Features, Inputs
-from offpolicy.posteriors import Categorical, Clusters, Gaussian, Logistic, Posterior
-from offpolicy.posteriors.gaussian import BANDWIDTHS
-from offpolicy.rewards import FittedRewards, Given, RewardModel, Ridge, TwoStep, as_reward_model
-from offpolicy.weights import Pooled, Weight
+from offpolicy.models.posteriors import Categorical, Clusters, Gaussian, Logistic, Posterior
+from offpolicy.models.posteriors.gaussian import BANDWIDTHS
+from offpolicy.models.rewards import FittedRewards, Given, RewardModel, Ridge, TwoStep, as_reward_model
+from offpolicy.ratios.weights import Pooled, Weight
 
 MOST_FOR_LOGISTIC = 5_000
 NEIGHBOURS = 100

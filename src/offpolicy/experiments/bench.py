@@ -11,16 +11,16 @@ from typing import Any
 
 import numpy as np
 
-from offpolicy.errors import InputError
+from offpolicy.core.errors import InputError
 from offpolicy.experiments import entries
 from offpolicy.experiments.ranking import Ranking
 from offpolicy.experiments.read import load, point
 from offpolicy.experiments.results import Results
 from offpolicy.experiments.show import notes
 from offpolicy.experiments.spec import Experiment, Point, checked
-from offpolicy.report.table import aligned
+from offpolicy.report.tables import aligned
 from offpolicy.report.words import label
-from offpolicy.worlds.named import DATA_VARIABLE, from_text
+from offpolicy.worlds.registry import DATA_VARIABLE, from_text
 
 OPEN_BANDIT_ROUNDS = 10_000
 LOGS = 10

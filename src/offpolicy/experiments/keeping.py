@@ -8,10 +8,10 @@ from typing import Any, get_args
 
 import pyarrow as pa
 
-from offpolicy.errors import InputError
-from offpolicy.estimate import Estimate
-from offpolicy.findings import LIMITS, Finding, worst
-from offpolicy.inference import REFITTED, Method
+from offpolicy.core.errors import InputError
+from offpolicy.diagnostics.verdict import LIMITS, Finding, worst
+from offpolicy.inference.functionals import REFITTED, Method
+from offpolicy.results.estimate import Estimate
 
 METHODS = (*get_args(Method), REFITTED)
 

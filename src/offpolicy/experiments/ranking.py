@@ -11,14 +11,14 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from offpolicy.batch import FloatArray
-from offpolicy.errors import InputError
+from offpolicy.cli.settings import estimator
+from offpolicy.core.errors import InputError
+from offpolicy.core.hashing import IntArray
+from offpolicy.data.batch import FloatArray
 from offpolicy.estimators import Combined
 from offpolicy.experiments.entries import MIPS_TRUE, Entry
 from offpolicy.experiments.results import Results
 from offpolicy.experiments.show import notes
-from offpolicy.settings import estimator
-from offpolicy.units import IntArray
 
 DRAWS = 200
 FEWEST = 4

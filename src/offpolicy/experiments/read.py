@@ -9,12 +9,12 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from offpolicy.errors import InputError, unknown_name
+from offpolicy.core.errors import InputError, unknown_name
 from offpolicy.experiments.claims import Claim, claim
 from offpolicy.experiments.entries import entry
 from offpolicy.experiments.keeping import Keeping
 from offpolicy.experiments.spec import Experiment, Point, checked
-from offpolicy.worlds.named import world
+from offpolicy.worlds.registry import world
 
 NAMES = ("table1", "actions", "samples", "hidden", "real", "rank", "nonlinear", "models")
 STUDIES = ("coverage", "limits", "refit", "propensities")

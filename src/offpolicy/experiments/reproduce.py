@@ -6,14 +6,14 @@ import json
 from pathlib import Path
 from typing import Any
 
-from offpolicy.errors import InputError
+from offpolicy.core.errors import InputError
+from offpolicy.core.files import whole_file
 from offpolicy.experiments import figures, show, study_figure, study_show
 from offpolicy.experiments.results import Results
 from offpolicy.experiments.runner import run
 from offpolicy.experiments.spec import Experiment
 from offpolicy.experiments.store import Store
 from offpolicy.experiments.study import Study
-from offpolicy.files import whole_file
 
 
 def reproduce(experiment: Experiment, out: Path, *, processes: int | None = None, progress: bool | None = None) -> Results:

@@ -16,22 +16,22 @@ import numpy as np
 import pyarrow as pa
 from threadpoolctl import threadpool_limits
 
+from offpolicy.core.errors import InputError
+from offpolicy.core.progress import PassProgress
+from offpolicy.core.threads import cores
+from offpolicy.data.log import Log
 from offpolicy.engines import Local
-from offpolicy.errors import InputError
-from offpolicy.estimate import Estimate
 from offpolicy.estimators import Estimator
 from offpolicy.experiments.entries import Entry
 from offpolicy.experiments.results import Results
 from offpolicy.experiments.spec import Experiment
 from offpolicy.experiments.store import Store
 from offpolicy.experiments.workers import finished
-from offpolicy.job import evaluate
-from offpolicy.log import Log
-from offpolicy.policy import Policy
-from offpolicy.progress import PassProgress
-from offpolicy.threads import cores
+from offpolicy.policies.base import Policy
+from offpolicy.results.estimate import Estimate
+from offpolicy.results.job import evaluate
 from offpolicy.worlds import World
-from offpolicy.worlds.named import world
+from offpolicy.worlds.registry import world
 
 Task = tuple[int, int, int]
 """A point, a world and the first of its logs."""

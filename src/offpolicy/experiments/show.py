@@ -9,7 +9,7 @@ import numpy as np
 
 from offpolicy.experiments.claims import Judged
 from offpolicy.experiments.results import MEASURES, Results
-from offpolicy.report.table import aligned, markdown_table
+from offpolicy.report.tables import aligned, markdown_table
 from offpolicy.report.words import label as one_line
 from offpolicy.report.words import number
 

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from offpolicy import __version__
-from offpolicy.errors import InputError, unknown_name
-from offpolicy.estimate import Estimate
+from offpolicy.core.errors import InputError, unknown_name
 from offpolicy.experiments.claims import Claim
 from offpolicy.experiments.entries import Entry
 from offpolicy.experiments.keeping import Keeping
-from offpolicy.worlds.named import world
+from offpolicy.results.estimate import Estimate
+from offpolicy.worlds.registry import world
 
 FORMAT = 1
 """Of the results; a change in what a run means must change it."""

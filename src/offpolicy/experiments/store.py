@@ -16,9 +16,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from offpolicy.errors import InputError
+from offpolicy.core.errors import InputError
+from offpolicy.core.files import whole_file
 from offpolicy.experiments.spec import Experiment
-from offpolicy.files import whole_file
 
 SCHEMA = pa.schema(
     [

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from offpolicy.batch import FloatArray
+from offpolicy.core.hashing import IntArray
+from offpolicy.data.batch import FloatArray
+from offpolicy.diagnostics.verdict import LIMITS, Limits, Verdict
 from offpolicy.experiments.keeping import Keeping, check_column, column
 from offpolicy.experiments.spec import Experiment
-from offpolicy.findings import LIMITS, Limits, Verdict
-from offpolicy.inference import normal_quantile
-from offpolicy.units import IntArray
+from offpolicy.inference.functionals import normal_quantile
 
 LEVEL = 0.95
 NAIVE = "logged-mean"

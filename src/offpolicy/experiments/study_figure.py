@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from offpolicy.core.files import whole_file
 from offpolicy.experiments.study import LEVEL
-from offpolicy.files import whole_file
 
 WORST = 0.5
 """All that holds less often has one colour."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from offpolicy.experiments.study import LEVEL, reach
-from offpolicy.report.table import aligned, markdown_table
+from offpolicy.report.tables import aligned, markdown_table
 from offpolicy.report.words import label as one_line
 
 Summary = Mapping[str, Any]

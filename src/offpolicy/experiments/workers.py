@@ -14,8 +14,8 @@ from contextlib import contextmanager
 from multiprocessing.process import BaseProcess
 from typing import TypeVar
 
-from offpolicy.errors import InputError
-from offpolicy.threads import share_cores
+from offpolicy.core.errors import InputError
+from offpolicy.core.threads import share_cores
 
 T = TypeVar("T")
 R = TypeVar("R")

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from offpolicy.findings import LIMITS
+from offpolicy.diagnostics.verdict import LIMITS
 from offpolicy.report import charts
 from offpolicy.report.answer import Summary, isolated, listed, rough, share, shown
 from offpolicy.report.charts import CalibrationPlot, Dot, Histogram, finite

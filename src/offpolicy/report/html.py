@@ -14,8 +14,9 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from offpolicy.files import whole_file
-from offpolicy.report import answer, bounds, evidence
+from offpolicy.core.files import whole_file
+from offpolicy.report import answer, evidence
+from offpolicy.report import sensitivity as bounds
 from offpolicy.report.answer import Summary, Table
 from offpolicy.report.charts import COLOURS
 from offpolicy.report.prose import compared, said_of_part, title

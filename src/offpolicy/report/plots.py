@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from offpolicy.errors import InputError
-from offpolicy.given import factors
-from offpolicy.report.table import is_naive
+from offpolicy.core.errors import InputError
+from offpolicy.data.checks import factors
+from offpolicy.report.tables import is_naive
 from offpolicy.report.words import THE_LOG, VERDICTS, count, label, number, percent
 
 if TYPE_CHECKING:

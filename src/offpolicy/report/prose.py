@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from offpolicy.report.table import estimate_rows, is_naive, meanings
+from offpolicy.report.tables import estimate_rows, is_naive, meanings
 from offpolicy.report.words import VERDICTS, label, number, percent, span, visible
 
 SHOWN = 3

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
-from offpolicy.batch import Batch
+from offpolicy.data.batch import Batch
 
 State = dict[str, Any]
 """Named arrays, or named states: nothing else, so that a state can travel as Arrow."""

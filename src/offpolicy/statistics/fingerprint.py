@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from offpolicy.actions import Actions
-from offpolicy.batch import Batch, FloatArray
+from offpolicy.core.hashing import UInt64Array, hash_values, mix
+from offpolicy.data.batch import Batch, FloatArray
+from offpolicy.data.labels import Actions
 from offpolicy.statistics.base import State
-from offpolicy.units import UInt64Array, hash_values, mix
 
 _HALF = np.uint64(32)
 _ODD = np.uint64(1)

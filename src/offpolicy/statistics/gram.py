@@ -8,9 +8,9 @@ from functools import cached_property
 
 import numpy as np
 
-from offpolicy.batch import FloatArray
+from offpolicy.core.hashing import IntArray
+from offpolicy.data.batch import FloatArray
 from offpolicy.statistics.base import State
-from offpolicy.units import IntArray
 
 TILE_ROWS = 8_192
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from offpolicy.batch import FloatArray
+from offpolicy.core.hashing import BUCKETS, IntArray
+from offpolicy.data.batch import FloatArray
 from offpolicy.statistics.base import State
-from offpolicy.units import BUCKETS, IntArray
 
 GROUPS = 256
 """Of units, for the errors of what is made of the sums."""

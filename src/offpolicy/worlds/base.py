@@ -7,14 +7,14 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from offpolicy.actions import Actions
-from offpolicy.batch import Batch, FloatArray
-from offpolicy.errors import InputError
-from offpolicy.log import Log
-from offpolicy.policies import as_policy
-from offpolicy.policy import Policy, blocks
-from offpolicy.posteriors import Posterior
-from offpolicy.units import IntArray, hash_rows
+from offpolicy.core.errors import InputError
+from offpolicy.core.hashing import IntArray, hash_rows
+from offpolicy.data.batch import Batch, FloatArray
+from offpolicy.data.labels import Actions
+from offpolicy.data.log import Log
+from offpolicy.models.posteriors import Posterior
+from offpolicy.policies.base import Policy, blocks
+from offpolicy.policies.tables import as_policy
 
 Seed = int | np.random.SeedSequence
 

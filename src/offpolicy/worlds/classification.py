@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from offpolicy.batch import FloatArray
-from offpolicy.errors import InputError, unknown_name
-from offpolicy.log import Log
-from offpolicy.policies import EpsilonGreedy, Mixture, Uniform, as_policy
-from offpolicy.policy import Policy
-from offpolicy.units import IntArray
+from offpolicy.core.errors import InputError, unknown_name
+from offpolicy.core.hashing import IntArray
+from offpolicy.data.batch import FloatArray
+from offpolicy.data.log import Log
+from offpolicy.policies.base import Policy
+from offpolicy.policies.tables import EpsilonGreedy, Mixture, Uniform, as_policy
 from offpolicy.worlds.base import Seed, World, as_batch, check_count, check_number, choose, generator
 
 DATA_SETS = ("breast_cancer", "digits", "iris", "wine")

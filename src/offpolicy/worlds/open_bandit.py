@@ -14,12 +14,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as csv
 
-from offpolicy.batch import FloatArray
-from offpolicy.errors import InputError
-from offpolicy.log import Log
-from offpolicy.policies import Fixed
-from offpolicy.policy import Policy
-from offpolicy.units import IntArray
+from offpolicy.core.errors import InputError
+from offpolicy.core.hashing import IntArray
+from offpolicy.data.batch import FloatArray
+from offpolicy.data.log import Log
+from offpolicy.policies.base import Policy
+from offpolicy.policies.tables import Fixed
 from offpolicy.worlds.base import Seed, World, average, check_count, generator
 
 POSITIONS = 3

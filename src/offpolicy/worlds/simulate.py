@@ -10,10 +10,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from offpolicy.batch import Batch
-from offpolicy.files import whole_file
-from offpolicy.policy import Policy
-from offpolicy.progress import PassProgress
+from offpolicy.core.files import whole_file
+from offpolicy.core.progress import PassProgress
+from offpolicy.data.batch import Batch
+from offpolicy.policies.base import Policy
 from offpolicy.worlds.base import World
 
 CHUNK = 100_000

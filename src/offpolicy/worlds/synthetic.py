@@ -12,12 +12,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from offpolicy.batch import FloatArray
-from offpolicy.errors import InputError
-from offpolicy.policies import EpsilonGreedy, Softmax, as_policy
-from offpolicy.policy import Policy, blocks
-from offpolicy.posteriors import Exact, Posterior
-from offpolicy.units import IntArray
+from offpolicy.core.errors import InputError
+from offpolicy.core.hashing import IntArray
+from offpolicy.data.batch import FloatArray
+from offpolicy.models.posteriors import Exact, Posterior
+from offpolicy.policies.base import Policy, blocks
+from offpolicy.policies.tables import EpsilonGreedy, Softmax, as_policy
 from offpolicy.worlds.base import (
     Seed,
     Simulated,

@@ -6,10 +6,10 @@ from dataclasses import KW_ONLY, dataclass
 from functools import cached_property
 from typing import Any, Literal
 
-from offpolicy.estimated import EstimatedLogging
-from offpolicy.log import Log
-from offpolicy.policy import Policy
-from offpolicy.posteriors import Posterior
+from offpolicy.data.estimated_logging import EstimatedLogging
+from offpolicy.data.log import Log
+from offpolicy.models.posteriors import Posterior
+from offpolicy.policies.base import Policy
 from offpolicy.worlds.base import Seed, World, check_count, choose, generator
 from offpolicy.worlds.synthetic import Synthetic
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from offpolicy.log import Log
-from offpolicy.policy import Policy
-from offpolicy.posteriors import Posterior
+from offpolicy.data.log import Log
+from offpolicy.models.posteriors import Posterior
+from offpolicy.policies.base import Policy
 from offpolicy.worlds.base import Seed, World, check_count, check_flag, check_number, choose, generator
 from offpolicy.worlds.synthetic import Synthetic
 

@@ -1,0 +1,194 @@
+"""`Batch`: some rounds of a log as arrays, and the checks that every value must pass."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from offpolicy.core.hashing import IntArray, UInt64Array
+from offpolicy.data.labels import Actions
+
+FloatArray = npt.NDArray[np.float64]
+BY_ROUND = ("row", "unit", "action", "reward", "propensity", "weight", "slice_code")
+"""What a batch has one value, or one row, of for each round (or none at all)."""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Some rounds of a log, as arrays of equal length. Actions are codes into `log.actions`."""
+
+    row: IntArray
+    unit: UInt64Array
+    action: IntArray
+    reward: FloatArray
+    context_parts: tuple[FloatArray, ...]
+    actions: Actions
+    propensity: FloatArray | None = None
+    weight: FloatArray | None = None
+    slice_code: IntArray | None = None
+    feature_parts: tuple[FloatArray, ...] = ()
+    extra: Mapping[str, pa.Array] = field(default_factory=dict)
+    memo: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
+    """What policies that read the same column need work out only once."""
+
+    def __len__(self) -> int:
+        return len(self.action)
+
+    @property
+    def n_actions(self) -> int:
+        return self.actions.count
+
+    @cached_property
+    def context(self) -> FloatArray:
+        """Rounds × context features; put together only when somebody asks."""
+        return _stack(self.context_parts, len(self))
+
+    @cached_property
+    def features(self) -> FloatArray:
+        """Rounds × features of the action seen in that round."""
+        return _stack(self.feature_parts, len(self))
+
+    def take(self, rows: slice | IntArray) -> Batch:
+        """The same columns for some of the rows, in the given order."""
+
+        def pick(values: Any) -> Any:
+            return None if values is None else values[rows]
+
+        def pick_arrow(values: pa.Array) -> pa.Array:
+            if isinstance(rows, slice):
+                start, stop, _ = rows.indices(len(values))
+                return values.slice(start, stop - start)
+            return values.take(pa.array(rows))
+
+        # Views of what was put together stay cheap; rows in another order are picked column by column.
+        context = self.__dict__.get("context") if isinstance(rows, slice) else None
+        return replace(
+            self,
+            row=self.row[rows],
+            unit=self.unit[rows],
+            action=self.action[rows],
+            reward=self.reward[rows],
+            context_parts=tuple(map(pick, self.context_parts if context is None else (context,))),
+            propensity=pick(self.propensity),
+            weight=pick(self.weight),
+            slice_code=pick(self.slice_code),
+            feature_parts=tuple(map(pick, self.feature_parts)),
+            extra={name: pick_arrow(values) for name, values in self.extra.items()},
+            memo={},
+        )
+
+
+def in_blocks(batches: Iterable[Batch], rows: int) -> Iterator[Batch]:
+    """The same rounds, `rows` at a time whatever the batches they come in: what is summed together is then always the same.
+
+    A batch that is a block already passes as it is.
+    """
+    held: list[Batch] = []
+    missing = rows
+    for batch in batches:
+        start = 0
+        while len(batch) - start >= missing:
+            held.append(batch if missing == len(batch) else batch.take(slice(start, start + missing)))
+            yield _joined(held)
+            start, held, missing = start + missing, [], rows
+        if start < len(batch):
+            held.append(batch.take(slice(start, len(batch))) if start else batch)
+            missing -= len(batch) - start
+    if held:
+        yield _joined(held)
+
+
+def _joined(batches: Sequence[Batch]) -> Batch:
+    """The rounds of several batches of one log, in their order."""
+    first = batches[0]
+    if len(batches) == 1:
+        return first
+
+    def join(values: Sequence[Any]) -> Any:
+        return None if values[0] is None else np.concatenate(values)
+
+    return replace(
+        first,
+        **{name: join([getattr(b, name) for b in batches]) for name in BY_ROUND},
+        context_parts=tuple(map(join, zip(*(b.context_parts for b in batches), strict=True))),
+        feature_parts=tuple(map(join, zip(*(b.feature_parts for b in batches), strict=True))),
+        extra={name: pa.concat_arrays([b.extra[name] for b in batches]) for name in first.extra},
+        memo={},
+    )
+
+
+def _stack(parts: Sequence[FloatArray], rows: int) -> FloatArray:
+    """Columns side by side. Each stays in one piece of memory, so that work column by column is fast."""
+    if len(parts) == 1 and parts[0].ndim == 2:
+        return parts[0]
+    columns = np.empty((sum(1 if part.ndim == 1 else part.shape[1] for part in parts), rows))
+    at = 0
+    for part in parts:
+        width = 1 if part.ndim == 1 else part.shape[1]
+        columns[at : at + width] = part.T
+        at += width
+    return columns.T
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing that must hold for every value of a column."""
+
+    bad: Callable[[FloatArray], npt.NDArray[np.bool_]]
+    what: str
+    advice: str
+
+
+FINITE = Check(
+    lambda v: ~np.isfinite(v),
+    "are missing, NaN or infinite",
+    "Repair or remove those rows first: nothing is dropped in silence.",
+)
+LARGEST = 1e30
+NEXT_TO_NOTHING = 1e-100
+"""What is smaller is 0 to anything that would be divided by it."""
+NOT_TOO_LARGE = Check(
+    lambda v: np.abs(v) > LARGEST,
+    f"are beyond ±{LARGEST:g}",
+    "Their products and squares would overflow; check how they were recorded, or change the unit.",
+)
+POSITIVE = Check(
+    lambda v: v <= 0,
+    "have a propensity of 0 or less",
+    "A logged action had a positive chance of being logged; check how the propensity was recorded.",
+)
+NOT_TOO_SMALL = Check(
+    lambda v: v < 1 / LARGEST,
+    f"have a propensity below {1 / LARGEST:g}",
+    "Nothing was logged with such a chance; check how the propensity was recorded.",
+)
+AT_MOST_ONE = Check(
+    lambda v: v > 1,
+    "have a propensity above 1",
+    "A propensity is a probability; if these are densities or inverse weights, convert them.",
+)
+NOT_NEGATIVE = Check(lambda v: v < 0, "have a negative weight", "Row weights must be 0 or more.")
+NOT_NEARLY_ZERO = Check(
+    lambda v: (v > 0) & (v < 1 / LARGEST), f"have a weight between 0 and {1 / LARGEST:g}", "Write 0, or change the unit."
+)
+
+CHECKS: Mapping[str, tuple[Check, ...]] = {
+    "reward": (FINITE, NOT_TOO_LARGE),
+    "context": (FINITE, NOT_TOO_LARGE),
+    "features": (FINITE, NOT_TOO_LARGE),
+    "propensity": (FINITE, POSITIVE, NOT_TOO_SMALL, AT_MOST_ONE),
+    "weight": (FINITE, NOT_NEGATIVE, NOT_TOO_LARGE, NOT_NEARLY_ZERO),
+}
+
+
+def failed_check(role: str, values: FloatArray) -> Check | None:
+    """The first check that some value fails, or None. Two cheap looks clear the usual case (no NaN is within bounds)."""
+    if role in ("reward", "context", "features") and values.size and values.min() >= -LARGEST and values.max() <= LARGEST:
+        return None
+    return next((check for check in CHECKS[role] if check.bad(values).any()), None)

@@ -1,0 +1,74 @@
+"""Pre-defined features of actions: seen anew in each round, or one row an action in a catalog, or both."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Literal, get_args
+
+import numpy as np
+
+from offpolicy.core.errors import InputError
+from offpolicy.core.hashing import IntArray
+from offpolicy.data.batch import Batch, FloatArray
+from offpolicy.data.log import Dimension, Schema
+
+Inputs = Literal["identity", "features", "both"]
+
+
+@dataclass(frozen=True)
+class Features:
+    """φ = (what the round showed, the action's row of the catalog), as columns that belong to named dimensions."""
+
+    dimensions: tuple[Dimension, ...] = ()
+    per_round: int = 0
+    """How many columns come with each round."""
+    catalog: FloatArray | None = field(default=None, compare=False)
+    n_actions: int = field(default=0, compare=False)
+    """Of the log, where it is known."""
+
+    @classmethod
+    def of(cls, schema: Schema) -> Features:
+        shifted = tuple(d.moved(len(schema.features)) for d in schema.catalog_dimensions)
+        twice = {d.name for d in schema.feature_dimensions} & {d.name for d in shifted}
+        if twice:
+            raise InputError(f"{min(twice)}: is a feature of the rounds and a column of the catalog; rename one of them.")
+        columns = len(schema.features)
+        return cls(schema.feature_dimensions + shifted, columns, schema.catalog, schema.actions.count)
+
+    @cached_property
+    def size(self) -> int:
+        return sum(d.width for d in self.dimensions)
+
+    @property
+    def varies(self) -> bool:
+        """Whether φ may differ between two rounds of one action."""
+        return self.per_round > 0
+
+    def rows(self, batch: Batch) -> FloatArray:
+        """Rounds × columns."""
+        if self.catalog is None:
+            return batch.features
+        if not self.varies:
+            return self.catalog[batch.action]
+        return np.hstack([batch.features, self.catalog[batch.action]])
+
+    def only(self, names: Sequence[str]) -> IntArray:
+        """The columns of some dimensions."""
+        chosen = [d for d in self.dimensions if d.name in names]
+        return np.concatenate([np.arange(d.start, d.stop) for d in chosen]) if chosen else np.empty(0, np.int64)
+
+    def resolve(self, inputs: Inputs | None, estimator: str) -> Inputs:
+        """`None` means both where there are features, else the identity."""
+        if inputs not in (None, *get_args(Inputs)):
+            raise InputError(f'{estimator}: inputs is {inputs!r}; give "identity", "features", "both", or None to choose.')
+        if inputs is None:
+            return "both" if self.size else "identity"
+        if inputs != "identity" and not self.size:
+            raise InputError(
+                f'{estimator}: inputs="{inputs}" needs features of the actions, and the log has none. Name columns seen in '
+                "each round with `action_features=` (--features), give one row an action with `catalog=`, or use "
+                'inputs="identity".'
+            )
+        return inputs

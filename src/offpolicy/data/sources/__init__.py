@@ -1,0 +1,6 @@
+"""Where logs come from: tables in memory, Parquet and CSV files, anything that streams Arrow, obp's dict."""
+
+from offpolicy.data.sources.obp import from_obp
+from offpolicy.data.sources.reader import read_log
+
+__all__ = ["from_obp", "read_log"]

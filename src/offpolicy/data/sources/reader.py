@@ -1,0 +1,270 @@
+"""`read_log`: a log from files, a folder, a glob, or anything that streams Arrow."""
+
+from __future__ import annotations
+
+import glob
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from offpolicy.core.errors import InputError, unknown_name
+from offpolicy.data.batch import FloatArray
+from offpolicy.data.checks import whole
+from offpolicy.data.labels import Actions
+from offpolicy.data.log import Dimension, Log, chunks, dimensions, too_many_categories
+from offpolicy.data.sources.file_stamp import Stamp
+from offpolicy.data.sources.parts import (
+    CsvPart,
+    ParquetPart,
+    Part,
+    StreamPart,
+    TablePart,
+    csv_schema,
+    parquet_parts,
+)
+from offpolicy.data.sources.spark import SparkSource, is_spark
+from offpolicy.data.sources.table import (
+    SCAN_ROWS,
+    Columns,
+    TableSource,
+    as_floats,
+    check_names,
+    is_whole,
+    kind_of,
+    one_hot,
+    plain_text,
+)
+
+PARQUET = (".parquet", ".pq")
+CSV = (".csv", ".csv.gz")
+IN_MEMORY = ("pyarrow", "pandas", "polars")
+
+
+def read_log(
+    source: Any,
+    *,
+    context: str | Sequence[str],
+    action: str,
+    reward: str | Sequence[str],
+    propensity: str | None = None,
+    logging: Any = None,
+    actions: Sequence[Any] | str | None = None,
+    n_actions: int | None = None,
+    action_features: str | Sequence[str] = (),
+    catalog: Any = None,
+    cluster: str | None = None,
+    row_id: str | None = None,
+    weight: str | None = None,
+    by: str | None = None,
+    reward_range: tuple[float, float] | None = None,
+) -> Log:
+    """A log whose columns are named; files are streamed, never held in memory.
+
+    `source` is a path, a folder, a glob, a list of paths (Parquet or CSV), a pandas or polars frame, an Arrow table, a
+    Spark DataFrame, or anything with `__arrow_c_stream__` that can be read more than once, such as a DuckDB relation.
+    `catalog` is a table (or its path) with one row an action, keyed by the column `action`.
+    """
+    columns = Columns(
+        _names(context),
+        action,
+        _names(reward),
+        propensity,
+        cluster,
+        row_id,
+        weight,
+        by,
+        _names(action_features),
+    )
+    if not columns.reward:
+        raise InputError("name at least one reward column.")
+    opened = None if is_spark(source) else _open(source, columns)
+    features, given = _read_catalog(catalog, action) if catalog is not None else (None, None)
+    if actions is not None and not isinstance(actions, str):
+        listed = Actions.listed(actions)
+        if given is not None and listed.to_numpy().tolist() != given.to_numpy().tolist():
+            raise InputError("`actions` and the catalog list different actions, or in another order; give one of them.")
+        given = listed
+    elif isinstance(actions, str) and actions != "labels":
+        raise InputError(f'`actions` is {actions!r}; give a list of labels, or "labels" to number those that occur.')
+    elif n_actions is not None and given is None:
+        given = Actions(whole("n_actions", n_actions, 1))
+    labels = actions == "labels"
+    if opened is None:
+        frame = SparkSource.of(source, columns, given, labels, features)
+        return Log.from_source(frame, logging=logging, reward_range=reward_range)
+    table = TableSource(*opened, columns, given, labels, features)
+    return Log.from_source(table, logging=logging, reward_range=reward_range)
+
+
+def _names(names: str | Sequence[str]) -> tuple[str, ...]:
+    return (names,) if isinstance(names, str) else tuple(names)
+
+
+def _open(source: Any, columns: Columns, keep_whole: bool = False) -> tuple[tuple[Part, ...], pa.Schema]:
+    if isinstance(source, (str, os.PathLike)) or (
+        isinstance(source, (list, tuple)) and all(isinstance(s, (str, os.PathLike)) for s in source)
+    ):
+        return open_files(find_files(source), columns, keep_whole)
+    if isinstance(source, pa.RecordBatchReader):
+        raise InputError(
+            "a RecordBatchReader can be read only once, and an evaluation reads the log more than once. "
+            "Pass `reader.read_all()`, or the table or query behind it."
+        )
+    if not hasattr(source, "__arrow_c_stream__"):
+        raise InputError(f"cannot read a log from {type(source).__name__}; give a path, a data frame or an Arrow table.")
+    if type(source).__module__.split(".")[0] in IN_MEMORY:
+        table = _in_memory(source)
+        return tuple(TablePart(table, start, stop - start) for start, stop in chunks(len(table))), table.schema
+    reader = pa.RecordBatchReader.from_stream(source)
+    schema = reader.schema
+    return (StreamPart(source, sum(len(batch) for batch in reader)),), schema
+
+
+def _in_memory(source: Any) -> pa.Table:
+    """A frame as an Arrow table."""
+    try:
+        return pa.table(source)
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        said = " ".join(str(part) for part in error.args)
+        raise InputError(f"the frame cannot be read: {said}. A column must hold values of one kind.") from None
+
+
+def find_files(source: Any) -> list[Path]:
+    """The files that a path, a folder, a glob or a list of them means, sorted, each of them once."""
+    return sorted({file.resolve(): file for file in _found(source)}.values())
+
+
+def _found(source: Any) -> list[Path]:
+    if isinstance(source, (list, tuple)):
+        return [file for item in source for file in _found(item)]
+    try:
+        return _matching(source)
+    except OSError as error:  # a name that is too long, or a folder that may not be read
+        raise InputError(f"{error.filename or source}: cannot be read: {error.strerror or error}.") from None
+
+
+def _matching(source: str | os.PathLike[str]) -> list[Path]:
+    """The files that one path, folder or glob means."""
+    path = Path(source)
+    if path.is_dir():
+        found = [f for f in path.rglob("*") if f.is_file() and f.name.lower().endswith((*PARQUET, *CSV))]
+        found = [f for f in found if not any(p.startswith((".", "_")) for p in f.relative_to(path).parts)]
+        if not found:
+            raise InputError(f"{path}: the folder holds no Parquet or CSV file.")
+        return sorted(found)
+    if path.exists():
+        return [path]
+    if glob.has_magic(str(source)):
+        found = sorted(Path(p) for p in glob.glob(str(source), recursive=True))
+        if not found:
+            raise InputError(f"{source}: no file matches this pattern (looked from {Path.cwd()}).")
+        return [file for match in found for file in (_found(match) if match.is_dir() else [match])]
+    raise InputError(f"{source}: no such file.")
+
+
+def open_files(files: Sequence[Path], columns: Columns, keep_whole: bool = False) -> tuple[tuple[Part, ...], pa.Schema]:
+    """The parts and the one schema of files that must agree on every column in use."""
+    root = Path(os.path.commonpath([file.resolve().parent for file in files]))
+    names = [str(file.resolve().relative_to(root)) for file in files]
+    kinds = {_kind(file) for file in files}
+    if len(kinds) > 1:
+        raise InputError("Parquet and CSV files are mixed here; give one kind at a time.")
+    if kinds == {"csv"}:
+        return _open_csv(files, names, columns, keep_whole)
+    parts: list[ParquetPart] = []
+    schema: pa.Schema | None = None
+    start = 0
+    for file, name in zip(files, names, strict=True):
+        found, file_parts = parquet_parts(file, name, start)
+        schema = found if schema is None else schema
+        _same_columns(schema, files[0], found, file, columns)
+        parts += file_parts
+        start += sum(part.rows for part in file_parts)
+    return tuple(parts), schema
+
+
+def _kind(file: Path) -> str:
+    name = file.name.lower()
+    if name.endswith(CSV):
+        return "csv"
+    if name.endswith(PARQUET):
+        return "parquet"
+    raise InputError(f"{file}: expected a name that ends in {', '.join((*PARQUET, *CSV))}.")
+
+
+def _open_csv(
+    files: Sequence[Path], names: Sequence[str], columns: Columns, keep_whole: bool
+) -> tuple[tuple[Part, ...], pa.Schema]:
+    stamps = [Stamp.of(file) for file in files]
+    schemas = [csv_schema(file) for file in files]
+    for file, found in zip(files, schemas, strict=True):
+        _same_columns(schemas[0], files[0], found, file, columns)
+    # Whole numbers in the first block may be fractions later on: wherever only the number matters, read float64.
+    # (A catalog is small, and its whole numbers are categories.)
+    named = {columns.action, columns.cluster, columns.row_id, columns.by, *columns.features}
+    whole = set() if keep_whole else {f.name for f in schemas[0] if pa.types.is_integer(f.type)} - named
+    types = pa.schema([pa.field(f.name, pa.float64() if f.name in whole else f.type) for f in schemas[0]])
+    drafts = [
+        CsvPart(file, stamp, types, name, 0, 0, header=tuple(schema.names))
+        for file, stamp, name, schema in zip(files, stamps, names, schemas, strict=True)
+    ]
+    rows = [sum(len(batch) for batch in draft.read([columns.action], SCAN_ROWS)) for draft in drafts]
+    starts = accumulate(rows, initial=0)
+    return tuple(replace(d, start=s, rows=n) for d, s, n in zip(drafts, starts, rows, strict=False)), types
+
+
+def _same_columns(first: pa.Schema, first_file: Path, found: pa.Schema, file: Path, columns: Columns) -> None:
+    try:
+        check_names(columns.names(), found.names)
+    except InputError as error:
+        raise InputError(f"{file}: {error}") from None
+    for name in columns.names():
+        if name in first.names and kind_of(first.field(name).type) != kind_of(found.field(name).type):
+            raise InputError(
+                f"{name}: the files differ. It is {first.field(name).type} in {first_file} and "
+                f"{found.field(name).type} in {file}; write them with one schema."
+            )
+
+
+def _read_catalog(catalog: Any, action: str) -> tuple[tuple[FloatArray, tuple[str, ...], tuple[Dimension, ...]], Actions]:
+    """Features of each action (text and whole numbers one-hot encoded), and the labels, in the catalog's order."""
+    catalog = catalog.toArrow() if is_spark(catalog) else catalog
+    parts, schema = _open(catalog, Columns((), action, ()), keep_whole=True)
+    if action not in schema.names:
+        raise unknown_name("catalog column", action, schema.names)
+    names = [name for name in schema.names if name != action]
+    read = ["" if name is None else name for name in (action, *names)]
+    table = pa.Table.from_batches([batch for part in parts for batch in part.read(read, SCAN_ROWS)])
+    features: list[FloatArray] = []
+    encoded: list[str] = []
+    sizes: list[tuple[str, int | None]] = []
+    for name in names:
+        column = table.column(name).combine_chunks()
+        if kind_of(column.type) == "text" or is_whole(column.type):
+            if column.null_count:
+                raise InputError(f"catalog column {name}: {column.null_count} rows are missing (null); fill them in first.")
+            values = pc.unique(plain_text(column))
+            too_many_categories(f"catalog column {name}", len(values))
+            values = values.take(pc.sort_indices(values))
+            features.append(one_hot(column, values))
+            encoded += [f"{name}={value}" for value in values.to_pylist()]
+            sizes.append((name, len(values)))
+        elif kind_of(column.type) == "number":
+            features.append(as_floats(column)[:, None])
+            encoded.append(name)
+            sizes.append((name, None))
+        else:
+            raise InputError(f"catalog column {name}: has type {column.type}; numbers and text can be used.")
+    matrix = np.hstack(features) if features else np.empty((len(table), 0))
+    if not np.isfinite(matrix).all():
+        raise InputError(
+            f"catalog: {int((~np.isfinite(matrix)).any(axis=1).sum())} rows have a missing or infinite feature."
+        )
+    return (matrix, tuple(encoded), dimensions(sizes)), Actions.listed(table.column(action).combine_chunks())

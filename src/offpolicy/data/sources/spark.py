@@ -1,0 +1,255 @@
+"""A log in a Spark DataFrame: what the driver finds out about it, and how a worker turns its rows into batches.
+
+Only DataFrame operations are used, so that it works on Spark Connect, too; and nothing here imports PySpark before a
+DataFrame is given.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlparse
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pt
+
+from offpolicy.core.errors import InputError, RowsError, unknown_name
+from offpolicy.data.batch import Batch, FloatArray
+from offpolicy.data.labels import Actions
+from offpolicy.data.log import MOST_CATEGORIES, Dimension, Partition, Schema
+from offpolicy.data.sources.parts import TablePart
+from offpolicy.data.sources.spark_session import told
+from offpolicy.data.sources.table import Columns, Place, TableSource
+
+FILE, ROW = "_offpolicy_file", "_offpolicy_row"
+HEAD_ROWS = 1024
+
+Catalog = tuple[FloatArray, tuple[str, ...], tuple[Dimension, ...]]
+
+
+def is_spark(source: Any) -> bool:
+    """Whether it is a DataFrame of Spark, classic or Connect."""
+    return type(source).__module__.startswith("pyspark.") and hasattr(source, "mapInArrow")
+
+
+@dataclass(frozen=True)
+class SparkSource:
+    """A log over a DataFrame. `table` holds its first rows, and all that it takes to decode the others."""
+
+    frame: Any
+    table: TableSource
+    rows: int
+    ordered: bool = False
+    described: str = "a Spark data frame"
+
+    @classmethod
+    @told()
+    def of(
+        cls, frame: Any, columns: Columns, actions: Actions | None, integer_labels: bool, catalog: Catalog | None
+    ) -> SparkSource:
+        """Count the rows, and find the actions and the categories that were not given: a pass each over what they need."""
+        for name in columns.names():
+            if name not in frame.columns:
+                raise unknown_name("column", name, frame.columns)
+        by_file = columns.cluster is None and columns.row_id is None
+        placed = _with_paths(frame) if by_file else frame
+        whole = pt.is_integer(selected(frame, [columns.action]).limit(0).toArrow().schema.types[0])
+        codes = actions is None and whole and not integer_labels
+        rows, largest, files = _counted(frame, columns.action if codes else None, by_file)
+        if not rows:
+            raise InputError("the log is empty: the DataFrame holds no row.")
+        if by_file:
+            columns = replace(columns, place=Place(FILE, ROW, _relative(files, frame.inputFiles())))
+        first = selected(_of_first_file(placed, files), columns.names()).limit(HEAD_ROWS).toArrow()
+        table = TableSource((TablePart(first, 0, len(first)),), first.schema, columns, actions, integer_labels, catalog)
+        if codes:
+            actions = Actions.codes(largest, rows, columns.action)
+        elif actions is None:
+            actions = Actions.listed(_distinct(frame, columns.action))
+        known = {name: _categories(frame, name) for name in table.category_names()}
+        return cls(frame, replace(table, given_actions=actions, known=known), rows)
+
+    @property
+    def schema(self) -> Schema:
+        return self.table.schema
+
+    @property
+    def roles(self) -> Mapping[str, str]:
+        return self.table.roles
+
+    def where(self, row: int) -> str:
+        return str(row)
+
+    def head(self, rows: int, columns: tuple[str, ...] = ()) -> Batch:
+        table = self.table
+        if columns:
+            first = self.selected(columns).limit(rows).toArrow()
+            table = replace(table, parts=(TablePart(first, 0, len(first)),), arrow_schema=first.schema)
+        try:
+            return table.head(rows, columns)
+        except RowsError as error:
+            raise InputError(f"{error} (These are among the first {HEAD_ROWS:,} rows; there may be more.)") from None
+
+    def partitions(self, columns: tuple[str, ...]) -> Sequence[Partition]:  # noqa: ARG002
+        raise InputError(
+            "the log is a Spark DataFrame, whose rows stay where they lie and are read by op.Spark() only. Leave `engine` "
+            "out; for what goes through the rows one by one (scores, batches), read the files without Spark."
+        )
+
+    def selected(self, extra: tuple[str, ...]) -> Any:
+        """The columns of the log and some more, as a DataFrame."""
+        for name in extra:
+            if name not in self.frame.columns:
+                raise unknown_name("column", name, self.frame.columns)
+        frame = self.frame if self.table.columns.place is None else _with_paths(self.frame)
+        return selected(frame, tuple(dict.fromkeys((*self.table.columns.names(), *extra))))
+
+    def decoder(self, extra: tuple[str, ...]) -> Decoder:
+        """What a worker needs to know."""
+        template = self.table.parts[0]
+        assert isinstance(template, TablePart)
+        return Decoder(replace(self.table, parts=(TablePart(template.table.slice(0, 1), 0, 1),)), extra)
+
+
+@dataclass(frozen=True)
+class Decoder:
+    """Turns the rows of one Spark partition into batches of the log. It travels to the workers."""
+
+    template: TableSource
+    extra: tuple[str, ...]
+
+    def chunks(self, batches: Iterator[pa.RecordBatch], partition: int, rows: int) -> Iterator[Chunk]:
+        """Spark's small batches, gathered to about `rows` rows."""
+        first, count, gathered = 0, 0, list[pa.RecordBatch]()
+        for batch in batches:
+            if gathered and count + len(batch) > rows:
+                yield Chunk(pa.Table.from_batches(gathered).combine_chunks(), partition, first, self)
+                first, count, gathered = first + count, 0, []
+            if len(batch):
+                gathered.append(batch)
+                count += len(batch)
+        if gathered:
+            yield Chunk(pa.Table.from_batches(gathered).combine_chunks(), partition, first, self)
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Some rows of a Spark partition, as a part of a table source."""
+
+    table: pa.Table
+    partition: int
+    first: int
+    decoder: Decoder
+
+    @property
+    def name(self) -> str:
+        return f"partition {self.partition}"
+
+    @property
+    def start(self) -> int:
+        return self.first
+
+    @property
+    def rows(self) -> int:
+        return len(self.table)
+
+    def read(self, columns: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
+        yield from self.table.select(list(columns)).to_batches(max_chunksize=rows)
+
+    def batches(self, rows: int) -> Iterator[Batch]:
+        source = replace(self.decoder.template, parts=(self,), arrow_schema=self.table.schema)
+        for part in source.partitions(self.decoder.extra):
+            yield from part.batches(rows)
+
+    def where(self, row: int) -> str:
+        """A row's place in words: its partition, and what the user may know it by."""
+        columns = self.decoder.template.columns
+        here = f"{self.name} row {row}"
+        if not 0 <= row - self.first < len(self.table):
+            return here
+        value = {name: self.table.column(name)[row - self.first].as_py() for name in columns.names()}
+        if columns.row_id is not None:
+            return f"{here} ({columns.row_id} {value[columns.row_id]!r})"
+        if columns.place is not None:
+            return f"{here} ({columns.place.names[value[FILE]]} row {value[ROW]})"
+        return here
+
+
+def selected(frame: Any, names: Sequence[str]) -> Any:
+    """Columns by their exact names, whatever characters these hold."""
+    return frame.select(*(_quoted(name) for name in names))
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+def _with_paths(frame: Any) -> Any:
+    """The frame with a number of the file that each row lies in, and its row there. (The path itself is long to send.)"""
+    from pyspark.errors import AnalysisException
+
+    try:
+        placed = frame.selectExpr("*", f"xxhash64(_metadata.file_path) AS {FILE}", f"_metadata.row_index AS {ROW}")
+        _ = placed.schema  # Connect looks only now
+    except AnalysisException:
+        raise InputError(
+            "row_id: folds and resampling must know each row again, and this DataFrame does not say which row of which file "
+            "each is (one that comes straight from Parquet does). Name a column that tells rows apart with `row_id=`, or "
+            "`cluster=`."
+        ) from None
+    return placed
+
+
+def _counted(frame: Any, codes: str | None, by_file: bool) -> tuple[int, int, dict[int, str]]:
+    """Rows, the largest code, and the path of each file by its number, in one pass."""
+    largest = "-1" if codes is None else _quoted(codes)
+    keys = (
+        ["xxhash64(_metadata.file_path) AS file", "_metadata.file_path AS path"] if by_file else ["0 AS file", "'' AS path"]
+    )
+    each = frame.selectExpr(*keys, f"{largest} AS code", "1 AS row")
+    found = each.groupBy("file", "path").agg({"row": "sum", "code": "max"}).toArrow().to_pylist()
+    top = max((part["max(code)"] for part in found if part["max(code)"] is not None), default=-1)
+    return sum(part["sum(row)"] for part in found), top, {part["file"]: part["path"] for part in found if by_file}
+
+
+def _of_first_file(placed: Any, files: Mapping[int, str]) -> Any:
+    """The rows of the file that stands first: those that `read_log` would look at first, too."""
+    return placed.filter(f"{FILE} = {min(files, key=lambda file: Path(_plain(files[file])))}") if files else placed
+
+
+def _relative(paths: Mapping[int, str], every: Sequence[str]) -> dict[int, str]:
+    """Names as `read_log` gives them to files: relative to the folder that all share, also those with no row left."""
+    plain = {key: _plain(path) for key, path in paths.items()}
+    folders = [os.path.dirname(path) for path in (*plain.values(), *map(_plain, every))]  # noqa: PTH120  (of another machine)
+    root = os.path.commonpath(folders)
+    return {key: os.path.relpath(path, root) for key, path in plain.items()}
+
+
+def _plain(uri: str) -> str:
+    """The path of a file, its host or bucket first, without the escapes of its address."""
+    address = urlparse(uri)
+    return unquote((f"/{address.netloc}" if address.netloc else "") + address.path)
+
+
+def _distinct(frame: Any, name: str, most: int | None = None) -> pa.Array:
+    """The sorted values of a column."""
+    values = selected(frame, [name]).distinct()
+    found = (values if most is None else values.limit(most + 1)).toArrow().column(0).combine_chunks()
+    if found.null_count:
+        missing = frame.filter(f"{_quoted(name)} IS NULL").count()
+        raise InputError(f"{name}: {missing:,} rows are missing (null). Fill them in or remove those rows first.")
+    if most is not None and len(found) > most:
+        raise InputError(
+            f"{name}: {values.count():,} different values are too many for one-hot encoding or slices (at most {most:,}). "
+            "Group the rare ones, use numbers, or name an id column as `cluster`."
+        )
+    return found.take(pc.sort_indices(found))
+
+
+def _categories(frame: Any, name: str) -> pa.Array:
+    values = _distinct(frame, name, MOST_CATEGORIES).cast(pa.string())
+    return values.take(pc.sort_indices(values))

@@ -1,0 +1,403 @@
+"""A log in columns: which column plays which role, how values become codes, and the checks on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pt
+
+from offpolicy.core.errors import InputError, RowsError, unknown_name
+from offpolicy.core.hashing import IntArray, UInt64Array, hash_places, hash_rows, hash_values
+from offpolicy.core.threads import parallel
+from offpolicy.data.batch import Batch, Check, FloatArray, failed_check
+from offpolicy.data.labels import Actions, decoded
+from offpolicy.data.log import MOST_CATEGORIES, Dimension, Partition, Schema, dimensions, too_many_categories
+from offpolicy.data.sources.parts import Part
+
+SCAN_ROWS = 65_536
+NUMBER = r"^\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*$"
+
+
+@dataclass(frozen=True)
+class Place:
+    """Columns that say where each row stands, for tables not read file by file: a number of the file, and the row in it."""
+
+    file: str
+    row: str
+    names: Mapping[int, str]
+    """The name of each file, by its number."""
+
+    def units(self, raw: Mapping[str, pa.Array]) -> UInt64Array:
+        """The same units as those of rows that are read file by file."""
+        file, row = (raw[name].to_numpy(zero_copy_only=False).astype(np.int64) for name in (self.file, self.row))
+        return hash_places(file, row, self.names)
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The name of the column that plays each role."""
+
+    context: tuple[str, ...]
+    action: str
+    reward: tuple[str, ...]
+    propensity: str | None = None
+    cluster: str | None = None
+    row_id: str | None = None
+    weight: str | None = None
+    by: str | None = None
+    features: tuple[str, ...] = ()
+    place: Place | None = None
+
+    def names(self) -> tuple[str, ...]:
+        single = (self.propensity, self.cluster, self.row_id, self.weight, self.by)
+        named = (
+            *self.context,
+            self.action,
+            *self.reward,
+            *(n for n in single if n is not None),
+            *self.features,
+            *(() if self.place is None else (self.place.file, self.place.row)),
+        )
+        return tuple(dict.fromkeys(named))
+
+
+def check_names(names: Sequence[str], there: Sequence[str]) -> None:
+    """Raise where a column that is used is not there, or not once. What nobody uses may be called as it likes."""
+    for name in names:
+        if name not in there:
+            raise unknown_name("column", name, there)
+        if (count := list(there).count(name)) > 1:
+            raise InputError(f"{name}: {count} columns have this name; rename all but one.")
+
+
+def kind_of(type_: pa.DataType) -> str:
+    """number, text, list or other."""
+    if pt.is_dictionary(type_):
+        return kind_of(type_.value_type) if kind_of(type_.value_type) == "text" else "other"
+    if pt.is_integer(type_) or pt.is_floating(type_) or pt.is_boolean(type_) or pt.is_decimal(type_):
+        return "number"
+    if pt.is_string(type_) or pt.is_large_string(type_) or pt.is_string_view(type_):
+        return "text"
+    return "list" if pt.is_list(type_) or pt.is_large_list(type_) else "other"
+
+
+def is_whole(type_: pa.DataType) -> bool:
+    """Whole numbers and truth values, which are categories among features."""
+    return bool(pt.is_integer(type_) or pt.is_boolean(type_))
+
+
+def as_floats(column: pa.Array) -> FloatArray:
+    """A number column as float64, with nulls as NaN."""
+    if pt.is_decimal(column.type) or pt.is_boolean(column.type):
+        column = column.cast(pa.float64())
+    values: FloatArray = column.to_numpy(zero_copy_only=False).astype(np.float64, copy=False)
+    return values
+
+
+def plain_text(column: pa.Array) -> pa.Array:
+    """Dictionary-encoded and view text as plain text."""
+    return column if pt.is_string(column.type) else column.cast(pa.string())
+
+
+def one_hot(column: pa.Array, categories: pa.Array) -> FloatArray:
+    """Rounds × categories of 0 and 1."""
+    codes = pc.index_in(plain_text(column), value_set=categories).to_numpy(zero_copy_only=False).astype(np.int64)
+    encoded: FloatArray = np.equal.outer(codes, np.arange(len(categories))).astype(np.float64)
+    return encoded
+
+
+MOST_NAMED = 5
+"""Files that a report names."""
+
+
+@dataclass(frozen=True)
+class TableSource:
+    """A log over raw parts. Without `given_actions` a first scan of that one column finds them."""
+
+    parts: tuple[Part, ...]
+    arrow_schema: pa.Schema
+    columns: Columns
+    given_actions: Actions | None = None
+    integer_labels: bool = False
+    catalog: tuple[FloatArray, tuple[str, ...], tuple[Dimension, ...]] | None = None
+    known: Mapping[str, pa.Array] | None = None
+    """The sorted values of each column of categories, where they were found before."""
+    ordered: bool = True
+
+    def __post_init__(self) -> None:
+        check_names(self.columns.names(), self.arrow_schema.names)
+        known = {self.columns.action, *self.columns.reward} & set(self.columns.context)
+        if known:
+            raise InputError(
+                f"{min(known)}: is named as context, too. The context is what was known before the action was taken; leave "
+                "out what came of it."
+            )
+        numeric = (*self.columns.reward, *filter(None, (self.columns.propensity, self.columns.weight)))
+        for name in self.columns.names():
+            if pt.is_nested(self.arrow_schema.field(name).type):
+                raise InputError(
+                    f"{name}: has type {self.arrow_schema.field(name).type}, but each round needs one plain value here."
+                )
+        for name in numeric:
+            self._expect(name, "number")
+        for name in (*self.columns.context, *self.columns.features):
+            self._expect(name, "number", "text")
+        if self.rows == 0:
+            raise InputError("the log is empty: it holds no row.")
+
+    def _expect(self, name: str, *kinds: str) -> None:
+        found = self.arrow_schema.field(name).type
+        if kind_of(found) in kinds:
+            return
+        if kind_of(found) == "text":
+            raise self._not_numbers(name)
+        remedy = ""
+        if pt.is_binary(found) or pt.is_large_binary(found):
+            remedy = " It holds bytes that are no UTF-8 text; save the file as UTF-8 (iconv -f latin1 -t utf8)."
+        elif pt.is_temporal(found):
+            remedy = " Turn dates and times into numbers (such as days since the first) or into text."
+        raise InputError(f"{name}: has type {found}, but a column of {' or '.join(kinds)} is needed here.{remedy}")
+
+    def _not_numbers(self, name: str) -> InputError:
+        """Read the one column to its end: how many rows hold what is no number, which are the first, and an example."""
+        examples: list[str] = []
+
+        def odd(column: pa.Array) -> Any:
+            text = plain_text(decoded(column))
+            bad = ~np.asarray(pc.match_substring_regex(text, NUMBER).fill_null(True))  # what is missing is told apart
+            examples.extend(text.filter(pa.array(bad)).slice(0, 1).to_pylist() if not examples else [])
+            return bad
+
+        if not any(odd(raw.column(0)).any() for part in self.parts for raw in part.read([name], SCAN_ROWS)):
+            return InputError(f"{name}: holds numbers, but as text; turn the column into numbers first.")
+        return self.count_failures(
+            name, odd, f"hold no number (the first: {examples[0]!r})",
+            "Write numbers as 12.5, without units, percent signs or decimal commas; turn yes and no into 1 and 0.",
+        )  # fmt: skip
+
+    @property
+    def rows(self) -> int:
+        return sum(part.rows for part in self.parts)
+
+    def is_category(self, role: str, name: str) -> bool:
+        """Text is one-hot encoded; whole numbers are a quantity in a context, and categories among features."""
+        return kind_of(self.arrow_schema.field(name).type) == "text" or (
+            role == "features" and is_whole(self.arrow_schema.field(name).type)
+        )
+
+    def category_names(self) -> tuple[str, ...]:
+        """The columns of categories in context and features, and that of the slices."""
+        roles = [("context", n) for n in self.columns.context] + [("features", n) for n in self.columns.features]
+        names = [n for role, n in roles if self.is_category(role, n)]
+        return tuple(dict.fromkeys((*names, *([self.columns.by] if self.columns.by else []))))
+
+    @cached_property
+    def categories(self) -> Mapping[str, pa.Array]:
+        """The sorted values of each column of categories."""
+        by = [self.columns.by] if self.columns.by else []
+        found = self._distinct(self.category_names()) if self.known is None else self.known
+        for name, values in found.items():
+            if name in self.columns.features:
+                too_many_categories(name, len(values))
+            if len(values) > MOST_CATEGORIES:
+                use = "a slice" if name in by else "one-hot encoding"
+                raise InputError(
+                    f"{name}: {len(values):,} different values are too many for {use} (at most {MOST_CATEGORIES:,}). "
+                    "Group the rare ones, use numbers, or name an id column as `cluster`."
+                )
+        return found
+
+    def where(self, row: int) -> str:
+        part = next(part for part in self.parts if part.start <= row < part.start + part.rows)
+        return f"{part.name} row {row - part.start + part.first}".strip()
+
+    @property
+    def roles(self) -> Mapping[str, str]:
+        names = ("action", "propensity", "cluster", "row_id", "weight", "by")
+        return {name: found for name in names if (found := getattr(self.columns, name)) is not None}
+
+    @property
+    def described(self) -> str:
+        files = list(dict.fromkeys(part.name for part in self.parts if part.name))
+        if not files:
+            return "a table in memory"
+        shown = ", ".join(files[:MOST_NAMED]) + (", …" if len(files) > MOST_NAMED else "")
+        return shown if len(files) == 1 else f"{len(files):,} files: {shown}"
+
+    @cached_property
+    def actions(self) -> Actions:
+        """Given, or found: sorted labels, or codes up to the largest."""
+        name = self.columns.action
+        if self.given_actions is not None:
+            return self.given_actions
+        type_ = self.arrow_schema.field(name).type
+        if not pt.is_integer(type_.value_type if pt.is_dictionary(type_) else type_) or self.integer_labels:
+            return Actions.listed(self._distinct((name,), keep_type=True)[name])
+        batches = (batch for part in self.parts for batch in part.read([name], SCAN_ROWS))
+        largest = [pc.max(decoded(batch.column(0))).as_py() for batch in batches]
+        return Actions.codes(max((code for code in largest if code is not None), default=-1), self.rows, name)
+
+    def _distinct(self, names: Sequence[str], keep_type: bool = False) -> dict[str, pa.Array]:
+        if not names:
+            return {}
+
+        def of_part(part: Part) -> list[pa.Array]:
+            found: list[list[pa.Array]] = [[] for _ in names]
+            for batch in part.read(names, SCAN_ROWS):
+                for slot, name in zip(found, names, strict=True):
+                    column = batch.column(name)
+                    column = decoded(column)
+                    as_text = not keep_type or pt.is_string_view(column.type)
+                    slot.append(pc.unique(column.cast(pa.string() if as_text else self._plain_type(name))))
+            return [pc.unique(pa.chunked_array(slot)) if slot else pa.array([]) for slot in found]
+
+        columns = list(zip(*(found for found in parallel(of_part, self.parts) if len(found[0])), strict=True))
+        result = {}
+        for name, pieces in zip(names, columns, strict=True):
+            values = pc.unique(pa.chunked_array(pieces))
+            if values.null_count:
+                raise self.missing(name)
+            result[name] = values.take(pc.sort_indices(values))
+        return result
+
+    def _plain_type(self, name: str) -> pa.DataType:
+        """The one type that the values of all files are read as: that of the first."""
+        type_ = self.arrow_schema.field(name).type
+        type_ = type_.value_type if pt.is_dictionary(type_) else type_
+        return pa.float32() if pt.is_float16(type_) else type_  # as `decoded` has it
+
+    @cached_property
+    def schema(self) -> Schema:
+        columns = self.columns
+        return Schema(
+            actions=self.actions,
+            context=self._encoded_names("context", columns.context),
+            rewards=columns.reward,
+            slices=tuple(self.categories[columns.by].to_pylist()) if columns.by else None,
+            slice_name=columns.by,
+            propensity=columns.propensity is not None,
+            weighted=columns.weight is not None,
+            clustered=columns.cluster is not None,
+            features=self._encoded_names("features", columns.features),
+            feature_dimensions=dimensions(
+                [(n, len(self.categories[n]) if self.is_category("features", n) else None) for n in columns.features]
+            ),
+            catalog=None if self.catalog is None else self.catalog[0],
+            catalog_names=() if self.catalog is None else self.catalog[1],
+            catalog_dimensions=() if self.catalog is None else self.catalog[2],
+        )
+
+    def _encoded_names(self, role: str, names: Sequence[str]) -> tuple[str, ...]:
+        listed = ([f"{n}={v}" for v in self.categories[n].to_pylist()] if self.is_category(role, n) else [n] for n in names)
+        return tuple(name for group in listed for name in group)
+
+    def head(self, rows: int, columns: tuple[str, ...] = ()) -> Batch:
+        return next(iter(self.partitions(columns)[0].batches(rows)))
+
+    def partitions(self, columns: tuple[str, ...]) -> Sequence[Partition]:
+        check_names(columns, self.arrow_schema.names)
+        return [_Decoded(self, part, columns) for part in self.parts if part.rows]
+
+    def failure(self, name: str, check: Check) -> InputError:
+        """Read the one column to its end and say how many rows fail, and which are the first."""
+        return self.count_failures(name, lambda column: check.bad(as_floats(column)), check.what, check.advice)
+
+    def missing(self, name: str) -> InputError:
+        return self.count_failures(
+            name,
+            lambda c: np.asarray(c.is_null()),
+            "are missing (null)",
+            "Fill them in or remove those rows first. (In CSV, empty cells and the texts NaN and NULL are missing.)",
+        )
+
+    def count_failures(self, name: str, bad: Any, what: str, advice: str) -> InputError:
+        rows: list[int] = []
+        where: list[str] = []
+        for part in self.parts:
+            row = part.first
+            for batch in part.read([name], SCAN_ROWS):
+                found = np.flatnonzero(bad(batch.column(0)))
+                where += [f"{part.name} row {row + i}".strip() for i in found[: 3 - len(where)]]
+                rows += (part.start - part.first + row + found).tolist()
+                row += len(batch)
+        return RowsError(name, what, rows, advice, where=where)
+
+
+@dataclass(frozen=True)
+class _Decoded:
+    """One part of a table source, as batches of the log."""
+
+    source: TableSource
+    part: Part
+    extra: tuple[str, ...]
+
+    def batches(self, rows: int) -> Iterator[Batch]:
+        names = tuple(dict.fromkeys((*self.source.columns.names(), *self.extra)))
+        seen = 0
+        for raw in self.part.read(names, rows):
+            if not len(raw):
+                continue
+            if lost := [name for name in self.extra if name not in raw.schema.names]:
+                raise InputError(f"{self.part.name}: {unknown_name('column', lost[0], raw.schema.names)}")
+            yield self._decode({name: raw.column(name) for name in names}, len(raw), seen)
+            seen += len(raw)
+        if seen != self.part.rows:
+            raise InputError(
+                f"{self.part.name or 'the table'}: {seen:,} rows now, {self.part.rows:,} when it was opened. "
+                "The file changed during the evaluation; run it again."
+            )
+
+    def _decode(self, raw: Mapping[str, pa.Array], rows: int, seen: int) -> Batch:
+        c, first = self.source.columns, self.part.first + seen
+        unit_name = c.cluster or c.row_id
+        if unit_name and pc.any(raw[unit_name].is_null(nan_is_null=True)).as_py():
+            raise self.source.missing(unit_name)
+        rewards = [self._numbers("reward", name, raw) for name in c.reward]
+        by = None if c.by is None else pc.index_in(raw[c.by].cast(pa.string()), value_set=self.source.categories[c.by])
+        return Batch(
+            row=np.arange(self.part.start + seen, self.part.start + seen + rows),
+            unit=self._units(raw, unit_name, first, rows),
+            action=self._codes(raw[c.action]),
+            reward=rewards[0][:, None] if len(rewards) == 1 else np.column_stack(rewards),
+            context_parts=tuple(self._encoded("context", name, raw) for name in c.context),
+            actions=self.source.actions,
+            propensity=self._numbers("propensity", c.propensity, raw) if c.propensity else None,
+            weight=self._numbers("weight", c.weight, raw) if c.weight else None,
+            slice_code=None if by is None else by.to_numpy(zero_copy_only=False).astype(np.int64),
+            feature_parts=tuple(self._encoded("features", name, raw) for name in c.features),
+            extra={name: raw[name] for name in self.extra},
+        )
+
+    def _units(self, raw: Mapping[str, pa.Array], name: str | None, first: int, rows: int) -> UInt64Array:
+        if name is not None:
+            return hash_values(raw[name])
+        place = self.source.columns.place
+        return hash_rows(self.part.name, first, rows) if place is None else place.units(raw)
+
+    def _numbers(self, role: str, name: str, raw: Mapping[str, pa.Array]) -> FloatArray:
+        values = as_floats(raw[name])
+        check = failed_check(role, values)
+        if check is not None:
+            raise self.source.failure(name, check)
+        return values
+
+    def _encoded(self, role: str, name: str, raw: Mapping[str, pa.Array]) -> FloatArray:
+        if self.source.is_category(role, name):
+            return one_hot(raw[name], self.source.categories[name])
+        return self._numbers(role, name, raw)
+
+    def _codes(self, column: pa.Array) -> IntArray:
+        source, name = self.source, self.source.columns.action
+        if column.null_count:
+            raise source.missing(name)
+        codes, bad = source.actions.encode(column)
+        if bad.any():
+            examples = column.filter(pa.array(bad)).slice(0, 3).to_pylist()
+            raise source.count_failures(name, lambda c: source.actions.encode(c)[1], *source.actions.unknown(examples))
+        return codes

@@ -1,0 +1,1 @@
+"""What supports or undermines an answer."""

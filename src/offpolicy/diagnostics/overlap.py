@@ -1,0 +1,373 @@
+"""Diagnostics and the verdict: what was seen, why it matters, what to do next."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from offpolicy.core.hashing import BUCKETS
+from offpolicy.data.batch import FloatArray
+from offpolicy.diagnostics.verdict import Finding, Verdict, graded
+from offpolicy.inference.blending import Combination
+from offpolicy.statistics import LogHistogram, State
+
+CARRIES = 0.05
+"""The weight from which a candidate counts as part of a blend."""
+NOT_ONE = 0.01
+"""How far a mean weight must be from 1 to matter, however well it is known."""
+
+
+@dataclass(frozen=True)
+class Overlap:
+    """How far the log speaks for a policy."""
+
+    n: int
+    ess: float
+    mean_weight: float
+    mean_weight_z: float
+    largest_weight: float | None
+    largest_share: float | None
+    """The part of the sum of weights that one round has."""
+    top_share: float | None
+    never_logged: float | None
+    """The target's mass on actions that are not in the log; None where the whole policy was not asked for."""
+    no_support: float | None
+    """The target's mass where the logging policy gives no chance; None where π0 is not known as a whole."""
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "effective_sample_size": self.ess,
+            "mean_weight": self.mean_weight,
+            "mean_weight_z": self.mean_weight_z,
+            "largest_weight": self.largest_weight,
+            "top_1_percent_share": self.top_share,
+            "target_mass_never_logged": self.never_logged,
+            "target_mass_without_support": self.no_support,
+        }
+
+
+def overlap(
+    moments: State, column: int, error: float, policy: State | None, counts: FloatArray, logging_known: bool
+) -> Overlap:
+    """From the column of w, the standard error of its mean and, for the whole log, what was kept of the policy."""
+    n, unit = float(moments["n"]), float(moments["mean"][0])
+    mean = float(moments["mean"][column]) / unit if unit > 0 else 0.0
+    second = float(moments["m2"][column, column]) / n + float(moments["mean"][column]) ** 2
+    asked = 0.0 if policy is None else float(policy["rows"])
+    return Overlap(
+        n=int(n),
+        ess=n * float(moments["mean"][column]) ** 2 / second if second > 0 else 0.0,
+        mean_weight=mean,
+        mean_weight_z=(mean - 1) / error if error > 1e-9 else 0.0,
+        largest_weight=None if policy is None else float(policy["weights"]["max"]),
+        largest_share=None if policy is None else LogHistogram.largest_share(policy["weights"]),
+        top_share=None if policy is None else LogHistogram.top_share(policy["weights"], 0.01),
+        never_logged=float(policy["mass"][counts == 0].sum()) / asked if policy is not None and asked > 0 else None,
+        no_support=float(policy["unsupported"]) / asked if policy is not None and asked > 0 and logging_known else None,
+    )
+
+
+@dataclass(frozen=True)
+class PooledOverlap:
+    """The weights of embeddings, clusters or outcomes."""
+
+    overlap: Overlap
+    mean_one: bool
+    """Whether their mean under the logging policy is 1."""
+    pooling: float | None = None
+    """The mean part of a round's weight that comes from other actions than its own."""
+    new_actions: int = 0
+    """Rounds whose action is new to the fit, and which keep their action weight."""
+    misread: bool = False
+    """Whether weights in the posterior form meet a logging policy that depends on the context."""
+    details: dict[str, Any] = field(default_factory=dict)
+    left_out: float | None = None
+    """By what part the weights could change, at most, if sums were taken over all actions and not the nearest ones."""
+
+    def to_dict(self) -> dict[str, Any]:
+        o = self.overlap
+        seen: dict[str, Any] = {"effective_sample_size": o.ess, "mean_weight": o.mean_weight}
+        if self.left_out is not None:
+            seen["weight_of_other_actions_at_most"] = self.left_out
+        if self.pooling is not None:
+            seen |= {"pooling": self.pooling, "rounds_with_an_action_new_to_the_fit": self.new_actions}
+        return {**seen, **self.details}
+
+
+def pooled_findings(pooled: PooledOverlap, actions: Overlap, modelled: bool) -> list[Finding]:
+    """What weights that pool say, beside the plain ratio of actions."""
+    o, found = pooled.overlap, []
+    keys = ("effective sample size", "mean weight") if pooled.mean_one else ("effective sample size",)
+    found += [finding for finding in weight_findings(o) if finding.code in keys]
+    spread, plain = _variance(o), _variance(actions)
+    if pooled.pooling is not None and plain > 0 and spread < 0.01 * plain:
+        is_in_effect = "the direct method with its mean residual added" if modelled else "the mean of the log"
+        found.append(
+            Finding(
+                Verdict.CAUTION if modelled else Verdict.DO_NOT_TRUST,
+                "complete pooling",
+                f"The weights hardly differ from each other: their variance is {spread / plain:.1%} of that of π/π0.",
+                f"All actions are pooled, so this is in effect {is_in_effect}, whatever the new policy does.",
+                "Put embeddings on a common scale (scale=True), take a smaller bandwidth, or look at op.DR.",
+            )
+        )
+    if pooled.misread:
+        found.append(
+            Finding(
+                Verdict.CAUTION,
+                "posterior form",
+                "The logging policy depends on the context, and these weights take p(a|e) for p(a|x, e).",
+                "Actions that were hardly possible in a round then count in it, divided by their small chance: biased.",
+                'Use the ratio form: posterior=op.Gaussian("slope") (learned-mips:posterior=gaussian,bandwidth=slope).',
+            )
+        )
+    if pooled.new_actions:
+        share = pooled.new_actions / max(o.n, 1)
+        found.append(
+            graded(
+                "new actions",
+                share,
+                "actions new to the fit",
+                f"{pooled.new_actions:,} of {o.n:,} rounds have an action that the other folds do not hold.",
+                "They keep their plain weight π/π0, since nothing was learned of their action.",
+                "Use fewer folds, or none (cross_fit=0), or log those actions more often.",
+            )
+        )
+    if pooled.left_out is not None:
+        found.append(
+            graded(
+                "left out",
+                pooled.left_out,
+                "neighbours",
+                f"Weights are sums over the {pooled.details['neighbours']:,} actions nearest to the logged one; the others "
+                f"could change them by at most {pooled.left_out:.1%} on average.",
+                "What lies farther away than the nearest actions is not known, only bounded.",
+                "Take more neighbours (op.Gaussian(neighbours=…)), a smaller bandwidth, or policies that list candidates, "
+                "over which sums are exact.",
+            )
+        )
+    return found
+
+
+def _variance(o: Overlap) -> float:
+    """Of the weights, in units of their squared mean."""
+    return o.n / o.ess - 1 if o.ess > 0 else 0.0
+
+
+def weight_findings(o: Overlap) -> list[Finding]:
+    """What the weights say; for estimators that use them."""
+    spread = "A few rounds decide the answer, and its error is itself badly known."
+    found = [
+        graded(
+            "effective rounds",
+            o.ess,
+            "effective sample size",
+            f"The {o.n:,} rounds count like {o.ess:,.0f} rounds of the new policy.",
+            spread if o.ess < o.n / 2 else "Intervals lean on many rounds, and are too narrow with few.",
+            "Log more rounds, or evaluate a policy closer to the logging one." if o.ess < o.n / 2 else "Log more rounds.",
+        ),
+        graded(
+            "missing weight" if o.mean_weight < 1 else "excess weight",
+            abs(o.mean_weight_z) if abs(o.mean_weight - 1) > NOT_ONE else 0.0,
+            "mean weight",
+            f"The mean weight is {o.mean_weight:.3f}, {abs(o.mean_weight_z):.1f} standard errors from 1.",
+            "It is 1 on average when the propensities are right and the log covers all that the new policy does.",
+            "Check the propensities, and whether the new policy takes actions that the old one never took.",
+        ),
+    ]
+    if o.top_share is not None and o.largest_weight is not None and o.largest_share is not None:
+        largest = o.largest_share
+        found += [
+            graded(
+                "top weights",
+                o.top_share,
+                "top weights",
+                f"The largest 1% of the weights hold {o.top_share:.0%} of their sum.",
+                spread,
+                "Prefer DR, SwitchDR or a clipped weight, and compare them.",
+            ),
+            graded(
+                "largest weight",
+                largest,
+                "largest weight",
+                f"One round has {largest:.0%} of the sum of weights; the largest weight is {_plain(o.largest_weight)}.",
+                "The answer moves with that one round.",
+                "Look at its propensity; compare with ClippedIPS.",
+            ),
+        ]
+    return found
+
+
+def _plain(weight: float) -> str:
+    """Three digits, but 2,420 and not 2.42e+03."""
+    return f"{weight:,.0f}" if weight >= 100 else f"{weight:.3g}"
+
+
+def concentrated(share: float) -> Finding:
+    """Whether the spread of the estimate comes from one place in the log."""
+    return graded(
+        "concentration",
+        share,
+        "concentration",
+        f"One {BUCKETS:,}th of the log carries {share:.0%} of the estimate's variance.",
+        "A single round, or a few, with a huge weight or reward decide the answer, and the next log may lack them.",
+        "Look at the largest rewards and weights; compare with ClippedIPS, or evaluate a bounded reward.",
+    )
+
+
+def support_findings(o: Overlap, modelled: bool, weighed: bool) -> list[Finding]:
+    """What the target does where the log is silent; `weighed`: by π/π0."""
+    found = []
+    scale = "support, modelled" if modelled else "support"
+    why = (
+        "There the answer is the reward model's guess alone."
+        if modelled
+        else "The log says nothing about what it would earn there."
+    )
+    advice = "Explore those actions, or restrict the new policy to actions that were logged."
+    # Where the logging policy is known and could have taken them, actions that chance left out are no gap: with more actions
+    # than rounds there always are such, and weights by π/π0 are right on average.
+    could = weighed and o.no_support is not None
+    for mass, what, by in (
+        (o.never_logged, "actions that the log does not hold", "support, by chance" if could else scale),
+        (o.no_support, "actions to which the logging policy gives no chance", scale),
+    ):
+        if mass is not None:
+            found.append(graded(by, mass, "support", f"{mass:.1%} of the new policy's choices are {what}.", why, advice))
+    return found
+
+
+def uncertain_fit(error: float, sampling: float) -> list[Finding]:
+    """Whether the fit's share of an error, known to first order only, makes nearly all of it."""
+    if not sampling > 0:
+        return []
+    return [
+        graded(
+            "fit beside sampling",
+            error / sampling,
+            "uncertain fit",
+            f"With what it fitted the standard error is {error / sampling:.1f} times that of the draw of rounds alone.",
+            "That share is reckoned to first order, which overstates it where the fit hangs by few or noisy rounds.",
+            'Ask for confidence_interval(method="bootstrap", refit=True) (--interval bootstrap --refit), which fits anew.',
+        )
+    ]
+
+
+def reward_findings(nonzero: int, n: int) -> list[Finding]:
+    """Whether there are enough rewards to speak of at all."""
+    if nonzero == n:  # rewards that are all there are few only if the rounds are
+        return []
+    return [
+        graded(
+            "rewards",
+            nonzero,
+            "few rewards",
+            f"Only {nonzero:,} of {n:,} rounds have a reward other than 0.",
+            "The intervals lean on many such rounds, and are too narrow with few.",
+            "Log more rounds, or evaluate a more frequent reward as well.",
+        )
+    ]
+
+
+def model_findings(r2: float | None, corrected: bool) -> list[Finding]:
+    """How well the reward model predicts rows it was not fitted on."""
+    if r2 is None or r2 > 0:
+        return []
+    why = (
+        "The correction repairs what is wrong on average, at the price of variance."
+        if corrected
+        else "The direct method is no better than its model."
+    )
+    return [
+        Finding(
+            Verdict.CAUTION,
+            "reward model",
+            f"Out of fold the reward model explains nothing (R² = {r2:.3f}).",
+            why,
+            "Add context that predicts the reward, or give a better model with `rewards=`.",
+        )
+    ]
+
+
+def disagreement(other: str, difference: float, z: float, blend: bool) -> Finding:
+    """Two estimators that cannot both be right."""
+    return graded(
+        "disagreement of a blend" if blend else "disagreement",
+        abs(z),
+        "disagreement",
+        f"It differs from {other} by {difference:+.4g}, {abs(z):.1f} standard errors of the paired difference.",
+        "Chance seldom brings that, so at least one of the two is likely to be biased here.",
+        "Trust the one whose assumptions you can check; a reward model is the usual suspect.",
+    )
+
+
+def own_bias(other: str, difference: float, error: float, own_error: float) -> Finding:
+    """How large a bias the log cannot rule out, beside the interval that does not know of it.
+
+    A nearly unbiased estimate is off by `difference`, give or take two of its `error`s; so much of it might be bias. The
+    interval reaches two of its own errors to each side.
+    """
+    reach = 2 * own_error
+    might = (abs(difference) + 2 * error) / reach if reach > 0 else np.inf
+    return graded(
+        "hidden bias",
+        might,
+        "own bias",
+        f"It may be biased by design, and {other} shows only that the bias is within ±{abs(difference) + 2 * error:.2g}, "
+        f"which is {might:.1f} times the reach of its 95% interval.",
+        "The interval knows the chance of the draw, not this bias, and may miss the truth by it.",
+        f"Lead with a nearly unbiased estimate (op.DR, {other}) or with op.Auto, whose interval allows for it; or log more.",
+    )
+
+
+def combined_findings(combination: Combination, o: Overlap) -> list[Finding]:
+    """What speaks against a blend: candidates that cannot all be right, and biases that nothing can show."""
+    candidates, weights = combination.candidates, combination.weights
+    anchor = candidates.anchor
+    weighed = sum(w for w, exact in zip(weights, candidates.unbiased, strict=True) if exact)
+    keys = ("mean weight", "effective sample size") if weighed >= 0.5 else ("mean weight",)
+    found = [finding for finding in weight_findings(o) if finding.code in keys]
+    error = float(np.sqrt(candidates.variance(weights)))
+    heavy = [k for k in range(len(weights)) if weights[k] >= CARRIES and abs(candidates.difference(k, anchor)[0]) > error]
+    z, a, b = max(((abs(candidates.z(k, anchor)), k, anchor) for k in heavy), default=(0.0, 0, 0))
+    if heavy:
+        found.append(
+            graded(
+                "candidates",
+                z,
+                "candidates disagree",
+                f"{candidates.names[a]} says {candidates.values[a]:.4g} and {candidates.names[b]} says "
+                f"{candidates.values[b]:.4g}, {z:.1f} standard errors of the paired difference apart.",
+                "Chance does not explain that, so the first is biased here, and still part of the blend.",
+                "See what each candidate says (in the report, or .explain() in Python); trust the one whose assumptions you "
+                "can check, or log more rounds.",
+            )
+        )
+    if weighed < 0.5:
+        found.append(
+            graded(
+                "rounds to check a model",
+                o.ess,
+                "unchecked bias",
+                f"The {o.n:,} rounds count like {o.ess:,.0f} rounds of the new policy: {candidates.names[anchor]}, which is "
+                f"nearly unbiased, knows the value only to ±{candidates.errors[anchor]:.2g}.",
+                "The blend leans on reward models, and a bias of theirs of that size would not be seen; the interval allows "
+                "for it.",
+                "Log some rounds of the new policy, or of one closer to it.",
+            )
+        )
+    return found
+
+
+def few_units(units: int) -> Finding:
+    """Clustered errors from a handful of clusters."""
+    return graded(
+        "clusters",
+        units,
+        "few clusters",
+        f"There are only about {units} clusters.",
+        "A clustered standard error is itself uncertain with so few, and usually too small.",
+        "Use a finer cluster if rows within it are independent, or log more of them.",
+    )

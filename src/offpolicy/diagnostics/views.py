@@ -1,0 +1,113 @@
+"""What a report shows besides estimates, as plain values: the weights, the reward model's calibration, a map of actions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from offpolicy.core.hashing import IntArray
+from offpolicy.data.batch import FloatArray
+from offpolicy.diagnostics.overlap import Overlap
+from offpolicy.models.embedding_table import EmbeddingTable
+from offpolicy.models.posteriors.neighbours import nearest_of
+from offpolicy.statistics import Calibration, LogHistogram, State
+
+MOST_BINS = 12
+NEIGHBOURS = 5
+
+
+def weights_view(policy: str, kind: str, estimators: Sequence[str], histogram: State, o: Overlap) -> dict[str, Any]:
+    """How the weights are spread, and how far the log speaks for the policy."""
+    edges, masses, zero = LogHistogram(coarse=kind == "embedding").steps(histogram)
+    rounds = o.n / max(float(histogram["mass"].sum()), 1e-300)  # row weights count, but all together as the rounds
+    return {
+        "policy": policy,
+        "kind": kind,
+        "estimators": list(estimators),
+        "rounds": o.n,
+        "edges": edges.tolist(),
+        "counts": (rounds * masses).tolist(),
+        "zero": rounds * zero,
+        "mean": o.mean_weight,
+        "effective_sample_size": o.ess,
+        "largest": float(histogram["max"]),
+        "largest_share": LogHistogram.largest_share(histogram),
+        "top_1_percent_share": LogHistogram.top_share(histogram, 0.01),
+        "target_mass_never_logged": o.never_logged,
+        "target_mass_without_support": o.no_support,
+    }
+
+
+def calibration_view(model: str, estimators: Sequence[str], sums: State, anchor: float, r2: float | None) -> dict[str, Any]:
+    """What was predicted of rounds that the model was not fitted on, and what came."""
+    bins = [
+        {"predicted": b.predicted + anchor, "observed": b.observed + anchor, "std_error": b.std_error, "rounds": b.rounds}
+        for b in Calibration.bins(sums, MOST_BINS)
+    ]
+    return {"model": model, "estimators": list(estimators), "r2": r2, "bins": bins}
+
+
+def map_view(estimator: str, table: EmbeddingTable, shown: int, seed: int) -> dict[str, Any]:
+    """The actions in the two directions in which their embeddings, weighed by rounds, differ most."""
+    codes, chosen = _chosen(table.counts, shown, seed)
+    places, explained = _principal(table.scaled, table.counts)
+    near = _nearest(table, codes)
+    points = [
+        {
+            "action": str(table.actions[k]),
+            "count": float(table.counts[k]),
+            "reward": None if table.reward is None else float(table.reward[k]),
+            "x": float(places[k, 0]),
+            "y": float(places[k, 1]),
+            "nearest": [str(table.actions[other]) for other in others],
+        }
+        for k, others in zip(codes, near, strict=True)
+    ]
+    return {
+        "estimator": estimator,
+        "actions": len(table),
+        "logged": int((table.counts > 0).sum()),
+        "dimensions": int(table.scaled.shape[1]),
+        "explained": explained,
+        "chosen": chosen,
+        "points": points,
+    }
+
+
+def _chosen(counts: FloatArray, shown: int, seed: int) -> tuple[IntArray, str]:
+    """All actions, or half the most often logged ones and half others that were logged, at random."""
+    if len(counts) <= shown:
+        return np.arange(len(counts)), f"all {len(counts):,}"
+    order = np.argsort(-counts, kind="stable")
+    order = order[counts[order] > 0]
+    if len(order) <= shown:
+        return np.sort(order), f"the {len(order):,} of {len(counts):,} that were logged"
+    often = shown // 2
+    rest = np.random.default_rng(seed % 2**63).choice(order[often:], shown - often, replace=False)
+    told = f"the {often:,} most often logged of {len(counts):,}, and {shown - often:,} other logged ones at random"
+    return np.sort(np.concatenate([order[:often], rest])), told
+
+
+def _principal(points: FloatArray, counts: FloatArray) -> tuple[FloatArray, float]:
+    """Actions × 2, and the part of the variance that the two axes show. Each axis points to its largest loading."""
+    points = np.where(np.isfinite(points).all(axis=1, keepdims=True), points, 0.0)
+    share = counts / max(float(counts.sum()), 1e-300)
+    centred = points - share @ points
+    values, vectors = np.linalg.eigh((centred * share[:, None]).T @ centred)
+    axes = vectors[:, ::-1][:, :2]
+    axes = axes * np.sign(axes[np.abs(axes).argmax(axis=0), range(axes.shape[1])])
+    places = np.zeros((len(points), 2))
+    places[:, : axes.shape[1]] = centred @ axes
+    total = float(values.sum())
+    return places, float(values[::-1][:2].sum()) / total if total > 0 else 1.0
+
+
+def _nearest(table: EmbeddingTable, codes: IntArray) -> list[list[int]]:
+    """The logged actions that are nearest to each of some, without itself."""
+    logged = np.flatnonzero(table.counts > 0)
+    found = logged[nearest_of(table.scaled[logged], table.scaled[codes], min(NEIGHBOURS + 1, len(logged)))]
+    distance = ((table.scaled[found] - table.scaled[codes][:, None]) ** 2).sum(axis=2)
+    found = np.take_along_axis(found, np.argsort(distance, axis=1, kind="stable"), axis=1)
+    return [[int(k) for k in row if k != own][:NEIGHBOURS] for own, row in zip(codes, found, strict=True)]

@@ -1,0 +1,162 @@
+"""How several estimates of one value become one: rules that know only the estimates and how they vary together.
+
+All candidates are scored on the same rows, so the covariance of their errors is known, and the difference of two of them far
+better than either. A nearly unbiased candidate tells, by that difference, how biased the others may be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from offpolicy.data.batch import FloatArray
+from offpolicy.estimators.slope import slope, standardised
+
+SUM_WEIGHT = 1e4
+SPLITS = 20
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """Estimates of the same value, and the covariance of their errors."""
+
+    names: tuple[str, ...]
+    values: FloatArray
+    covariance: FloatArray
+    unbiased: tuple[bool, ...]
+    """Which of them weigh by the exact ratio of actions."""
+    known: tuple[bool, ...]
+    """Of which of them the whole error is known; the others get no weight."""
+    resampled: Callable[[int, FloatArray], FloatArray]
+    """The value of one of them in each draw when each bucket of units counts so many times (draws × buckets)."""
+    buckets: int
+
+    def variance(self, weights: FloatArray) -> float:
+        """Of a weighted sum of the candidates."""
+        return max(float(weights @ self.covariance @ weights), 0.0)
+
+    @property
+    def errors(self) -> FloatArray:
+        """Standard errors."""
+        errors: FloatArray = np.sqrt(np.maximum(np.diag(self.covariance), 0.0))
+        return errors
+
+    @property
+    def anchor(self) -> int:
+        """The first nearly unbiased candidate, against which the others are held."""
+        return self.unbiased.index(True)
+
+    def difference(self, i: int, j: int) -> tuple[float, float]:
+        """Candidate i less candidate j, and the standard error of that."""
+        step = np.eye(len(self.names))[i] - np.eye(len(self.names))[j]
+        return float(self.values[i] - self.values[j]), float(np.sqrt(self.variance(step)))
+
+    def z(self, i: int, j: int) -> float:
+        """The difference in standard errors."""
+        return standardised(*self.difference(i, j))
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What a rule made of the candidates."""
+
+    weights: FloatArray
+    biases: FloatArray
+    """The bias of each candidate as the rule saw it."""
+
+
+def beyond(difference: float, error: float, reach: float) -> float:
+    """What of a difference is more than chance explains.
+
+    >>> beyond(-0.5, 0.25, 1.0), beyond(0.1, 0.25, 1.0)
+    (-0.25, 0.0)
+    """
+    return float(np.copysign(max(abs(difference) - reach * error, 0.0), difference)) + 0.0
+
+
+def chain(candidates: Candidates, reach: float) -> Choice:
+    """From the anchor along the candidates, in their order, each as far as it lowers the estimated mean squared error.
+
+    With x the blend so far, of bias β, and e the next candidate, d = e − x, and s what of d is more than chance explains,
+    x + l·d has the mean squared error var(x + l·d) + (β + l·s)², which is least at
+    l = −(cov(x, d) + β·s) / (var(d) + s²), kept between 0 and 1. Since x gathers precision on the way, small biases show up
+    that a comparison with the anchor alone would miss; since β is carried along, candidates that are wrong in the same way
+    do not add up.
+    """
+    anchor, covariance = candidates.anchor, candidates.covariance
+    size = len(candidates.names)
+    x, bias, biases = np.eye(size)[anchor], 0.0, np.zeros(size)
+    for k in range(size):
+        d = np.eye(size)[k] - x
+        spread = candidates.variance(d)
+        if k == anchor or not candidates.known[k] or spread <= 0:
+            continue
+        step = beyond(float(candidates.values @ d), float(np.sqrt(spread)), reach)
+        biases[k] = bias + step
+        part = float(np.clip(-(x @ covariance @ d + bias * step) / (spread + step**2), 0.0, 1.0))
+        x, bias = x + part * d, bias + part * step
+    return Choice(x, biases)
+
+
+def blend(candidates: Candidates, reach: float) -> Choice:
+    """The weights on the simplex of least estimated mean squared error, xᵀ(Σ + bbᵀ)x (after MAGIC, Thomas & Brunskill 2016).
+
+    The biases b are the differences to the anchor as far as chance does not explain them.
+    """
+    anchor, size = candidates.anchor, len(candidates.names)
+    biases = np.array([beyond(*candidates.difference(k, anchor), reach) for k in range(size)])
+    some = np.flatnonzero(candidates.known)
+    weights = np.zeros(size)
+    weights[some] = _on_simplex((candidates.covariance + np.outer(biases, biases))[np.ix_(some, some)])
+    return Choice(weights, biases)
+
+
+def _on_simplex(matrix: FloatArray) -> FloatArray:
+    """argmin xᵀMx over x ≥ 0, Σx = 1, as a least squares problem with a heavy row for the sum."""
+    from scipy.optimize import nnls  # here, so that importing stays fast
+
+    values, vectors = np.linalg.eigh(matrix)
+    scale = float(values.max(initial=0.0))
+    if scale <= 0:
+        return np.full(len(matrix), 1 / len(matrix))
+    root = (vectors * np.sqrt(np.maximum(values, 0.0) / scale)).T
+    rows = np.vstack([root, np.full((1, len(matrix)), SUM_WEIGHT)])
+    found = np.asarray(nnls(rows, np.append(np.zeros(len(matrix)), SUM_WEIGHT))[0], dtype=np.float64)
+    weights: FloatArray = found / found.sum()
+    return weights
+
+
+def widest(candidates: Candidates, reach: float) -> Choice:
+    """SLOPE: the last candidate, in the order given, that agrees with every one before it."""
+    some = np.flatnonzero(candidates.known)
+    picked = some[slope(len(some), lambda i, j: candidates.z(some[i], some[j]), reach)]
+    return Choice(np.eye(len(candidates.names))[picked], candidates.values - candidates.values[candidates.anchor])
+
+
+def cross_validated(candidates: Candidates, one_error: bool) -> Choice:
+    """The candidate nearest to the anchor on rounds that it has not seen (after OCV, Cief, Kveton & Kompan 2025).
+
+    Each of `SPLITS` splits gives a candidate some buckets of units and the anchor the rest, in proportion to their
+    variances, so that both are about equally sure. With `one_error` the choice is the most precise candidate whose loss is
+    within a standard error of the least.
+    """
+    anchor, size = candidates.anchor, len(candidates.names)
+    rng = np.random.default_rng(0xC805)
+    keys = rng.random((SPLITS, candidates.buckets))
+    variances = np.diag(candidates.covariance)
+    losses = np.empty((SPLITS, size))
+    for k in range(size):
+        both = variances[k] + variances[anchor]
+        share = float(np.clip(variances[k] / both if both > 0 else 0.5, 0.1, 0.9))
+        seen = (keys < share).astype(np.float64)
+        losses[:, k] = (candidates.resampled(k, seen) - candidates.resampled(anchor, 1 - seen)) ** 2
+    loss = losses.mean(axis=0)
+    loss[[not known for known in candidates.known]] = np.inf
+    loss[~np.isfinite(loss)] = np.inf
+    picked = int(np.argmin(loss)) if np.isfinite(loss).any() else anchor
+    if one_error:
+        limit = loss[picked] + float(losses[:, picked].std() / np.sqrt(SPLITS))
+        picked = min((k for k in range(size) if loss[k] <= limit), key=lambda k: float(variances[k]))
+    return Choice(np.eye(size)[picked], candidates.values - candidates.values[anchor])

@@ -1,0 +1,1 @@
+"""From sums to values, standard errors and intervals."""

@@ -1,0 +1,142 @@
+"""How estimates move when a group of units is left out of all that was fitted: the fit's share of their error."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from offpolicy.core.threads import parallel
+from offpolicy.data.batch import FloatArray
+from offpolicy.estimators import Member
+from offpolicy.inference.functionals import Functional, Sums
+from offpolicy.models.posteriors import Exact
+from offpolicy.models.rewards import Fits, Linear
+from offpolicy.ratios.embedding_fits import PooledFits
+from offpolicy.ratios.embeddings import slopes_of
+from offpolicy.ratios.outcomes import OutcomeFits
+from offpolicy.ratios.weights import Outcome, Pooled, Weight
+from offpolicy.scoring.plan import BaselineColumn, FitKey, ModelKey, Terms
+from offpolicy.scoring.scorer import Scorer
+from offpolicy.scoring.tallies import outcome_name, pool_name
+from offpolicy.statistics import State
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """What the fit pass gave: reward models, embeddings with their posteriors, and outcome weights."""
+
+    models: Mapping[FitKey, Fits]
+    pooled: Mapping[Pooled, PooledFits]
+    outcomes: Mapping[tuple[int, Any], OutcomeFits]
+
+
+@dataclass(frozen=True)
+class Refits:
+    """Moves of estimates, from what was fitted and from the sums of the scoring pass."""
+
+    scorer: Scorer
+    fitted: Fitted
+    state: State
+
+    def is_fitted(self, model: ModelKey) -> bool:
+        return bool(self.fitted.models[model.fit].diagnostics(model.reward))
+
+    def matters(self, member: Member, model: ModelKey | None) -> bool:
+        """Whether the value moves, to first order, with what was fitted. With the exact ratio of actions a reward model's
+        error cancels: baseline and control move alike on average; so it does for the exact ratio of embeddings."""
+        ratio = member.weight.ratio
+        if isinstance(ratio, Outcome) or (isinstance(ratio, Pooled) and ratio.posterior.fitted):
+            return True
+        if isinstance(ratio, Pooled) and isinstance(ratio.posterior, Exact):
+            return False
+        return model is not None and not member.weight.exact and self.is_fitted(model)
+
+    @cached_property
+    def _jackknife(self) -> dict[ModelKey, FloatArray | None]:
+        return {}
+
+    def _refits(self, model: ModelKey) -> FloatArray | None:
+        """Coefficients of the fit on all rows, then without each group, around the scorer's centre."""
+        if model not in self._jackknife:
+            fits = self.fitted.models[model.fit]
+            on_all = fits.on_all(model.reward) if fits.can_refit else None
+            if isinstance(on_all, Linear) and on_all.varying is None:
+                fits.without_group(model.reward, 0)  # makes what the others share
+                left = parallel(lambda g: fits.without_group(model.reward, g), range(self.scorer.groups))
+                moved = [linear.moved(self.scorer.centre).coef for linear in (on_all, *left) if linear is not None]
+                self._jackknife[model] = np.stack(moved) if len(moved) == 1 + self.scorer.groups else None
+            else:
+                self._jackknife[model] = None
+        return self._jackknife[model]
+
+    def with_fit_error(
+        self, p: int, f: Functional, member: Member, terms: Terms, sums: Sums, slice_: str | None
+    ) -> Functional:
+        """How the value moves when each group of rows is left out of the scoring, and of all that was fitted."""
+        by_group = sums.by_group(self.scorer.groups)
+        kept = np.flatnonzero(by_group[:, 0] > 0)
+        f = replace(f, sampling=f.evaluate(by_group.sum(axis=0) - by_group[kept]))
+        model = None if member.rewards is None else self._model_of(terms)
+        if not self.matters(member, model) or len(kept) < 2:
+            return f
+        moves: list[FloatArray | None] = []
+        if model is not None and self.is_fitted(model):
+            moves.append(self._moves_of_model(terms, model, sums, slice_))
+        ratio = member.weight.ratio
+        if isinstance(ratio, Outcome) or (isinstance(ratio, Pooled) and ratio.posterior.fitted):
+            moves.append(None if slice_ is not None else self._moves_of_weights(p, f, member.weight, terms, sums))
+        known = [move for move in moves if move is not None]
+        if not moves or len(known) < len(moves):
+            return f
+        return replace(f, fit=np.sum(known, axis=0)[kept])
+
+    def _model_of(self, terms: Terms) -> ModelKey | None:
+        if terms.baseline is None:
+            return None
+        key = self.scorer.plan.columns[terms.baseline - 1]
+        assert isinstance(key, BaselineColumn)
+        return key.model
+
+    def _moves_of_model(self, terms: Terms, model: ModelKey, sums: Sums, slice_: str | None) -> FloatArray | None:
+        """V depends on the coefficients through ⟨Σ share·x̃, β⟩ / Σ1 − ⟨Σ weight·x̃, β⟩ / Σ1: two tables."""
+        state = self.state if slice_ is None else self.state["slices"][slice_]
+        refits = None if terms.tables[0] is None else self._refits(model)
+        by_group = sums.by_group(self.scorer.groups)
+        rows = float(state["table_rows"]) if "table_rows" in state else by_group[: self.scorer.table_groups, 0].sum()
+        if refits is None or not len(state["tables"]) or not rows > 0:
+            return None
+        tables = [state["tables"][self.scorer.plan.tables.index(key)] for key in terms.tables if key is not None]
+        share, weight = tables[0], sum(tables[1:])
+        means = sums.moments["mean"]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            if terms.scaling is not None:
+                weight = weight * (means[terms.scaling[0]] / means[terms.scaling[1]])
+            elif terms.normalised and terms.weight is not None:
+                weight = weight / (means[terms.weight] / means[0])
+        fit = np.tensordot(refits, (share - weight) / rows, axes=2)  # the value under each refit, up to a constant
+        moves: FloatArray = fit[1:] - fit[0]
+        return moves
+
+    def _moves_of_weights(self, p: int, f: Functional, weight: Weight, terms: Terms, sums: Sums) -> FloatArray | None:
+        """V depends on the fitted weights through the means of two columns."""
+        assert terms.weight is not None
+        assert terms.correction is not None
+        plan, ratio = self.scorer.plan, weight.ratio
+        if isinstance(ratio, Outcome):
+            table = self.state["outcomes"][outcome_name(p, ratio)]
+            moved, rows, at = self.fitted.outcomes[p, ratio].moves(table), table[0].sum(), 1
+        elif ratio in self.scorer.sloped and isinstance(ratio, Pooled):
+            pool = self.state["pools"][pool_name(plan, p, weight)]
+            if not pool["sloped_rows"] > 0:
+                return None
+            moved, rows = self.fitted.pooled[ratio].moves(slopes_of(pool)), float(pool["sloped_rows"])
+            at = 1 + plan.corrections(p, weight).index(terms.correction)
+        else:
+            return None
+        means = moved / rows * float(sums.moments["mean"][0])
+        moves: FloatArray = means[:, 0] * f.gradient[terms.weight] + means[:, at] * f.gradient[terms.correction]
+        return moves

@@ -1,0 +1,209 @@
+"""What a posterior must do: from embeddings, say how much each action speaks for a round.
+
+Every posterior here gives a round with embedding z the scores s_a(z) = z·weight_a + bias_a, and exp(s_a) is, up to a factor
+of the round, either p(e|a) or p(a|e). With Q = exp(s) the weight of a round is one of
+
+    ratio form      Σ_a π(a|x) Q_a / Σ_a π0(a|x) Q_a           Q ∝ p(e|a): Gaussian, Categorical, Exact, clusters
+    posterior form  Σ_a Q_a π(a|x)/π0(a|x) / Σ_a Q_a           Q ∝ p(a|e): Logistic
+
+The ratio form knows the context: π0(a|x) is the prior. The posterior form takes p(a|e) for p(a|x, e), as published, and
+agrees with it where π0 does not depend on the context.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from offpolicy.core.errors import RowsError
+from offpolicy.core.hashing import IntArray
+from offpolicy.data.batch import Batch, FloatArray
+from offpolicy.data.features import Features
+from offpolicy.models.embedding_table import Affine, Embedding
+from offpolicy.models.posteriors.neighbours import Near, nearest
+from offpolicy.models.posteriors.sums import FeatureSums, Sums
+from offpolicy.models.rewards.base import NO_FEATURES, FitShape
+from offpolicy.policies.blocks import Layout, Lists
+from offpolicy.statistics import Statistic
+
+Form = Literal["ratio", "posterior"]
+MOST_ELEMENTS = 1 << 22
+"""Shares are kept as a table of (embeddings × actions) up to 32 MB of them; else they are made anew for each block."""
+
+
+Influence = Callable[[FloatArray, FloatArray], "Callable[[Embedding, Known], FloatArray]"]
+"""From the slopes of sums in weight and bias, a function that tells how the sums move with a refit, to first order.
+
+A refit's θ = (weight, bias) is the minimum of another loss, so dθ ≈ −H⁻¹∇loss(θ): one solve with H serves all refits.
+"""
+
+
+@dataclass(frozen=True)
+class Pooling:
+    """A fitted posterior: how much each action speaks for each round."""
+
+    form: Form
+    embedding: Embedding
+    affine: Affine
+    weight: FloatArray
+    """Actions × m."""
+    bias: FloatArray
+    """−∞ where an action takes no part."""
+    context: Affine | None = None
+    """The context on its own scale, where the scores depend on it as well."""
+    likelihood: Callable[[Batch], FloatArray] | None = None
+    """Gives Q itself, where there are no scores."""
+    groups: tuple[IntArray, FloatArray] | None = None
+    """The cluster of each action, and clusters × actions of 0 and 1, where Q is whether two actions share a cluster."""
+    precision: FloatArray | None = None
+    """Of the normal around each action, where there is one."""
+    free: bool = False
+    """Whether it is the same in whatever coordinates the embedding is written."""
+    table: FloatArray | None = field(default=None, repr=False)
+    neighbours: int | None = None
+    """Of how many actions near the logged one sums are taken, where policies answer for all actions and these are many."""
+    near: Near | None = field(default=None, repr=False)
+    details: dict[str, Any] = field(default_factory=dict)
+    influence: Influence | None = field(default=None, repr=False)
+    """Where weight and bias are the result of an iteration: how sums that depend on them move with the embeddings."""
+
+    @property
+    def seen(self) -> npt.NDArray[np.bool_]:
+        """Actions that the embedding was fitted on."""
+        seen: npt.NDArray[np.bool_] = self.embedding.counts > 0
+        return seen
+
+    @property
+    def varies(self) -> bool:
+        """Whether rounds of one action may differ."""
+        return self.embedding.varying is not None or self.context is not None or self.likelihood is not None
+
+    @property
+    def reach(self) -> FloatArray:
+        """m × m: how far it sees, as a precision matrix; without one, as far as the embeddings are spread."""
+        if self.precision is not None:
+            return self.precision
+        share = self.embedding.counts / self.embedding.counts.sum()
+        z = self.affine(self.embedding.table)
+        variance = share @ (z - share @ z) ** 2
+        return np.eye(len(variance)) / max(float(variance.mean()), 1e-300)
+
+    def points(self, batch: Batch) -> FloatArray:
+        """z of each round."""
+        varying = self.embedding.varying
+        e = self.embedding.table[batch.action] if varying is None else varying.rows(batch)
+        z = self.affine(e)
+        return z if self.context is None else np.hstack([z, self.context(batch.context)])
+
+    def shares(self, batch: Batch, layout: Layout) -> FloatArray:
+        """Q of each round for the actions of the layout, up to a factor of the round."""
+        if isinstance(layout, Lists):
+            return self._listed(batch, layout)
+        if self.groups is not None:
+            return self.groups[1][self.groups[0][batch.action]]
+        if self.table is not None:
+            return self.table[batch.action]
+        if self.likelihood is not None:
+            return self._checked(self.likelihood(batch), batch)
+        return self._exp(self.points(batch))
+
+    def _listed(self, batch: Batch, layout: Lists) -> FloatArray:
+        """Q of the listed actions alone."""
+        assert self.likelihood is None
+        if self.groups is not None:
+            cluster = self.groups[0]
+            same: FloatArray = (cluster[layout.codes] == cluster[batch.action][layout.row]).astype(np.float64)
+            return same
+        if self.table is not None:
+            return self.table[batch.action[layout.row], layout.codes]
+        scores = layout.scores(self.points(batch), self.weight, self.bias)
+        most = layout.most(scores)
+        scores -= layout.spread(np.where(np.isfinite(most), most, 0.0))  # none of the listed actions may take part
+        return np.exp(scores, out=scores)
+
+    def _exp(self, z: FloatArray) -> FloatArray:
+        scores = z @ self.weight.T
+        scores += self.bias
+        scores -= scores.max(axis=1, keepdims=True)
+        np.exp(scores, out=scores)
+        if self.form == "posterior":
+            scores /= scores.sum(axis=1, keepdims=True)
+        return scores
+
+    @staticmethod
+    def _checked(shares: FloatArray, batch: Batch) -> FloatArray:
+        bad = ~(shares.min(axis=1) >= 0) | ~np.isfinite(shares.sum(axis=1)) | ~(shares.max(axis=1) > 0)
+        if bad.any():
+            raise RowsError(
+                "Exact", "have an embedding to which no action gives a chance (or a negative or NaN one)", batch.row[bad],
+                "Check that p(e|a) covers every embedding in the log.",
+            )  # fmt: skip
+        return shares
+
+    def with_near(self, asked: npt.NDArray[np.bool_]) -> Pooling:
+        """The same with the neighbours of some actions looked up."""
+        assert self.neighbours is not None
+        assert self.precision is not None
+        near = nearest(self.affine(self.embedding.table), self.precision, self.seen, asked, self.neighbours)
+        return replace(self, near=near)
+
+    def tabled(self, room: int) -> Pooling:
+        """The same with Q as a table, where there is room for one and rounds of one action are alike."""
+        n = len(self.bias)
+        if self.varies or self.groups is not None or n * n > room:
+            return self
+        return replace(self, table=self._exp(self.affine(self.embedding.table)))
+
+
+@dataclass(frozen=True)
+class Known:
+    """What the fit pass kept for a posterior, for the rows of some groups."""
+
+    sums: Sums
+    rows: Any = None
+    """Pairs or a sample of rows, already without those of other groups."""
+    features: Features = NO_FEATURES
+    columns: IntArray = field(default_factory=lambda: np.empty(0, np.int64))
+    """Which columns of the features the embedding is, where it is pre-defined."""
+
+
+class Posterior(ABC):
+    """Settings of a posterior. Frozen; `fit` gives a `Pooling`."""
+
+    scale: bool
+
+    def statistics(self, shape: FitShape) -> tuple[Statistic, ...]:
+        """What it needs of the fit pass; the first is always `FeatureSums`."""
+        return (FeatureSums(shape),)
+
+    def rows_without(self, rows: Any, keep: npt.NDArray[np.bool_]) -> Any:  # noqa: ARG002
+        """The second statistic's result for the groups that are kept."""
+        return rows
+
+    @abstractmethod
+    def fit(self, name: str, embedding: Embedding, affine: Affine, known: Known) -> Pooling: ...
+
+    @property
+    def exact(self) -> bool:
+        """Whether the weights have mean 1 under the logging policy."""
+        return False
+
+    @property
+    def fitted(self) -> bool:
+        """Whether anything of it comes from the log."""
+        return True
+
+    @property
+    def self_normalised(self) -> bool:
+        """Whether estimators with these weights divide by the mean weight unless told otherwise."""
+        return False
+
+    @property
+    def smooth(self) -> bool:
+        """Whether the weights move smoothly with the embedding, so that its error can be counted."""
+        return True

@@ -1,0 +1,150 @@
+"""`Categorical`, from counts of pre-defined categories, and `Exact`, from p(e|a) itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import KW_ONLY, dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from offpolicy.core.errors import InputError
+from offpolicy.data.batch import Batch, FloatArray
+from offpolicy.data.features import Features
+from offpolicy.data.log import Dimension
+from offpolicy.models.embedding_table import Affine, Embedding
+from offpolicy.models.posteriors.base import Known, Pooling, Posterior
+
+TINY = 1e-300
+
+
+def _dimensions(name: str, kind: str, known: Known) -> list[Dimension]:
+    """The dimensions that the embedding consists of."""
+    if not len(known.columns):
+        raise InputError(
+            f"{name}: {kind} reads pre-defined features, so it cannot weigh by a learned embedding; use op.Logistic() or "
+            "op.Gaussian(), or op.MIPS for the features themselves."
+        )
+    return [d for d in known.features.dimensions if d.start in known.columns]
+
+
+@dataclass(frozen=True)
+class Categorical(Posterior):
+    """p(e|a) = Π_d p(e_d|a) from counts, each smoothed towards p(e_d) as if by `smoothing` more rounds of the action.
+
+    Categories of a catalog are certain, and are not smoothed.
+    """
+
+    smoothing: float = 1.0
+    _: KW_ONLY
+    scale: bool = True
+
+    def __post_init__(self) -> None:
+        if not self.smoothing >= 0:
+            raise InputError(f"Categorical: smoothing is {self.smoothing}; give a number of rounds, 0 or more.")
+
+    def fit(self, name: str, embedding: Embedding, affine: Affine, known: Known) -> Pooling:  # noqa: ARG002
+        plain = [d.name for d in _dimensions(name, "Categorical", known) if not d.categorical]
+        if plain:
+            raise InputError(
+                f"{name}: Categorical counts categories, and {plain[0]!r} is a number. Use op.Gaussian(), or make it whole "
+                "numbers or text."
+            )
+        if not known.features.varies:  # a catalog is no sample: it knows each action's categories, never logged or not
+            return Pooling(
+                "ratio", embedding, _plain(embedding.table.shape[1]), np.log(np.maximum(embedding.table, TINY)),
+                np.zeros(len(embedding.table)),
+            )  # fmt: skip
+        n = known.sums.n[:, None]
+        counts = (known.sums.total + known.sums.origin * n)[:, known.columns]  # of one-hot columns, sums are counts
+        marginal = counts.sum(axis=0) / n.sum()
+        rounds = n + self.smoothing
+        p = np.where(rounds > 0, (counts + self.smoothing * marginal) / np.where(rounds > 0, rounds, 1.0), marginal)
+        certain = known.columns >= known.features.per_round  # of a catalog beside what the rounds show
+        p[:, certain] = embedding.table[:, certain]
+        return Pooling("ratio", embedding, _plain(p.shape[1]), np.log(np.maximum(p, TINY)), np.zeros(len(p)))
+
+
+@dataclass(frozen=True)
+class Exact(Posterior):
+    """p(e|a) as it is known: MIPS (true).
+
+    `p` is a function of the rounds' features (rounds × columns, as encoded) that gives rounds × actions; or, for categories,
+    one matrix of actions × categories for each dimension.
+    """
+
+    p: Callable[[FloatArray], npt.ArrayLike] | Sequence[Any]
+    _: KW_ONLY
+    scale: bool = True
+
+    def __post_init__(self) -> None:
+        if not callable(self.p) and (isinstance(self.p, str) or not hasattr(self.p, "__iter__")):
+            raise InputError(
+                f"Exact: p is {self.p!r}; give a function of the features, or one matrix of actions × categories for each "
+                "dimension."
+            )
+
+    __hash__ = object.__hash__  # matrices have no hash of their own
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    @property
+    def exact(self) -> bool:
+        return True
+
+    @property
+    def fitted(self) -> bool:
+        return False
+
+    def fit(self, name: str, embedding: Embedding, affine: Affine, known: Known) -> Pooling:
+        chosen = _dimensions(name, "Exact", known)
+        n_actions = len(embedding.table)
+        given = self.p
+        if callable(given):
+            if len(chosen) < len(known.features.dimensions):
+                raise InputError(f"{name}: Exact as a function knows all dimensions together, and cannot leave some out.")
+            return Pooling(
+                "ratio", embedding, affine, np.empty((n_actions, 0)), np.zeros(n_actions),
+                likelihood=_Asked(given, known.features, n_actions),
+            )  # fmt: skip
+        try:
+            matrices = [np.asarray(m, dtype=np.float64) for m in given]
+        except (TypeError, ValueError):
+            raise InputError(f"{name}: Exact: the matrices of p(e|a) must hold numbers.") from None
+        wanted = [(n_actions, d.width) for d in known.features.dimensions]
+        if [m.shape for m in matrices] != wanted:
+            raise InputError(
+                f"{name}: Exact has matrices of shapes {[m.shape for m in matrices]}; for each dimension one of actions "
+                f"× categories is needed: {wanted}."
+            )
+        p = np.hstack(matrices)[:, known.columns]
+        if not (p >= 0).all() or any(np.abs(m.sum(axis=1) - 1).max() > 1e-6 for m in matrices):
+            raise InputError(f"{name}: Exact: each row of p(e|a) must be 0 or more and sum to 1.")
+        return Pooling("ratio", embedding, _plain(p.shape[1]), np.log(np.maximum(p, TINY)), np.zeros(n_actions))
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """The user's p(e|a), asked for a batch of rounds."""
+
+    function: Callable[[FloatArray], npt.ArrayLike]
+    features: Features
+    n_actions: int
+
+    def __call__(self, batch: Batch) -> FloatArray:
+        try:
+            p = np.array(self.function(self.features.rows(batch)), dtype=np.float64)
+        except (TypeError, ValueError) as error:
+            raise InputError(f"Exact: p failed, or gave no numbers: {error}") from error
+        if p.shape != (len(batch), self.n_actions):
+            raise InputError(
+                f"Exact: p gave shape {p.shape} where rounds × actions is {(len(batch), self.n_actions)}; its columns "
+                "follow `log.actions`."
+            )
+        return p
+
+
+def _plain(size: int) -> Affine:
+    return Affine(np.zeros(size), np.eye(size))

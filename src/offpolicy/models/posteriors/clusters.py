@@ -1,0 +1,38 @@
+"""`Clusters`: p(e|a) is whether two actions fall into the same cluster of embeddings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from offpolicy.models.embedding_table import Affine, Embedding
+from offpolicy.models.posteriors.base import Known, Pooling, Posterior
+from offpolicy.models.rewards.clusters import clusters_of
+
+
+@dataclass(frozen=True)
+class Clusters(Posterior):
+    """k-means on the actions' embeddings, weighed by their rounds; at most `clusters` of them. Or the labels given."""
+
+    clusters: int | tuple[int, ...]
+    scale: bool = True
+
+    @property
+    def exact(self) -> bool:
+        return True
+
+    @property
+    def fitted(self) -> bool:
+        return not isinstance(self.clusters, tuple)
+
+    @property
+    def smooth(self) -> bool:
+        return False
+
+    def fit(self, name: str, embedding: Embedding, affine: Affine, known: Known) -> Pooling:  # noqa: ARG002
+        cluster = clusters_of(name, affine(embedding.table), embedding.counts, self.clusters)
+        count = int(cluster.max()) + 1
+        members = np.equal.outer(np.arange(count), cluster).astype(np.float64)
+        nothing = np.empty((len(cluster), 0)), np.zeros(len(cluster))
+        return Pooling("ratio", embedding, affine, *nothing, groups=(cluster, members), details={"clusters": count})

@@ -1,0 +1,108 @@
+"""`Gaussian`: p(e|a) is normal around the action's embedding."""
+
+from __future__ import annotations
+
+from dataclasses import KW_ONLY, dataclass
+from typing import Literal
+
+import numpy as np
+
+from offpolicy.core.errors import InputError
+from offpolicy.data.batch import FloatArray
+from offpolicy.models.embedding_table import Affine, Embedding, FeatureMap
+from offpolicy.models.posteriors.base import Known, Pooling, Posterior
+
+BANDWIDTHS = (0.01, 0.03, 0.1, 0.18, 0.32, 0.56, 1.0, 3.0)
+"""The family of "slope", from the least biased (no pooling) to the most."""
+RCOND = 1e-8
+SHARPEST = 1e-6
+
+
+@dataclass(frozen=True)
+class Gaussian(Posterior):
+    """p(e|a) = N(f(a), Σ), in the ratio form, self-normalised by default.
+
+    Where embeddings vary within an action (features seen in each round) Σ is their shared covariance: LDA. Where the
+    embedding is a function of the action that is 0, and `bandwidth` says how far actions are pooled: a number, in units of
+    the embeddings' root mean square distance from their mean; "slope", which scores a family of them and picks the widest
+    that agrees with all narrower ones; or "estimation": the covariance with which a ridge model knows its coefficients.
+    "auto" is LDA where embeddings vary, else "estimation".
+
+    `neighbours` bounds the work where there are very many actions and a policy does not list a few: sums are then taken over
+    so many actions nearest to the logged one. What the others could add at most is shown in the diagnostics.
+    """
+
+    bandwidth: float | Literal["auto", "slope", "estimation"] = "auto"
+    _: KW_ONLY
+    neighbours: int | None = None
+    scale: bool = True
+
+    def __post_init__(self) -> None:
+        if self.neighbours is not None and not (isinstance(self.neighbours, int) and self.neighbours >= 1):
+            raise InputError(f"Gaussian: neighbours is {self.neighbours!r}; give how many near actions count, 1 or more.")
+        named = self.bandwidth in ("auto", "slope", "estimation")
+        number = isinstance(self.bandwidth, (int, float)) and not isinstance(self.bandwidth, bool)
+        if not named and not (number and float(self.bandwidth) > 0):
+            raise InputError(
+                f'Gaussian: bandwidth is {self.bandwidth!r}; give a number above 0, "auto", "slope" or "estimation".'
+            )
+
+    @property
+    def self_normalised(self) -> bool:
+        return True
+
+    def fit(self, name: str, embedding: Embedding, affine: Affine, known: Known) -> Pooling:
+        precision, details = self._precision(name, embedding, affine, known)
+        means = affine(embedding.table)
+        weight = means @ precision
+        bias = -0.5 * np.einsum("ai,ai->a", weight, means)
+        return Pooling(
+            "ratio", embedding, affine, weight, bias, precision=precision, free=self._is_lda(embedding), details=details,
+            neighbours=self.neighbours if embedding.varying is None else None,
+        )  # fmt: skip
+
+    def _is_lda(self, embedding: Embedding) -> bool:
+        return embedding.varying is not None and self.bandwidth == "auto"
+
+    def _precision(
+        self, name: str, embedding: Embedding, affine: Affine, known: Known
+    ) -> tuple[FloatArray, dict[str, float]]:
+        """Σ⁻¹ in the coordinates of z."""
+        size = affine.matrix.shape[1]
+        if isinstance(self.bandwidth, (int, float)):
+            width = float(self.bandwidth) * (np.sqrt(size) if self.scale else 1.0)
+            return np.eye(size) / width**2, {"bandwidth": float(self.bandwidth)}
+        if self._is_lda(embedding):
+            if not isinstance(embedding.varying, FeatureMap):
+                raise InputError(
+                    f"{name}: the covariance of embeddings that are not linear in the features is not known from sums; "
+                    "give Gaussian a `bandwidth`, or use Logistic()."
+                )
+            to_z = embedding.varying.shared @ affine.matrix
+            share, means = embedding.counts / embedding.counts.sum(), affine(embedding.table)
+            around = means - share @ means
+            return _lda(to_z.T @ known.sums.within() @ to_z, (around * share[:, None]).T @ around), {}
+        if embedding.covariance is None:
+            raise InputError(
+                f"{name}: this embedding comes without an estimation covariance (op.Ridge has one, but for features that "
+                'vary within actions), and it needs a width: give Gaussian\'s `bandwidth=` a number, or "slope".'
+            )
+        return _inverse(affine.matrix.T @ embedding.covariance @ affine.matrix), {}
+
+
+def _lda(within: FloatArray, between: FloatArray) -> FloatArray:
+    """The inverse of the covariance within actions. A direction that does not vary within any, but between them, tells
+    actions apart as well as can be: it is taken to vary by `SHARPEST` of its whole variance. One that never varies gets no
+    weight."""
+    values, vectors = np.linalg.eigh(within + between)
+    kept = values > RCOND * max(float(values.max(initial=0.0)), 1e-300)
+    white = vectors[:, kept] / np.sqrt(values[kept])
+    parts, axes = np.linalg.eigh(white.T @ within @ white)
+    turned = white @ axes
+    precision: FloatArray = (turned / np.maximum(parts, SHARPEST)) @ turned.T
+    return precision
+
+
+def _inverse(covariance: FloatArray) -> FloatArray:
+    """Directions in which nothing varies tell nothing apart, and get no weight."""
+    return np.asarray(np.linalg.pinv(covariance, rcond=RCOND, hermitian=True), dtype=np.float64)

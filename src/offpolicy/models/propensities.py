@@ -1,0 +1,381 @@
+"""A logging policy estimated from the log: fitted without each fold, calibrated out of fold, refused where it cannot be."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from offpolicy.core.errors import InputError
+from offpolicy.core.hashing import BUCKETS, IntArray, buckets
+from offpolicy.core.progress import PassProgress
+from offpolicy.data.batch import Batch, FloatArray
+from offpolicy.data.estimated_logging import EstimatedLogging
+from offpolicy.data.log import Log
+from offpolicy.engines.base import Engine
+from offpolicy.models.posteriors.logistic_solver import Counts, Problem
+from offpolicy.models.rewards.base import FitShape, FitStatistic
+from offpolicy.models.rewards.sample import SampleRows
+from offpolicy.policies.base import Policy, blocks
+from offpolicy.statistics import Joint, State
+
+BoolArray = npt.NDArray[np.bool_]
+
+C = 1.0
+"""Of the logistic model: the inverse strength of the penalty, as usual."""
+MOST_SCORES = 50_000_000
+"""Rows × actions of a fit; with many actions fewer rows are taken."""
+MOST_LOGISTIC, MOST_BOOSTED = 5_000, 100
+"""Actions beyond which a fit would take hours, or know nothing of most of them."""
+LEAST_ROWS = 50
+FEW = 100
+PREDICTED, SUREST, SURE_ROWS = 0.95, 0.8, 300
+"""A log looks as if it followed a rule where so many actions are foreseen, and all in the part of the rounds that the model
+is surest of, if these are enough to show an exception."""
+UNITS_OF_A_CONTEXT = 5
+LEAST = 1e-9
+COLDEST, HOTTEST = 0.05, 20.0
+
+
+def estimate_logging(log: Log, engine: Engine, seed: int, progress: bool | None = None) -> Log:
+    """The same log with its logging policy estimated, where that is asked for. One pass over it."""
+    setting = log.logging
+    if not isinstance(setting, EstimatedLogging):
+        return log
+    contextual = bool(log.schema.context)
+    setting = replace(setting, model=setting.model or ("logistic" if contextual else "counts"))
+    if not contextual and setting.model != "counts":
+        raise InputError(f"EstimatedLogging: the log has no context for the model {setting.model!r}; use model='counts'.")
+    rows = _rows(setting, log.n_actions)
+    shape = FitShape(log.n_actions, len(log.schema.context), len(log.schema.rewards), setting.folds, seed)
+    passed: dict[Any, Any] = {"counts": _FoldCounts(shape), "rows": _FoldCounts(shape, weighted=False)}
+    if setting.model != "counts":
+        passed["sample"] = SampleRows(shape, rows)
+    with PassProgress("estimating propensities", len(log), progress) as told:
+        found = engine.reduce(log, Joint(passed), told)
+    counts = found["counts"]
+    if int((counts.sum(axis=0) > 0).sum()) < 2:
+        raise _deterministic("every round of the log has the same action")
+    models = _counted(setting, counts) if setting.model == "counts" else _Fit(setting, shape, found["sample"], seed).models()
+    policy = _policy(setting, seed, counts, models, found["rows"], len(log))
+    if "sample" in found:
+        policy = policy.checked(found["sample"])
+    return Log.from_source(log.source, logging=policy, reward_range=log.reward_range)
+
+
+def _rows(setting: EstimatedLogging, n_actions: int) -> int:
+    most = {"logistic": MOST_LOGISTIC, "boosting": MOST_BOOSTED}.get(str(setting.model))
+    if most is not None and n_actions > most:
+        other = "'counts'" if setting.model == "logistic" else "'logistic'"
+        raise InputError(
+            f"EstimatedLogging: {setting.model} takes up to {most:,} actions, and the log has {n_actions:,}. Use "
+            f"model={other}, or give the logging policy (logging=, --logging)."
+        )
+    if setting.trim is not None and setting.trim * n_actions >= 1:
+        raise InputError(
+            f"EstimatedLogging: trim is {setting.trim:g}, but {n_actions:,} actions cannot all have that chance; give less "
+            f"than {1 / n_actions:.2g}."
+        )
+    return min(setting.rows, max(1_000, MOST_SCORES // n_actions))
+
+
+def _deterministic(seen: str) -> InputError:
+    return InputError(
+        f"logging: the old policy looks deterministic: {seen}. The log then says nothing of what another action would have "
+        "earned in the same context, so there is no off-policy answer: estimated propensities would be 1, or guesses. Log "
+        "some rounds at random; or ask a reward model alone (op.DM(), without logging=), which nothing here can check."
+    )
+
+
+@dataclass(frozen=True)
+class _FoldCounts(FitStatistic):
+    """Rounds of each action in each fold, by their weights or each as one: folds × actions."""
+
+    weighted: bool = True
+
+    def zero(self) -> State:
+        return {"sums": np.zeros((self.shape.groups, self.shape.n_actions))}
+
+    def fold(self, state: State, batch: Batch) -> State:
+        n = self.shape.n_actions
+        key = self.shape.group(batch) * n + batch.action
+        state["sums"] += np.bincount(key, batch.weight if self.weighted else None, state["sums"].size).reshape(-1, n)
+        return state
+
+    def merge(self, a: State, b: State) -> State:
+        return {"sums": a["sums"] + b["sums"]}
+
+    def finish(self, state: State) -> FloatArray:
+        sums: FloatArray = state["sums"]
+        return sums
+
+
+class _Model(Protocol):
+    """p(a|x) up to a factor, on the scale of logarithms; −∞ for actions that it has not seen."""
+
+    @property
+    def seen(self) -> BoolArray: ...
+
+    def scores(self, context: FloatArray) -> FloatArray: ...
+
+
+@dataclass(frozen=True)
+class _Constant:
+    chances: FloatArray
+
+    @property
+    def seen(self) -> BoolArray:
+        return self.chances > 0
+
+    def scores(self, context: FloatArray) -> FloatArray:
+        with np.errstate(divide="ignore"):
+            return np.broadcast_to(np.log(self.chances), (len(context), len(self.chances)))
+
+
+def _counted(setting: EstimatedLogging, counts: FloatArray) -> list[_Model]:
+    models: list[_Model] = []
+    for fold in range(setting.folds):
+        others = counts.sum(axis=0) - counts[fold] + setting.smoothing
+        if not others.sum() > 0:
+            raise InputError("EstimatedLogging: one fold holds every row, since there are too few units (clusters).")
+        models.append(_Constant(others / others.sum()))
+    return models
+
+
+@dataclass(frozen=True)
+class _Softmax:
+    mean: FloatArray
+    scale: FloatArray
+    weight: FloatArray
+    bias: FloatArray
+    sharpness: float = 1.0
+
+    @property
+    def seen(self) -> BoolArray:
+        return np.isfinite(self.bias)
+
+    def scores(self, context: FloatArray) -> FloatArray:
+        scores: FloatArray = ((context - self.mean) / self.scale) @ (self.weight.T * self.sharpness)
+        return scores + self.bias * self.sharpness
+
+    @classmethod
+    def fit(cls, context: FloatArray, action: IntArray, weight: FloatArray, n_actions: int) -> _Softmax:
+        share = weight / weight.sum()
+        mean = share @ context
+        spread = np.sqrt(share @ (context - mean) ** 2)
+        scale = np.where(spread > 1e-12 * np.abs(mean), spread, 1.0)
+        z = (context - mean) / scale
+        of_action: FloatArray = np.asarray(np.bincount(action, weight, n_actions), np.float64)
+        classes = np.flatnonzero(of_action > 0)
+        sums: FloatArray = np.column_stack([np.bincount(action, weight * column, n_actions) for column in z.T])
+        problem = Problem(Counts(z, weight, of_action[classes], sums[classes]), 1 / C)
+        slopes, level = problem.to_plain(problem.minimum())
+        full, bias = np.zeros((n_actions, z.shape[1])), np.full(n_actions, -np.inf)
+        full[classes], bias[classes] = slopes, level
+        return cls(mean, scale, full, bias)
+
+
+@dataclass(frozen=True)
+class _Boosted:
+    classifier: Any
+    classes: IntArray
+    n_actions: int
+    sharpness: float = 1.0
+
+    @property
+    def seen(self) -> BoolArray:
+        return np.isin(np.arange(self.n_actions), self.classes)
+
+    def scores(self, context: FloatArray) -> FloatArray:
+        chances = np.zeros((len(context), self.n_actions))
+        chances[:, self.classes] = self.classifier.predict_proba(context) if len(context) else 0.0
+        with np.errstate(divide="ignore"):
+            return np.log(chances) * self.sharpness
+
+    @classmethod
+    def fit(cls, context: FloatArray, action: IntArray, weight: FloatArray, n_actions: int, seed: int) -> _Boosted:
+        from sklearn.ensemble import HistGradientBoostingClassifier
+
+        seen = np.bincount(action, minlength=n_actions)
+        stops = bool(seen[seen > 0].min() >= 10)  # its rounds held out for stopping are drawn from every action
+        classifier = HistGradientBoostingClassifier(
+            max_iter=200 if stops else 30, learning_rate=0.1, max_leaf_nodes=15, min_samples_leaf=20, early_stopping=stops,
+            random_state=seed % 2**32,
+        )  # fmt: skip
+        classifier.fit(context, action, sample_weight=weight)
+        return cls(classifier, classifier.classes_.astype(np.int64), n_actions)
+
+
+@dataclass(frozen=True)
+class _Fit:
+    """Models on the sampled rows, each without a fold."""
+
+    setting: EstimatedLogging
+    shape: FitShape
+    sample: State
+    seed: int
+
+    def models(self) -> list[_Model]:
+        folds = self.setting.folds
+        return [self._calibrated(self._without(fold), fold) for fold in range(folds)]
+
+    def _without(self, *folds: int) -> _Softmax | _Boosted:
+        keep = ~np.isin(self.sample["group"], folds) & (self.sample["weight"] > 0)
+        action = self.sample["action"][keep]
+        if len(action) < LEAST_ROWS or len(np.unique(action)) < 2:
+            raise InputError(
+                f"EstimatedLogging: {len(action):,} rounds with {len(np.unique(action))} actions are left to fit on without "
+                "some folds, which is too few; log more (or name more, smaller clusters), or use model='counts'."
+            )
+        weight = self.sample["weight"][keep]
+        data = (self.sample["context"][keep], action, weight / weight.mean(), self.shape.n_actions)
+        return _Softmax.fit(*data) if self.setting.model == "logistic" else _Boosted.fit(*data, self.seed)
+
+    def _calibrated(self, model: _Softmax | _Boosted, fold: int) -> _Model:
+        """With the temperature that is best for a model that has seen neither this fold nor the next, on the next."""
+        if not self.setting.calibrated:
+            return model
+        after = (fold + 1) % self.setting.folds
+        rows = np.flatnonzero((self.sample["group"] == after) & (self.sample["weight"] > 0))
+        other = self._without(fold, after)
+        scores = other.scores(self.sample["context"][rows])
+        taken = self.sample["action"][rows]
+        known = np.isfinite(scores[np.arange(len(rows)), taken])
+        if known.sum() < LEAST_ROWS:
+            return model
+        return replace(model, sharpness=_sharpness(scores[known], taken[known], self.sample["weight"][rows[known]]))
+
+
+def _sharpness(scores: FloatArray, taken: IntArray, weight: FloatArray) -> float:
+    """The factor of the scores that makes the actions taken likeliest."""
+    from scipy.optimize import minimize_scalar  # here, so that importing stays light
+
+    top = scores.max(axis=1, keepdims=True)
+    below = np.where(np.isfinite(scores), scores - top, -1e6)
+    own = below[np.arange(len(taken)), taken]
+
+    def loss(log_factor: float) -> float:
+        factor = float(np.exp(log_factor))
+        return float(weight @ (np.log(np.exp(factor * below).sum(axis=1)) - factor * own))
+
+    found = minimize_scalar(loss, bounds=(np.log(COLDEST), np.log(HOTTEST)), method="bounded")
+    return float(np.exp(found.x))
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class FittedLogging(Policy):
+    """An estimated logging policy: the chances of a round come from the models without its fold."""
+
+    setting: EstimatedLogging
+    seed: int
+    models: tuple[_Model, ...]
+    new: FloatArray
+    """Folds × actions: the share in the whole log of actions that the other folds do not hold."""
+    told: dict[str, Any]
+
+    def __repr__(self) -> str:
+        return f"Fitted({self.setting!r})"
+
+    def folds(self, batch: Batch) -> IntArray:
+        """The fold of each round's unit, as reward models are cross-fitted."""
+        return buckets(batch.unit, self.seed) * len(self.models) // BUCKETS
+
+    def _all(self, batch: Batch) -> FloatArray:
+        return self._of(batch.context, self.folds(batch))
+
+    def entries(self, batch: Batch, row: IntArray, code: IntArray) -> FloatArray:
+        if self._fixed is None:
+            return super().entries(batch, row, code)
+        chances: FloatArray = self._fixed[self.folds(batch)[row], code]
+        return chances
+
+    @property
+    def _fixed(self) -> FloatArray | None:
+        """Folds × actions, where the context does not matter."""
+        if self.setting.model != "counts":
+            return None
+        folds = np.arange(len(self.models))
+        return self._of(np.empty((len(folds), 0)), folds)
+
+    def _of(self, context: FloatArray, folds: IntArray, trim: bool = True) -> FloatArray:
+        p = np.empty((len(folds), self.new.shape[1]))
+        for fold in np.unique(folds):
+            rows = folds == fold
+            p[rows] = _chances(self.models[fold], context[rows]) * (1 - self.new[fold].sum()) + self.new[fold]
+        return _trimmed(p, self.setting.trim) if trim and self.setting.trim is not None else p
+
+    def checked(self, sample: State) -> FittedLogging:
+        """The same with what its predictions out of fold are like; an error where the log follows a rule."""
+        n, taken, weight = len(sample["action"]), sample["action"], sample["weight"]
+        own, top, right = np.empty(n), np.empty(n), np.empty(n, dtype=bool)
+        for rows in blocks(n, self.new.shape[1]):
+            p = self._of(sample["context"][rows], sample["group"][rows], trim=False)
+            own[rows], top[rows] = p[np.arange(len(p)), taken[rows]], p.max(axis=1)
+            right[rows] = p.argmax(axis=1) == taken[rows]
+        sure = np.argsort(-top, kind="stable")[: int(SUREST * n)]
+        wrong = int((~right).sum())
+        follows = right.mean() >= PREDICTED and len(sure) >= SURE_ROWS and right[sure].all()
+        if (wrong == 0 and n >= FEW) or follows:
+            raise _deterministic(
+                f"its action is foreseen from the context in {right.mean():.2%} of {n:,} rounds that the model was not "
+                f"fitted on, and in all of the {SUREST:.0%} of which the model is surest"
+            )
+        if (repeated := _one_action_each(sample)) is not None:
+            raise _deterministic(
+                f"{repeated:,} of {n:,} rounds share their context with rounds of other units, and no context has two "
+                "actions (where a unit keeps its action, name it as cluster=)"
+            )
+        loss = -float(weight @ np.log(np.maximum(own, 1e-300))) / float(weight.sum())
+        told: dict[str, Any] = {"fitted_rows": n, "log_loss": loss, "accuracy": float(weight @ right / weight.sum())}
+        if self.setting.calibrated:
+            told["temperature"] = [1 / getattr(model, "sharpness", 1.0) for model in self.models]  # as op.Softmax has it
+        return replace(self, told={**self.told, **told})
+
+
+def _policy(
+    setting: EstimatedLogging, seed: int, counts: FloatArray, models: list[_Model], of_action: FloatArray, rows: int
+) -> FittedLogging:  # fmt: skip
+    """Actions that a model has not seen take their share of the whole log; those that were never logged have no chance."""
+    total = counts.sum(axis=0)
+    seen = np.vstack([model.seen for model in models])
+    new = np.where(seen, 0.0, total / total.sum())
+    lost = int((of_action * ~seen).sum())
+    told = {"model": setting.model, "log_rows": rows, "fitted_rows": rows, "rounds_with_an_action_new_to_the_fit": lost}
+    return FittedLogging(setting, seed, tuple(models), new, told)
+
+
+def _chances(model: _Model, context: FloatArray) -> FloatArray:
+    """Rounds × actions; no action that the model has seen is quite without a chance."""
+    scores = model.scores(context)
+    p: FloatArray = np.exp(scores - scores.max(axis=1, keepdims=True))
+    p /= p.sum(axis=1, keepdims=True)
+    if not isinstance(model, _Constant):
+        p = (p + LEAST * model.seen) / (1 + LEAST * model.seen.sum())
+    return p
+
+
+def _trimmed(p: FloatArray, least: float) -> FloatArray:
+    """Chances above 0 and below `least` become `least`; the others give what that takes, in proportion."""
+    raised = np.zeros(p.shape, dtype=bool)
+    while (low := (p > 0) & (p < least) & ~raised).any():
+        raised |= low
+        left = 1 - least * raised.sum(axis=1, keepdims=True)
+        others = np.where(raised, 0.0, p)
+        p = np.where(raised, least, others * left / np.maximum(others.sum(axis=1, keepdims=True), 1e-300))
+    return p
+
+
+def _one_action_each(sample: State) -> int | None:
+    """The rounds whose context other units share, if they are most rounds and none of these contexts has two actions."""
+    context = sample["context"]
+    mixed = context @ np.random.default_rng(0).normal(size=context.shape[1])  # equal for equal rows, else hardly ever
+    _, which = np.unique(mixed, return_inverse=True)
+    pairs = np.unique(np.column_stack([which, sample["order"].view(np.int64)]), axis=0)
+    units = np.bincount(pairs[:, 0])
+    actions = np.bincount(np.unique(np.column_stack([which, sample["action"]]), axis=0)[:, 0])
+    shared = units >= UNITS_OF_A_CONTEXT
+    rounds = int(shared[which].sum())
+    enough = rounds >= max(FEW, len(which) // 2)
+    return rounds if enough and bool((actions[shared] == 1).all()) else None

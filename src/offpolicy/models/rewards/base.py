@@ -1,0 +1,274 @@
+"""What a reward model must do: name the statistics it is fitted from, and turn them into predictors."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Protocol, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from offpolicy.core.errors import InputError
+from offpolicy.core.hashing import IntArray, buckets, group_of_bucket
+from offpolicy.data.batch import Batch, FloatArray
+from offpolicy.data.features import Features, Inputs
+from offpolicy.data.log import Schema
+from offpolicy.models.embedding_table import Embedding, FeatureMap
+from offpolicy.statistics import Statistic
+
+RowWeight = Callable[[Batch], FloatArray]
+NO_FEATURES = Features()
+FITTED_BEFORE = "fitted_before"
+"""Among the diagnostics of a model that was fitted on another log: on how many rounds."""
+
+
+@dataclass(frozen=True)
+class FitShape:
+    """The sizes a fit needs to know, and the groups of units that folds are made of."""
+
+    n_actions: int
+    context: int
+    rewards: int
+    groups: int
+    seed: int
+    columns: tuple[str, ...] = ()
+    rows: int = 0
+    """Rows of the log; 0 where weights need not be scaled."""
+    row_weight: RowWeight | None = None
+    inputs: Inputs = "identity"
+    features: Features = NO_FEATURES
+    folds: int = 1
+    """The fit must be able to do without each of so many folds."""
+    jackknife: bool = True
+    """Whether the groups are fine enough to refit without each; else they are the folds, and sums by action stay packed."""
+    shared: bool = False
+    """Whether actions share one covariance of the context, because there is no room for one each."""
+    most_rows: int | None = field(default=None, compare=False)
+    """Rows that a batch may have."""
+    ordered: bool = field(default=True, compare=False)
+    """Whether the rows of the log stand in one order, as those of an array do."""
+    progress: bool | None = field(default=None, compare=False)
+    """Whether models that train for long show a bar; None: on a terminal."""
+    origin: FloatArray = field(default_factory=lambda: np.empty(0), compare=False)
+    """A typical (context, features) of the log, from which products are taken, so that large offsets lose no digits."""
+
+    def without_inputs(self) -> FitShape:
+        """The same for a statistic that the inputs do not matter to, so that fits with other inputs share it."""
+        return replace(self, inputs="identity", features=NO_FEATURES, folds=1)
+
+    def group(self, batch: Batch) -> IntArray:
+        """The group of each row's unit. A fold of K is a run of groups / K neighbouring groups."""
+        groups: IntArray = group_of_bucket(self.groups)[buckets(batch.unit, self.seed)]
+        return groups
+
+    def weight_scale(self, total: float) -> float:
+        """What brings row weights with this sum to a mean of 1. Penalties count rounds, whatever the unit of the weights."""
+        return self.rows / total if self.rows and total > 0 else 1.0
+
+    def weights(self, batch: Batch) -> FloatArray | None:
+        """What each row counts in a fit: its weight in the log, times the fit's own."""
+        own = None if self.row_weight is None else self.row_weight(batch)
+        if own is None or batch.weight is None:
+            return batch.weight if own is None else own
+        return own * batch.weight
+
+
+@dataclass(frozen=True)
+class FitStatistic:
+    """What the statistics of a fit share."""
+
+    shape: FitShape
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return self.shape.columns
+
+    @property
+    def batch_rows(self) -> int | None:
+        return None
+
+
+class Predictor(Protocol):
+    """A fitted q(x, a)."""
+
+    def all(self, batch: Batch) -> FloatArray:
+        """Rounds × actions."""
+        ...
+
+    def taken(self, batch: Batch) -> FloatArray:
+        """Of the logged action of each round."""
+        ...
+
+
+def design(batch: Batch, centre: FloatArray) -> FloatArray:
+    """x̃ = (x − centre, 1), as (features + 1) × rounds."""
+    out = np.empty((len(centre) + 1, len(batch)))
+    np.subtract(batch.context.T, centre[:, None], out=out[:-1])
+    out[-1] = 1.0
+    return out
+
+
+@dataclass(frozen=True)
+class Linear:
+    """q(x, a) = (x − centre)·slope_a + intercept_a. `coef` is actions × (features + 1), the intercept last.
+
+    With features φ that vary within an action, the control of a round is x̃·(own_a + φ·shared), and `coef` is that at each
+    action's mean features: all that a baseline needs, since q is linear in φ.
+    """
+
+    coef: FloatArray
+    centre: FloatArray
+    scale: FloatArray | None = None
+    """The spread of the context, in which slopes are comparable with each other and with the intercept."""
+    counts: FloatArray | None = None
+    """The rounds of each action behind the fit."""
+    varying: FeatureMap | None = None
+    down: FloatArray | None = None
+    """(features + 1) × rank: takes scaled coefficients of low rank to an embedding of that size."""
+    mean: FloatArray | None = None
+    """The mean context of the rows behind the fit."""
+    covariance: FloatArray | None = None
+    """With which the scaled coefficients are estimated, averaged over the rounds."""
+
+    def all(self, batch: Batch) -> FloatArray:
+        product: FloatArray = design(batch, self.centre).T @ self.coef.T
+        return product
+
+    def taken(self, batch: Batch) -> FloatArray:
+        return self.taken_of(design(batch, self.centre), batch)
+
+    def taken_of(self, x: FloatArray, batch: Batch) -> FloatArray:
+        """The same for a design that was made before."""
+        coef = self.coef[batch.action] if self.varying is None else self.varying.rows(batch)
+        values: FloatArray = np.einsum("ji,ij->i", x, coef)
+        return values
+
+    def moved(self, centre: FloatArray) -> Linear:
+        """The same function written around another centre."""
+        step = np.eye(len(centre) + 1)
+        step[:-1, -1] = centre - self.centre
+        varying = None if self.varying is None else self.varying.mapped(step)
+        return replace(self, coef=self.coef @ step, centre=centre, varying=varying)
+
+    def arrays(self) -> dict[str, npt.NDArray[Any]]:
+        """All that it is made of."""
+        parts = {f.name: getattr(self, f.name) for f in fields(self)}
+        varying = parts.pop("varying")
+        parts |= {} if varying is None else {"own": varying.own, "shared": varying.shared}
+        return {name: np.asarray(part, dtype=np.float64) for name, part in parts.items() if part is not None}
+
+    @property
+    def settings(self) -> dict[str, int]:
+        return {}
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, npt.NDArray[Any]], settings: Any, shape: FitShape) -> Self:  # noqa: ARG003
+        """The same again, if the arrays have the shapes that belong together."""
+        n, d = shape.n_actions, shape.context
+        sizes: dict[str, tuple[int | None, ...]] = {
+            "coef": (n, d + 1), "centre": (d,), "scale": (d,), "counts": (n,), "down": (d + 1, None), "mean": (d,),
+            "covariance": (d + 1, d + 1), "own": (n, d + 1), "shared": (shape.features.size, d + 1),
+        }  # fmt: skip
+        check_shapes(arrays, sizes, ("coef", "centre"))
+        parts: dict[str, Any] = dict(arrays)
+        if "shared" in parts:
+            parts["varying"] = FeatureMap(parts.pop("own"), parts.pop("shared"), shape.features)
+        return cls(**parts)
+
+    def for_actions(self, at: IntArray, features: Features) -> Self:
+        """The same for a log whose actions stand at these places, and which has these features."""
+        varying = None if self.varying is None else FeatureMap(self.varying.own[at], self.varying.shared, features)
+        counts = None if self.counts is None else self.counts[at]
+        return replace(self, coef=self.coef[at], counts=counts, varying=varying)
+
+    @property
+    def embedding(self) -> Embedding:
+        """e = (slopes on the scale of the context, intercept at its centre): all in the unit of the reward."""
+        scale = np.append(np.ones(len(self.centre)) if self.scale is None else self.scale, 1.0)
+        own = np.diag(1 / scale)  # back to slopes in the context's units, and the intercept at the origin
+        own[:-1, -1] = -self.centre / scale[:-1]
+        to_e = np.diag(scale) if self.down is None else np.diag(scale) @ self.down
+        return Embedding(
+            table=self.coef @ to_e,
+            counts=np.ones(len(self.coef)) if self.counts is None else self.counts,
+            common=True,
+            own_units=own if self.down is None else None,
+            varying=None if self.varying is None else self.varying.mapped(to_e),
+            covariance=_between(self.covariance, self.down),
+            reward=self.coef[:, -1] + (0.0 if self.mean is None else self.coef[:, :-1] @ (self.mean - self.centre)),
+            turned=self.down is not None,
+        )
+
+
+def check_shapes(
+    arrays: Mapping[str, npt.NDArray[Any]], sizes: Mapping[str, tuple[int | None, ...]], needed: Sequence[str],
+    dtype: str = "f",
+) -> None:  # fmt: skip
+    """Raise ValueError where an array is missing, unknown, or not of its size (None: any)."""
+    for name in (*needed, *arrays):
+        if name not in arrays or name not in sizes:
+            raise ValueError(f"the array {name!r} is {'missing' if name not in arrays else 'unknown'}")
+        shape, wanted = arrays[name].shape, sizes[name]
+        if len(shape) != len(wanted) or any(b not in (None, a) for a, b in zip(shape, wanted, strict=True)):
+            raise ValueError(f"the array {name!r} has shape {shape}, but {wanted} is needed")
+        if arrays[name].dtype.kind != dtype:
+            raise ValueError(f"the array {name!r} holds no fractions")
+
+
+def _between(covariance: FloatArray | None, matrix: FloatArray | None) -> FloatArray | None:
+    return covariance if covariance is None or matrix is None else matrix.T @ covariance @ matrix
+
+
+def embedding_of(predictor: Predictor, name: str) -> Embedding:
+    """The embedding that a fitted reward model gives."""
+    embedding = getattr(predictor, "embedding", None)
+    if embedding is None:
+        raise InputError(
+            f"{name}: this reward model gives no embedding. Use op.Ridge(), op.AdamW(), op.Torch(…), or op.Regressor(…, "
+            "embedding=…) with a function that gives one."
+        )
+    found: Embedding = embedding
+    return found
+
+
+class Fits(Protocol):
+    """What the fit pass gives: predictors for each reward, on all rows or without some."""
+
+    def on_all(self, reward: int) -> Predictor: ...
+
+    def without_fold(self, reward: int, fold: int, folds: int) -> Predictor: ...
+
+    @property
+    def can_refit(self) -> bool:
+        """Whether refits without one group, for the jackknife, are to be had from the statistics."""
+        ...
+
+    def without_group(self, reward: int, group: int) -> Linear | None:
+        """For the jackknife; None where it cannot be had."""
+        ...
+
+    def diagnostics(self, reward: int) -> dict[str, Any]:
+        """`r2`: out of fold, where known; and what was chosen in the fit."""
+        ...
+
+
+class RewardModel(ABC):
+    """Settings of a reward model. `statistics` are folded over the log; `fits` turns their results into predictors."""
+
+    @abstractmethod
+    def statistics(self, shape: FitShape) -> tuple[Statistic, ...]:
+        """None where nothing needs to be fitted."""
+
+    @abstractmethod
+    def fits(self, shape: FitShape, results: Sequence[Any]) -> Fits: ...
+
+    def on(self, schema: Schema) -> RewardModel:  # noqa: ARG002
+        """The same as it suits the actions and columns of a log; raises where it does not."""
+        return self
+
+    @property
+    def linear(self) -> bool:
+        """Whether q is linear in the features, so that an action's mean features are all that a baseline needs."""
+        return False

@@ -1,0 +1,88 @@
+"""`Given`: the user's own q, as a rounds × actions matrix or a function of the context."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from offpolicy.core.errors import InputError, RowsError
+from offpolicy.data.batch import Batch, FloatArray
+from offpolicy.models.rewards.base import Fits, FitShape, Linear, Predictor, RewardModel
+from offpolicy.statistics import Statistic
+
+
+@dataclass(frozen=True, eq=False)
+class Given(RewardModel):
+    """q(x, a) from elsewhere: nothing is fitted, and its own error is not in any interval.
+
+    `control` is q(x, e) of each logged round, where it depends on what the round showed of the action: an array, or a
+    function of contexts and features. `q` is then its mean over the embeddings of each action.
+    """
+
+    q: npt.ArrayLike | Callable[[FloatArray], npt.ArrayLike]
+    control: npt.ArrayLike | Callable[[FloatArray, FloatArray], npt.ArrayLike] | None = None
+
+    def statistics(self, shape: FitShape) -> tuple[Statistic, ...]:  # noqa: ARG002
+        return ()
+
+    def fits(self, shape: FitShape, results: Any) -> Fits:  # noqa: ARG002
+        if not shape.ordered and not (callable(self.q) and (self.control is None or callable(self.control))):
+            raise InputError(
+                "Given: one row for each of the log, but the rows of a Spark DataFrame have no order. Give a function of "
+                "the context."
+            )
+        control = None if self.control is None or callable(self.control) else np.asarray(self.control, dtype=np.float64)
+        return _GivenFits(
+            self.q if callable(self.q) else np.asarray(self.q, dtype=np.float64),
+            self.control if callable(self.control) else control,
+        )
+
+
+@dataclass(frozen=True)
+class _GivenFits:
+    q: Any
+    control: Any = None
+
+    def all(self, batch: Batch) -> FloatArray:
+        q = self.q(batch.context) if callable(self.q) else self.q[batch.row]
+        values = np.asarray(q, dtype=np.float64)
+        if values.shape != (len(batch), batch.n_actions):
+            raise InputError(
+                f"Given: q has shape {values.shape} for {len(batch)} rounds × {batch.n_actions} actions; "
+                "its columns follow `log.actions`."
+            )
+        if not np.isfinite(values.sum()):
+            rows = batch.row[~np.isfinite(values).all(axis=1)]
+            raise RowsError("Given", "have a NaN or infinite q", rows, "Give a finite prediction for every action.")
+        return values
+
+    def taken(self, batch: Batch) -> FloatArray:
+        if self.control is not None:
+            given = self.control(batch.context, batch.features) if callable(self.control) else self.control[batch.row]
+            values = np.asarray(given, dtype=np.float64)
+            if values.shape != (len(batch),) or not np.isfinite(values.sum()):
+                raise InputError(f"Given: control has shape {values.shape} (or a NaN in it) for {len(batch)} rounds.")
+            return values
+        return self.all(batch)[np.arange(len(batch)), batch.action]
+
+    def on_all(self, reward: int) -> Predictor:
+        if reward:
+            raise InputError("Given: one q serves one reward; evaluate the rewards one by one.")
+        return self
+
+    def without_fold(self, reward: int, fold: int, folds: int) -> Predictor:  # noqa: ARG002
+        return self.on_all(reward)
+
+    @property
+    def can_refit(self) -> bool:
+        return False
+
+    def without_group(self, reward: int, group: int) -> Linear | None:  # noqa: ARG002
+        return None
+
+    def diagnostics(self, reward: int) -> dict[str, Any]:  # noqa: ARG002
+        return {}

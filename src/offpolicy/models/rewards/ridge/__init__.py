@@ -1,0 +1,1 @@
+"""Ridge regression by action, from Gram sums."""

@@ -1,0 +1,356 @@
+"""`Ridge`: linear reward models in closed form, from one pass of grouped Gram matrices.
+
+`penalty` counts rounds: an action logged that often lies about half way between its own data and the pooled model (or what
+its features predict), whatever the units of the context. An action never logged is what its features say, or the pool's.
+`penalty=0` is least squares: with inputs="identity" an action at a time with a free intercept and, where rounds are few, the
+slopes of minimum norm; else the solution of minimum norm around the pooled model. The equations stand in solve.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import KW_ONLY, dataclass, replace
+from functools import cached_property, partial
+from typing import Any, Literal
+
+import numpy as np
+
+from offpolicy.core.errors import InputError
+from offpolicy.core.threads import parallel
+from offpolicy.data.batch import Batch, FloatArray
+from offpolicy.data.log import CHUNK_ROWS
+from offpolicy.models.rewards.base import Fits, FitShape, FitStatistic, Linear, RewardModel
+from offpolicy.models.rewards.ridge.packed import Packed, PackedFits
+from offpolicy.models.rewards.ridge.solutions import Rows, estimation_covariance, solutions, squared_error, varying_error
+from offpolicy.models.rewards.ridge.varying import Cross, CrossPass
+from offpolicy.statistics import Gram, GramState, State, Statistic
+
+PENALTIES = np.logspace(-1, 5, 8)
+FOLDS_TO_CHOOSE = 5
+LEFT_OUT = 0.875
+ROWS_TO_CHOOSE = 10_000
+MOST_KEPT = 1 << 22
+"""Coefficients of refits that are kept: 32 MB of them."""
+
+
+@dataclass(frozen=True)
+class Ridge(RewardModel):
+    """Linear reward models, one an action, shrunk towards the pooled one; or linear in features of the action, or both.
+
+    `penalty` is a number of rounds, or "auto": the one of least squared error out of fold, from the same statistics.
+    `rank` gives coefficients, and so embeddings, of that many dimensions around the pooled ones. `unseen="zero"` scores
+    actions never logged as 0 instead of by the model, as some published code does.
+    """
+
+    penalty: float | Literal["auto"] = "auto"
+    _: KW_ONLY
+    rank: int | None = None
+    intercept: bool = True
+    unseen: Literal["prior", "zero"] = "prior"
+
+    def __post_init__(self) -> None:
+        if self.penalty != "auto" and not (isinstance(self.penalty, (int, float)) and self.penalty >= 0):
+            raise InputError(f'Ridge: penalty is {self.penalty!r}; give a number of rounds (0 or more) or "auto".')
+        if self.rank is not None and not (isinstance(self.rank, int) and self.rank >= 1):
+            raise InputError(f"Ridge: rank is {self.rank!r}; give the size of the embedding, 1 or more.")
+        if self.unseen not in ("prior", "zero"):
+            raise InputError(f'Ridge: unseen is {self.unseen!r}; it must be "prior" or "zero".')
+
+    @property
+    def linear(self) -> bool:
+        return True
+
+    def statistics(self, shape: FitShape) -> tuple[Statistic, ...]:
+        self._check_rank(shape)
+        grams = _GramPass(shape.without_inputs())
+        return (grams, CrossPass(shape)) if shape.inputs != "identity" and shape.features.varies else (grams,)
+
+    def fits(self, shape: FitShape, results: Any) -> Fits:
+        grams, *crosses = results
+        if not isinstance(grams, Packed):
+            return RidgeFits(self, shape, grams, *crosses)
+        if shape.inputs != "identity":
+            return RidgeFits(self, shape, Grams(grams.full(k) for k in range(shape.rewards)), *crosses)
+        return PackedFits(self, shape, grams, partial(_choose_packed, model=self, shape=shape))
+
+    def _check_rank(self, shape: FitShape) -> None:
+        size = shape.context + self.intercept
+        most = min(size, shape.features.size) if shape.inputs == "features" else size
+        if self.rank is not None and self.rank > most:
+            raise InputError(
+                f"Ridge: rank is {self.rank}, but inputs={shape.inputs!r} allow an embedding of at most {most} dimensions "
+                f"(context {shape.context}, {'with' if self.intercept else 'without'} an intercept, "
+                f"features {shape.features.size})."
+            )
+
+
+@dataclass(frozen=True)
+class _GramPass(FitStatistic):
+    """Gram matrices of (context, rewards) by (group, action)."""
+
+    @cached_property
+    def gram(self) -> Gram:
+        s = self.shape
+        return Gram(s.groups * s.n_actions, s.context, s.rewards, shared=s.groups if s.shared else 0)
+
+    @property
+    def batch_rows(self) -> int:
+        """Many rows a key, so that the cost of adding to the keys' states is small."""
+        return CHUNK_ROWS if self.shape.most_rows is None else min(CHUNK_ROWS, self.shape.most_rows)
+
+    def zero(self) -> State:
+        return self.gram.zero()
+
+    def fold(self, state: State, batch: Batch) -> State:
+        key = self.shape.group(batch) * self.shape.n_actions + batch.action
+        values = np.vstack([batch.context.T, batch.reward.T])
+        return self.gram.fold(state, key, values, self.shape.weights(batch))
+
+    def merge(self, a: State, b: State) -> State:
+        return self.gram.merge(a, b)
+
+    def pieces(self, state: State, size: int) -> Iterator[tuple[int, State]]:
+        return self.gram.pieces(state, size)
+
+    def merge_pieces(self, a: State, b: State) -> State:
+        return self.gram.merge(a, b, few=True)
+
+    def finish(self, state: State) -> Grams | Packed:
+        """For each reward, the Gram matrices with leading shape (groups, actions), as if row weights had mean 1.
+
+        The penalty counts rounds, so the unit in which rows are weighed must not matter.
+        """
+        state = self.gram.dense(state)
+        lead = (self.shape.groups, self.shape.n_actions)
+        total = float(state["n"].sum())
+        if not total > 0:
+            raise InputError("weight: every row has weight 0, so there is nothing to fit or to average.")
+        scale = self.shape.weight_scale(total)
+        if scale != 1.0:
+            for name in state.keys() - {"mean"}:
+                state[name] = state[name] * (scale**2 if name == "square" else scale)
+        shaped = {name: state[name].reshape(*lead, *state[name].shape[1:]) for name in self.gram.by_key}
+        if not self.shape.jackknife:
+            return Packed(self.gram, {**state, **shaped}, self.shape.groups)
+        return Grams(self.gram.unpack(shaped, k) for k in range(self.shape.rewards))
+
+
+class Grams(list[GramState]):
+    """The Gram matrices of each reward; and those without each fold, which fits with other penalties share."""
+
+    def __init__(self, states: Iterable[GramState]) -> None:
+        super().__init__(states)
+        self._without: dict[tuple[int, int], list[GramState]] = {}
+
+    def without(self, reward: int, folds: int) -> list[GramState]:
+        """All rows but those of each fold."""
+        if (reward, folds) not in self._without:
+            state = self[reward]
+            each = len(state.n) // folds
+            parts = [state.at(slice(k * each, (k + 1) * each)).pooled() for k in range(folds)]
+            self._without[reward, folds] = _left_out(parts)
+        return self._without[reward, folds]
+
+
+class RidgeFits:
+    """Fits on all rows, without each fold, and without each group, all from the same sums."""
+
+    def __init__(self, model: Ridge, shape: FitShape, grams: Grams, crosses: list[Cross] | None = None) -> None:
+        self._model, self._shape, self._grams, self._crosses = model, shape, grams, crosses
+        self._chosen: dict[int, _Choice] = {}
+        self._left_out: dict[tuple[int, int], list[Rows]] = {}
+        self._refits: dict[tuple[int, int], Linear] = {}
+        self._on_all: dict[int, Linear] = {}
+
+    def rows(self, reward: int) -> Rows:
+        """All rows."""
+        cross = None if self._crosses is None else self._crosses[reward].summed(slice(None))
+        return Rows(self._grams[reward].pooled(), cross)
+
+    def on_all(self, reward: int) -> Linear:
+        if reward not in self._on_all:  # a family of bandwidths shares one embedding
+            rows = self.rows(reward)
+            linear = self._solve(rows, self._penalty(reward))
+            if rows.cross is None or self._shape.inputs != "features":
+                known = estimation_covariance(
+                    linear, rows, self._penalty(reward), self._model, self._shape, rows.gram.pooled()
+                )
+                linear = replace(linear, covariance=known)
+            self._on_all[reward] = linear
+        return self._on_all[reward]
+
+    def without_fold(self, reward: int, fold: int, folds: int) -> Linear:
+        return self._solve(self.without(reward, folds)[fold], self._penalty(reward))
+
+    @property
+    def can_refit(self) -> bool:
+        return self._shape.jackknife and self._kept == self._shape.groups
+
+    def without_group(self, reward: int, group: int) -> Linear | None:
+        if not self.can_refit:
+            return None
+        if (reward, group) in self._refits:
+            return self._refits[reward, group]
+        refit = self._mostly_left_out(reward, group) if self._crosses is None and self._model.rank is None else self._solve(
+            self.without(reward, self._shape.groups)[group], self._penalty(reward, group, 1.0)
+        )  # fmt: skip
+        if self._shape.groups * refit.coef.size <= MOST_KEPT:  # a reward model and its embedding are often both asked for
+            self._refits[reward, group] = refit
+        return refit
+
+    def _mostly_left_out(self, reward: int, group: int) -> Linear:
+        """Without a group, to first order: the way that the fit goes when `LEFT_OUT` of its weight is taken off, in full.
+
+        Where an action has few rounds for its coefficients, a group left out as a whole moves the fit farther than its rows
+        are to blame for: with leverage h its residuals e count as e/(1 − h). As an infinitely small part they count as e,
+        too little. The true spread is that of e/√(1 − h), as in HC2 (MacKinnon & White 1985); e/(1 − ⅞h) lies between
+        the two, and was nearest to the spread over logs in three small worlds.
+        """
+        rest, own = self.without(reward, self._shape.groups)[group], self._grams[reward].at(group)
+        part = self._solve(Rows(rest.gram.plus(own.times(1 - LEFT_OUT)), None), self._penalty(reward, group, LEFT_OUT))
+        whole = self.on_all(reward)
+        part = part.moved(whole.centre)
+        assert part.scale is not None
+        assert whole.scale is not None
+        scale = whole.scale + (part.scale - whole.scale) / LEFT_OUT
+        return replace(part, coef=whole.coef + (part.coef - whole.coef) / LEFT_OUT, scale=scale)
+
+    def diagnostics(self, reward: int) -> dict[str, Any]:
+        choice = self._choice(reward)
+        return {"r2": choice.r2, "penalty": choice.penalty}
+
+    @property
+    def _kept(self) -> int:
+        """In how many runs of groups the sums are kept."""
+        return self._shape.groups if self._crosses is None else len(self._crosses[0].zz)
+
+    def _folds(self, reward: int, folds: int) -> list[Rows]:
+        """The rows of each fold; the Gram matrices with leading shape (groups of the fold, actions)."""
+        each, kept = self._shape.groups // folds, self._kept // folds
+        return [
+            Rows(
+                self._grams[reward].at(slice(k * each, (k + 1) * each)),
+                None if self._crosses is None else self._crosses[reward].summed(slice(k * kept, (k + 1) * kept)),
+            )
+            for k in range(folds)
+        ]
+
+    def without(self, reward: int, folds: int) -> list[Rows]:
+        """All rows but those of each fold, from sums of the others: nothing is subtracted, so nothing cancels."""
+        if (reward, folds) not in self._left_out:
+            grams = self._grams.without(reward, folds)
+            crosses = [None] * folds if self._crosses is None else [
+                self._crosses[reward].summed(np.flatnonzero(np.arange(self._kept) * folds // self._kept != k))
+                for k in range(folds)
+            ]  # fmt: skip
+            self._left_out[reward, folds] = [Rows(*pair) for pair in zip(grams, crosses, strict=True)]
+        return self._left_out[reward, folds]
+
+    def _penalty(self, reward: int, group: int | None = None, share: float = 1.0) -> float:
+        """As given, or as chosen; with a group, chosen without that share of it."""
+        if self._model.penalty != "auto":
+            return float(self._model.penalty)
+        choice = self._choice(reward)
+        if group is None or len(choice.errors) < self._shape.groups:
+            return choice.penalty
+        return choice.without(group, share)
+
+    def _choice(self, reward: int) -> _Choice:
+        if reward not in self._chosen:
+            tried = (*range(FOLDS_TO_CHOOSE, 1, -1), *range(FOLDS_TO_CHOOSE + 1, self._kept))
+            folds = next((k for k in tried if self._kept % k == 0), self._kept)
+            train, held_out = self.without(reward, folds), self._folds(reward, folds)
+            wholes = [rows.gram.pooled() for rows in train]
+            rounds = sum(float(fold.gram.n.sum()) for fold in held_out)
+            some = slice(0, None, _step(rounds, self._shape.n_actions) if self._shape.inputs == "identity" else 1)
+            train = [Rows(rows.gram.at(some), rows.cross) for rows in train]
+            held_out = [Rows(rows.gram.each(some), rows.cross) for rows in held_out]
+            self._chosen[reward] = _choose(train, held_out, wholes, self._model, self._shape)
+        return self._chosen[reward]
+
+    def _solve(self, rows: Rows, penalty: float) -> Linear:
+        return next(solutions(rows, [penalty], self._model, self._shape, rows.gram.pooled()))
+
+
+def _left_out(parts: list[GramState]) -> list[GramState]:
+    """The union of all parts but one, for each of them."""
+    if len(parts) == 1:
+        return parts
+    before, after, last = [parts[0]], [parts[-1]], len(parts) - 1
+    for k in range(1, last):
+        before.append(before[-1].plus(parts[k]))
+        after.append(after[-1].plus(parts[-1 - k]))
+    inner = [before[k - 1].plus(after[last - 1 - k]) for k in range(1, last)]
+    return [after[-1], *inner, before[-1]]
+
+
+@dataclass(frozen=True)
+class _Choice:
+    """Squared errors out of fold by (group, penalty), and the penalties they speak for.
+
+    The penalty is where a parabola through the three lowest neighbours on the log scale has its least value: as smooth in
+    the data as the errors are. The jackknife chooses anew without each group, so the choice's own error is counted.
+    """
+
+    grid: FloatArray
+    errors: FloatArray
+    total: float
+    rounds: float
+
+    @property
+    def penalty(self) -> float:
+        return _least(self.grid, self.errors.sum(axis=0))
+
+    def without(self, group: int, share: float) -> float:
+        return _least(self.grid, self.errors.sum(axis=0) - share * self.errors[group])
+
+    @property
+    def error(self) -> float:
+        """The mean squared error out of fold; never below a small part of that of the mean."""
+        return max(float(self.errors.sum(axis=0).min()), 1e-9 * self.total) / max(self.rounds, 1e-300)
+
+    @property
+    def r2(self) -> float | None:
+        return float(1 - self.errors.sum(axis=0).min() / self.total) if self.total > 0 else None
+
+
+def _step(rounds: float, n_actions: int) -> int:
+    """A regular sample of the actions, one in so many, is enough to choose a penalty."""
+    return max(1, min(int(rounds / ROWS_TO_CHOOSE), n_actions // 100))
+
+
+def _choose(train: list[Rows], held_out: list[Rows], wholes: list[GramState], model: Ridge, shape: FitShape) -> _Choice:
+    """Score every penalty on held-out folds, each of them given as its groups. Reads sums, not rows."""
+    varies = train[0].cross is not None
+    grid = np.array([float(model.penalty)]) if model.penalty != "auto" else PENALTIES[1::2] if varies else PENALTIES
+
+    def on_fold(fitted: Rows, test: Rows, whole: GramState) -> tuple[FloatArray, float]:
+        unseen = test.gram
+        total = float((unseen.rr + unseen.n * (unseen.r - whole.r) ** 2).sum())
+        found = solutions(fitted, grid, model, shape, whole)
+        if test.cross is not None:
+            return np.array([[varying_error(linear, test) for linear in found]]), total
+        return np.array([squared_error(linear, unseen) for linear in found]).T, total
+
+    errors, totals = zip(*parallel(on_fold, train, held_out, wholes), strict=True)
+    return _Choice(grid, np.vstack(errors), sum(totals), sum(float(rows.gram.n.sum()) for rows in held_out))
+
+
+def _choose_packed(packed: Packed, reward: int, model: Ridge, shape: FitShape) -> _Choice:
+    """The same from packed sums: a fold is a group."""
+    each = np.arange(packed.groups)
+    counts = packed.counts(each >= 0)
+    logged = np.flatnonzero(counts > 0)
+    some = logged[:: _step(float(counts.sum()), len(logged))]
+    train = [Rows(packed.block(each != k, reward, some)) for k in each]
+    held_out = [Rows(packed.apart(each == k, reward, some)) for k in each]
+    return _choose(train, held_out, [packed.whole(each != k, reward) for k in each], model, shape)
+
+
+def _least(grid: FloatArray, errors: FloatArray) -> float:
+    k = int(np.argmin(errors))
+    if k in (0, len(grid) - 1):
+        return float(grid[k])
+    x, y = np.log(grid[k - 1 : k + 2]), errors[k - 1 : k + 2]
+    curve, tilt, _ = np.polyfit(x - x[1], y - y[1], 2)
+    return float(np.exp(x[1] - tilt / (2 * curve))) if curve > 0 else float(grid[k])

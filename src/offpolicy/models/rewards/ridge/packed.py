@@ -1,0 +1,183 @@
+"""`Ridge` for very many actions: Gram matrices stay packed, and actions are solved a block at a time.
+
+Only the folds are kept apart, so there are no refits for the jackknife. Where even that does not fit the memory budget, the
+products of the context are not kept by action: then the spread of the contexts within an action of n rounds is taken to be
+n − 1 times the one that all actions share (with row weights ω, Σω − Σω²/Σω times), and only means and products with the
+reward are its own. What such a model leaves unexplained in its own rows says little, so its noise is that out of fold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from offpolicy.core.hashing import IntArray
+from offpolicy.core.threads import parallel
+from offpolicy.data.batch import FloatArray
+from offpolicy.models.rewards.base import FitShape, Linear
+from offpolicy.models.rewards.ridge import solve
+from offpolicy.models.rewards.ridge.solutions import HowToSolve, Rows, estimation_covariance, turned_down, unpenalised
+from offpolicy.statistics import Gram, GramState, State
+
+BLOCK_NUMBERS = 1 << 19
+"""Of the matrices of a block of actions: 4 MB."""
+ACTIONS_FOR_COVARIANCE = 10_000
+Keep = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Packed:
+    """Sums with a leading shape of (kept groups, actions)."""
+
+    gram: Gram
+    state: State
+    groups: int
+
+    @property
+    def n_actions(self) -> int:
+        return int(self.state["n"].shape[1])
+
+    def counts(self, keep: Keep) -> FloatArray:
+        """Rounds of each action in the groups that are kept."""
+        return np.asarray(self.state["n"][keep].sum(axis=0), dtype=np.float64)
+
+    def block(self, keep: Keep, reward: int, actions: slice | IntArray) -> GramState:
+        """Full matrices of some actions, over the groups that are kept."""
+        return self.apart(keep, reward, actions).pooled() if keep.sum() > 1 else self.apart(keep, reward, actions).at(0)
+
+    def apart(self, keep: Keep, reward: int, actions: slice | IntArray) -> GramState:
+        """The same with a leading axis of groups."""
+        groups = np.flatnonzero(keep)
+        some = {name: np.stack([self.state[name][g][actions] for g in groups]) for name in self.gram.by_key}
+        if not self.gram.shared:
+            return self.gram.unpack(some, reward)
+        return self.gram.unpack(some, reward, _freedom(some)[..., None, None] * self._within(keep))
+
+    @cached_property
+    def _made(self) -> dict[bytes, FloatArray]:
+        return {}
+
+    def _within(self, keep: Keep) -> FloatArray:
+        """The covariance of the contexts within an action, from all of them."""
+        key = keep.tobytes()
+        if key not in self._made:  # every block of actions asks for it
+            self._made[key] = self._within_groups(keep)
+        return self._made[key]
+
+    def _within_groups(self, keep: Keep) -> FloatArray:
+        freedom = sum(float(_freedom({n: self.state[n][g] for n in ("n", "square")}).sum()) for g in np.flatnonzero(keep))
+        return np.asarray(self.state["xx"][keep].sum(axis=0) / max(freedom, 1e-300), dtype=np.float64)
+
+    def full(self, reward: int) -> GramState:
+        """Full matrices of all groups and actions."""
+        return self.apart(np.ones(self.groups, bool), reward, slice(None))
+
+    def whole(self, keep: Keep, reward: int) -> GramState:
+        """All actions as one."""
+        total: GramState | None = None
+        for some in self.blocks():
+            part = self.block(keep, reward, some)
+            if self.gram.shared:  # what is shared is known exactly for all together
+                part = replace(part, xx=np.zeros_like(part.xx))
+            pooled = part.pooled()
+            total = pooled if total is None else total.plus(pooled)
+        assert total is not None
+        if not self.gram.shared:
+            return total
+        between = sum((self._between_groups(keep, some) for some in self.blocks()), np.zeros_like(total.xx))
+        return replace(total, xx=total.xx + self.state["xx"][keep].sum(axis=0) + between)
+
+    def _between_groups(self, keep: Keep, actions: slice) -> FloatArray:
+        """What an action's mean contexts differ by between groups."""
+        n, x = self.state["n"][keep, actions], self.state["mean"][keep, actions, : self.gram.size]
+        share = n / np.maximum(n.sum(axis=0), 1e-300)
+        away = x - np.einsum("ga,gai->ai", share, x)
+        return np.asarray(np.einsum("gai,gaj->ij", away * n[..., None], away), dtype=np.float64)
+
+    def blocks(self) -> Iterator[slice]:
+        step = max(1, BLOCK_NUMBERS // (self.gram.size + 1) ** 2)
+        return (slice(k, min(k + step, self.n_actions)) for k in range(0, self.n_actions, step))
+
+
+def _freedom(state: State) -> FloatArray:
+    """Degrees of freedom of the rows of each key around their mean: n − 1 where all weights are 1."""
+    n = state["n"]
+    return np.asarray(np.maximum(n - state["square"] / np.where(n > 0, n, 1.0), 0.0), dtype=np.float64)
+
+
+class PackedFits:
+    """Fits on all rows and without each fold."""
+
+    def __init__(self, model: HowToSolve, shape: FitShape, packed: Packed, chosen: Any) -> None:
+        self._model, self._shape, self._packed, self._chosen = model, shape, packed, chosen
+        self._made: dict[tuple[int, int, int], Linear] = {}
+
+    def on_all(self, reward: int) -> Linear:
+        return self._fit(reward, -1, 1)
+
+    def without_fold(self, reward: int, fold: int, folds: int) -> Linear:
+        return self._fit(reward, fold, folds)
+
+    @property
+    def can_refit(self) -> bool:
+        return False
+
+    def without_group(self, reward: int, group: int) -> Linear | None:  # noqa: ARG002
+        return None
+
+    def diagnostics(self, reward: int) -> dict[str, Any]:
+        choice = self._choices[reward]
+        told: dict[str, Any] = {"r2": choice.r2, "penalty": choice.penalty}
+        return told | {"covariance": "shared by all actions"} if self._packed.gram.shared else told
+
+    @cached_property
+    def _choices(self) -> list[Any]:
+        return [self._chosen(self._packed, reward) for reward in range(self._shape.rewards)]
+
+    def _fit(self, reward: int, fold: int, folds: int) -> Linear:
+        key = (reward, fold, folds)
+        if key not in self._made:
+            keep = np.arange(self._packed.groups) * folds // self._packed.groups != fold
+            linear = self._solve(keep, reward)
+            self._made[key] = self._with_covariance(linear, keep, reward) if fold < 0 else linear
+        return self._made[key]
+
+    def _solve(self, keep: Keep, reward: int) -> Linear:
+        model, packed, penalty = self._model, self._packed, self._choices[reward].penalty
+        whole, counts = packed.whole(keep, reward), packed.counts(keep)
+        frame = solve.Scaled.of(whole.at_all(), whole, model.intercept)
+        own = np.zeros((packed.n_actions, len(frame.pool)))
+
+        def of_block(some: slice) -> None:
+            logged = some.start + np.flatnonzero(counts[some] > 0)
+            if len(logged):
+                gram = packed.block(keep, reward, logged)
+                scaled = solve.Scaled.of(gram, whole, model.intercept)
+                own[logged] = solve.per_action(scaled, penalty) if penalty > 0 else unpenalised(gram, whole, scaled)
+
+        parallel(of_block, packed.blocks())
+        down = None
+        if model.rank is not None:
+            down, own, _ = turned_down(own, None, own, counts, frame.zz[0], model.rank)
+        coef = frame.own_units(frame.pool + own)
+        if model.unseen == "zero":
+            coef[counts == 0] = 0.0
+        if down is not None and not model.intercept:
+            down = np.vstack([down, np.zeros((1, down.shape[1]))])
+        return Linear(coef, frame.centre, frame.scale, counts, down=down, mean=whole.x)
+
+    def _with_covariance(self, linear: Linear, keep: Keep, reward: int) -> Linear:
+        """How well coefficients are known, from a regular sample of the actions."""
+        logged = np.flatnonzero(self._packed.counts(keep) > 0)
+        some = logged[:: max(1, len(logged) // ACTIONS_FOR_COVARIANCE)]
+        known = estimation_covariance(
+            replace(linear, coef=linear.coef[some]), Rows(self._packed.block(keep, reward, some)),
+            self._choices[reward].penalty, self._model, self._shape, self._packed.whole(keep, reward),
+            noise=self._choices[reward].error if self._packed.gram.shared else None,
+        )  # fmt: skip
+        return replace(linear, covariance=known)

@@ -1,0 +1,194 @@
+"""From the sums of some rows to `Linear` models: the exact minimiser for each penalty, its rank, its errors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import numpy as np
+
+from offpolicy.data.batch import FloatArray
+from offpolicy.data.features import Features
+from offpolicy.models.embedding_table import FeatureMap
+from offpolicy.models.rewards.base import FitShape, Linear
+from offpolicy.models.rewards.ridge import solve
+from offpolicy.models.rewards.ridge.varying import ARMS_AT_ONCE, Arrow, Cross, Shared
+from offpolicy.statistics import GramState
+
+
+class HowToSolve(Protocol):
+    """The settings of `Ridge` that matter to a solution."""
+
+    @property
+    def rank(self) -> int | None: ...
+    @property
+    def intercept(self) -> bool: ...
+    @property
+    def unseen(self) -> str: ...
+
+
+@dataclass(frozen=True)
+class Rows:
+    """What a fit knows of some rows: Gram matrices by action and, where features vary within actions, `Cross`."""
+
+    gram: GramState
+    cross: Cross | None = None
+
+
+def solutions(
+    rows: Rows, penalties: Sequence[float] | FloatArray, model: HowToSolve, shape: FitShape, whole: GramState
+) -> Iterator[Linear]:
+    """The exact minimiser for each penalty."""
+    gram = rows.gram
+    scaled = solve.Scaled.of(gram, whole, model.intercept)
+    solver, features = _solver(rows, scaled, shape, len(penalties) > 1)
+    for penalty in penalties:
+        own, shared = solver(penalty)
+        if shape.inputs == "identity" and penalty == 0:
+            own = unpenalised(gram, whole, scaled)
+        down = None
+        if model.rank is not None:
+            mean = own if shared is None else own + features @ shared
+            down, own, shared = turned_down(own, shared, mean, gram.n, scaled.zz.sum(axis=0), model.rank)
+        linear = _linear(scaled, own, shared, features, rows, shape)
+        if down is not None:
+            padded = down if model.intercept else np.vstack([down, np.zeros((1, down.shape[1]))])
+            linear = replace(linear, down=padded)
+        if model.unseen == "zero":
+            linear.coef[gram.n == 0] = 0.0
+        yield linear
+
+
+def turned_down(
+    own: FloatArray, shared: FloatArray | None, mean: FloatArray, rounds: FloatArray, zz: FloatArray, rank: int
+) -> tuple[FloatArray, FloatArray, FloatArray | None]:
+    """What takes coefficients to the rank, and B and W of that rank; `mean` is B + φ̃·W of each action, `zz` that of all."""
+    total = max(float(rounds.sum()), 1.0)
+    middle = rounds @ mean / total
+    down, up = solve.low_rank(mean - middle, rounds, zz / total, rank)
+    return down, middle + (own - middle) @ down @ up, None if shared is None else shared @ down @ up
+
+
+def unpenalised(gram: GramState, whole: GramState, scaled: solve.Scaled) -> FloatArray:
+    """Least squares an action, as a deviation from the pool; actions never logged deviate by nothing."""
+    pooled = scaled.own_units(scaled.pool[None])
+    own = (solve.least_squares(gram, whole, scaled.intercept) - pooled) * np.append(scaled.scale, 1.0)
+    own[gram.n == 0] = 0.0
+    deviation: FloatArray = own[:, : len(scaled.pool)]
+    return deviation
+
+
+def _solver(
+    rows: Rows, scaled: solve.Scaled, shape: FitShape, several: bool
+) -> tuple[Callable[[float], tuple[FloatArray, FloatArray | None]], FloatArray]:
+    """From a penalty to B and W; and the standard features of each action (its mean ones, where they vary)."""
+    nothing = np.zeros((len(scaled.zz), len(scaled.pool)))
+    if shape.inputs == "identity":
+        return lambda penalty: (solve.per_action(scaled, penalty) if penalty > 0 else nothing, None), np.empty((0, 0))
+    if rows.cross is not None:
+        standard = rows.cross.standard()
+        features = standard(rows.cross.mean_features(shape.features))
+        if shape.inputs == "both":
+            return Arrow(rows.cross, scaled, standard, several).solve, features
+        shared = Shared(rows.cross, scaled, standard)
+
+        def varying(penalty: float) -> tuple[FloatArray, FloatArray]:
+            free, weights = shared.solve(penalty)
+            return nothing + free, weights
+
+        return varying, features
+    features = _catalog_standard(rows, shape.features)(_catalog(shape.features))
+    if shape.inputs == "both":
+        return lambda penalty: solve.by_both(scaled, features, penalty), features
+
+    def alone(penalty: float) -> tuple[FloatArray, FloatArray]:
+        free, weights = solve.by_features(scaled, features, penalty)
+        return nothing + free, weights
+
+    return alone, features
+
+
+def _catalog(features: Features) -> FloatArray:
+    assert features.catalog is not None
+    return features.catalog
+
+
+def _catalog_standard(rows: Rows, features: Features) -> solve.Standard:
+    share = rows.gram.n / max(float(rows.gram.n.sum()), 1e-300)
+    catalog = _catalog(features)
+    mean = share @ catalog
+    return solve.Standard.of(mean, share @ (catalog - mean) ** 2)
+
+
+def _linear(
+    scaled: solve.Scaled, own: FloatArray, shared: FloatArray | None, features: FloatArray, rows: Rows, shape: FitShape
+) -> Linear:
+    """Back to the units of the context and of the features."""
+    mean = scaled.pool + (own if shared is None else own + features @ shared)
+    varying = None
+    if shared is not None and rows.cross is not None:
+        standard = rows.cross.standard()
+        per_unit = shared / standard.scale[:, None]
+        base = scaled.pool + own - standard.centre @ per_unit
+        varying = FeatureMap(scaled.own_units(base), scaled.own_units(per_unit, constant=False), shape.features)
+    share = rows.gram.n / max(float(rows.gram.n.sum()), 1e-300)
+    return Linear(scaled.own_units(mean), scaled.centre, scaled.scale, rows.gram.n, varying, mean=share @ rows.gram.x)
+
+
+def estimation_covariance(
+    linear: Linear, rows: Rows, penalty: float, model: HowToSolve, shape: FitShape, whole: GramState,
+    noise: float | None = None,
+) -> FloatArray:  # fmt: skip
+    """The covariance of an action's coefficients, averaged over the rounds, in the coordinates of the embedding.
+
+    σ²·(Z_a + penalty)⁻¹; for features alone, that of φ̃_a·W. σ² is `noise`, or that of the rows.
+    """
+    gram = rows.gram
+    scaled = solve.Scaled.of(gram, whole, model.intercept)
+    total = max(float(gram.n.sum()), 1.0)
+    if shape.inputs == "features":
+        phi = _catalog_standard(rows, shape.features)(_catalog(shape.features))
+        mean, used = solve.features_covariance(scaled, phi, gram.n / total, penalty)
+    else:
+        inverse = solve.damped_inverse(scaled.zz, penalty)
+        used = float(np.einsum("aij,aji->", inverse, scaled.zz))
+        mean = np.einsum("a,aij->ij", gram.n / total, inverse)
+    out = np.zeros((len(scaled.scale) + 1,) * 2)
+    if noise is None:
+        noise = float(squared_error(linear, gram)) / max(total - used, 1.0)
+    out[: len(mean), : len(mean)] = mean * noise
+    return out
+
+
+def squared_error(linear: Linear, gram: GramState) -> FloatArray:
+    """Σ (r − q(x, a))² over the rows behind Gram matrices with leading shape (…, actions), summed over actions."""
+    slope = linear.coef[:, :-1]
+    level = gram.r - np.einsum("...ai,ai->...a", gram.x - linear.centre, slope) - linear.coef[:, -1]
+    spread = gram.rr + np.einsum("...ai,ai->...a", (gram.xx @ slope[..., None])[..., 0] - 2 * gram.xr, slope)
+    errors: FloatArray = (spread + gram.n * level**2).sum(axis=-1)
+    return errors
+
+
+def varying_error(linear: Linear, rows: Rows) -> float:
+    """Σ (r − q(x, a, φ))² where features vary within actions."""
+    assert linear.varying is not None
+    assert rows.cross is not None
+    cross = rows.cross
+    around = linear.moved(cross.x0).varying  # coefficients of x̃ around the typical row
+    assert around is not None
+    own = around.own + cross.y0 @ around.shared
+    alone = float(squared_error(Linear(own, cross.x0), rows.gram.pooled()))
+    shared = np.vstack([around.shared, np.zeros((1, cross.k))]).ravel()
+    own_at_r0 = own - np.append(np.zeros(cross.k - 1), cross.r0)
+    if len(cross.arms):
+        i, j = np.triu_indices(cross.k)
+        left, right, once = own_at_r0[:, None, :], around.shared[None], np.where(i == j, 0.0, 1.0)
+        crossed = 0.0
+        for some in (slice(k, k + ARMS_AT_ONCE) for k in range(0, len(left), ARMS_AT_ONCE)):
+            weight = left[some][..., i] * right[..., j] + once * left[some][..., j] * right[..., i]
+            crossed += float((cross.arms[some, :-1] * weight).sum())
+    else:  # without the identity all actions have the same own part
+        pooled = np.vstack([np.zeros((len(around.shared), cross.k)), own_at_r0[:1]]).ravel()
+        crossed = float(pooled @ cross.zz @ shared)
+    return alone + float(shared @ cross.zz @ shared) - 2 * (float(cross.zr @ shared) - crossed)

@@ -1,0 +1,289 @@
+"""`Ridge` with features that vary within an action: one more statistic, and the Schur complement from it.
+
+With x̃ = (x, 1) and ỹ = (φ, 1), both around a typical row, the statistic keeps Σ (ỹ⊗x̃)(ỹ⊗x̃)ᵀ and Σ (ỹ⊗x̃)r of each group of
+units and, for inputs="both", Σ ỹ⊗x̃x̃ᵀ of each action in it: the arrow's shared block and its arms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import ClassVar
+
+import numpy as np
+
+from offpolicy.core.hashing import IntArray
+from offpolicy.data.batch import Batch, FloatArray
+from offpolicy.data.features import Features
+from offpolicy.models.rewards.base import FitStatistic
+from offpolicy.models.rewards.ridge.solve import RCOND, Scaled, Standard, solve_system, with_free_mean
+from offpolicy.statistics import State
+
+ROWS_AT_ONCE = 1_024
+ARM_BYTES = 48 << 20
+"""Arms are kept for as many groups of units as fit into this, and always for the folds that were asked for."""
+FEWEST_GROUPS = 2
+ARMS_AT_ONCE = 64
+MOST_ARMS = 1 << 23
+"""Turned arms are kept between penalties up to 64 MB of them."""
+
+
+@dataclass(frozen=True)
+class CrossPass(FitStatistic):
+    """The statistic at the head of this file, for `kept` runs of neighbouring groups."""
+
+    @property
+    def arms(self) -> bool:
+        return self.shape.inputs == "both"
+
+    @cached_property
+    def sizes(self) -> tuple[int, int, int]:
+        """k = context + 1, features + 1, and distinct products of two of k."""
+        k = self.shape.context + 1
+        return k, self.shape.features.size + 1, k * (k + 1) // 2
+
+    summed: ClassVar[frozenset[str]] = frozenset({"zz", "zr", "arms", "features"})
+
+    @cached_property
+    def kept(self) -> int:
+        """How many runs of groups: all of them where that is small, else as many as fit."""
+        _, f, pairs = self.sizes
+        arms = self.shape.n_actions * f * pairs * 8 if self.arms else 0
+        least = max(FEWEST_GROUPS, self.shape.folds)
+        fitting = [
+            g
+            for g in range(least, self.shape.groups + 1)
+            if self.shape.groups % g == 0 and g % self.shape.folds == 0 and g * arms <= ARM_BYTES
+        ]
+        return max(fitting, default=min(g for g in range(least, self.shape.groups + 1) if self.shape.groups % g == 0))
+
+    def zero(self) -> State:
+        k, f, pairs = self.sizes
+        return {
+            "zz": np.zeros((self.kept, f * k, f * k)),
+            "zr": np.zeros((self.kept, f * k, self.shape.rewards)),
+            "arms": np.zeros((self.kept, self.shape.n_actions if self.arms else 0, f, pairs)),
+            "features": np.zeros((self.kept, self.shape.n_actions, f)),
+        }
+
+    def fold(self, state: State, batch: Batch) -> State:
+        s = self.shape
+        group = s.group(batch) * self.kept // s.groups
+        order = np.lexsort((batch.action, group))
+        batch, group = batch.take(order), group[order]
+        weight = s.weights(batch)
+        edges = np.searchsorted(group, np.arange(self.kept + 1))
+        for g in range(self.kept):
+            for start in range(edges[g], edges[g + 1], ROWS_AT_ONCE):
+                rows = slice(start, min(start + ROWS_AT_ONCE, edges[g + 1]))
+                self._add(state, g, batch.take(rows), None if weight is None else weight[rows])
+        return state
+
+    def _add(self, state: State, g: int, batch: Batch, weight: FloatArray | None) -> None:
+        d, s = self.shape.context, self.shape
+        x = np.column_stack([batch.context - s.origin[:d], np.ones(len(batch))])
+        y = np.column_stack([s.features.rows(batch) - s.origin[d : d + s.features.size], np.ones(len(batch))])
+        r = batch.reward - s.origin[d + s.features.size :]
+        z = (y[:, :, None] * x[:, None, :]).reshape(len(batch), -1)
+        weighted = z if weight is None else z * weight[:, None]
+        state["zz"][g] += weighted.T @ z
+        state["zr"][g] += weighted.T @ r
+        at = np.flatnonzero(np.diff(batch.action, prepend=-1))  # rows are sorted by action
+        yw = y if weight is None else y * weight[:, None]
+        state["features"][g, batch.action[at]] += np.add.reduceat(yw, at, axis=0)
+        if self.arms:
+            i, j = np.triu_indices(x.shape[1])
+            products = x[:, i] * x[:, j]
+            for f in range(y.shape[1]):
+                state["arms"][g, batch.action[at], f] += np.add.reduceat(products * yw[:, f : f + 1], at, axis=0)
+
+    def merge(self, a: State, b: State) -> State:
+        if not a["features"].any():
+            return b
+        for name in a:
+            a[name] += b[name]
+        return a
+
+    def finish(self, state: State) -> list[Cross]:
+        """For each reward, the sums with a leading axis of kept groups, as if row weights had mean 1."""
+        k, f, _ = self.sizes
+        scale = self.shape.weight_scale(float(state["features"][..., -1].sum()))
+        if scale != 1.0:
+            state = {name: part * scale for name, part in state.items()}
+        origin, d = self.shape.origin, self.shape.context
+        return [
+            Cross(
+                state["zz"], state["zr"][..., reward], state["arms"], state["features"], origin[:d],
+                origin[d : d + f - 1], float(origin[d + f - 1 + reward]), k,
+            )
+            for reward in range(self.shape.rewards)
+        ]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Cross:
+    """Sums over some rows, for one reward, with any leading axis of groups."""
+
+    zz: FloatArray
+    zr: FloatArray
+    arms: FloatArray
+    features: FloatArray
+    """Σ ỹ of each action: the last column counts its rows."""
+    x0: FloatArray
+    y0: FloatArray
+    r0: float
+    k: int
+
+    def summed(self, groups: IntArray | slice) -> Cross:
+        """All rows of some groups."""
+        chosen = np.arange(len(self.zz))[groups]
+
+        def total(part: FloatArray) -> FloatArray:
+            """The sum over the groups, one by one; a single group is not copied."""
+            out: FloatArray = part[chosen[0]]
+            if len(chosen) == 1:
+                return out
+            out = out.copy()
+            for group in chosen[1:]:
+                out += part[group]
+            return out
+
+        return replace(self, zz=total(self.zz), zr=total(self.zr), arms=total(self.arms), features=total(self.features))
+
+    @property
+    def counts(self) -> FloatArray:
+        return self.features[:, -1]
+
+    def mean_features(self, features: Features) -> FloatArray:
+        """φ̄_a; of actions never logged, what the catalog says and else the mean of the log."""
+        n = self.counts[:, None]
+        overall = self.features[:, :-1].sum(axis=0) / max(float(n.sum()), 1e-300)
+        means: FloatArray = self.y0 + np.where(n > 0, self.features[:, :-1] / np.where(n > 0, n, 1.0), overall)
+        if features.catalog is not None:
+            means[:, features.per_round :] = features.catalog
+        return means
+
+    def standard(self) -> Standard:
+        n, f, k = float(self.counts.sum()), len(self.y0) + 1, self.k
+        yy = self.zz.reshape(f, k, f, k)[:, k - 1, :, k - 1]
+        mean = yy[:-1, -1] / n
+        return Standard.of(self.y0 + mean, np.diag(yy)[:-1] / n - mean**2)
+
+    def maps(self, scaled: Scaled, standard: Standard) -> tuple[FloatArray, FloatArray]:
+        """T_x and T_y: z̃ = T_x·x̃ and φ̃ = T_y·ỹ."""
+        d = len(self.x0)
+        to_z = np.zeros((len(scaled.pool), d + 1))
+        to_z[:d, :d], to_z[:d, d] = np.diag(1 / scaled.scale), (self.x0 - scaled.centre) / scaled.scale
+        if scaled.intercept:
+            to_z[d, d] = 1.0
+        to_phi = np.column_stack([np.diag(1 / standard.scale), (self.y0 - standard.centre) / standard.scale])
+        return to_z, to_phi
+
+    def shared_block(self, scaled: Scaled, to_z: FloatArray, to_phi: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Σ (φ̃⊗z̃)(φ̃⊗z̃)ᵀ and Σ (φ̃⊗z̃)(r − z̃·β)."""
+        f, k = to_phi.shape[1], self.k
+
+        def turned(columns: FloatArray) -> FloatArray:
+            """T_y ⊗ T_x times the columns, one factor at a time."""
+            half = np.tensordot(to_phi, columns.reshape(f, k, -1), axes=1)
+            both: FloatArray = (to_z @ half).reshape(len(to_phi) * len(to_z), -1)
+            return both
+
+        half = turned(self.zz)
+        system = turned(half.T)
+        plain = half.reshape(-1, f, k)[:, -1] @ to_z.T @ scaled.pool  # Σ (φ̃⊗z̃)·(z̃·β)
+        target = turned(self.zr - (scaled.level - self.r0) * self.zz[:, -1])[:, 0] - plain
+        return system, target.reshape(len(to_phi), len(to_z))
+
+    def arms_of(self, actions: slice, to_z: FloatArray, to_phi: FloatArray) -> FloatArray:
+        """Σ z̃(φ̃⊗z̃)ᵀ of some actions: actions × context × (features·context)."""
+        i, j = np.triu_indices(self.k)
+        packed = self.arms[actions]
+        full = np.empty((*packed.shape[:2], self.k, self.k))
+        full[..., i, j] = full[..., j, i] = packed
+        mapped = to_z @ np.tensordot(to_phi, full, axes=(1, 1)).transpose(1, 0, 2, 3) @ to_z.T
+        arms: FloatArray = mapped.transpose(0, 2, 1, 3).reshape(len(mapped), len(to_z), -1)
+        return arms
+
+
+class Shared:
+    """Features alone: one system for all penalties."""
+
+    def __init__(self, cross: Cross, scaled: Scaled, standard: Standard) -> None:
+        to_z, to_phi = cross.maps(scaled, standard)
+        self._system, self._target = cross.shared_block(scaled, to_z, to_phi)
+        f, k = to_phi.shape[1], cross.k
+        constant = cross.zz.reshape(f, k, f, k)[-1]  # Σ x̃ (ỹ⊗x̃)ᵀ
+        self._crossed = np.einsum("zi,igj,fg,yj->zfy", to_z, constant, to_phi, to_z, optimize=True).reshape(len(to_z), -1)
+        self._plain = scaled.zz.sum(axis=0)
+
+    def solve(self, penalty: float) -> tuple[FloatArray, FloatArray]:
+        """δ and W."""
+        return with_free_mean(self._system, self._crossed, self._plain, self._target, penalty)
+
+
+class Arrow:
+    """Identity and features: per-action blocks beside one shared block. W from the Schur complement, then B by action.
+
+    Each action's coordinates are turned to the axes of its own block, which is then diagonal whatever the penalty is.
+    """
+
+    def __init__(self, cross: Cross, scaled: Scaled, standard: Standard, several: bool) -> None:
+        self._cross, self._maps = cross, cross.maps(scaled, standard)
+        self._system, self._target = cross.shared_block(scaled, *self._maps)
+        self._values, self._axes = np.linalg.eigh(scaled.zz)
+        self._values = np.maximum(self._values, 0.0)
+        self._own = np.einsum("aij,ai->aj", self._axes, scaled.residual)
+        elements = len(scaled.zz) * scaled.zz.shape[-1] * len(self._system)
+        self._kept = list(self._make()) if several and elements <= MOST_ARMS else None
+
+    def _make(self) -> Iterator[tuple[slice, FloatArray]]:
+        """Some actions at a time, their turned arms."""
+        for start in range(0, len(self._values), ARMS_AT_ONCE):
+            some = slice(start, start + ARMS_AT_ONCE)
+            yield some, self._axes[some].transpose(0, 2, 1) @ self._cross.arms_of(some, *self._maps)
+
+    def _arms(self) -> Iterator[tuple[slice, FloatArray]]:
+        return iter(self._kept) if self._kept is not None else self._make()
+
+    def solve(self, penalty: float) -> tuple[FloatArray, FloatArray]:
+        """B and W."""
+        damped = self._values + penalty
+        top = self._values.max(axis=1, keepdims=True)
+        sees = (damped > 0) if penalty > 0 else self._values > RCOND * np.maximum(top, 1e-300)
+        inverse = np.where(sees, 1 / np.where(sees, damped, 1.0), 0.0)
+        system, target = self._system.copy(), self._target.ravel().copy()
+        for some, arms in self._arms():
+            rows = arms.reshape(-1, arms.shape[-1])
+            system -= _gram(rows * np.sqrt(inverse[some]).reshape(-1, 1))
+            target -= rows.T @ (inverse[some] * self._own[some]).ravel()
+        shared = solve_system(system, target, penalty) if penalty > 0 else self._least_norm(system, target, inverse)
+        own = np.concatenate([inverse[some] * (self._own[some] - arms @ shared) for some, arms in self._arms()])
+        return np.einsum("aij,aj->ai", self._axes, own), shared.reshape(self._target.shape)
+
+    def _least_norm(self, system: FloatArray, target: FloatArray, inverse: FloatArray) -> FloatArray:
+        """Among the W that fit best, the one of least ‖B‖² + ‖W‖²: what the rounds leave open is settled by the norm.
+
+        What is left of the block below the rounding of what it was is nothing.
+        """
+        values, vectors = np.linalg.eigh(system)
+        certain = values > RCOND * np.trace(self._system)
+        fitted: FloatArray = vectors[:, certain] @ ((vectors[:, certain].T @ target) / values[certain])
+        free = vectors[:, ~certain]
+        if not free.shape[1]:
+            return fitted
+        norm, goal = np.zeros_like(system), np.zeros_like(target)
+        for some, arms in self._arms():
+            rows = arms.reshape(-1, arms.shape[-1]) * inverse[some].reshape(-1, 1)
+            norm += _gram(rows)
+            goal += rows.T @ (inverse[some] * self._own[some]).ravel()
+        left = free.T @ norm @ free + np.eye(free.shape[1])
+        settled: FloatArray = np.linalg.solve(left, free.T @ (goal - norm @ fitted))
+        return fitted + free @ settled
+
+
+def _gram(rows: FloatArray) -> FloatArray:
+    """rowsᵀ·rows; NumPy sees that it is symmetric."""
+    product: FloatArray = rows.T @ rows
+    return product

@@ -1,0 +1,175 @@
+"""Any scikit-learn regressor as a reward model: r ≈ f(context, action), fitted on rows held in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from offpolicy.core.errors import InputError
+from offpolicy.data.batch import Batch, FloatArray
+from offpolicy.models.embedding_table import Embedding
+from offpolicy.models.rewards.base import Fits, FitShape, RewardModel
+from offpolicy.models.rewards.sample import FitRows, SampleFits, SampleRows, features_of, pairs
+from offpolicy.statistics import Statistic
+
+MOST_ONE_HOT = 50
+
+EmbeddingOf = Callable[[Any, FloatArray], npt.ArrayLike]
+"""From the fitted regressor and some of its input rows to one embedding a row."""
+
+
+@dataclass(frozen=True, eq=False)
+class Regressor(RewardModel):
+    """Clones of a scikit-learn regressor, one a fold. Beyond `rows` rows it is fitted on that many, chosen by hash.
+
+    Its inputs are the context, then the action (for inputs="identity" and "both"), then the action's features (for
+    "features" and "both"). The action is one-hot encoded, or by its mean reward when there are more than 50 (scikit-learn's
+    cross-fitted `TargetEncoder`). Where features vary per round, the reward of an action that was not taken is predicted at
+    the mean of its features over its rounds in the sample, since nobody knows what that round would have shown.
+
+    `embedding` makes the regressor a source of embeddings: a function of the fitted regressor and of input rows that gives
+    rows × k numbers, such as a hidden layer or the leaves of trees. It is called with one input row an action (one a round
+    where features vary per round), with the context at its mean in the sample, so that only the action matters.
+    """
+
+    estimator: Any
+    rows: int = 1_000_000
+    _: KW_ONLY
+    embedding: EmbeddingOf | None = None
+
+    def __post_init__(self) -> None:
+        if self.embedding is not None and not callable(self.embedding):
+            raise InputError(
+                f"Regressor: embedding is a {type(self.embedding).__name__}; give a function of (fitted regressor, input "
+                "rows) that returns one embedding a row."
+            )
+
+    def statistics(self, shape: FitShape) -> tuple[Statistic, ...]:
+        return (SampleRows.of(shape, self.rows),)
+
+    def fits(self, shape: FitShape, results: Any) -> Fits:
+        return SampleFits(shape, results[0], lambda rows: (_Fitted.train(self, rows), {}))
+
+
+def as_reward_model(model: Any) -> RewardModel:
+    """A reward model from what users write: one of ours, or a scikit-learn regressor."""
+    if isinstance(model, RewardModel):
+        return model
+    if hasattr(model, "fit") and hasattr(model, "predict") and hasattr(model, "get_params"):
+        return Regressor(model)
+    raise InputError(
+        f"rewards: {type(model).__name__} is not a reward model; give op.Ridge(), op.Given(q) or a scikit-learn regressor."
+    )
+
+
+@dataclass(frozen=True)
+class _Fitted:
+    model: Regressor
+    regressor: Any
+    looks: FloatArray
+    """Actions × inputs without the context: how each action looks to the regressor, at its mean features where they vary."""
+    codes: FloatArray
+    """The part of it that encodes the identity."""
+    shape: FitShape
+    counts: FloatArray
+    mean_context: FloatArray
+
+    @classmethod
+    def train(cls, model: Regressor, rows: FitRows) -> _Fitted:
+        from sklearn.base import clone
+
+        seen, codes = _encoded(rows)
+        fitted = clone(model.estimator)
+        _fit_regressor(fitted, np.hstack([rows.context, seen, rows.features]), rows)
+        looks = np.hstack([codes, rows.action_features])
+        return cls(model, fitted, looks, codes, rows.shape, rows.counts, rows.mean_context)
+
+    def all(self, batch: Batch) -> FloatArray:
+        n, m = len(batch), len(self.looks)
+        out = np.empty(n * m)
+        for block, rounds, actions in pairs(n, m):
+            out[block] = self._predict(np.hstack([batch.context[rounds], self.looks[actions]]))
+        return out.reshape(n, m)
+
+    def taken(self, batch: Batch) -> FloatArray:
+        return self._predict(np.hstack([batch.context, self._looks_of(batch)]))
+
+    @cached_property
+    def embedding(self) -> Embedding | None:
+        if self.model.embedding is None:
+            return None
+        inputs = self._at_mean_context(self.looks)
+        return Embedding(
+            table=self._embed(inputs),
+            counts=self.counts,
+            common=False,
+            varying=None if features_of(self.shape) is None else self,
+            reward=self._predict(inputs),
+        )
+
+    def rows(self, batch: Batch) -> FloatArray:
+        """The embedding of each round, from what it showed of its action."""
+        return self._embed(self._at_mean_context(self._looks_of(batch)))
+
+    def _looks_of(self, batch: Batch) -> FloatArray:
+        features = features_of(self.shape)
+        if features is None:
+            return self.looks[batch.action]
+        return np.hstack([self.codes[batch.action], features.rows(batch)])
+
+    def _at_mean_context(self, looks: FloatArray) -> FloatArray:
+        return np.hstack([np.broadcast_to(self.mean_context, (len(looks), len(self.mean_context))), looks])
+
+    def _predict(self, inputs: FloatArray) -> FloatArray:
+        return np.asarray(self.regressor.predict(inputs), dtype=np.float64)
+
+    def _embed(self, inputs: FloatArray) -> FloatArray:
+        assert self.model.embedding is not None
+        given = self.model.embedding(self.regressor, inputs)
+        try:
+            values = np.asarray(given, dtype=np.float64)
+        except (TypeError, ValueError):
+            raise InputError(
+                f"Regressor: embedding returned a {type(given).__name__} that is no array of numbers; return a plain array, "
+                "rows × k (of a sparse matrix, its .toarray())."
+            ) from None
+        if values.ndim != 2 or len(values) != len(inputs) or not values.shape[1]:
+            raise InputError(
+                f"Regressor: embedding returned an array of shape {values.shape} for {len(inputs)} input rows; it must be "
+                f"({len(inputs)}, k): one embedding a row."
+            )
+        return values
+
+
+def _encoded(rows: FitRows) -> tuple[FloatArray, FloatArray]:
+    """The identity of each row's action, and of every action, as the regressor sees it; no columns where it does not."""
+    n_actions = rows.shape.n_actions
+    if rows.shape.inputs == "features":
+        return np.empty((len(rows), 0)), np.empty((n_actions, 0))
+    if n_actions <= MOST_ONE_HOT:
+        codes = np.eye(n_actions)
+        return codes[rows.action], codes
+    from sklearn.model_selection import KFold
+    from sklearn.preprocessing import TargetEncoder
+
+    encoder = TargetEncoder(target_type="continuous", cv=KFold(5, shuffle=True, random_state=0))
+    seen = encoder.fit_transform(rows.action[:, None], rows.reward)
+    return seen, encoder.transform(np.arange(n_actions)[:, None])
+
+
+def _fit_regressor(regressor: Any, inputs: FloatArray, rows: FitRows) -> None:
+    if rows.weight is None:
+        regressor.fit(inputs, rows.reward)
+        return
+    try:
+        regressor.fit(inputs, rows.reward, sample_weight=rows.weight)
+    except TypeError:
+        raise InputError(
+            f"rewards: {type(regressor).__name__} takes no sample_weight, but this fit needs row weights "
+            "(MRDR, or a log with a weight column). Use another regressor or op.Ridge()."
+        ) from None

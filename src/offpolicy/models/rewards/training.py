@@ -1,0 +1,246 @@
+"""Training a network with PyTorch: rows as tensors, steps, early stopping, and checks of what the network returns."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+
+from offpolicy.core.errors import InputError
+from offpolicy.core.hashing import IntArray
+from offpolicy.core.progress import PassProgress
+from offpolicy.data.batch import FloatArray
+from offpolicy.models.rewards.base import FitShape
+from offpolicy.models.rewards.sample import PAIRS, FitRows
+
+one_at_a_time = threading.RLock()
+"""Training seeds the random numbers that all threads share, so one model is trained at a time."""
+
+
+def require_torch() -> Any:
+    try:
+        return import_module("torch")
+    except ImportError:
+        raise InputError('this reward model needs PyTorch: pip install "offpolicy[torch]"') from None
+
+
+@dataclass(frozen=True)
+class Training:
+    """How a network is trained, and the name under which errors speak of it."""
+
+    name: str
+    learning_rate: float
+    weight_decay: float
+    epochs: int
+    batch: int
+    patience: int | None
+    holdout: float
+    device: str | None
+    seed: int
+
+    def check(self) -> None:
+        wanted = {
+            "learning_rate": (self.learning_rate > 0, "a number above 0"),
+            "weight_decay": (self.weight_decay >= 0, "a number that is 0 or more"),
+            "epochs": (self.epochs >= 1, "1 or more"),
+            "batch": (self.batch >= 1, "a number of rows, 1 or more"),
+            "patience": (self.patience is None or self.patience >= 1, "a number of epochs, 1 or more, or None"),
+            "holdout": (0 < self.holdout < 1, "a share of the rows between 0 and 1"),
+        }
+        for setting, (right, what) in wanted.items():
+            if not right:
+                raise InputError(f"{self.name}: {setting} is {getattr(self, setting)!r}; give {what}.")
+
+    def held_out(self, rows: int) -> int:
+        """How many rows decide when to stop."""
+        return 0 if self.patience is None or rows < 2 else min(max(round(self.holdout * rows), 1), rows - 1)
+
+    def run(self, make: Callable[[], Any], data: Tensors, progress: bool | None) -> tuple[Any, int]:
+        """A trained module on the CPU, and the epochs it took. The random numbers of others are left as they were."""
+        torch = require_torch()
+        device = self._device()
+        on_gpu = device.type == "cuda"
+        gpus = [torch.cuda.current_device() if device.index is None else device.index] if on_gpu else []
+        with one_at_a_time, torch.random.fork_rng(devices=gpus), torch.enable_grad():
+            torch.default_generator.manual_seed(self.seed)
+            for gpu in gpus:
+                torch.cuda.default_generators[gpu].manual_seed(self.seed)
+            net = checked(make(), self.name).to(device)
+            with PassProgress("training", self.epochs * (len(data) - self.held_out(len(data))), progress) as told:
+                epochs = self._fit(net, data.to(device), told)
+        if not all(bool(torch.isfinite(value).all()) for value in net.state_dict().values()):
+            raise self._diverged(epochs)
+        return net.cpu().eval().requires_grad_(False), epochs
+
+    def _fit(self, net: Any, data: Tensors, told: PassProgress) -> int:
+        torch = require_torch()
+        order = torch.Generator().manual_seed(self.seed)
+        shuffled = torch.randperm(len(data), generator=order).to(data.reward.device)
+        count = self.held_out(len(data))
+        held, train = data.at(shuffled[:count]), data.at(shuffled[count:])
+        fused = data.reward.device.type in ("cpu", "cuda")
+        moving = [p for p in net.parameters() if p.requires_grad]
+        optimiser = torch.optim.AdamW(moving, lr=self.learning_rate, weight_decay=self.weight_decay, fused=fused)
+        best = Best(self.patience or 0)
+        for epoch in range(1, self.epochs + 1):
+            self._require_finite(self._epoch(net.train(), train, optimiser, order, told), epoch)
+            if count and best.stops(self._require_finite(mean_loss(net.eval(), held), epoch), net):
+                break
+        best.restore(net)
+        return epoch
+
+    def _epoch(self, net: Any, train: Tensors, optimiser: Any, order: Any, told: PassProgress) -> float:
+        torch = require_torch()
+        total = torch.zeros((), device=train.reward.device)
+        for rows in torch.randperm(len(train), generator=order).to(train.reward.device).split(self.batch):
+            optimiser.zero_grad()
+            missed = loss(net, train.at(rows))
+            missed.backward()
+            optimiser.step()
+            total += missed.detach()
+            told(len(rows))
+        return float(total)
+
+    def _require_finite(self, loss: float, epoch: int) -> float:
+        if not math.isfinite(loss):
+            raise self._diverged(epoch)
+        return loss
+
+    def _diverged(self, epoch: int) -> InputError:
+        return InputError(
+            f"{self.name}: the loss became NaN or infinite in epoch {epoch}. A learning rate that is too high is the usual "
+            f"cause: learning_rate is {self.learning_rate:g}, try {self.learning_rate / 10:g}. Contexts, features or "
+            "rewards on very large scales are another."
+        )
+
+    def _device(self) -> Any:
+        torch = require_torch()
+        try:
+            device = torch.device(self.device or ("cuda" if torch.cuda.is_available() else "cpu"))
+            torch.empty(0, device=device)
+        except (RuntimeError, AssertionError) as error:
+            reason = str(error).splitlines()[0]
+            raise InputError(f"{self.name}: device is {self.device!r}, which cannot be used here: {reason}") from None
+        return device
+
+
+class Best:
+    """The weights of the best epoch, and when it is time to stop looking for a better one."""
+
+    def __init__(self, patience: int) -> None:
+        self._patience, self._since = patience, 0
+        self._loss = math.inf
+        self._weights: dict[str, Any] | None = None
+
+    def stops(self, loss: float, net: Any) -> bool:
+        self._since += 1
+        if loss < self._loss:
+            self._loss, self._since = loss, 0
+            self._weights = {name: value.detach().clone() for name, value in net.state_dict().items()}
+        return self._since >= self._patience
+
+    def restore(self, net: Any) -> None:
+        if self._weights is not None:
+            net.load_state_dict(self._weights)
+
+
+@dataclass(frozen=True)
+class Tensors:
+    """Rows as a network sees them."""
+
+    context: Any
+    action: Any
+    features: Any
+    reward: Any
+    weight: Any
+    """None where all rows count the same; else with mean 1."""
+
+    @classmethod
+    def of(cls, rows: FitRows, context: FloatArray, features: FloatArray, reward: FloatArray) -> Tensors:
+        weight = None if rows.weight is None else floats(rows.weight / rows.weight.mean())
+        return cls(floats(context), codes(rows.shape, rows.action), floats(features), floats(reward), weight)
+
+    def __len__(self) -> int:
+        return len(self.reward)
+
+    def _each(self, change: Callable[[Any], Any]) -> Tensors:
+        weight = None if self.weight is None else change(self.weight)
+        return Tensors(change(self.context), change(self.action), change(self.features), change(self.reward), weight)
+
+    def at(self, rows: Any) -> Tensors:
+        return self._each(lambda values: values[rows])
+
+    def to(self, device: Any) -> Tensors:
+        return self._each(lambda values: values.to(device))
+
+
+def floats(values: FloatArray) -> Any:
+    return require_torch().from_numpy(np.array(values, dtype=np.float32, order="C"))
+
+
+def codes(shape: FitShape, action: IntArray) -> Any:
+    """Where the identity must not matter, all actions have the same code."""
+    return indices(np.zeros(len(action), np.int64) if shape.inputs == "features" else action)
+
+
+def indices(values: IntArray) -> Any:
+    """A copy: arrays of a log may be read-only, which PyTorch warns about."""
+    return require_torch().from_numpy(np.array(values, dtype=np.int64))
+
+
+def loss(net: Any, rows: Tensors) -> Any:
+    errors = (forward(net, rows.context, embed(net, rows.action, rows.features)) - rows.reward) ** 2
+    return errors.mean() if rows.weight is None else (errors * rows.weight).mean()
+
+
+def mean_loss(net: Any, rows: Tensors) -> float:
+    with require_torch().no_grad():
+        parts = map(rows.at, blocks(len(rows)))
+        mean: float = sum(float(loss(net, part)) * len(part) for part in parts) / len(rows)
+    return mean
+
+
+def blocks(rows: int) -> Iterator[slice]:
+    for start in range(0, rows, PAIRS):
+        yield slice(start, min(start + PAIRS, rows))
+
+
+def checked(net: Any, name: str) -> Any:
+    if not isinstance(net, require_torch().nn.Module) or not callable(getattr(net, "embed", None)):
+        raise InputError(
+            f"{name}: module made a {type(net).__name__}; it must make a torch.nn.Module with the methods "
+            "embed(action, features) and forward(context, embedding)."
+        )
+    if not any(p.requires_grad for p in net.parameters()):
+        raise InputError(f"{name}: the module has no parameters to train.")
+    return net
+
+
+def embed(net: Any, action: Any, features: Any) -> Any:
+    e = net.embed(action, features)
+    shape = tuple(getattr(e, "shape", ()))
+    if len(shape) != 2 or shape[0] != len(action) or not shape[1]:
+        raise InputError(
+            f"Torch: embed returned {said(e)} for {len(action)} rows; it must return shape ({len(action)}, k): one "
+            "embedding a row."
+        )
+    return e
+
+
+def forward(net: Any, context: Any, e: Any) -> Any:
+    q = net(context, e)
+    if tuple(getattr(q, "shape", ())) != (len(e),):
+        raise InputError(
+            f"Torch: forward returned {said(q)} for {len(e)} rows; it must return shape ({len(e)},): one expected reward a "
+            "row (a last layer of one unit needs .squeeze(1))."
+        )
+    return q
+
+
+def said(value: Any) -> str:
+    return f"shape {tuple(value.shape)}" if hasattr(value, "shape") else f"a {type(value).__name__}"

@@ -1,0 +1,104 @@
+"""`TwoStep`: q for OffCEM. First how actions of one cluster differ, then what their cluster earns (Saito et al. 2023).
+
+In the coordinates of solve.py, with Z_a and ρ_a the normal equations of action a around the pooled fit and c its cluster:
+
+    d_c = (Σ Z_a + penalty)⁻¹ Σ ρ_a                     the cluster as one action
+    h_a = (Z_a + penalty)⁻¹(ρ_a + penalty·d_c) − d_c    within-cluster differences, of mean 0 over the cluster's rounds
+    g_c = (Σ Z_a + penalty)⁻¹ Σ (ρ_a − Z_a h_a)         the cluster, on what the differences leave
+
+and the coefficients are g_c + h_a. A cluster of one action has h = 0, and g is the plain ridge fit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from offpolicy.core.hashing import IntArray
+from offpolicy.data.batch import FloatArray
+from offpolicy.models.embedding_table import Affine
+from offpolicy.models.rewards.base import Fits, FitShape, Linear, RewardModel
+from offpolicy.models.rewards.clusters import clusters_of
+from offpolicy.models.rewards.ridge import solve
+from offpolicy.models.rewards.ridge.model import Ridge, RidgeFits
+from offpolicy.statistics import GramState, Statistic
+
+
+@dataclass(frozen=True)
+class TwoStep(RewardModel):
+    """The settings of the ridge model that finds the clusters and whose penalty both steps use."""
+
+    ridge: Ridge
+    clusters: int | tuple[int, ...]
+    name: str
+
+    def statistics(self, shape: FitShape) -> tuple[Statistic, ...]:
+        return self.ridge.statistics(shape)
+
+    def fits(self, shape: FitShape, results: Any) -> Fits:
+        return _TwoStepFits(self, RidgeFits(self.ridge, shape, *results))
+
+
+@dataclass(frozen=True)
+class _TwoStepFits:
+    model: TwoStep
+    fits: RidgeFits
+
+    @cached_property
+    def _affines(self) -> dict[int, Affine]:
+        return {}
+
+    def _affine(self, reward: int) -> Affine:
+        if reward not in self._affines:
+            self._affines[reward] = Affine.of(self.fits.on_all(reward).embedding, scaled=True)
+        return self._affines[reward]
+
+    def on_all(self, reward: int) -> Linear:
+        return self._refined(reward, self.fits.on_all(reward), self.fits.rows(reward).gram)
+
+    def without_fold(self, reward: int, fold: int, folds: int) -> Linear:
+        return self._refined(
+            reward, self.fits.without_fold(reward, fold, folds), self.fits.without(reward, folds)[fold].gram
+        )
+
+    @property
+    def can_refit(self) -> bool:
+        return False
+
+    def without_group(self, reward: int, group: int) -> Linear | None:  # noqa: ARG002
+        return None  # clusters change by jumps
+
+    def diagnostics(self, reward: int) -> dict[str, Any]:
+        return self.fits.diagnostics(reward)
+
+    def _refined(self, reward: int, linear: Linear, gram: GramState) -> Linear:
+        points = self._affine(reward)(linear.embedding.table)
+        cluster = clusters_of(self.model.name, points, gram.n, self.model.clusters)
+        scaled = solve.Scaled.of(gram, gram.pooled(), self.model.ridge.intercept)
+        coef = scaled.own_units(scaled.pool + two_steps(scaled, gram.n, cluster, self.fits.diagnostics(reward)["penalty"]))
+        return replace(linear, coef=coef, centre=scaled.centre, varying=None, down=None)
+
+
+def two_steps(scaled: solve.Scaled, rounds: FloatArray, cluster: IntArray, penalty: float) -> FloatArray:
+    """g_c + h_a, as a deviation from the pooled fit."""
+    count = int(cluster.max()) + 1
+
+    def summed(values: FloatArray) -> FloatArray:
+        out = np.zeros((count, *values.shape[1:]))
+        np.add.at(out, cluster, values)
+        return out
+
+    of_cluster = solve.damped_inverse(summed(scaled.zz), penalty)
+    level = (of_cluster @ summed(scaled.residual)[..., None])[..., 0][cluster]
+    inverse = solve.damped_inverse(scaled.zz, penalty)
+    own = (inverse @ (scaled.residual + penalty * level)[..., None])[..., 0]
+    own = np.where((rounds > 0)[:, None], own, level)  # an action never logged does not differ from its cluster
+    differences = own - level
+    total = np.maximum(summed(rounds), 1e-300)[:, None]
+    differences = differences - (summed(differences * rounds[:, None]) / total)[cluster]
+    left = scaled.residual - (scaled.zz @ differences[..., None])[..., 0]
+    clusters: FloatArray = (of_cluster @ summed(left)[..., None])[..., 0]
+    return clusters[cluster] + differences

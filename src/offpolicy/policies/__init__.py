@@ -1,0 +1,1 @@
+"""What would be done: the probability of each action in each round."""

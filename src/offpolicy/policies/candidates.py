@@ -1,0 +1,237 @@
+"""`Candidates`: policies over the actions that were eligible in a round, from list columns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from offpolicy.core.errors import InputError, RowsError
+from offpolicy.core.hashing import IntArray
+from offpolicy.data.batch import Batch, FloatArray
+from offpolicy.data.labels import to_arrow
+from offpolicy.data.log import Log
+from offpolicy.data.sources.list_cells import plain_lists
+from offpolicy.policies.base import Listed, Policy, check_sums
+
+SHOWN = 5
+"""Entries of a list that a message quotes."""
+
+
+@final
+@dataclass(frozen=True)
+class Eligible:
+    """A few actions of each round: where the list of each round starts, and the codes."""
+
+    starts: IntArray
+    codes: IntArray
+    n_actions: int
+
+    @classmethod
+    def named(cls, name: str, batch: Batch, policy: str) -> Eligible:
+        """From a list column of the log; several policies share it."""
+        if name not in batch.memo:
+            batch.memo[name] = cls.of(plain_lists(batch.extra[name]), batch, policy)
+        eligible: Eligible = batch.memo[name]
+        return eligible
+
+    @classmethod
+    def of(cls, column: pa.Array, batch: Batch, policy: str) -> Eligible:
+        """From a column of lists of actions."""
+        lengths = list_lengths(column, policy, "actions")
+        flat = column.flatten()
+        codes, unknown = batch.actions.encode(flat)
+        starts = np.concatenate([[0], np.cumsum(lengths)])
+        if flat.null_count:
+            row = np.searchsorted(starts, np.flatnonzero(np.asarray(flat.is_null())), side="right") - 1
+            raise RowsError(
+                policy, "have a missing (null) candidate", np.unique(batch.row[row]), "Name each, or leave it out."
+            )
+        if unknown.any():
+            what, advice = batch.actions.unknown(flat.filter(pa.array(unknown)).slice(0, 3).to_pylist())
+            row = np.searchsorted(starts, np.flatnonzero(unknown), side="right") - 1
+            raise RowsError(policy, what, np.unique(batch.row[row]), advice)
+        return cls(starts, codes, batch.n_actions)
+
+    @cached_property
+    def row(self) -> IntArray:
+        return np.repeat(np.arange(len(self.starts) - 1), np.diff(self.starts))
+
+    @cached_property
+    def _merged(self) -> tuple[IntArray, IntArray, IntArray] | None:
+        """Where some action stands in a list twice: the lists without, and where each entry went."""
+        key = self.row * self.n_actions + self.codes
+        ordered = np.sort(key)
+        if not (ordered[1:] == ordered[:-1]).any():
+            return None
+        distinct, which = np.unique(key, return_inverse=True)
+        row, codes = np.divmod(distinct, self.n_actions)
+        return np.searchsorted(row, np.arange(len(self.starts))), codes, which
+
+    def with_chances(self, chances: FloatArray) -> Listed:
+        """The lists as a policy; an action that stands in a list twice has the sum of its chances."""
+        if self._merged is None:
+            return Listed(self.starts, self.codes, chances)
+        starts, codes, which = self._merged
+        return Listed(starts, codes, _sums_by(which, chances, len(codes)))
+
+
+@final
+class Candidates(Policy):
+    """Two list columns: the actions that were eligible in the round, and the probability of each.
+
+    In a CSV file, text with the parts of a list in it: `a|b|c` and `0.2|0.5|0.3`, or as in JSON.
+    """
+
+    def __init__(self, actions: str | Sequence[Any], probabilities: str | Sequence[Any]) -> None:
+        self._named = isinstance(actions, str) and isinstance(probabilities, str)
+        if not self._named and (isinstance(actions, str) or isinstance(probabilities, str)):
+            raise InputError("Candidates: give two column names, or two sequences of lists.")
+        self._pair: Any = (actions, probabilities) if self._named else (_lists(actions), _lists(probabilities))
+
+    def __repr__(self) -> str:
+        return f"Candidates({self._pair[0]!r}, {self._pair[1]!r})" if self._named else "Candidates(lists in memory)"
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return self._pair if self._named else ()
+
+    def check(self, log: Log) -> None:
+        if not self._named:
+            log.check_ordered("Candidates", "Put the lists into the DataFrame, and give the names of the two columns.")
+        if not self._named and not len(self._pair[0]) == len(self._pair[1]) == len(log):
+            raise InputError(f"Candidates: {len(self._pair[0])} and {len(self._pair[1])} lists for {len(log)} rounds.")
+
+    @property
+    def lists(self) -> bool:
+        return True
+
+    @property
+    def _name(self) -> str:
+        return f"Candidates({self._pair[0]}, {self._pair[1]})" if self._named else "Candidates"
+
+    def listed(self, batch: Batch) -> Listed:
+        if self._named:
+            actions, chances = (plain_lists(batch.extra[name]) for name in self._pair)
+        else:
+            actions, chances = (column.take(pa.array(batch.row)) for column in self._pair)
+        lengths = [list_lengths(c, self._name, w) for c, w in ((actions, "actions"), (chances, "probabilities"))]
+        if actions.null_count or chances.null_count:
+            rows = batch.row[np.asarray(actions.is_null()) | np.asarray(chances.is_null())]
+            raise RowsError(self._name, "have no list (an empty cell, or null)", rows, "Every round needs a candidate.")
+        if not np.array_equal(lengths[0], lengths[1]):
+            raise self._uneven(batch, actions, chances, lengths[0] != lengths[1])
+        if self._named:
+            eligible = Eligible.named(self._pair[0], batch, self._name)
+        else:
+            eligible = Eligible.of(actions, batch, self._name)
+        p = as_numbers(chances.flatten(), self._name)
+        if not p.min(initial=0.0) >= 0:
+            rows = np.unique(batch.row[eligible.row[~(p >= 0)]])
+            raise RowsError(self._name, "have a negative or missing probability", rows, "Probabilities must be 0 or more.")
+        if not lengths[0].all():
+            raise RowsError(self._name, "have no candidate", batch.row[lengths[0] == 0], "Every round needs one.")
+        with np.errstate(over="ignore"):  # a sum of infinity is told of
+            sums = np.add.reduceat(p, eligible.starts[:-1])
+        check_sums(sums, batch.row, self._name)
+        return eligible.with_chances(p)
+
+    def _uneven(self, batch: Batch, actions: pa.Array, chances: pa.Array, uneven: npt.NDArray[np.bool_]) -> RowsError:
+        first = int(np.argmax(uneven))
+        there, numbers = actions[first].as_py(), chances[first].as_py()
+        what = f"have lists of different lengths (the first: {len(there):,} actions, {len(numbers):,} probabilities)"
+        text = (
+            f' It was read as {there[:SHOWN]!r}; where labels hold the sign between them, write JSON: ["a, b", "c"].'
+            if there and isinstance(there[0], str)
+            else ""
+        )
+        return RowsError(self._name, what, batch.row[uneven], f"Give each candidate one probability.{text}")
+
+    def _all(self, batch: Batch) -> FloatArray:
+        return grid_of(self.listed(batch), batch.n_actions)
+
+    def answers(self, batch: Batch, values: FloatArray, row: IntArray, code: IntArray) -> tuple[FloatArray, FloatArray]:
+        return answers_of(self.listed(batch), batch.n_actions, values, row, code)
+
+
+def grid_of(listed: Listed, n_actions: int) -> FloatArray:
+    """Rounds × actions."""
+    rounds = len(listed.starts) - 1
+    return _sums_by(listed.row * n_actions + listed.codes, listed.chances, rounds * n_actions).reshape(rounds, n_actions)
+
+
+def answers_of(
+    listed: Listed, n_actions: int, values: FloatArray, row: IntArray, code: IntArray
+) -> tuple[FloatArray, FloatArray]:
+    """What `Policy.answers` must give, from lists. Nothing of shape entries × columns is made."""
+    from scipy.sparse import csr_array
+
+    matrix = csr_array((listed.chances, listed.codes, listed.starts), shape=(len(listed.starts) - 1, n_actions))
+    return np.asarray(matrix @ values, dtype=np.float64), chances_at(listed, n_actions, row, code)
+
+
+def chances_at(listed: Listed, n_actions: int, row: IntArray, code: IntArray) -> FloatArray:
+    """π of some (round, action); 0 where the list of the round does not name the action."""
+    out = np.zeros(len(row))
+    if len(row) == len(listed.starts) - 1 and np.array_equal(row, np.arange(len(row))):  # one action a round
+        at = np.flatnonzero(listed.codes == code[listed.row])
+        out[listed.row[at]] = listed.chances[at]
+        return out
+    key = listed.row * n_actions + listed.codes
+    order = np.argsort(key)
+    wanted = row * n_actions + code
+    at = np.minimum(np.searchsorted(key, wanted, sorter=order), len(key) - 1)
+    found = key[order[at]] == wanted
+    out[found] = listed.chances[order[at[found]]]
+    return out
+
+
+def as_numbers(column: pa.Array, name: str) -> FloatArray:
+    if pa.types.is_list(column.type) or pa.types.is_large_list(column.type):
+        raise InputError(f"{name}: holds lists. Candidates need two columns: the actions, and their probabilities.")
+    try:
+        if pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type):  # which Arrow would read as text
+            raise pa.ArrowTypeError
+        values: FloatArray = column.cast(pa.float64()).to_numpy(zero_copy_only=False)
+    except pa.ArrowException:
+        odd = next((v for v in column.slice(0, 1000).to_pylist() if not _is_number(v)), None)
+        example = "" if odd is None else f", such as {odd!r}"
+        raise InputError(
+            f"{name}: holds {column.type}{example}, but probabilities are plain numbers such as 0.25. (Actions with their "
+            "probabilities are two list columns: ACTIONS,PROBABILITIES.)"
+        ) from None
+    return values
+
+
+def _is_number(value: Any) -> bool:
+    try:
+        float(value)
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+def _lists(given: Any) -> pa.Array:
+    """Lists of each round; the rows of a matrix are lists, too."""
+    return to_arrow(list(given) if isinstance(given, np.ndarray) else given, "Candidates")
+
+
+def list_lengths(column: pa.Array, name: str, what: str) -> IntArray:
+    if not (pa.types.is_list(column.type) or pa.types.is_large_list(column.type)):
+        raise InputError(
+            f"{name}: the column of {what} holds {column.type}, not lists. Write Parquet with list columns, or text such as "
+            "a|b|c in CSV."
+        )
+    lengths: IntArray = pc.list_value_length(column).fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
+    return lengths
+
+
+def _sums_by(key: IntArray, values: FloatArray, keys: int) -> FloatArray:
+    sums: FloatArray = np.bincount(key, values, keys).astype(np.float64, copy=False)
+    return sums

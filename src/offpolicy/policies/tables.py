@@ -1,0 +1,305 @@
+"""The kinds of policies: the chance of each action in each round, asked batch by batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from offpolicy.core.errors import InputError, RowsError
+from offpolicy.core.hashing import IntArray
+from offpolicy.data.batch import Batch, FloatArray
+from offpolicy.data.checks import array, floats
+from offpolicy.data.labels import Actions, to_arrow
+from offpolicy.data.log import Log
+from offpolicy.policies.base import SUM_TOLERANCE, Policy, blocks, check_probabilities, check_sums
+from offpolicy.policies.candidates import Candidates, as_numbers
+from offpolicy.policies.scores import EpsilonGreedy, Score, Softmax, TwoTower, called
+
+__all__ = [
+    "Candidates", "Column", "Columns", "EpsilonGreedy", "Fixed", "Function", "Mixture", "Softmax", "Table", "TwoTower",
+    "Uniform", "as_policy",
+]  # fmt: skip
+
+
+@final
+@dataclass(frozen=True)
+class Uniform(Policy):
+    """Every action alike."""
+
+    def _all(self, batch: Batch) -> FloatArray:
+        return np.full((len(batch), batch.n_actions), 1 / batch.n_actions)
+
+    def answers(self, batch: Batch, values: FloatArray, row: IntArray, code: IntArray) -> tuple[FloatArray, FloatArray]:  # noqa: ARG002
+        return np.tile(values.mean(axis=0), (len(batch), 1)), np.full(len(row), 1 / batch.n_actions)
+
+
+@final
+class Fixed(Policy):
+    """Context-free: one probability an action, in the order of `log.actions`, or as {label: probability}, in which
+    actions that are left out have none."""
+
+    def __init__(self, probabilities: npt.ArrayLike | Mapping[Any, float]) -> None:
+        if isinstance(probabilities, Mapping):
+            self._labels: list[Any] | None = list(probabilities)
+            self._given = floats(list(probabilities.values()), "Fixed")
+        else:
+            self._labels, self._given = None, floats(probabilities, "Fixed")
+        if self._given.ndim != 1 or not (self._given >= 0).all() or abs(self._given.sum() - 1) > SUM_TOLERANCE:
+            raise InputError(
+                f"Fixed: probabilities must be a flat list of numbers ≥ 0 that sum to 1; these have shape "
+                f"{self._given.shape} and sum to {self._given.sum():.6g}."
+            )
+
+    def __repr__(self) -> str:
+        return f"Fixed({len(self._given):,} probabilities)"
+
+    def check(self, log: Log) -> None:
+        self._vector(log.schema.actions)
+
+    def _vector(self, actions: Any) -> FloatArray:
+        if self._labels is None:
+            if len(self._given) != actions.count:
+                raise InputError(f"Fixed: {len(self._given)} probabilities for {actions.count} actions.")
+            return self._given
+        codes, bad = actions.encode(pa.array(self._labels))
+        if bad.any():
+            raise InputError(f"Fixed: {self._labels[int(np.argmax(bad))]!r} is not an action of this log.")
+        vector = np.zeros(actions.count)
+        vector[codes] = self._given
+        return vector
+
+    def _all(self, batch: Batch) -> FloatArray:
+        return np.broadcast_to(self._vector(batch.actions), (len(batch), batch.n_actions))
+
+    def answers(self, batch: Batch, values: FloatArray, row: IntArray, code: IntArray) -> tuple[FloatArray, FloatArray]:  # noqa: ARG002
+        p = self._vector(batch.actions)
+        return np.tile(p @ values, (len(batch), 1)), p[code]
+
+
+@final
+class Table(Policy):
+    """A rounds × actions matrix whose rows are the rounds of the log, in its order."""
+
+    def __init__(self, probabilities: npt.ArrayLike) -> None:
+        self._matrix = floats(probabilities, "Table")
+        if self._matrix.ndim != 2:
+            raise InputError(f"Table: shape {self._matrix.shape}; rounds × actions is expected.")
+
+    def __repr__(self) -> str:
+        return f"Table({' × '.join(f'{size:,}' for size in self._matrix.shape)})"
+
+    def check(self, log: Log) -> None:
+        """Look at every row once, in the order of memory, so that the passes over the log need not."""
+        log.check_ordered("Table", "Give a function of the context, or the probabilities as columns of the DataFrame.")
+        if self._matrix.shape != (len(log), log.n_actions):
+            raise InputError(
+                f"Table: shape {self._matrix.shape}, but the log has {len(log)} rounds × {log.n_actions} actions."
+            )
+        ones = np.ones(log.n_actions)
+        sums = np.empty(len(log))
+        negative: list[int] = []
+        for rows in blocks(len(log), log.n_actions):
+            p = self._matrix[rows]
+            with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is told of
+                sums[rows] = p @ ones
+            if not p.min(initial=0.0) >= 0:  # also true where some value is NaN
+                negative += (rows.start + np.flatnonzero(~(p >= 0).all(axis=1))).tolist()
+        if negative:
+            where = [log.where(row) for row in negative[:3]]
+            raise RowsError(
+                "Table", "have a negative or NaN probability", negative, "Probabilities must be 0 or more.", where=where
+            )
+        check_sums(sums, np.arange(len(log)), "Table", log.where)
+
+    def _all(self, batch: Batch) -> FloatArray:
+        return self._matrix[batch.row]
+
+    def entries(self, batch: Batch, row: IntArray, code: IntArray) -> FloatArray:
+        chances: FloatArray = self._matrix[batch.row[row], code]
+        return chances
+
+
+@final
+@dataclass(frozen=True)
+class Function(Policy):
+    """A plain callable: contexts (rounds × features) to probabilities (rounds × actions)."""
+
+    function: Score
+
+    def _all(self, batch: Batch) -> FloatArray:
+        return check_probabilities(
+            called(self.function, batch, "policy function").astype(np.float64), batch, "policy function"
+        )
+
+
+@final
+class Column(Policy):
+    """Only π(a_t|x_t) of the logged action is known: the name of a column, or an array. Enough for the IPS family."""
+
+    def __init__(self, probability: str | npt.ArrayLike) -> None:
+        self._name = probability if isinstance(probability, str) else None
+        self._values = None if isinstance(probability, str) else floats(probability, "Column")
+
+    def __repr__(self) -> str:
+        return f"Column({self._name!r})" if self._name is not None else "Column(an array)"
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return () if self._name is None else (self._name,)
+
+    @property
+    def whole(self) -> bool:
+        return False
+
+    def check(self, log: Log) -> None:
+        if self._values is not None:
+            log.check_ordered("Column", "Put the probabilities into the DataFrame, and give the column's name.")
+        if self._values is not None and self._values.shape != (len(log),):
+            raise InputError(f"Column: shape {self._values.shape}, but the log has {len(log)} rounds.")
+
+    def _all(self, batch: Batch) -> FloatArray:  # noqa: ARG002
+        raise InputError("a Column policy knows the chance of the logged action only.")
+
+    def _some(self, batch: Batch, actions: IntArray) -> FloatArray:
+        if actions is not batch.action:
+            return self._all(batch)
+        if self._values is not None:
+            p = self._values[batch.row]
+        else:
+            p = as_numbers(batch.extra[self.columns[0]], self.columns[0])
+        if not (p.min(initial=0.0) >= 0 and p.max(initial=1.0) <= 1):
+            rows = batch.row[~((p >= 0) & (p <= 1))]
+            raise RowsError(
+                self._name or "Column", "have a target probability that is missing or outside 0..1", rows,
+                "It must be the chance that the new policy gives the logged action.",
+            )  # fmt: skip
+        return p
+
+
+@final
+class Columns(Policy):
+    """One column an action: {label: column}, or a pattern such as `p_new_*`, where `*` stands for the action's label."""
+
+    def __init__(self, names: str | Mapping[Any, str]) -> None:
+        if isinstance(names, str) and names.count("*") != 1:
+            raise InputError(f"Columns: {names!r} needs one *, which stands for the action's label.")
+        if not names:
+            raise InputError("Columns: name the column of each action, as {label: column}.")
+        self._names = names
+
+    def __repr__(self) -> str:
+        if isinstance(self._names, str):
+            return f"Columns({self._names!r})"
+        first, last = (list(self._names.values())[k] for k in (0, -1))
+        return f"Columns({len(self._names):,}: {first!r} to {last!r})"
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return () if isinstance(self._names, str) else tuple(self._names.values())
+
+    def settled(self, log: Log) -> Policy:
+        pattern = self._names
+        if not isinstance(pattern, str):
+            return self
+        return Columns({label: pattern.replace("*", str(label)) for label in log.actions.tolist()})
+
+    def check(self, log: Log) -> None:
+        self._codes(log.schema.actions)
+
+    def _codes(self, actions: Actions) -> IntArray:
+        codes, bad = actions.encode(to_arrow(list(self._names), "Columns"))
+        if bad.any():
+            raise InputError(f"Columns: {list(self._names)[int(np.argmax(bad))]!r} is not an action of this log.")
+        return codes
+
+    def _all(self, batch: Batch) -> FloatArray:
+        p = np.zeros((len(batch), batch.n_actions))
+        for code, name in zip(self._codes(batch.actions), self.columns, strict=True):
+            p[:, code] = as_numbers(batch.extra[name], name)
+        if not p.min(initial=0.0) >= 0:  # also true where some value is NaN
+            rows = batch.row[~(p >= 0).all(axis=1)]
+            raise RowsError("Columns", "have a negative or missing probability", rows, "Probabilities must be 0 or more.")
+        advice = "An action that was never logged must be named (`actions=`, or a catalog: --catalog) to have a column."
+        with np.errstate(over="ignore"):  # a sum of infinity is told of
+            sums = p.sum(axis=1)
+        check_sums(sums, batch.row, "Columns", advice=advice)
+        return p
+
+
+@final
+class Mixture(Policy):
+    """Several policies, each followed with a fixed chance."""
+
+    def __init__(self, policies: Sequence[Any], weights: npt.ArrayLike) -> None:
+        self._policies = [as_policy(policy) for policy in policies]
+        self._weights = floats(weights, "Mixture")
+        if self._weights.shape != (len(self._policies),) or not (self._weights >= 0).all():
+            raise InputError("Mixture: give each policy one weight of 0 or more.")
+        if abs(self._weights.sum() - 1) > SUM_TOLERANCE:
+            raise InputError(f"Mixture: the weights sum to {self._weights.sum():.6g}, not 1.")
+
+    def __repr__(self) -> str:
+        return f"Mixture({self._policies!r}, {self._weights.tolist()})"
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(name for policy in self._policies for name in policy.columns))
+
+    @property
+    def whole(self) -> bool:
+        return all(policy.whole for policy in self._policies)
+
+    def settled(self, log: Log) -> Policy:
+        return Mixture([policy.settled(log) for policy in self._policies], self._weights)
+
+    def check(self, log: Log) -> None:
+        for policy in self._policies:
+            policy.check(log)
+
+    def _all(self, batch: Batch) -> FloatArray:
+        return self._mix(policy.probabilities(batch) for policy in self._policies)
+
+    def _some(self, batch: Batch, actions: IntArray) -> FloatArray:
+        return self._mix(policy.probabilities(batch, actions) for policy in self._policies)
+
+    def answers(self, batch: Batch, values: FloatArray, row: IntArray, code: IntArray) -> tuple[FloatArray, FloatArray]:
+        parts = [policy.answers(batch, values, row, code) for policy in self._policies]
+        return self._mix(iter(p for p, _ in parts)), self._mix(iter(p for _, p in parts))
+
+    def _mix(self, parts: Iterator[FloatArray]) -> FloatArray:
+        mixed = [weight * part for weight, part in zip(self._weights, parts, strict=True)]
+        total: FloatArray = np.sum(mixed, axis=0)
+        return total
+
+
+def as_policy(policy: Any) -> Policy:
+    """A policy from what users write: a policy, a column's name or pattern, a pair of list columns, a matrix, a callable."""
+    if isinstance(policy, Policy):
+        return policy
+    if isinstance(policy, str):
+        return Columns(policy) if "*" in policy else Column(policy)
+    if isinstance(policy, tuple) and len(policy) == 2 and all(isinstance(name, str) for name in policy):
+        return Candidates(*policy)
+    if isinstance(policy, type):
+        raise InputError(f"{policy.__name__} is a class; write {policy.__name__}(…).")
+    if isinstance(policy, TwoTower):
+        raise InputError("TwoTower gives scores, not chances; write op.Softmax(op.TwoTower(…)) or op.EpsilonGreedy(…).")
+    if callable(policy):
+        return Function(policy)
+    shape = array(policy, "policy").shape
+    if len(shape) == 2:
+        return Table(policy)
+    if len(shape) == 1:
+        raise InputError(
+            "a flat list of numbers could be one probability an action (say `Fixed(...)`) or the chance of each logged "
+            "action (say `Column(...)`)."
+        )
+    raise InputError(
+        f"cannot read a policy from {type(policy).__name__}; give a policy, a callable, a rounds × actions matrix, "
+        "a column's name, or a pair of list columns."
+    )

@@ -1,0 +1,1 @@
+"""How rounds are weighted: how much more often the target policy would have done this."""

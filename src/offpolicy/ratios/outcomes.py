@@ -1,0 +1,109 @@
+"""Outcome weights E[w | r]: the mean action weight of rounds with a like reward (Taufiq et al. 2023)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from offpolicy.core.hashing import IntArray
+from offpolicy.data.batch import Batch, FloatArray
+from offpolicy.models.rewards.base import FitStatistic
+from offpolicy.statistics import State
+
+MOST_ROWS = 500_000
+MOST_DISTINCT = 100
+ROWS_OF_A_VALUE = 10
+"""Up to so many different rewards, each with so many rows in the mean, have a mean weight each; else there are bins."""
+
+
+@dataclass(frozen=True)
+class OutcomeRows(FitStatistic):
+    """The rewards and action weights of at most `MOST_ROWS` rounds, those of smallest hash."""
+
+    ratio: Callable[[Batch], FloatArray]
+
+    def zero(self) -> State:
+        return {
+            "order": np.empty(0, np.uint64),
+            "group": np.empty(0, np.int64),
+            "reward": np.empty((0, self.shape.rewards)),
+            "ratio": np.empty(0),
+            "count": np.empty(0),
+        }
+
+    def fold(self, state: State, batch: Batch) -> State:
+        weight = self.shape.weights(batch)
+        part = {
+            "order": batch.unit,
+            "group": self.shape.group(batch),
+            "reward": batch.reward,
+            "ratio": self.ratio(batch),
+            "count": np.ones(len(batch)) if weight is None else weight,
+        }
+        return self.merge(state, part)
+
+    def merge(self, a: State, b: State) -> State:
+        joined = {name: np.concatenate([a[name], b[name]]) for name in a}
+        if len(joined["order"]) <= MOST_ROWS:
+            return joined
+        keep = np.argpartition(joined["order"], MOST_ROWS)[:MOST_ROWS]
+        return {name: values[keep] for name, values in joined.items()}
+
+    def finish(self, state: State) -> State:
+        return state
+
+
+@dataclass(frozen=True)
+class OutcomeFits:
+    """The mean weight of each bin of rewards, from the rows of any groups."""
+
+    rows: State
+    reward: int
+    groups: int
+
+    @cached_property
+    def edges(self) -> FloatArray:
+        """Between distinct rewards; where these are many, between quantiles: about ∛n bins, the usual rate."""
+        values = np.unique(self.rows["reward"][:, self.reward])
+        if len(values) > min(MOST_DISTINCT, len(self.rows["ratio"]) / ROWS_OF_A_VALUE):
+            bins = int(np.ceil(len(self.rows["ratio"]) ** (1 / 3)))
+            values = np.unique(np.quantile(self.rows["reward"][:, self.reward], np.linspace(0, 1, bins + 1)))
+            return values[1:-1]
+        return np.asarray((values[1:] + values[:-1]) / 2, dtype=np.float64)
+
+    def bin_of(self, reward: FloatArray) -> IntArray:
+        return np.searchsorted(self.edges, reward, side="right").astype(np.int64)
+
+    @cached_property
+    def _sums(self) -> tuple[FloatArray, FloatArray]:
+        """Rounds, and their summed weights, by group and bin."""
+        bins = len(self.edges) + 1
+        key = self.rows["group"] * bins + self.bin_of(self.rows["reward"][:, self.reward])
+        count, shape = self.rows["count"], (self.groups, bins)
+        rounds = np.bincount(key, count, self.groups * bins).astype(np.float64)
+        weights = np.bincount(key, count * self.rows["ratio"], self.groups * bins).astype(np.float64)
+        return rounds.reshape(shape), weights.reshape(shape)
+
+    def weights(self, keep: npt.NDArray[np.bool_]) -> FloatArray:
+        """Of each bin, from the rows of some groups; a bin without rows has the mean weight of all."""
+        rounds, weights = (part[keep].sum(axis=0) for part in self._sums)
+        overall = weights.sum() / rounds.sum() if rounds.sum() > 0 else 1.0
+        means: FloatArray = np.where(rounds > 0, weights / np.where(rounds > 0, rounds, 1.0), overall)
+        return means
+
+    def by_fold(self, folds: int) -> list[FloatArray]:
+        """One, or one without each fold."""
+        if not folds:
+            return [self.weights(np.ones(self.groups, bool))]
+        fold = np.arange(self.groups) * folds // self.groups
+        return [self.weights(fold != k) for k in range(folds)]
+
+    def moves(self, sums: FloatArray) -> FloatArray:
+        """How sums over the bins (sums × bins) move when each group is left out of the fit: groups × sums."""
+        whole = self.weights(np.ones(self.groups, bool))
+        without = [self.weights(np.arange(self.groups) != g) - whole for g in range(self.groups)]
+        return np.array([sums @ each for each in without])

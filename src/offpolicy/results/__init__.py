@@ -1,0 +1,1 @@
+"""The answer, and the calls that give it."""

@@ -1,0 +1,86 @@
+"""`embed` and `fit_rewards`: what is learned from a log alone, without a policy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from offpolicy.core.errors import InputError
+from offpolicy.core.memory import Budget
+from offpolicy.core.threads import one_blas_thread
+from offpolicy.data.features import Features, Inputs
+from offpolicy.data.log import Log
+from offpolicy.engines import Engine, engine_for
+from offpolicy.estimators import Member
+from offpolicy.models.embedding_table import EmbeddingTable
+from offpolicy.models.posteriors import Gaussian
+from offpolicy.models.rewards import FittedRewards, Ridge, as_reward_model
+from offpolicy.ratios.embedding_fits import PooledFits
+from offpolicy.ratios.weights import Pooled, Weight
+from offpolicy.results.job import Job, fit_pass, groups_for
+from offpolicy.results.provenance import written
+from offpolicy.scoring.plan import FitKey, Plan
+
+
+def embed(
+    log: Log,
+    *,
+    inputs: Inputs | None = None,
+    rewards: Any = None,
+    reward: int = 0,
+    engine: Engine | None = None,
+    memory: str | int | None = None,
+    seed: int = 0,
+    progress: bool | None = None,
+) -> EmbeddingTable:
+    """The embedding of every action that a reward model learns from the log. Needs no policy and no propensities.
+
+    `inputs` and `rewards` (op.Ridge() by default) are those of op.LearnedMIPS; `reward` says which, where there are several;
+    `memory` is that of `evaluate`.
+    """
+    if reward not in range(len(log.schema.rewards)):
+        raise InputError(f"reward is {reward!r}, but the log has {len(log.schema.rewards)}; count from 0.")
+    model = as_reward_model(Ridge() if rewards is None else rewards)
+    ratio = Pooled(Gaussian(1.0), model, Features.of(log.schema).resolve(inputs, "embed"), reward=reward)
+    engine = engine_for(log, engine)
+    job = _job(log, ratio, engine, memory, seed)
+    key, fitted = FitKey(model, None, ratio.inputs), model.on(log.schema)
+    shape, pooled = job.shape(key, progress), job.pooled_shape(ratio)
+    needed = {key: fitted.statistics(shape), ratio: ratio.posterior.statistics(pooled)}
+    with one_blas_thread():
+        found = fit_pass(log, engine, needed, progress)
+        fits = PooledFits.of("embed", ratio, pooled, found[ratio], fitted.fits(shape, found[key]))
+        return fits.table(log.actions, written(model))
+
+
+def fit_rewards(
+    log: Log,
+    rewards: Any = None,
+    *,
+    inputs: Inputs | None = None,
+    engine: Engine | None = None,
+    memory: str | int | None = None,
+    seed: int = 0,
+    progress: bool | None = None,
+) -> FittedRewards:
+    """A reward model (op.Ridge() by default) fitted on all rounds of a log, for every reward: to save, or to use on others.
+
+    Give it to estimators as `rewards=` for a log of other rounds. `inputs` are those of op.LearnedMIPS.
+    """
+    model = as_reward_model(Ridge() if rewards is None else rewards)
+    features = Features.of(log.schema)
+    ratio = Pooled(Gaussian(1.0), model, features.resolve(inputs, "fit_rewards"))
+    engine = engine_for(log, engine)
+    key, fitted = FitKey(model, None, ratio.inputs), model.on(log.schema)
+    shape = _job(log, ratio, engine, memory, seed).shape(key, progress)
+    with one_blas_thread():
+        fits = fitted.fits(shape, fit_pass(log, engine, {key: fitted.statistics(shape)}, progress)[key])
+        models = {name: fits.on_all(k) for k, name in enumerate(log.schema.rewards)}
+    return FittedRewards(written(model), models, log.actions, log.schema.context, shape.inputs, shape.features, len(log))
+
+
+def _job(log: Log, ratio: Pooled, engine: Engine, memory: str | int | None, seed: int) -> Job:
+    """A job that fits one model and scores nothing."""
+    plan = Plan(1, len(log.schema.rewards))
+    plan.add(Member(Weight(ratio)), 0, ratio.reward)
+    job = Job(log, {}, None, (), {}, plan, {}, {}, Features.of(log.schema), groups_for(set()), seed)
+    return job.within(Budget.of(memory), engine)

@@ -1,0 +1,1 @@
+"""The one pass that scores every estimator for every policy."""

@@ -1,0 +1,118 @@
+"""The baselines of one policy, Σ_a share(a|x)·q(x, a), for a block of rows of one fold."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from offpolicy.data.batch import Batch, FloatArray
+from offpolicy.models.rewards import Linear, Predictor
+from offpolicy.policies.blocks import Layout, Lists
+from offpolicy.scoring.plan import BaselineColumn, ModelKey, Plan, ShareTable
+
+
+@dataclass(frozen=True)
+class Part:
+    """The baselines of one share of a policy in one fold. Linear models are one matrix product."""
+
+    clip: float | None
+    table: int | None
+    columns: list[int]
+    coef: FloatArray
+    """The linear models' coefficients one below the other, less the anchor, and a row of ones: it gives the row sums."""
+    other: list[tuple[int, Predictor, float]]
+
+    @cached_property
+    def by_action(self) -> FloatArray:
+        """The same, actions × rows: what lists and policies that answer by themselves are multiplied with."""
+        return np.ascontiguousarray(self.coef.T)
+
+    def fill(
+        self, out: FloatArray, batch: Batch, x: FloatArray, share: FloatArray, layout: Layout, loose: bool
+    ) -> FloatArray | float:
+        """Σ_a share(a|x)·(x̃·β_a) = x̃·(β @ share): no rounds × actions array but the share is ever made.
+
+        Gives what a loose share is still to be multiplied with.
+        """
+        scale: FloatArray | float = 1.0
+        if self.columns:
+            product = layout.by_round(share, self.by_action).T if isinstance(layout, Lists) else self.coef @ share.T
+            scale = 1 / product[-1] if loose else 1.0
+            self.fill_from(out, x, product, scale)
+        for column, predictor, anchor in self.other:
+            out[column] = layout.dot(share, predictor.all(batch) - anchor)
+        return scale
+
+    def fill_from(self, out: FloatArray, x: FloatArray, product: FloatArray, scale: FloatArray | float = 1.0) -> None:
+        """The linear models' baselines from β @ share."""
+        per_model = product[: len(self.columns) * len(x)].reshape(len(self.columns), len(x), x.shape[1])
+        for column, part in zip(self.columns, per_model, strict=True):
+            np.einsum("ji,ji->i", x, part, out=out[column])
+            out[column] *= scale
+
+
+@dataclass(frozen=True)
+class Baselines:
+    """All baselines of one policy in one fold."""
+
+    parts: list[Part]
+
+    @property
+    def only_linear(self) -> bool:
+        """Whether the product gives the row sums, so that a loose policy need not be normalised first."""
+        return len(self.parts) == 1 and self.parts[0].clip is None and not self.parts[0].other
+
+    def fill(
+        self,
+        out: FloatArray,
+        batch: Batch,
+        x: FloatArray,
+        pi: FloatArray,
+        pi0: FloatArray | None,
+        layout: Layout,
+        loose: bool,
+    ) -> FloatArray | float:
+        scales = [part.fill(out, batch, x, share_of(pi, pi0, part.clip), layout, loose) for part in self.parts]
+        return scales[0] if scales else 1.0
+
+    @classmethod
+    def of(
+        cls,
+        plan: Plan,
+        models: Mapping[ModelKey, Sequence[Predictor]],
+        anchors: FloatArray,
+        policy: int,
+        folds: Sequence[tuple[BaselineColumn, int]],
+    ) -> Baselines:
+        parts = []
+        for clip in dict.fromkeys(key.clip for key, _ in folds):
+            columns, coefs, other = [], [], []
+            for key, fold in (pair for pair in folds if pair[0].clip == clip):
+                column = 1 + plan.columns.index(key)
+                predictor = models[key.model][fold]
+                # An anchor is taken off only where the shares sum to 1, that is, where the share is π itself.
+                anchor = float(anchors[key.model.reward]) if clip is None else 0.0
+                if isinstance(predictor, Linear):
+                    coef = predictor.coef.T.copy()
+                    coef[-1] -= anchor
+                    columns.append(column)
+                    coefs.append(coef)
+                else:
+                    other.append((column, predictor, anchor))
+            tables = plan.tables
+            table = tables.index(ShareTable(policy, clip)) if ShareTable(policy, clip) in tables and columns else None
+            stacked = np.vstack([*coefs, np.ones((1, coefs[0].shape[1]))]) if coefs else np.empty((0, 0))
+            parts.append(Part(clip, table, columns, stacked, other))
+        return cls(parts)
+
+
+def share_of(pi: FloatArray, pi0: FloatArray | None, clip: float | None) -> FloatArray:
+    if clip is None:
+        return pi
+    if np.isinf(clip):
+        return np.zeros_like(pi)
+    assert pi0 is not None
+    return np.maximum(pi - clip * pi0, 0.0)  # π − min(π, Mπ0)

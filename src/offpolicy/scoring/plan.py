@@ -1,0 +1,241 @@
+"""Which columns a scoring pass must keep: each distinct weight, baseline and correction once, however many share it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from offpolicy.data.features import Inputs
+from offpolicy.estimators import Estimator, Member
+from offpolicy.models.rewards import RewardModel
+from offpolicy.ratios.weights import Outcome, Pooled, Times, Weight
+
+
+@dataclass(frozen=True)
+class FitKey:
+    """One fit of a reward model: `policy` is the target whose w² weighs the rows, or None."""
+
+    rewards: RewardModel
+    policy: int | None
+    inputs: Inputs | None = "identity"
+
+
+@dataclass(frozen=True)
+class ModelKey:
+    """The predictors of one fit for one reward: one on all rows (folds = 0), or one without each fold."""
+
+    fit: FitKey
+    folds: int
+    reward: int
+
+
+@dataclass(frozen=True)
+class WeightColumn:
+    policy: int
+    weight: Weight
+
+
+@dataclass(frozen=True)
+class BaselineColumn:
+    """Σ_a share(a|x)·q(x, a) less the anchor; the share is π, or with `clip` what is left of π above clip·π0."""
+
+    policy: int
+    model: ModelKey
+    clip: float | None = None
+
+
+@dataclass(frozen=True)
+class CorrectionColumn:
+    """weight · (r − control); the control is q(x, a), or the anchor where there is no model."""
+
+    policy: int
+    weight: Weight
+    reward: int
+    model: ModelKey | None = None
+
+
+@dataclass(frozen=True)
+class ShareTable:
+    """Σ share(a|x)·x̃, actions × (features + 1): how a baseline moves with the coefficients of a linear model."""
+
+    policy: int
+    clip: float | None
+
+
+@dataclass(frozen=True)
+class WeightTable:
+    """Σ weight·x̃ over the rows of each action: how a correction moves with the coefficients of its control."""
+
+    policy: int
+    weight: Weight
+
+
+TableKey = ShareTable | WeightTable
+ColumnKey = WeightColumn | BaselineColumn | CorrectionColumn
+
+
+@dataclass(frozen=True)
+class Terms:
+    """Where one member's three numbers stand among the columns (None: the number is 0), and how they combine."""
+
+    baseline: int | None
+    correction: int | None
+    weight: int | None
+    normalised: bool
+    scaling: tuple[int, int] | None
+    """The columns of h·w and h², where the correction by h is scaled by the quotient of their means."""
+    anchored_baseline: bool
+    """The baseline is kept less the anchor (and the correction as it is); else the correction is kept less anchor·weight."""
+    tables: tuple[TableKey | None, TableKey | None] = (None, None)
+    """The share's and the weight's table, for estimators whose first order still depends on the fit. Where the weights are
+    the exact ratio it does not: baseline and control move alike on average."""
+
+
+@dataclass
+class Plan:
+    """The columns of a scoring pass. Column 0 is the row weight, so that every mean is a ratio to it."""
+
+    n_policies: int
+    rewards: int
+    columns: list[ColumnKey] = field(default_factory=list)
+    models: list[ModelKey] = field(default_factory=list)
+    tables: list[TableKey] = field(default_factory=list)
+    _index: dict[ColumnKey, int] = field(default_factory=dict)
+
+    @property
+    def width(self) -> int:
+        return 1 + len(self.columns)
+
+    @property
+    def fits(self) -> list[FitKey]:
+        learned = [fit_of(ratio) for ratio in self.ratios]
+        return list(dict.fromkeys([*(model.fit for model in self.models), *(fit for fit in learned if fit is not None)]))
+
+    @property
+    def folds(self) -> set[int]:
+        """Every number of folds in use."""
+        ratios = (weight.ratio for _, weight in (*self.weights(Pooled), *self.weights(Outcome)))
+        learned = (ratio.cross_fit for ratio in ratios if not isinstance(ratio, str))
+        return {folds for folds in (*(model.folds for model in self.models), *learned) if folds}
+
+    def folds_of(self, fit: FitKey) -> set[int]:
+        """The numbers of folds that one fit must do without."""
+        models = {model.folds for model in self.models if model.fit == fit}
+        return {folds for folds in models | {r.cross_fit for r in self.ratios if fit_of(r) == fit} if folds}
+
+    @property
+    def ratios(self) -> list[Pooled]:
+        """Every embedding with its posterior, once."""
+        ratios = (weight.ratio for _, weight in self.weights(Pooled))
+        return list(dict.fromkeys(ratio for ratio in ratios if isinstance(ratio, Pooled)))
+
+    def weights(self, kind: type[Pooled] | type[Outcome], policy: int | None = None) -> list[tuple[int, Weight]]:
+        """The distinct (policy, weight) whose ratio is of a kind."""
+        keys = (key for key in self.columns if isinstance(key, WeightColumn) and isinstance(key.weight.ratio, kind))
+        return list(dict.fromkeys((key.policy, key.weight) for key in keys if policy in (None, key.policy)))
+
+    def corrections(self, policy: int, weight: Weight) -> list[int]:
+        """The columns of the corrections that use a weight."""
+        return [
+            1 + k
+            for k, key in enumerate(self.columns)
+            if isinstance(key, CorrectionColumn) and (key.policy, key.weight) == (policy, weight)
+        ]
+
+    def _column(self, key: ColumnKey) -> int:
+        if key not in self._index:
+            self._index[key] = self.width
+            self.columns.append(key)
+        return self._index[key]
+
+    def raw_weight(self, policy: int) -> int:
+        """The column of w itself, for the diagnostics."""
+        return self._column(WeightColumn(policy, Weight()))
+
+    def add(self, member: Member, policy: int, reward: int) -> Terms:
+        """Make room for one member's numbers."""
+        model = self._model(member, policy, reward)
+        clip = getattr(member.weight.bend, "limit", float("inf")) if member.remainder else None
+        control = None if member.remainder else model
+        weighted = member.weight.ratio != "none"
+        return Terms(
+            baseline=None if model is None else self._column(BaselineColumn(policy, model, clip)),
+            correction=self._column(CorrectionColumn(policy, member.weight, reward, control)) if weighted else None,
+            weight=self._column(WeightColumn(policy, member.weight)) if weighted else None,
+            normalised=member.normalised,
+            scaling=self._scaling(member, policy) if member.scaled else None,
+            anchored_baseline=control is not None,
+            tables=(None, None) if model is None or member.weight.exact else self._tables(member, policy, clip, control),
+        )
+
+    def _scaling(self, member: Member, policy: int) -> tuple[int, int]:
+        bend = member.weight.bend
+        product, square = (replace(member.weight, bend=Times(bend, squared)) for squared in (False, True))
+        return self._column(WeightColumn(policy, product)), self._column(WeightColumn(policy, square))
+
+    def _tables(
+        self, member: Member, policy: int, clip: float | None, control: ModelKey | None
+    ) -> tuple[TableKey, TableKey | None]:
+        share = ShareTable(policy, clip)
+        weight = None if control is None or member.weight.ratio == "none" else WeightTable(policy, member.weight)
+        for key in (share, weight):
+            if key is not None and key not in self.tables:
+                self.tables.append(key)
+        return share, weight
+
+    def _model(self, member: Member, policy: int, reward: int) -> ModelKey | None:
+        if member.rewards is None:
+            return None
+        key = model_key(member, policy, reward)
+        assert key is not None
+        if key not in self.models:
+            self.models.append(key)
+        return key
+
+    def whole(self, policy: int) -> bool:
+        """Whether the policy must be asked for all actions."""
+        return bool(self.weights(Pooled, policy)) or any(
+            isinstance(key, BaselineColumn) and key.policy == policy for key in self.columns
+        )
+
+
+def fit_of(ratio: Pooled) -> FitKey | None:
+    """The fit that an embedding comes from; None where it is the features themselves."""
+    return None if ratio.rewards is None else FitKey(ratio.rewards, None, ratio.inputs)
+
+
+def model_key(member: Member, policy: int, reward: int) -> ModelKey | None:
+    """The predictors that a member's baseline and control come from."""
+    if member.rewards is None:
+        return None
+    fit = FitKey(member.rewards, policy if member.fit_by_weight else None, member.inputs)
+    return ModelKey(fit, member.cross_fit, reward)
+
+
+Family = list[tuple[Member, Terms]]
+"""Members among which SLOPE picks one."""
+
+
+def plan_estimators(
+    estimators: Sequence[Estimator], n_policies: int, rewards: int, cross_fit: int | None, ratio: bool
+) -> tuple[Plan, dict[tuple[int, int, int], list[Family]], dict[tuple[int, int], Terms]]:
+    """The plan, the members of each part of each (policy, estimator, reward) with their terms, and the terms of SNIPS."""
+    plan = Plan(n_policies, rewards)
+    members: dict[Any, list[Family]] = {}
+    references: dict[tuple[int, int], Terms] = {}
+    for policy in range(n_policies):
+        if ratio:
+            plan.raw_weight(policy)
+            for reward in range(rewards):  # SNIPS, for others to be held against even where nobody asked for it
+                references[policy, reward] = plan.add(Member(Weight(), normalised=True), policy, reward)
+        for e, estimator in enumerate(estimators):
+            for reward in range(rewards):
+                members[policy, e, reward] = [
+                    [
+                        (member, plan.add(member, policy, reward))
+                        for member in (replace(m, weight=m.weight.for_reward(reward)) for m in part.members(cross_fit))
+                    ]
+                    for part in estimator.parts
+                ]
+    return plan, members, references

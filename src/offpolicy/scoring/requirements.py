@@ -1,0 +1,152 @@
+"""Which estimators an evaluation runs: those that were named or the defaults, less what cannot be computed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from offpolicy.core.errors import InputError
+from offpolicy.data.features import Features
+from offpolicy.data.log import Log
+from offpolicy.estimators import DM, DR, SNIPS, Auto, Combined, Estimator, LearnedMIPS, LoggedMean, Member, Run
+from offpolicy.policies.base import Policy
+from offpolicy.ratios.weights import Pooled
+
+
+def default_estimators() -> list[Estimator]:
+    """What is run when nothing is named."""
+    return [Auto(), LoggedMean(), SNIPS(), DR(), LearnedMIPS()]
+
+
+LARGEST = ("Auto", "LearnedMIPS", "DR")
+"""Of the defaults, those that hold something of each action, the largest first."""
+
+
+@dataclass(frozen=True)
+class Lacking:
+    """What an estimator needs and the log or a policy does not have."""
+
+    log: Log
+    policies: Mapping[str, Policy]
+    logging: Policy | None
+    features: Features
+
+    def __call__(self, members: Sequence[Member]) -> str | None:
+        if any(m.weight.weighs for m in members) and not (self.log.schema.propensity or self.logging):
+            return "it weighs by π/π0, and the log has neither propensities nor a logging policy"
+        pooled = any(isinstance(m.weight.ratio, Pooled) for m in members)
+        part = next((name for name, policy in self.policies.items() if not policy.whole), None)
+        if part is not None and (pooled or any(m.rewards is not None for m in members)):
+            whose = f" of {part!r}" if len(self.policies) > 1 else ""
+            alone = ", or evaluate the other policies without it" if whose else ""
+            return (
+                f"it needs the new policy's chance of every action, and{whose} only that of the logged action is known; "
+                f"give list columns of candidates, a matrix or a function{alone}"
+            )
+        if any(m.remainder for m in members) and not (self.logging is not None and self.logging.whole):
+            return "it needs the logging policy's chance of every action; give it as `logging=` (--logging)"
+        if pooled and not (self.logging is not None and self.logging.whole):
+            return (
+                "it weighs by embeddings, for which it needs the logging policy's chance of every action, not only of the "
+                "logged one. Give it as `logging=` (--logging: a policy, or list columns of candidates), "
+                "estimate it from the log and give that, or use IPS, SNIPS or DR, which need only the propensity"
+            )
+        return None
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """The estimators to run, `LoggedMean` always among them."""
+
+    estimators: tuple[Estimator, ...]
+    named: bool
+    """By the user, so that one that cannot be computed is an error."""
+    skipped: tuple[tuple[str, str], ...] = ()
+
+    @classmethod
+    def of(cls, given: Any) -> Wanted:
+        alone = isinstance(given, (Estimator, type, str))
+        wanted = default_estimators() if given is None else [given] if alone else list(given)
+        for estimator in wanted:
+            if not isinstance(estimator, Estimator):
+                hint = (
+                    f"; write {estimator.__name__}()" if isinstance(estimator, type) else "; give objects, such as op.DR()"
+                )
+                raise InputError(f"estimators: {estimator!r} is not an estimator{hint}.")
+        if not any(isinstance(estimator, LoggedMean) for estimator in wanted):
+            wanted.insert(0, LoggedMean())
+        names = [estimator.name for estimator in wanted]
+        twice = next((name for name in names if names.count(name) > 1), None)
+        if twice is not None:
+            raise InputError(f"two estimators are called {twice!r}; give one of them another `name=`.")
+        return cls(tuple(wanted), given is not None)
+
+    def without_largest(self, why: str) -> Wanted | None:
+        """The defaults without the one of them that holds the most; None where nothing may be left out."""
+        largest = next((e for name in LARGEST for e in self.estimators if e.name == name), None)
+        if self.named or largest is None:
+            return None
+        kept = tuple(e for e in self.estimators if e is not largest)
+        return replace(self, estimators=kept, skipped=(*self.skipped, (largest.name, why)))
+
+    @property
+    def can_spare(self) -> bool:
+        """Whether an estimator, or a candidate of one, may be left out."""
+        return not self.named or any(isinstance(estimator, Combined) for estimator in self.estimators)
+
+    def without_failing(self, run: Run, features: Features) -> Wanted:
+        """The same without candidates that fail, and without estimators of the defaults that do: each is tried alone.
+
+        What has nothing to do with an estimator, such as a bad row of the log, is raised here for the mean of the log.
+        """
+        run([LoggedMean()])
+
+        def failure(estimator: Estimator) -> str | None:
+            try:
+                run([estimator])
+            except InputError as error:
+                return str(error).removeprefix(f"{estimator.name}: ")
+            except Exception as error:  # whatever a user's own model does
+                return f"it failed ({type(error).__name__}: {error})"
+            return None
+
+        kept: list[Estimator] = []
+        skipped = list(self.skipped)
+        for estimator in self.estimators:
+            if isinstance(estimator, Combined):
+                kept.append(estimator.without(failure, features))
+            elif self.named or (why := failure(estimator)) is None:
+                kept.append(estimator)
+            else:
+                skipped.append((estimator.name, why.rstrip(".")))
+        return replace(self, estimators=tuple(kept), skipped=tuple(skipped))
+
+
+def choose(wanted: Wanted, lacking: Lacking, cross_fit: int | None) -> tuple[list[Estimator], dict[str, str]]:
+    """The estimators to run, and those left out with the reason."""
+    chosen, skipped = [], dict(wanted.skipped)
+    for estimator in wanted.estimators:
+        reason = lacking(estimator.members(cross_fit))
+        if reason is not None and isinstance(estimator, Combined):
+            estimator, reason = _without_lacking(estimator, lacking, cross_fit)
+        if reason is None:
+            chosen.append(estimator)
+        elif not wanted.named:
+            skipped[estimator.name] = reason
+        else:
+            raise InputError(f"{estimator.name} cannot be computed: {reason}.")
+    if not wanted.named and len(chosen) == 1 and lacking(DM().members(cross_fit)) is None:
+        chosen.append(DM())  # without propensities a reward model is all there is
+    if not wanted.named and len(chosen) == 1:
+        reasons = "; ".join(dict.fromkeys(skipped.values()))
+        raise InputError(f"nothing can be said of the new policy: {reasons}.")
+    return chosen, skipped
+
+
+def _without_lacking(estimator: Combined, lacking: Lacking, cross_fit: int | None) -> tuple[Combined, str | None]:
+    """Without the candidates that cannot be computed here; or why nothing is left."""
+    fewer = estimator.without(lambda each: lacking(each.members(cross_fit)), lacking.features)
+    if fewer.anchored:
+        return fewer, None
+    return estimator, "; ".join(dict.fromkeys(why for _, why in fewer.left_out))

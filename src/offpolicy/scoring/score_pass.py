@@ -1,0 +1,169 @@
+"""The scoring pass: the sums that every estimate is made of, overall and by slice."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import ClassVar
+
+import numpy as np
+
+from offpolicy.core.hashing import BUCKETS, IntArray
+from offpolicy.data.batch import Batch, FloatArray
+from offpolicy.engines.base import BATCH_ROWS
+from offpolicy.ratios.embeddings import merged_pools, zero_pool
+from offpolicy.ratios.weights import Pooled, Weight
+from offpolicy.scoring.scorer import Scorer
+from offpolicy.scoring.tallies import Kept, outcome_name, pool_name
+from offpolicy.statistics import Calibration, Fingerprint, LogHistogram, Moments, State
+
+SLICE_BUCKETS = 256
+MOST_SLICE_ELEMENTS = 1 << 25
+"""Tables are kept by slice, for the fit's share of the error there, while they fit into 256 MB."""
+
+
+@dataclass(frozen=True)
+class ScorePass:
+    """The statistic of the scoring pass: moments and bucket sums of the columns, overall and by slice."""
+
+    scorer: Scorer
+    n_actions: int
+    n_slices: int
+    clustered: bool
+    most_rows: int | None = None
+    summed: ClassVar[frozenset[str]] = frozenset({"tables", "mass", "scores", "points", "counts", "left_out"})
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        policies = (*self.scorer.policies, *([self.scorer.logging] if self.scorer.logging else []))
+        return tuple(dict.fromkeys(name for policy in policies for name in policy.columns))
+
+    @property
+    def batch_rows(self) -> int:
+        """The columns of models take more room than others, and listed actions still more."""
+        rows = BATCH_ROWS // 2 if self.scorer.plan.models or self.scorer.poolings else BATCH_ROWS
+        return rows if self.most_rows is None else min(rows, self.most_rows)
+
+    @cached_property
+    def moments(self) -> Moments:
+        return Moments(self.scorer.plan.width)
+
+    def zero(self) -> State:
+        width, plan = self.scorer.plan.width, self.scorer.plan
+        size = len(self.scorer.centre) + 1
+        policies = {
+            str(p): {
+                "mass": np.zeros(self.n_actions if plan.whole(p) else 0),
+                "unsupported": np.zeros(()),
+                "rows": np.zeros(()),
+                "weights": LogHistogram().zero(),
+            }
+            for p in range(plan.n_policies)
+        }
+        return {
+            "moments": self.moments.zero(),
+            "buckets": np.zeros((BUCKETS, width)),
+            "slices": {str(s): self._zero_slice() for s in range(self.n_slices)},
+            "policies": policies,
+            "tables": np.zeros((len(self.scorer.tables), self.n_actions, size)),
+            "pools": {pool_name(plan, p, weight): self._zero_pool(p, weight) for p, weight in plan.weights(Pooled)},
+            "outcomes": {
+                outcome_name(p, outcome): np.zeros((2, len(bins.edges) + 1))
+                for (p, outcome), (bins, _) in self.scorer.outcomes.items()
+            },
+            "pooled_weights": {pool_name(plan, *key): LogHistogram(coarse=True).zero() for key in plan.weights(Pooled)},
+            "calibration": {str(k): Calibration().zero() for k, model in enumerate(plan.models) if model.folds},
+            "fingerprint": Fingerprint(self.clustered).zero(),
+            "propensities": {} if self.scorer.plausible is None else self.scorer.plausible.zero(),
+            "counts": np.zeros(self.n_actions),
+            "misfit": np.zeros((len(plan.models), 4)),
+            "nonzero": np.zeros(plan.rewards),
+            "reward_low": np.full(plan.rewards, np.inf),
+            "reward_high": np.full(plan.rewards, -np.inf),
+        }
+
+    def _zero_pool(self, p: int, weight: Weight) -> State:
+        scorer, ratio = self.scorer, weight.ratio
+        assert isinstance(ratio, Pooled)
+        return zero_pool(scorer.poolings[ratio], 1 + len(scorer.plan.corrections(p, weight)), ratio in scorer.sloped)
+
+    def _zero_slice(self) -> State:
+        shape = (len(self.scorer.tables), self.n_actions, len(self.scorer.centre) + 1)
+        return {
+            "moments": self.moments.zero(),
+            "buckets": np.zeros((SLICE_BUCKETS, self.scorer.plan.width)),
+            "nonzero": np.zeros(self.scorer.plan.rewards),
+            "tables": np.zeros(shape if np.prod(shape) * self.n_slices <= MOST_SLICE_ELEMENTS else (0, *shape[1:])),
+            "table_rows": np.zeros(()),
+        }
+
+    def fold(self, state: State, batch: Batch) -> State:
+        batch, bucket = self.scorer.ordered(batch)
+        values = self.scorer.score(batch, bucket, Kept(state))
+        state["moments"] = self.moments.fold(state["moments"], values)
+        _add_by_bucket(state["buckets"], bucket, values)
+        state["fingerprint"] = Fingerprint(self.clustered).fold(state["fingerprint"], batch)
+        state["counts"] += np.bincount(batch.action, minlength=self.n_actions)
+        state["nonzero"] += np.count_nonzero(batch.reward, axis=0)
+        np.minimum(state["reward_low"], batch.reward.min(axis=0), out=state["reward_low"])
+        np.maximum(state["reward_high"], batch.reward.max(axis=0), out=state["reward_high"])
+        if batch.slice_code is not None:
+            for s in np.unique(batch.slice_code):
+                rows = np.flatnonzero(batch.slice_code == s)
+                part = state["slices"][str(s)]
+                part["moments"] = self.moments.fold(part["moments"], values[:, rows])
+                part["nonzero"] += np.count_nonzero(batch.reward[rows], axis=0)
+                _add_by_bucket(part["buckets"], bucket[rows] * SLICE_BUCKETS // BUCKETS, values[:, rows])
+        return state
+
+    def merge(self, a: State, b: State) -> State:
+        moments = self.moments
+        return {
+            "moments": moments.merge(a["moments"], b["moments"]),
+            "buckets": a["buckets"] + b["buckets"],
+            "slices": {
+                s: {
+                    "moments": moments.merge(part["moments"], b["slices"][s]["moments"]),
+                    **{name: part[name] + b["slices"][s][name] for name in ("buckets", "nonzero", "tables", "table_rows")},
+                }
+                for s, part in a["slices"].items()
+            },
+            "policies": {
+                p: {
+                    **{name: part[name] + b["policies"][p][name] for name in ("mass", "unsupported", "rows")},
+                    "weights": LogHistogram().merge(part["weights"], b["policies"][p]["weights"]),
+                }
+                for p, part in a["policies"].items()
+            },
+            **{name: a[name] + b[name] for name in ("tables", "counts", "misfit", "nonzero")},
+            "pools": {name: merged_pools(pool, b["pools"][name]) for name, pool in a["pools"].items()},
+            "pooled_weights": {
+                name: LogHistogram().merge(part, b["pooled_weights"][name]) for name, part in a["pooled_weights"].items()
+            },
+            "calibration": {k: Calibration().merge(part, b["calibration"][k]) for k, part in a["calibration"].items()},
+            "fingerprint": Fingerprint(self.clustered).merge(a["fingerprint"], b["fingerprint"]),
+            "propensities": {}
+            if self.scorer.plausible is None
+            else self.scorer.plausible.merge(a["propensities"], b["propensities"]),
+            "outcomes": {name: sums + b["outcomes"][name] for name, sums in a["outcomes"].items()},
+            "reward_low": np.minimum(a["reward_low"], b["reward_low"]),
+            "reward_high": np.maximum(a["reward_high"], b["reward_high"]),
+        }
+
+    def finish(self, state: State) -> State:
+        slices = {s: _without_lost(part) for s, part in state["slices"].items()}
+        return {**_without_lost(state), "slices": slices}
+
+
+def _without_lost(state: State) -> State:
+    """A model that gives NaN must not take the errors of the others with it: 0 · NaN is NaN. Its mean stays as it is."""
+    lost = ~np.isfinite(state["moments"]["mean"])
+    if not lost.any():
+        return state
+    moments = {**state["moments"], "m2": np.where(lost[:, None] | lost, 0.0, state["moments"]["m2"])}
+    return {**state, "moments": moments, "buckets": np.where(lost, 0.0, state["buckets"])}
+
+
+def _add_by_bucket(sums: FloatArray, bucket: IntArray, values: FloatArray) -> None:
+    for column, row_values in enumerate(values):
+        sums[:, column] += np.bincount(bucket, row_values, len(sums))

@@ -1,0 +1,98 @@
+"""What a scoring pass sums besides its columns: overlap, misfit, and how estimates move with what was fitted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from offpolicy.core.hashing import IntArray
+from offpolicy.data.batch import Batch, FloatArray
+from offpolicy.policies.blocks import Layout
+from offpolicy.ratios.embeddings import Sides
+from offpolicy.ratios.weights import Outcome, Pooled, Weight
+from offpolicy.scoring.plan import Plan, TableKey, WeightTable
+from offpolicy.statistics import Calibration, LogHistogram, State
+
+
+def pool_name(plan: Plan, policy: int, weight: Weight) -> str:
+    """Under which name the sums of a pooled weight are kept."""
+    return str(plan.weights(Pooled).index((policy, weight)))
+
+
+def outcome_name(policy: int, outcome: Outcome) -> str:
+    """Under which name the sums of an outcome weight are kept."""
+    return f"{policy}:{outcome.cross_fit}:{outcome.reward}"
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What is summed besides the columns; it writes into a state of `ScorePass`."""
+
+    state: State
+
+    def add_weights(self, policy: int, ratio: FloatArray | None, omega: FloatArray | None) -> None:
+        if ratio is not None:
+            part = self.state["policies"][str(policy)]
+            part["weights"] = LogHistogram().fold(part["weights"], ratio, omega)
+
+    def add_pooled_weights(self, name: str, ratio: FloatArray, omega: FloatArray | None) -> None:
+        seen = self.state["pooled_weights"]
+        seen[name] = LogHistogram(coarse=True).fold(seen[name], ratio, omega)
+
+    def add_mass(
+        self, policy: int, omega: FloatArray, counted: FloatArray, pi: FloatArray, layout: Layout, sides: Sides | None
+    ) -> None:
+        """`counted` is the row weight times what a loose π is still to be multiplied with."""
+        part = self.state["policies"][str(policy)]
+        part["rows"] += omega.sum()
+        part["mass"] += layout.by_action(pi, counted[:, None])[:, 0]
+        if sides is not None and sides.supported is not None:
+            part["unsupported"] += counted @ layout.dot(pi, 1 - sides.supported)
+
+    def add_misfit(self, model: int, reward: FloatArray, predicted: FloatArray, omega: FloatArray) -> None:
+        """Σω, Σωr, Σωr² and Σω(r − q)², which give R²."""
+        residual = reward - predicted
+        sums = (omega.sum(), omega @ reward, (omega * reward) @ reward, (omega * residual) @ residual)
+        self.state["misfit"][model] += sums
+        if str(model) in self.state["calibration"]:
+            Calibration().fold(self.state["calibration"][str(model)], predicted, reward, omega)
+
+    def add_share(self, table: int, share: FloatArray, layout: Layout, x: FloatArray, slices: IntArray | None) -> None:
+        self.state["tables"][table] += layout.by_action(share, x.T)
+        for part, rows in self._slices(slices):
+            inside = np.zeros(x.shape[1])
+            inside[rows] = 1.0
+            part["tables"][table] += layout.by_action(share, (x * inside).T)
+
+    def add_outcome(self, policy: int, outcome: Outcome, at: IntArray, omega: FloatArray, reward: FloatArray) -> None:
+        """Σω and Σω(r − anchor) of each bin."""
+        sums = self.state["outcomes"][outcome_name(policy, outcome)]
+        sums[0] += np.bincount(at, omega, sums.shape[1])
+        sums[1] += np.bincount(at, omega * reward, sums.shape[1])
+
+    def add_weight_tables(
+        self, tables: Sequence[TableKey], bent: Mapping[tuple[int, Weight], FloatArray], x: FloatArray, batch: Batch
+    ) -> None:
+        """`x` is multiplied with the row weights; it and `batch` hold the first rows of what `bent` holds."""
+        for part, rows in self._slices(batch.slice_code):
+            part["table_rows"] += x[-1, rows].sum()
+        for index, key in enumerate(tables):
+            if isinstance(key, WeightTable):
+                weighted = x * bent[key.policy, key.weight][: len(batch)]
+                self.state["tables"][index] += _by_action(weighted, batch.action, batch.n_actions)
+                for part, rows in self._slices(batch.slice_code):
+                    part["tables"][index] += _by_action(weighted[:, rows], batch.action[rows], batch.n_actions)
+
+    def _slices(self, slices: IntArray | None) -> Iterator[tuple[State, IntArray]]:
+        """Each slice that keeps tables, with its rows."""
+        if slices is not None and len(self.state["tables"]):
+            for s in np.unique(slices):
+                if len(self.state["slices"][str(s)]["tables"]):
+                    yield self.state["slices"][str(s)], np.flatnonzero(slices == s)
+
+
+def _by_action(columns: FloatArray, action: IntArray, n_actions: int) -> FloatArray:
+    """Sums of each column over the rows of each action: actions × columns."""
+    return np.column_stack([np.bincount(action, column, n_actions) for column in columns])

@@ -1,6 +1,0 @@
-"""Where logs come from: tables in memory, Parquet and CSV files, anything that streams Arrow, obp's dict."""
-
-from offpolicy.sources.obp import from_obp
-from offpolicy.sources.read import read_log
-
-__all__ = ["from_obp", "read_log"]
