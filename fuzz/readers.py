@@ -20,8 +20,9 @@ from hypothesis import strategies as st
 import offpolicy as op
 from fuzz.commands import COLUMNS, place
 from fuzz.judging import Outcome, Verdict, blamed
-from offpolicy.cli import settings
+from offpolicy.cli import app, settings
 from offpolicy.data.sources.list_cells import plain_lists
+from offpolicy.estimators.text import estimator
 from offpolicy.experiments.read import load
 
 EXPERIMENT = """title = "Mine"
@@ -78,9 +79,9 @@ def _settings(data: bytes) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "job.toml"
         path.write_bytes(data)
-        read = settings.merged(path, {})
+        read = settings.merged(path, {}, settings.settings_of(app.evaluate))
         for text in read.get("estimator", []):
-            settings.estimator(text)
+            estimator(text)
         settings.open_log({**read, "logs": [str(place() / "log.parquet")]}, [place() / "log.parquet"])
 
 

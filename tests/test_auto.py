@@ -12,14 +12,14 @@ from sklearn.linear_model import LinearRegression
 import offpolicy as op
 from conftest import Small, make_small
 from offpolicy.estimators import Combined, Estimator, Member
-from offpolicy.estimators.selection import Candidates, blend, chain, cross_validated, widest
+from offpolicy.estimators.selection import CandidateEstimates, blend, chain, cross_validated, widest
 from offpolicy.inference.blending import covariance
 from offpolicy.inference.functionals import Functional
 from offpolicy.ratios.weights import Switch, Weight
 from offpolicy.worlds import Linear
 
 
-def candidates(values: Sequence[float], matrix: Sequence[Sequence[float]], **more: object) -> Candidates:
+def candidates(values: Sequence[float], matrix: Sequence[Sequence[float]], **more: object) -> CandidateEstimates:
     """The first is nearly unbiased."""
     size = len(values)
     settings: dict = {
@@ -32,7 +32,7 @@ def candidates(values: Sequence[float], matrix: Sequence[Sequence[float]], **mor
         "buckets": 10,
         **more,
     }
-    return Candidates(**settings)
+    return CandidateEstimates(**settings)
 
 
 class TestChain:

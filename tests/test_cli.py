@@ -359,7 +359,7 @@ def test_embed_with_bad_input(shop: Path, tmp_path: Path, arguments: tuple[objec
     ],
 )
 def test_settings_of_an_estimator(text: str, message: str) -> None:
-    from offpolicy.cli.settings import estimator
+    from offpolicy.estimators.text import estimator
 
     with pytest.raises(op.InputError, match=message.replace("?", "[?]")):
         estimator(text)
@@ -368,7 +368,7 @@ def test_settings_of_an_estimator(text: str, message: str) -> None:
 def test_an_estimator_of_ones_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from offpolicy.cli.settings import estimator
+    from offpolicy.estimators.text import estimator
 
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine_here.py").write_text(

@@ -10,8 +10,8 @@ import pytest
 
 import offpolicy as op
 from conftest import Small, make_small
-from offpolicy.cli.settings import estimator as from_text
 from offpolicy.estimators import REGISTRY, Combined
+from offpolicy.estimators.text import estimator as from_text
 
 EVERY = sorted(REGISTRY)
 BLENDS = [name for name in EVERY if issubclass(REGISTRY[name], Combined)]

@@ -27,7 +27,7 @@ from offpolicy.experiments.read import NAMES, load
 from offpolicy.experiments.reproduce import reproduce
 from offpolicy.experiments.results import Results
 from offpolicy.experiments.runner import run, run_task
-from offpolicy.experiments.spec import Experiment, Point
+from offpolicy.experiments.spec import Experiment, Setting
 from offpolicy.experiments.store import Store
 from offpolicy.worlds import Toy
 from test_worlds import equal_actions, open_bandit
@@ -62,7 +62,7 @@ def tiny(tmp_path: Path) -> Path:
 def smaller(experiment: Experiment) -> Experiment:
     """The same estimators and claims in small worlds, with a fraction of the rounds."""
 
-    def shrunk(k: int, point: Point) -> Point:
+    def shrunk(k: int, point: Setting) -> Setting:
         settings = dict(point.settings) | ({"n_actions": 8 + k} if "n_actions" in point.settings else {})
         settings |= {"dimensions": 4, "hidden": settings["hidden"] // 2} if "hidden" in settings else {}
         return replace(point, settings=settings, rounds=300 + 10 * k)
@@ -114,7 +114,7 @@ def results_of(experiment: Experiment, rows: list[dict[str, object]]) -> Results
 def made(values: np.ndarray, truth: np.ndarray | float = 0.0, truth_error: float = 0.0) -> Results:
     """Results with these values (estimators × points × worlds × logs), estimators called A, B, …"""
     labels = [chr(65 + k) for k in range(len(values))]
-    points = tuple(Point(k + 1, "toy", {}, 10) for k in range(values.shape[1]))
+    points = tuple(Setting(k + 1, "toy", {}, 10) for k in range(values.shape[1]))
     experiment = Experiment(
         "made", "made", points, tuple(Entry(label, "ips") for label in labels), values.shape[2], values.shape[3]
     )

@@ -8,7 +8,7 @@ import pytest
 
 import offpolicy as op
 from conftest import Small
-from offpolicy.policies.tables import as_policy
+from offpolicy.policies.conversion import as_policy
 
 W = np.random.default_rng(3).normal(size=(2, 4))
 

@@ -11,7 +11,7 @@ from sklearn.tree import DecisionTreeRegressor
 
 import offpolicy as op
 from conftest import Ragged, Small, make_small
-from offpolicy.models.rewards import FitShape, Linear
+from offpolicy.models.rewards import FitShape, LinearPredictor
 from offpolicy.models.rewards.base import Fits
 
 
@@ -107,7 +107,7 @@ def test_auto_penalty_follows_the_data() -> None:
 
 def test_no_intercept(small: Small) -> None:
     linear = fit(op.Ridge(0, intercept=False), small.context, small.action, small.reward, 4).on_all(0)
-    assert isinstance(linear, Linear)
+    assert isinstance(linear, LinearPredictor)
     for a in range(4):
         rows = small.action == a
         expected = np.linalg.lstsq(small.context[rows], small.reward[rows], rcond=None)[0]

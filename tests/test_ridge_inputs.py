@@ -11,7 +11,7 @@ import offpolicy as op
 from conftest import Ragged
 from offpolicy.data.features import Features
 from offpolicy.models.rewards import FitShape
-from offpolicy.models.rewards.base import Fits, Linear
+from offpolicy.models.rewards.base import Fits, LinearPredictor
 
 N_ACTIONS = 7
 
@@ -167,7 +167,7 @@ def test_an_action_never_logged_gets_what_the_model_implies() -> None:
     assert linear.coef[-1, -1] == pytest.approx(reward.mean() + slope * (catalog[-1, 0] - seen.mean()), abs=0.02)
     alone = fit(op.Ridge(1.0), log, "identity").on_all(0)
     assert alone.coef[-1, -1] == pytest.approx(reward.mean())
-    zero: Linear = fit(op.Ridge(1.0, unseen="zero"), log, "both").on_all(0)
+    zero: LinearPredictor = fit(op.Ridge(1.0, unseen="zero"), log, "both").on_all(0)
     assert (zero.coef[-1] == 0).all()
 
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import offpolicy as op
 from conftest import Ragged
-from offpolicy.diagnostics.views import map_view
+from offpolicy.diagnostics.embedding_map import map_view
 from offpolicy.statistics import Calibration, LogHistogram
 from offpolicy.worlds import Linear
 
@@ -121,14 +121,14 @@ def test_runs_that_differ_are_told_apart(world: Linear, log: op.Log) -> None:
 def test_settings_that_have_no_one_truth_are_told() -> None:
     import pandas as pd
 
-    from offpolicy.results.provenance import written
+    from offpolicy.core.describe import described
 
     class Own(op.Policy):
         def _all(self, batch: object) -> np.ndarray:
             raise NotImplementedError
 
-    assert "rewards" in written(op.DR(rewards=op.Given(pd.DataFrame({"a": [1.0]}))))
-    assert "Own" in written(Own())
+    assert "rewards" in described(op.DR(rewards=op.Given(pd.DataFrame({"a": [1.0]}))))
+    assert "Own" in described(Own())
 
 
 def test_swapped_columns_and_swapped_rewards_change_the_fingerprint() -> None:

@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from offpolicy.cli.settings import estimator
+from offpolicy.estimators.text import estimator
 from offpolicy.experiments import study_figure, study_show
 from offpolicy.experiments.entries import MIPS_TRUE
 from offpolicy.experiments.read import STUDIES, load

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from offpolicy.cli import signals as stopping
+from offpolicy.cli import signals
 
 
 def _command() -> None:
@@ -13,7 +13,7 @@ def _command() -> None:
 
 def main() -> None:
     """`offpolicy`, or `python -m offpolicy`."""
-    stopping.run(_command)
+    signals.run(_command)
 
 
 if __name__ == "__main__":

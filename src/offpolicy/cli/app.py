@@ -16,8 +16,7 @@ from typing import Annotated, Any
 
 import typer
 
-from offpolicy.cli import output
-from offpolicy.cli import signals as stopping
+from offpolicy.cli import output, signals
 from offpolicy.core.errors import InputError
 
 app = typer.Typer(
@@ -120,10 +119,11 @@ def evaluate(
     """Estimate what a new policy would have earned."""
     from offpolicy.cli import settings
 
-    given = {name: value for name, value in locals().items() if name in (*settings.LISTS, *settings.SINGLE)}
+    known = settings.settings_of(evaluate)
+    given = {name: value for name, value in locals().items() if name in known}
     output.check_names(report, markdown, plot, save)
     with output.kept(report, markdown, plot, save):
-        result = settings.run(settings.merged(config, given, imports=imports or ()), progress)
+        result = settings.run(settings.merged(config, given, known, imports=imports or ()), progress)
 
         def keep() -> None:
             if save is not None:
@@ -190,11 +190,12 @@ def embed(
     from offpolicy.cli import settings
     from offpolicy.models.rewards import Ridge
 
-    given = {name: value for name, value in locals().items() if name in (*settings.LISTS, *settings.SINGLE)}
+    known = settings.settings_of(evaluate)  # one file serves both commands
+    given = {name: value for name, value in locals().items() if name in known}
     if out.suffix not in (".parquet", ".pq"):
         raise InputError(f"{out}: the table is written as Parquet; the name must end in .parquet.")
     model = Ridge("auto" if penalty is None else penalty, rank=rank)
-    wanted = settings.merged(config, given, ("logs", "action", "reward"), code=())
+    wanted = settings.merged(config, given, known, ("logs", "action", "reward"), code=())
     settings.check_output(out, wanted)
     with output.kept(out):
         table = settings.run_embed(wanted, model, progress)
@@ -368,4 +369,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    stopping.run(main)
+    signals.run(main)

@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from offpolicy.cli import signals as stopping
+from offpolicy.cli import signals
 from offpolicy.core.errors import InputError
 
 
@@ -20,7 +20,7 @@ def kept_in(folder: Path | None) -> Iterator[None]:
     """Someone who stops a run is told where the rest of it is."""
     try:
         yield
-    except stopping.Stopped as stopped:
+    except signals.Stopped as stopped:
         there = f"What was finished is kept in {folder}: run it again to go on."
         stopped.kept = "Nothing is kept (--out would)." if folder is None else there
         raise
@@ -43,7 +43,7 @@ def kept(*files: Path | None) -> Iterator[None]:
     before = {path: _version(path) for path in files if path is not None}
     try:
         yield
-    except stopping.Stopped as stopped:
+    except signals.Stopped as stopped:
         written = [str(path) for path, version in before.items() if _version(path) != version]
         if written:
             stopped.kept = f"Written, and whole: {', '.join(written)}. Run the same command again for the rest."

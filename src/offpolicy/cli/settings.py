@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib
-import sys
+import inspect
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, redirect_stdout
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, get_args, get_origin, get_type_hints
 
 from offpolicy.core.errors import InputError, unknown_name
+from offpolicy.core.imports import check_import, imported
 from offpolicy.data.checks import factors
 from offpolicy.data.estimated_logging import EstimatedLogging
 from offpolicy.data.log import Log
@@ -19,43 +19,52 @@ from offpolicy.data.sources import read_log
 from offpolicy.data.sources.reader import find_files
 from offpolicy.data.sources.spark_session import frame_of, session
 from offpolicy.engines import Engine, Local, Spark
-from offpolicy.estimators import REGISTRY, Estimator
-from offpolicy.inference.functionals import Method
+from offpolicy.estimators import Estimator
+from offpolicy.estimators.text import estimator, is_own
+from offpolicy.inference.intervals import Method
 from offpolicy.models.embedding_table import EmbeddingTable
-from offpolicy.models.posteriors import Categorical, Gaussian, Logistic, Posterior
-from offpolicy.models.rewards import AdamW, RewardModel, Ridge, Torch
+from offpolicy.models.rewards import Ridge
 from offpolicy.policies.base import Policy
-from offpolicy.policies.tables import as_policy
+from offpolicy.policies.conversion import as_policy
+from offpolicy.results.evaluate import evaluate
 from offpolicy.results.evaluation import Evaluation
 from offpolicy.results.fitting import embed
-from offpolicy.results.job import evaluate
-
-LISTS = ("logs", "context", "reward", "target", "estimator", "features")
-SINGLE = (
-    "action", "propensity", "logging", "actions", "n_actions", "catalog", "cluster", "row_id", "weight", "by",
-    "reward_range", "level", "interval", "cross_fit", "seed", "threads", "memory", "inputs", "engine", "master",
-    "remote", "refit", "sensitivity",
-)  # fmt: skip
-
 
 CODE = ("target", "logging", "estimator")
 """Settings that may name an object as module:object."""
 ENGINES = ("local", "spark")
-WHOLE = ("n_actions", "cross_fit", "seed", "threads")
+OF_THE_CALL = ("progress", "imports")
+"""Options that say how a command runs, and not what it evaluates."""
+WORDS = {list: "text, or a list of text", str: "text", int: "a whole number", float: "a number", bool: "true or false"}
+MORE_TYPES = {
+    "reward_range": ((str, list), "a list of two numbers"),
+    "memory": ((str, int), 'text such as "2GB", or bytes'),
+    "sensitivity": ((str, int, float, list), "a list of numbers"),
+}
+"""What a TOML file may say where a command line has only text."""
 
 
 NEEDED = ("logs", "action", "reward", "target")
 
 
+def settings_of(command: Callable[..., None]) -> dict[str, type]:
+    """The settings that a TOML file may give, with their types: the options of a command but for the files it writes."""
+    hints = {name: (get_args(hint) or (hint,))[0] for name, hint in get_type_hints(command).items() if name != "return"}
+    types = {name: get_origin(hint) or hint for name, hint in hints.items() if name not in OF_THE_CALL}
+    optional = inspect.signature(command).parameters
+    return {name: kind for name, kind in types.items() if kind is not Path and optional[name].default is None}
+
+
 def merged(
-    config: Path | None, given: Mapping[str, Any], needed: Sequence[str] = NEEDED, imports: Sequence[str] = (),
-    code: Sequence[str] = CODE,
+    config: Path | None, given: Mapping[str, Any], known: Mapping[str, type], needed: Sequence[str] = NEEDED,
+    imports: Sequence[str] = (), code: Sequence[str] = CODE,
 ) -> dict[str, Any]:  # fmt: skip
     """The file's settings, with those given on the command line in their place. It may name objects of `imports` only.
 
-    Of the settings that may name objects, the command has use for those in `code`; it does not see the others.
+    `known` has the settings and their types, from `settings_of`. Of those that may name objects, the command has use for
+    those in `code`; it does not see the others.
     """
-    read = {} if config is None else _from_file(config)
+    read = {} if config is None else _from_file(config, known)
     settings = {name: value for name, value in read.items() if name in code or name not in CODE}
     for setting in CODE:
         for text in _texts(settings.get(setting)):
@@ -71,21 +80,11 @@ def merged(
     return settings
 
 
-def check_import(where: str, text: str, allowed: Sequence[str]) -> None:
-    """Raise where a file names an object of a module that was not allowed: importing runs code, and users choose that."""
-    module = text.partition(":")[0]
-    if module not in allowed:
-        raise InputError(
-            f"{where} names {text!r}, and importing {module!r} runs its code. A file may not choose that: if you trust it, "
-            f"add --import {module}, or name the object on the command line."
-        )
-
-
 def _texts(value: Any) -> list[str]:
     return [] if value is None else [value] if isinstance(value, str) else list(value)
 
 
-def _from_file(path: Path) -> dict[str, Any]:
+def _from_file(path: Path, known: Mapping[str, type]) -> dict[str, Any]:
     try:
         read = tomllib.loads(path.read_text())
     except FileNotFoundError:
@@ -95,33 +94,22 @@ def _from_file(path: Path) -> dict[str, Any]:
     settings: dict[str, Any] = {}
     for key, value in read.items():
         name = key.replace("-", "_")
-        if name not in (*LISTS, *SINGLE):
-            raise InputError(f"{path}: {unknown_name('setting', key, (*LISTS, *SINGLE))}")
-        settings[name] = [value] if name in LISTS and isinstance(value, str) else value
-        wanted = _wanted(name, settings[name])
-        if wanted is not None:
-            raise InputError(f"{path}: {key} is {value!r}, but must be {wanted}.")
+        if name not in known:
+            raise InputError(f"{path}: {unknown_name('setting', key, known)}")
+        settings[name] = [value] if known[name] is list and isinstance(value, str) else value
+        types, words = MORE_TYPES.get(name, (known[name], WORDS[known[name]]))
+        if not _fits(settings[name], types if isinstance(types, tuple) else (types,)) or (
+            known[name] is list and not all(isinstance(item, str) for item in settings[name])
+        ):
+            raise InputError(f"{path}: {key} is {value!r}, but must be {words}.")
     return settings
 
 
-def _wanted(name: str, value: Any) -> str | None:
-    """What a setting of a TOML file should have been, where it is not."""
-    if name in LISTS:
-        good = isinstance(value, list) and all(isinstance(item, str) for item in value)
-        return None if good else "text, or a list of text"
-    if name == "reward_range":
-        return None if isinstance(value, (str, list)) else "a list of two numbers"
-    if name == "level":
-        return None if isinstance(value, (int, float)) and not isinstance(value, bool) else "a number"
-    if name == "memory":
-        return None if isinstance(value, (str, int)) and not isinstance(value, bool) else 'text such as "2GB", or bytes'
-    if name == "sensitivity":
-        return None if isinstance(value, (str, int, float, list)) and not isinstance(value, bool) else "a list of numbers"
-    if name == "refit":
-        return None if isinstance(value, bool) else "true or false"
-    if name in WHOLE:
-        return None if isinstance(value, int) and not isinstance(value, bool) else "a whole number"
-    return None if isinstance(value, str) else "text"
+def _fits(value: Any, types: tuple[type, ...]) -> bool:
+    """Whether a value of a TOML file is of a type; whole numbers are numbers, truth values are none."""
+    if isinstance(value, bool):
+        return bool in types
+    return isinstance(value, (*types, int) if float in types else types)
 
 
 def run(settings: Mapping[str, Any], progress: bool | None) -> Evaluation:
@@ -279,132 +267,3 @@ def policy(text: str) -> Policy:
             raise InputError(f"policy {text!r}: a pair of list columns is two names, ACTIONS,PROBABILITIES.")
         return as_policy(names)
     return as_policy(text)
-
-
-def imported(text: str) -> Any:
-    """The object that `module:object` names; modules in the working folder are found, too."""
-    module_name, _, attribute = text.partition(":")
-    sys.path.insert(0, str(Path.cwd()))
-    try:
-        found: Any = importlib.import_module(module_name)
-        for part in attribute.split("."):
-            found = getattr(found, part)
-    except ModuleNotFoundError as error:
-        raise InputError(f"{text}: cannot import {module_name!r} (looked in {Path.cwd()} too): {error}") from None
-    except AttributeError:
-        names = [name for name in vars(sys.modules[module_name]) if not name.startswith("_")]
-        raise InputError(f"{text}: {unknown_name(f'object in {module_name}', attribute, names)}") from None
-    except (Exception, SystemExit) as error:
-        raise InputError(f"{text}: importing {module_name!r} failed: {type(error).__name__}: {error}") from error
-    finally:
-        sys.path.remove(str(Path.cwd()))
-    return found
-
-
-def is_own(text: str) -> bool:
-    """Whether an estimator is the user's own, `module:object`, and not one of ours with its settings."""
-    module, _, attribute = text.partition(":")
-    return plain_name(module) not in _registered() and attribute.replace(".", "_").isidentifier()
-
-
-def own_estimator(text: str) -> Any:
-    """What the user wrote: an estimator, its class, or a function of a log and a policy."""
-    with redirect_stdout(sys.stderr):  # what it prints must not mix with the answer
-        found = imported(text)
-    if isinstance(found, type):
-        if not issubclass(found, Estimator):
-            raise InputError(f"{text}: is a class; give an object of it, an op.Estimator, or a function of (log, target).")
-        try:
-            found = found()
-        except (TypeError, ValueError) as error:
-            raise InputError(f"{text}: cannot be made without settings ({error}); name an object of it.") from None
-    if not callable(found) and not isinstance(found, Estimator):
-        raise InputError(
-            f"{text}: is {type(found).__name__}; give an op.Estimator, or a function of (log, target) that gives a number."
-        )
-    return found
-
-
-def plain_name(name: str) -> str:
-    return name.replace("-", "").replace("_", "").lower()
-
-
-def _registered() -> dict[str, type[Estimator]]:
-    return {plain_name(name): kind for name, kind in REGISTRY.items()}
-
-
-POSTERIORS: dict[str, type[Posterior]] = {"logistic": Logistic, "gaussian": Gaussian, "categorical": Categorical}
-REWARDS: dict[str, type[RewardModel]] = {"ridge": Ridge, "adamw": AdamW, "network": Torch}
-WHOLE_NUMBERS = ("cross_fit", "rank", "clusters", "rows", "epochs", "batch", "seed", "neighbours")
-
-
-def estimator(text: str) -> Estimator:
-    """An estimator from its name and settings, those of its posterior and of its reward model among them, or module:object.
-
-    >>> estimator("clipped-ips:clip=10").clip, estimator("dr").name
-    (10.0, 'DR')
-    >>> estimator("learned-mips:inputs=both,posterior=gaussian,bandwidth=0.3,rank=4").posterior
-    Gaussian(bandwidth=0.3, neighbours=None, scale=True)
-    """
-    if is_own(text):
-        found = own_estimator(text)
-        if not isinstance(found, Estimator):
-            raise InputError(f"{text}: is a function; only `offpolicy bench` takes those. Give an op.Estimator.")
-        return found
-    name, _, options = text.partition(":")
-    kind = _registered().get(plain_name(name))
-    if kind is None:
-        raise unknown_name("estimator", name, REGISTRY)
-    given: dict[str, str] = {}
-    for option in filter(None, options.split(",")):
-        key, separator, value = option.partition("=")
-        if not separator:
-            raise InputError(f"estimator {text!r}: {option!r} is no setting; write NAME=VALUE.")
-        given[key.strip().replace("-", "_")] = value.strip()
-    own = {f.name for f in dataclasses.fields(kind) if f.name not in ("subsets", "candidates", "left_out")}
-    parts: dict[str, Any] = {}
-    for part, kinds in (("posterior", POSTERIORS), ("rewards", REWARDS)):
-        if part in own:
-            made = _part(text, part, kinds, given, own)
-            parts |= {} if made is None else {part: made}
-    unknown = next((key for key in given if key not in own), None)
-    every_kind: dict[str, Any] = {**POSTERIORS, **REWARDS}
-    other = next((n for n, k in every_kind.items() if unknown in {f.name for f in dataclasses.fields(k)}), None)
-    if unknown is not None and other is not None and own & {"posterior", "rewards"}:
-        raise InputError(f"estimator {text!r}: {unknown} is a setting of {other}, which is not what is chosen here.")
-    if unknown is not None:
-        settable: list[Any] = [
-            k for part, each in (("posterior", POSTERIORS), ("rewards", REWARDS)) if part in own for k in each.values()
-        ]
-        every = own | {f.name for k in settable for f in dataclasses.fields(k)}
-        raise InputError(f"estimator {text!r}: {unknown_name('setting', unknown, sorted(every))}")
-    return kind(**parts, **{key: _value(text, key, value) for key, value in given.items() if key not in parts})
-
-
-def _part(text: str, part: str, kinds: Mapping[str, type[Any]], given: dict[str, str], own: set[str]) -> Any:
-    """A posterior or a reward model, from its name and from settings that belong to one; None where none was given."""
-    chosen = given.pop(part, None)
-    if part == "posterior" and chosen == "auto":
-        return chosen
-    if chosen is not None and chosen not in kinds:
-        raise InputError(f"estimator {text!r}: {unknown_name(part, chosen, kinds)}")
-    candidates = [kinds[chosen]] if chosen is not None else list(kinds.values())
-    for kind in candidates:
-        settings = {f.name for f in dataclasses.fields(kind)} - own
-        used = [key for key in given if key in settings]
-        if used or chosen is not None:
-            return kind(**{key: _value(text, key, given.pop(key)) for key in used})
-    return None
-
-
-def _value(text: str, key: str, value: str) -> Any:
-    """A number, true or false, or a word."""
-    if value in ("true", "false"):
-        return value == "true"
-    try:
-        return int(value) if key in WHOLE_NUMBERS else float(value)
-    except ValueError:
-        if key in WHOLE_NUMBERS or not value[:1].isalpha():
-            kind = "a whole number" if key in WHOLE_NUMBERS else "a number"
-            raise InputError(f"estimator {text!r}: {key} must be {kind}, not {value!r}.") from None
-        return value

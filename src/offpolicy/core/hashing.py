@@ -10,16 +10,14 @@ import hashlib
 from collections.abc import Mapping
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from offpolicy.core.arrays import IntArray, UInt64Array
 from offpolicy.core.errors import InputError
 
 BUCKETS = 4096
 
-UInt64Array = npt.NDArray[np.uint64]
-IntArray = npt.NDArray[np.int64]
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _MIX_1 = np.uint64(0xBF58476D1CE4E5B9)

@@ -1,4 +1,4 @@
-"""What all saved files share: a format with a version, a checksum, and words for what is wrong with a file.
+"""What all saved files share: a format with a version, a checksum, errors for damaged files, and arrays as safetensors.
 
 Files are data: numbers, text and labels, read as such. Nothing in them names code to be run, and nothing is pickled.
 """
@@ -12,12 +12,18 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from offpolicy.core.errors import InputError
+from offpolicy.core.files import whole_file
 from offpolicy.core.memory import Budget, size
 
 VERSIONS = {"embedding": 1, "rewards": 1, "result": 1}
 """The kinds of saved files, and the newest version of each that this program reads and writes."""
 PREFIX = "offpolicy/"
+METADATA = "__metadata__"
+CHECKSUM = "sha256"
 
 
 def stamp(kind: str) -> dict[str, Any]:
@@ -105,3 +111,40 @@ def content(path: Path) -> bytes:
         raise InputError(f"{path}: no such file.") from None
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror or error}.") from None
+
+
+def write_arrays(path: Path, arrays: Mapping[str, npt.NDArray[Any]], metadata: Mapping[str, str]) -> None:
+    """Arrays with some text about them, as a safetensors file that appears whole or not at all."""
+    from safetensors.numpy import save
+
+    parts = {name: np.asarray(array, order="C") for name, array in arrays.items()}
+    header, told, data = _parsed(path, save(parts, dict(metadata)))
+    with whole_file(path) as draft:
+        draft.write_bytes(save(parts, {**told, CHECKSUM: digest(exact(header), exact(told), data)}))
+
+
+def read_arrays(path: Path) -> tuple[dict[str, npt.NDArray[Any]], dict[str, str]]:
+    """The arrays and the text of a safetensors file, checked against its checksum."""
+    from safetensors import SafetensorError
+    from safetensors.numpy import load
+
+    whole = content(path)
+    header, metadata, data = _parsed(path, whole)
+    try:
+        arrays = {name: array.copy() for name, array in load(whole).items()}
+    except (SafetensorError, KeyError, TypeError, ValueError) as error:
+        raise damaged(path, f"its arrays cannot be read ({error})") from None
+    check_digest(path, metadata.pop(CHECKSUM, None), exact(header), exact(metadata), data)
+    return arrays, metadata
+
+
+def _parsed(path: Path, whole: bytes) -> tuple[dict[str, Any], dict[str, str], memoryview]:
+    """Where each array lies, the text about them, and the bytes of the arrays: what the checksum is taken of."""
+    length = int.from_bytes(whole[:8], "little")
+    if len(whole) < 8 or length > len(whole) - 8:
+        raise damaged(path, "it is too short to be a safetensors file")
+    header = as_json(path, whole[8 : 8 + length])
+    metadata = header.pop(METADATA, {}) if isinstance(header, dict) else None
+    if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
+        raise damaged(path, "its header is not that of a safetensors file")
+    return header, metadata, memoryview(whole)[8 + length :]

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-from offpolicy.core.hashing import IntArray, UInt64Array
+from offpolicy.core.arrays import FloatArray, IntArray, UInt64Array
 from offpolicy.data.labels import Actions
 
-FloatArray = npt.NDArray[np.float64]
 BY_ROUND = ("row", "unit", "action", "reward", "propensity", "weight", "slice_code")
 """What a batch has one value, or one row, of for each round (or none at all)."""
 
@@ -134,61 +132,3 @@ def _stack(parts: Sequence[FloatArray], rows: int) -> FloatArray:
         columns[at : at + width] = part.T
         at += width
     return columns.T
-
-
-@dataclass(frozen=True)
-class Check:
-    """One thing that must hold for every value of a column."""
-
-    bad: Callable[[FloatArray], npt.NDArray[np.bool_]]
-    what: str
-    advice: str
-
-
-FINITE = Check(
-    lambda v: ~np.isfinite(v),
-    "are missing, NaN or infinite",
-    "Repair or remove those rows first: nothing is dropped in silence.",
-)
-LARGEST = 1e30
-NEXT_TO_NOTHING = 1e-100
-"""What is smaller is 0 to anything that would be divided by it."""
-NOT_TOO_LARGE = Check(
-    lambda v: np.abs(v) > LARGEST,
-    f"are beyond ±{LARGEST:g}",
-    "Their products and squares would overflow; check how they were recorded, or change the unit.",
-)
-POSITIVE = Check(
-    lambda v: v <= 0,
-    "have a propensity of 0 or less",
-    "A logged action had a positive chance of being logged; check how the propensity was recorded.",
-)
-NOT_TOO_SMALL = Check(
-    lambda v: v < 1 / LARGEST,
-    f"have a propensity below {1 / LARGEST:g}",
-    "Nothing was logged with such a chance; check how the propensity was recorded.",
-)
-AT_MOST_ONE = Check(
-    lambda v: v > 1,
-    "have a propensity above 1",
-    "A propensity is a probability; if these are densities or inverse weights, convert them.",
-)
-NOT_NEGATIVE = Check(lambda v: v < 0, "have a negative weight", "Row weights must be 0 or more.")
-NOT_NEARLY_ZERO = Check(
-    lambda v: (v > 0) & (v < 1 / LARGEST), f"have a weight between 0 and {1 / LARGEST:g}", "Write 0, or change the unit."
-)
-
-CHECKS: Mapping[str, tuple[Check, ...]] = {
-    "reward": (FINITE, NOT_TOO_LARGE),
-    "context": (FINITE, NOT_TOO_LARGE),
-    "features": (FINITE, NOT_TOO_LARGE),
-    "propensity": (FINITE, POSITIVE, NOT_TOO_SMALL, AT_MOST_ONE),
-    "weight": (FINITE, NOT_NEGATIVE, NOT_TOO_LARGE, NOT_NEARLY_ZERO),
-}
-
-
-def failed_check(role: str, values: FloatArray) -> Check | None:
-    """The first check that some value fails, or None. Two cheap looks clear the usual case (no NaN is within bounds)."""
-    if role in ("reward", "context", "features") and values.size and values.min() >= -LARGEST and values.max() <= LARGEST:
-        return None
-    return next((check for check in CHECKS[role] if check.bad(values).any()), None)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from offpolicy.core.arrays import LARGEST_NUMBER, FloatArray
 from offpolicy.core.errors import InputError, RowsError
-from offpolicy.data.batch import FloatArray, failed_check
 from offpolicy.data.labels import to_arrow
 
 NUMBERS = "biuf"
@@ -135,3 +137,78 @@ def factors(gamma: Any) -> list[float]:
             "propensity may be up to 1.5 times what was logged, or that much less (--sensitivity 1.5)."
         )
     return [float(g) for g in several]
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing that must hold for every value of a column."""
+
+    bad: Callable[[FloatArray], npt.NDArray[np.bool_]]
+    what: str
+    advice: str
+
+
+FINITE = Check(
+    lambda v: ~np.isfinite(v),
+    "are missing, NaN or infinite",
+    "Repair or remove those rows first: nothing is dropped in silence.",
+)
+
+
+NOT_TOO_LARGE = Check(
+    lambda v: np.abs(v) > LARGEST_NUMBER,
+    f"are beyond ±{LARGEST_NUMBER:g}",
+    "Their products and squares would overflow; check how they were recorded, or change the unit.",
+)
+
+
+POSITIVE = Check(
+    lambda v: v <= 0,
+    "have a propensity of 0 or less",
+    "A logged action had a positive chance of being logged; check how the propensity was recorded.",
+)
+
+
+NOT_TOO_SMALL = Check(
+    lambda v: v < 1 / LARGEST_NUMBER,
+    f"have a propensity below {1 / LARGEST_NUMBER:g}",
+    "Nothing was logged with such a chance; check how the propensity was recorded.",
+)
+
+
+AT_MOST_ONE = Check(
+    lambda v: v > 1,
+    "have a propensity above 1",
+    "A propensity is a probability; if these are densities or inverse weights, convert them.",
+)
+
+
+NOT_NEGATIVE = Check(lambda v: v < 0, "have a negative weight", "Row weights must be 0 or more.")
+
+
+NOT_NEARLY_ZERO = Check(
+    lambda v: (v > 0) & (v < 1 / LARGEST_NUMBER),
+    f"have a weight between 0 and {1 / LARGEST_NUMBER:g}",
+    "Write 0, or change the unit.",
+)
+
+
+CHECKS: Mapping[str, tuple[Check, ...]] = {
+    "reward": (FINITE, NOT_TOO_LARGE),
+    "context": (FINITE, NOT_TOO_LARGE),
+    "features": (FINITE, NOT_TOO_LARGE),
+    "propensity": (FINITE, POSITIVE, NOT_TOO_SMALL, AT_MOST_ONE),
+    "weight": (FINITE, NOT_NEGATIVE, NOT_TOO_LARGE, NOT_NEARLY_ZERO),
+}
+
+
+def failed_check(role: str, values: FloatArray) -> Check | None:
+    """The first check that some value fails, or None. Two cheap looks clear the usual case (no NaN is within bounds)."""
+    if (
+        role in ("reward", "context", "features")
+        and values.size
+        and values.min() >= -LARGEST_NUMBER
+        and values.max() <= LARGEST_NUMBER
+    ):
+        return None
+    return next((check for check in CHECKS[role] if check.bad(values).any()), None)

@@ -9,10 +9,10 @@ from typing import Literal, get_args
 
 import numpy as np
 
+from offpolicy.core.arrays import FloatArray, IntArray
 from offpolicy.core.errors import InputError
-from offpolicy.core.hashing import IntArray
-from offpolicy.data.batch import Batch, FloatArray
-from offpolicy.data.log import Dimension, Schema
+from offpolicy.data.batch import Batch
+from offpolicy.data.schema import Dimension, Schema
 
 Inputs = Literal["identity", "features", "both"]
 

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
+from offpolicy.core.arrays import IntArray
 from offpolicy.core.errors import InputError
-from offpolicy.core.hashing import IntArray
 
 FEWEST_DOUBTED = 10_000
 """Below so many actions, codes that were never logged cost nothing to speak of."""

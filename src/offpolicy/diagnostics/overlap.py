@@ -1,20 +1,14 @@
-"""Diagnostics and the verdict: what was seen, why it matters, what to do next."""
+"""Overlap: how far the log speaks for a policy, by its weights and by what was never logged."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
-from offpolicy.core.hashing import BUCKETS
-from offpolicy.data.batch import FloatArray
+from offpolicy.core.arrays import FloatArray
 from offpolicy.diagnostics.verdict import Finding, Verdict, graded
-from offpolicy.inference.blending import Combination
 from offpolicy.statistics import LogHistogram, State
 
-CARRIES = 0.05
-"""The weight from which a candidate counts as part of a blend."""
 NOT_ONE = 0.01
 """How far a mean weight must be from 1 to matter, however well it is known."""
 
@@ -205,18 +199,6 @@ def _plain(weight: float) -> str:
     return f"{weight:,.0f}" if weight >= 100 else f"{weight:.3g}"
 
 
-def concentrated(share: float) -> Finding:
-    """Whether the spread of the estimate comes from one place in the log."""
-    return graded(
-        "concentration",
-        share,
-        "concentration",
-        f"One {BUCKETS:,}th of the log carries {share:.0%} of the estimate's variance.",
-        "A single round, or a few, with a huge weight or reward decide the answer, and the next log may lack them.",
-        "Look at the largest rewards and weights; compare with ClippedIPS, or evaluate a bounded reward.",
-    )
-
-
 def support_findings(o: Overlap, modelled: bool, weighed: bool) -> list[Finding]:
     """What the target does where the log is silent; `weighed`: by π/π0."""
     found = []
@@ -237,137 +219,3 @@ def support_findings(o: Overlap, modelled: bool, weighed: bool) -> list[Finding]
         if mass is not None:
             found.append(graded(by, mass, "support", f"{mass:.1%} of the new policy's choices are {what}.", why, advice))
     return found
-
-
-def uncertain_fit(error: float, sampling: float) -> list[Finding]:
-    """Whether the fit's share of an error, known to first order only, makes nearly all of it."""
-    if not sampling > 0:
-        return []
-    return [
-        graded(
-            "fit beside sampling",
-            error / sampling,
-            "uncertain fit",
-            f"With what it fitted the standard error is {error / sampling:.1f} times that of the draw of rounds alone.",
-            "That share is reckoned to first order, which overstates it where the fit hangs by few or noisy rounds.",
-            'Ask for confidence_interval(method="bootstrap", refit=True) (--interval bootstrap --refit), which fits anew.',
-        )
-    ]
-
-
-def reward_findings(nonzero: int, n: int) -> list[Finding]:
-    """Whether there are enough rewards to speak of at all."""
-    if nonzero == n:  # rewards that are all there are few only if the rounds are
-        return []
-    return [
-        graded(
-            "rewards",
-            nonzero,
-            "few rewards",
-            f"Only {nonzero:,} of {n:,} rounds have a reward other than 0.",
-            "The intervals lean on many such rounds, and are too narrow with few.",
-            "Log more rounds, or evaluate a more frequent reward as well.",
-        )
-    ]
-
-
-def model_findings(r2: float | None, corrected: bool) -> list[Finding]:
-    """How well the reward model predicts rows it was not fitted on."""
-    if r2 is None or r2 > 0:
-        return []
-    why = (
-        "The correction repairs what is wrong on average, at the price of variance."
-        if corrected
-        else "The direct method is no better than its model."
-    )
-    return [
-        Finding(
-            Verdict.CAUTION,
-            "reward model",
-            f"Out of fold the reward model explains nothing (R² = {r2:.3f}).",
-            why,
-            "Add context that predicts the reward, or give a better model with `rewards=`.",
-        )
-    ]
-
-
-def disagreement(other: str, difference: float, z: float, blend: bool) -> Finding:
-    """Two estimators that cannot both be right."""
-    return graded(
-        "disagreement of a blend" if blend else "disagreement",
-        abs(z),
-        "disagreement",
-        f"It differs from {other} by {difference:+.4g}, {abs(z):.1f} standard errors of the paired difference.",
-        "Chance seldom brings that, so at least one of the two is likely to be biased here.",
-        "Trust the one whose assumptions you can check; a reward model is the usual suspect.",
-    )
-
-
-def own_bias(other: str, difference: float, error: float, own_error: float) -> Finding:
-    """How large a bias the log cannot rule out, beside the interval that does not know of it.
-
-    A nearly unbiased estimate is off by `difference`, give or take two of its `error`s; so much of it might be bias. The
-    interval reaches two of its own errors to each side.
-    """
-    reach = 2 * own_error
-    might = (abs(difference) + 2 * error) / reach if reach > 0 else np.inf
-    return graded(
-        "hidden bias",
-        might,
-        "own bias",
-        f"It may be biased by design, and {other} shows only that the bias is within ±{abs(difference) + 2 * error:.2g}, "
-        f"which is {might:.1f} times the reach of its 95% interval.",
-        "The interval knows the chance of the draw, not this bias, and may miss the truth by it.",
-        f"Lead with a nearly unbiased estimate (op.DR, {other}) or with op.Auto, whose interval allows for it; or log more.",
-    )
-
-
-def combined_findings(combination: Combination, o: Overlap) -> list[Finding]:
-    """What speaks against a blend: candidates that cannot all be right, and biases that nothing can show."""
-    candidates, weights = combination.candidates, combination.weights
-    anchor = candidates.anchor
-    weighed = sum(w for w, exact in zip(weights, candidates.unbiased, strict=True) if exact)
-    keys = ("mean weight", "effective sample size") if weighed >= 0.5 else ("mean weight",)
-    found = [finding for finding in weight_findings(o) if finding.code in keys]
-    error = float(np.sqrt(candidates.variance(weights)))
-    heavy = [k for k in range(len(weights)) if weights[k] >= CARRIES and abs(candidates.difference(k, anchor)[0]) > error]
-    z, a, b = max(((abs(candidates.z(k, anchor)), k, anchor) for k in heavy), default=(0.0, 0, 0))
-    if heavy:
-        found.append(
-            graded(
-                "candidates",
-                z,
-                "candidates disagree",
-                f"{candidates.names[a]} says {candidates.values[a]:.4g} and {candidates.names[b]} says "
-                f"{candidates.values[b]:.4g}, {z:.1f} standard errors of the paired difference apart.",
-                "Chance does not explain that, so the first is biased here, and still part of the blend.",
-                "See what each candidate says (in the report, or .explain() in Python); trust the one whose assumptions you "
-                "can check, or log more rounds.",
-            )
-        )
-    if weighed < 0.5:
-        found.append(
-            graded(
-                "rounds to check a model",
-                o.ess,
-                "unchecked bias",
-                f"The {o.n:,} rounds count like {o.ess:,.0f} rounds of the new policy: {candidates.names[anchor]}, which is "
-                f"nearly unbiased, knows the value only to ±{candidates.errors[anchor]:.2g}.",
-                "The blend leans on reward models, and a bias of theirs of that size would not be seen; the interval allows "
-                "for it.",
-                "Log some rounds of the new policy, or of one closer to it.",
-            )
-        )
-    return found
-
-
-def few_units(units: int) -> Finding:
-    """Clustered errors from a handful of clusters."""
-    return graded(
-        "clusters",
-        units,
-        "few clusters",
-        f"There are only about {units} clusters.",
-        "A clustered standard error is itself uncertain with so few, and usually too small.",
-        "Use a finer cluster if rows within it are independent, or log more of them.",
-    )

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from offpolicy.data.labels import Actions
-from offpolicy.diagnostics.propensity_tests import CELLS, SURE, Misfit, Plausible
+from offpolicy.diagnostics.propensity_tests import CELLS, SURE, Misfit, PropensityTests
 from offpolicy.diagnostics.verdict import ESTIMATED, FIT_LEFT_OUT, Finding, Verdict
 from offpolicy.models.propensities import FittedLogging
 from offpolicy.policies.base import Policy
@@ -25,22 +25,22 @@ SHOWN = 60
 
 
 @dataclass(frozen=True)
-class Doubts:
+class PropensityDiagnostics:
     """What the scoring pass kept of the propensities."""
 
-    plausible: Plausible | None
+    tests: PropensityTests | None
     state: State
     actions: Actions
     rounds: int
 
     @property
     def logging(self) -> Policy | None:
-        return None if self.plausible is None else self.plausible.logging
+        return None if self.tests is None else self.tests.logging
 
     @cached_property
     def findings(self) -> list[Finding]:
         """For every estimate that weighs by π/π0."""
-        if self.plausible is None:
+        if self.tests is None:
             return []
         estimated = isinstance(self.logging, FittedLogging)
         found = [self._estimated(self.logging)] if isinstance(self.logging, FittedLogging) else []
@@ -48,7 +48,7 @@ class Doubts:
         if off:
             found.append(_sums(int(off), int(asked)))
         least = MATTERS_ESTIMATED if estimated else MATTERS
-        misfits = [m for m in self.plausible.misfits(self.state, logged=not estimated) if _factor(m) >= least]
+        misfits = [m for m in self.tests.misfits(self.state, logged=not estimated) if _factor(m) >= least]
         if misfits and not off:
             found.append(self._implausible(misfits, estimated))
         return found
@@ -126,7 +126,7 @@ class Doubts:
 
     def view(self) -> dict[str, Any] | None:
         """As plain values, for pictures and JSON."""
-        if self.plausible is None:
+        if self.tests is None:
             return None
         logging = self.logging
         told: dict[str, Any] = {"source": "policy" if logging is not None else "logged"}

@@ -15,8 +15,9 @@ from functools import cached_property
 
 import numpy as np
 
-from offpolicy.core.hashing import BUCKETS, IntArray
-from offpolicy.data.batch import Batch, FloatArray
+from offpolicy.core.arrays import FloatArray, IntArray
+from offpolicy.core.hashing import BUCKETS
+from offpolicy.data.batch import Batch
 from offpolicy.policies.base import Policy, blocks
 from offpolicy.statistics import State
 
@@ -63,7 +64,7 @@ class Misfit:
 
 
 @dataclass(frozen=True)
-class Plausible:
+class PropensityTests:
     """The statistic. Only sums are kept, whatever the size of the log."""
 
     n_actions: int

@@ -95,7 +95,7 @@ def register(estimator: E) -> E:
     return estimator
 
 
-class Fitted(Estimator):
+class CrossFitted(Estimator):
     """What estimators with something to fit share: the number of folds it is left out of."""
 
     default_folds: ClassVar[int] = DEFAULT_FOLDS

@@ -15,7 +15,7 @@ from offpolicy.estimators.base import Estimator, Member, Run, register
 from offpolicy.estimators.dr import DM, SNDR, DRos, ScaledDR
 from offpolicy.estimators.embedded import LearnedMDR
 from offpolicy.estimators.ips import IPS, SNIPS, LoggedMean
-from offpolicy.estimators.selection import Candidates, Choice, blend, chain, cross_validated, widest
+from offpolicy.estimators.selection import CandidateEstimates, Choice, blend, chain, cross_validated, widest
 from offpolicy.models.posteriors import Gaussian
 from offpolicy.models.rewards import Ridge
 
@@ -153,7 +153,7 @@ class Combined(Estimator):
         return tuple(member for each in self.parts for member in each.members(cross_fit))
 
     @abstractmethod
-    def choose(self, candidates: Candidates) -> Choice:
+    def choose(self, candidates: CandidateEstimates) -> Choice:
         """The weight of each candidate."""
 
 
@@ -187,7 +187,7 @@ class Auto(_Reaching):
         " Bias is what chance does not explain of the difference to the blend so far."
     )
 
-    def choose(self, candidates: Candidates) -> Choice:
+    def choose(self, candidates: CandidateEstimates) -> Choice:
         return chain(candidates, self.reach)
 
 
@@ -202,7 +202,7 @@ class Blend(_Reaching):
     )
     reach: float = 1.0
 
-    def choose(self, candidates: Candidates) -> Choice:
+    def choose(self, candidates: CandidateEstimates) -> Choice:
         return blend(candidates, self.reach)
 
 
@@ -225,7 +225,7 @@ class SLOPE(_Reaching):
             )
         return super().checked()
 
-    def choose(self, candidates: Candidates) -> Choice:
+    def choose(self, candidates: CandidateEstimates) -> Choice:
         return widest(candidates, self.reach)
 
 
@@ -242,5 +242,5 @@ class OCV(Combined):
         if not isinstance(self.one_error, (bool, np.bool_)):
             raise InputError(f"{self.name}: one_error is {self.one_error!r}; give True or False.")
 
-    def choose(self, candidates: Candidates) -> Choice:
+    def choose(self, candidates: CandidateEstimates) -> Choice:
         return cross_validated(candidates, self.one_error)

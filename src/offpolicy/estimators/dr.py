@@ -8,14 +8,14 @@ from typing import Any, ClassVar
 import numpy as np
 
 from offpolicy.data.features import Features, Inputs
-from offpolicy.estimators.base import Estimator, Fitted, Member, Number, Run, check_inputs, register
+from offpolicy.estimators.base import CrossFitted, Estimator, Member, Number, Run, check_inputs, register
 from offpolicy.estimators.ips import LIMITS, SHRINKAGES, Bent
 from offpolicy.models.rewards import Ridge, as_reward_model
 from offpolicy.ratios.weights import Clip, Shrink, Switch, Weight, check_setting
 
 
 @dataclass(frozen=True)
-class _Modelled(Fitted):
+class _Modelled(CrossFitted):
     """An estimator with a reward model."""
 
     rewards: Any = field(default_factory=Ridge)

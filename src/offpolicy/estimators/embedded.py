@@ -11,7 +11,7 @@ import numpy as np
 
 from offpolicy.core.errors import InputError
 from offpolicy.data.features import Features, Inputs
-from offpolicy.estimators.base import DEFAULT_FOLDS, Estimator, Fitted, Member, Run, check_inputs, register
+from offpolicy.estimators.base import DEFAULT_FOLDS, CrossFitted, Estimator, Member, Run, check_inputs, register
 from offpolicy.models.posteriors import Categorical, Clusters, Gaussian, Logistic, Posterior
 from offpolicy.models.posteriors.gaussian import BANDWIDTHS
 from offpolicy.models.rewards import FittedRewards, Given, RewardModel, Ridge, TwoStep, as_reward_model
@@ -22,7 +22,7 @@ NEIGHBOURS = 100
 
 
 @dataclass(frozen=True)
-class _Learned(Fitted):
+class _Learned(CrossFitted):
     """Weights by an embedding that a reward model learns from `inputs`: the action's identity, its features, or both.
 
     `normalised` divides by the mean weight; None: as the posterior likes it (Gaussian yes, Logistic no). `posterior="auto"`
@@ -105,7 +105,7 @@ class LearnedMDR(_Learned):
 
 
 @dataclass(frozen=True)
-class _Predefined(Fitted):
+class _Predefined(CrossFitted):
     """Weights by the pre-defined features of actions. Without a `posterior`: Categorical for categories, else Gaussian."""
 
     posterior: Posterior | None = None
@@ -254,7 +254,7 @@ def _cluster_weight(clusters: Any, rewards: RewardModel, inputs: Inputs | None, 
 
 @register
 @dataclass(frozen=True)
-class GroupIPS(Fitted):
+class GroupIPS(CrossFitted):
     """IPS on clusters of actions with like learned outcomes (Peng et al. 2023), or on the clusters given."""
 
     clusters: Labels = 10
@@ -284,7 +284,7 @@ class GroupIPS(Fitted):
 
 @register
 @dataclass(frozen=True)
-class OffCEM(Fitted):
+class OffCEM(CrossFitted):
     """Cluster weights, with q fitted in two steps: differences within clusters, then the clusters (Saito et al. 2023)."""
 
     clusters: Labels = 10

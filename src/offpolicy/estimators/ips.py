@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from offpolicy.estimators.base import Estimator, Fitted, Member, Number, register
+from offpolicy.estimators.base import CrossFitted, Estimator, Member, Number, register
 from offpolicy.ratios.weights import Clip, Harmonic, Outcome, Shrink, Straight, Switch, Weight, check_setting
 
 LIMITS: tuple[float, ...] = (np.inf, 1000.0, 300.0, 100.0, 30.0, 10.0, 3.0, 1.0)
@@ -89,10 +89,10 @@ class SubGaussianIPS(Bent):
 
 @register
 @dataclass(frozen=True)
-class MR(Fitted):
+class MR(CrossFitted):
     """Marginal ratio: mean[E[w | r]·r] (Taufiq et al. 2023), cross-fitted.
 
-    Fitted on the rows that it weighs (`cross_fit=0`) it is IPS again wherever rewards take few values.
+    CrossFitted on the rows that it weighs (`cross_fit=0`) it is IPS again wherever rewards take few values.
     """
 
     normalised: bool = False

@@ -2,24 +2,29 @@
 
 All candidates are scored on the same rows, so the covariance of their errors is known, and the difference of two of them far
 better than either. A nearly unbiased candidate tells, by that difference, how biased the others may be.
+
+`slope` and `smallest_error` select one of a family that is ordered by bias, after SLOPE (Su et al. 2020; Tucker & Lee 2021).
+SLOPE keeps moving to the next, smoother member for as long as its interval meets all earlier ones; here the intervals that
+must meet are those of the differences. The rule and its limit of 2 standard errors were picked by hand from six variants in
+a few small linear worlds; the bench is to judge them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from offpolicy.data.batch import FloatArray
-from offpolicy.estimators.slope import slope, standardised
+from offpolicy.core.arrays import FloatArray
 
 SUM_WEIGHT = 1e4
 SPLITS = 20
 
 
 @dataclass(frozen=True)
-class Candidates:
+class CandidateEstimates:
     """Estimates of the same value, and the covariance of their errors."""
 
     names: tuple[str, ...]
@@ -76,7 +81,7 @@ def beyond(difference: float, error: float, reach: float) -> float:
     return float(np.copysign(max(abs(difference) - reach * error, 0.0), difference)) + 0.0
 
 
-def chain(candidates: Candidates, reach: float) -> Choice:
+def chain(candidates: CandidateEstimates, reach: float) -> Choice:
     """From the anchor along the candidates, in their order, each as far as it lowers the estimated mean squared error.
 
     With x the blend so far, of bias β, and e the next candidate, d = e − x, and s what of d is more than chance explains,
@@ -100,7 +105,7 @@ def chain(candidates: Candidates, reach: float) -> Choice:
     return Choice(x, biases)
 
 
-def blend(candidates: Candidates, reach: float) -> Choice:
+def blend(candidates: CandidateEstimates, reach: float) -> Choice:
     """The weights on the simplex of least estimated mean squared error, xᵀ(Σ + bbᵀ)x (after MAGIC, Thomas & Brunskill 2016).
 
     The biases b are the differences to the anchor as far as chance does not explain them.
@@ -128,14 +133,14 @@ def _on_simplex(matrix: FloatArray) -> FloatArray:
     return weights
 
 
-def widest(candidates: Candidates, reach: float) -> Choice:
+def widest(candidates: CandidateEstimates, reach: float) -> Choice:
     """SLOPE: the last candidate, in the order given, that agrees with every one before it."""
     some = np.flatnonzero(candidates.known)
     picked = some[slope(len(some), lambda i, j: candidates.z(some[i], some[j]), reach)]
     return Choice(np.eye(len(candidates.names))[picked], candidates.values - candidates.values[candidates.anchor])
 
 
-def cross_validated(candidates: Candidates, one_error: bool) -> Choice:
+def cross_validated(candidates: CandidateEstimates, one_error: bool) -> Choice:
     """The candidate nearest to the anchor on rounds that it has not seen (after OCV, Cief, Kveton & Kompan 2025).
 
     Each of `SPLITS` splits gives a candidate some buckets of units and the anchor the rest, in proportion to their
@@ -160,3 +165,44 @@ def cross_validated(candidates: Candidates, one_error: bool) -> Choice:
         limit = loss[picked] + float(losses[:, picked].std() / np.sqrt(SPLITS))
         picked = min((k for k in range(size) if loss[k] <= limit), key=lambda k: float(variances[k]))
     return Choice(np.eye(size)[picked], candidates.values - candidates.values[anchor])
+
+
+REACH = 2.0
+
+
+def standardised(value: float, error: float) -> float:
+    """The value in standard errors; 0 where it is exactly 0, as for the difference of two equal estimates."""
+    if error > 0:
+        return value / error
+    return 0.0 if abs(value) < 1e-12 else math.copysign(math.inf, value)
+
+
+def slope(count: int, z: Callable[[int, int], float], reach: float = REACH) -> int:
+    """The last member that agrees with every one before it. Members stand from the least biased to the most.
+
+    `z(i, j)` is the difference of members i and j in standard errors of that difference.
+
+    >>> slope(3, lambda i, j: [[0, 0, 0], [1.2, 0, 0], [3.1, 2.5, 0]][i][j])
+    1
+    """
+    for i in range(1, count):
+        if any(abs(z(i, j)) > reach for j in range(i)):
+            return i - 1
+    return count - 1
+
+
+def smallest_error(
+    sets: Sequence[frozenset[str]], z: Callable[[int, int], float], errors: Sequence[float], reach: float = REACH
+) -> int:
+    """Among subsets of dimensions, the full one first: the one of least error that agrees with all that contain it.
+
+    >>> sets = [frozenset("ab"), frozenset("a"), frozenset("b")]
+    >>> smallest_error(sets, lambda i, j: 0.5 if i == 1 else 9.0, [0.3, 0.1, 0.05])
+    1
+    """
+    agree: set[int] = set()
+    for i, subset in enumerate(sets):
+        above = [j for j in range(i) if subset < sets[j]]
+        if all(j in agree and abs(z(i, j)) <= reach for j in above):
+            agree.add(i)
+    return min(agree, key=lambda i: errors[i])

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, Literal, final
 
 import numpy as np
 
+from offpolicy.core.arrays import FloatArray
 from offpolicy.core.errors import InputError, unknown_name
-from offpolicy.data.batch import FloatArray
 
 if TYPE_CHECKING:
     from offpolicy.experiments.results import Results

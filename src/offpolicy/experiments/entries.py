@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from offpolicy.cli.settings import check_import, estimator, is_own, own_estimator, plain_name
 from offpolicy.core.errors import InputError
+from offpolicy.core.imports import check_import
 from offpolicy.data.log import Log
 from offpolicy.estimators import MIPS, Estimator
+from offpolicy.estimators.text import estimator, is_own, own_estimator, plain_name
 from offpolicy.policies.base import Policy
 from offpolicy.worlds import World
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from offpolicy.core.arrays import FloatArray
 from offpolicy.core.files import whole_file
-from offpolicy.data.batch import FloatArray
 from offpolicy.experiments import show
 from offpolicy.experiments.results import MEASURES, Results
 from offpolicy.report.words import label as one_line

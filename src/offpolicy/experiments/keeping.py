@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from offpolicy.core.errors import InputError
 from offpolicy.diagnostics.verdict import LIMITS, Finding, worst
-from offpolicy.inference.functionals import REFITTED, Method
+from offpolicy.inference.intervals import REFITTED, Method
 from offpolicy.results.estimate import Estimate
 
 METHODS = (*get_args(Method), REFITTED)

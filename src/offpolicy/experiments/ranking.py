@@ -11,11 +11,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from offpolicy.cli.settings import estimator
+from offpolicy.core.arrays import FloatArray, IntArray
 from offpolicy.core.errors import InputError
-from offpolicy.core.hashing import IntArray
-from offpolicy.data.batch import FloatArray
 from offpolicy.estimators import Combined
+from offpolicy.estimators.text import estimator
 from offpolicy.experiments.entries import MIPS_TRUE, Entry
 from offpolicy.experiments.results import Results
 from offpolicy.experiments.show import notes

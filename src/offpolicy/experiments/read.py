@@ -13,7 +13,7 @@ from offpolicy.core.errors import InputError, unknown_name
 from offpolicy.experiments.claims import Claim, claim
 from offpolicy.experiments.entries import entry
 from offpolicy.experiments.keeping import Keeping
-from offpolicy.experiments.spec import Experiment, Point, checked
+from offpolicy.experiments.spec import Experiment, Setting, checked
 from offpolicy.worlds.registry import world
 
 NAMES = ("table1", "actions", "samples", "hidden", "real", "rank", "nonlinear", "models")
@@ -118,7 +118,7 @@ def _can_be_judged(made: Claim, experiment: Experiment, quick: bool) -> bool:
     return not quick or {point.label for point in experiment.points}.issuperset(getattr(made, "at", ()))
 
 
-def _points(name: str, read: Mapping[str, Any], data: Path | None) -> tuple[Point, ...]:
+def _points(name: str, read: Mapping[str, Any], data: Path | None) -> tuple[Setting, ...]:
     shared, rounds = dict(read.get("world", {})), read.get("rounds", 20_000)
     if "points" in read:
         if shared or "vary" in read:
@@ -140,7 +140,7 @@ def _points(name: str, read: Mapping[str, Any], data: Path | None) -> tuple[Poin
     )
 
 
-def point(name: str, given: Any, rounds: int, data: Path | None) -> Point:
+def point(name: str, given: Any, rounds: int, data: Path | None) -> Setting:
     """A point from its `label`, `world`, `rounds` and the settings of the world."""
     if not isinstance(given, dict):
         raise InputError(f"{name}: a point is {given!r}, but must be a table.")
@@ -153,4 +153,4 @@ def point(name: str, given: Any, rounds: int, data: Path | None) -> Point:
     n = settings.pop("rounds", rounds)
     if kind == "open-bandit" and "path" not in settings:
         settings["path"] = str(world(kind, settings).path)  # type: ignore[attr-defined]
-    return Point(kind if label is None else label, kind, settings, n)
+    return Setting(kind if label is None else label, kind, settings, n)

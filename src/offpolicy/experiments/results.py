@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 import pyarrow as pa
 
-from offpolicy.data.batch import FloatArray
+from offpolicy.core.arrays import FloatArray
 from offpolicy.experiments.spec import Experiment
 
 MEASURES = ("mse", "bias2", "variance")

@@ -29,7 +29,7 @@ from offpolicy.experiments.store import Store
 from offpolicy.experiments.workers import finished
 from offpolicy.policies.base import Policy
 from offpolicy.results.estimate import Estimate
-from offpolicy.results.job import evaluate
+from offpolicy.results.evaluate import evaluate
 from offpolicy.worlds import World
 from offpolicy.worlds.registry import world
 
@@ -42,7 +42,7 @@ Run = tuple[int, int, int]
 SEEDS = 1_000_003
 """Experiments with other seeds have other worlds."""
 
-LARGEST = 1e150
+LARGEST_SQUARED = 1e150
 
 BLOCK = 10
 """Logs of a task, where there is one world; else all logs of a world are one task."""
@@ -171,7 +171,7 @@ def _checked(value: Any) -> Estimated:
     number = float(value)
     if not math.isfinite(number):
         return _failed("gave NaN" if math.isnan(number) else "gave an infinite number")
-    return {"value": number} if abs(number) < LARGEST else _failed(f"{number:.0e} is too large to be squared")
+    return {"value": number} if abs(number) < LARGEST_SQUARED else _failed(f"{number:.0e} is too large to be squared")
 
 
 def _failed(why: str) -> Estimated:

@@ -23,7 +23,7 @@ FORMAT = 1
 
 
 @dataclass(frozen=True)
-class Point:
+class Setting:
     """One place on the horizontal axis: a kind of world and the number of rounds of its logs."""
 
     label: str | int | float
@@ -43,7 +43,7 @@ class Experiment:
 
     name: str
     title: str
-    points: tuple[Point, ...]
+    points: tuple[Setting, ...]
     entries: tuple[Entry, ...]
     worlds: int
     logs: int

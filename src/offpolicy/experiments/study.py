@@ -10,12 +10,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from offpolicy.core.hashing import IntArray
-from offpolicy.data.batch import FloatArray
+from offpolicy.core.arrays import FloatArray, IntArray
 from offpolicy.diagnostics.verdict import LIMITS, Limits, Verdict
 from offpolicy.experiments.keeping import Keeping, check_column, column
 from offpolicy.experiments.spec import Experiment
-from offpolicy.inference.functionals import normal_quantile
+from offpolicy.inference.intervals import normal_quantile
 
 LEVEL = 0.95
 NAIVE = "logged-mean"
@@ -184,7 +183,7 @@ def grades(limits: Limits, measures: FloatArray) -> IntArray:
     return severities
 
 
-def reach(level: float = LEVEL) -> float:
+def half_width(level: float = LEVEL) -> float:
     """The width of an interval in standard errors."""
     return 2 * normal_quantile(0.5 + level / 2)
 

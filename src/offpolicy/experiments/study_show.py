@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from offpolicy.experiments.study import LEVEL, reach
+from offpolicy.experiments.study import LEVEL, half_width
 from offpolicy.report.tables import aligned, markdown_table
 from offpolicy.report.words import label as one_line
 
@@ -41,7 +41,7 @@ def width(told: Summary, of: str = "normal") -> Table:
         for world in (w["world"] for w in told["worlds"]):
             cell, spread = told["coverage"][world].get(name, {}), told["errors"][world].get(name, {}).get("spread", 0.0)
             there = of in cell and spread > 0
-            cells.append(f"{cell[of]['width'][at] / (reach() * spread):.2f}" if there else "–")
+            cells.append(f"{cell[of]['width'][at] / (half_width() * spread):.2f}" if there else "–")
         rows.append([name, *cells])
     return _header(told), [row for row in rows if set(row[1:]) != {"–"}]
 

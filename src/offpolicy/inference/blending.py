@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from offpolicy.data.batch import FloatArray
+from offpolicy.core.arrays import FloatArray
 from offpolicy.estimators import Combined
-from offpolicy.estimators.selection import Candidates, Choice
-from offpolicy.inference.functionals import Functional, Sums, joined, variance
+from offpolicy.estimators.selection import CandidateEstimates, Choice
+from offpolicy.inference.functionals import Functional, ScoreSums, joined, variance
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ MISSED, MOST_MISSED = 2.0, 5.0
 the second."""
 
 
-def _speaks(f: Functional, sums: Sums) -> bool:
+def _speaks(f: Functional, sums: ScoreSums) -> bool:
     """Whether there is a number, and one without any bucket or group of rounds."""
     if not (np.isfinite(f.value) and np.isfinite(f.gradient).all()):
         return False
@@ -39,7 +39,7 @@ def _speaks(f: Functional, sums: Sums) -> bool:
     return bool(np.isfinite(f.evaluate(left_out)).all() and f.sampling is not None and np.isfinite(f.sampling).all())
 
 
-def covariance(functionals: Sequence[Functional], sums: Sums) -> FloatArray:
+def covariance(functionals: Sequence[Functional], sums: ScoreSums) -> FloatArray:
     """Of the estimates' errors. Sampling by a jackknife over buckets of units, fits by that over groups.
 
     A jackknife, because where a few rounds hold most of the weight the delta method calls a self-normalised estimate nearly
@@ -79,14 +79,14 @@ class Combination:
     estimator: Combined
     parts: tuple[Candidate, ...]
     """Those that gave a number."""
-    sums: Sums
+    sums: ScoreSums
     shortfall: float
     """By how many of its standard errors the mean weight falls short of 1."""
     silent: tuple[str, ...] = ()
     """Those that did not."""
 
     @classmethod
-    def of(cls, estimator: Combined, parts: Sequence[Candidate], sums: Sums, shortfall: float) -> Combination:
+    def of(cls, estimator: Combined, parts: Sequence[Candidate], sums: ScoreSums, shortfall: float) -> Combination:
         spoke = [_speaks(part.functional, sums) for part in parts]
         return cls(
             estimator,
@@ -106,11 +106,11 @@ class Combination:
         return min(self.shortfall, MOST_MISSED) if self.shortfall > MISSED else 1.0
 
     @cached_property
-    def candidates(self) -> Candidates:
+    def candidates(self) -> CandidateEstimates:
         functionals = [part.functional for part in self.parts]
         # Weights that sum to too little have missed what they are largest for, and their own spread does not show it.
         missed = np.array([self.missed if part.unbiased else 1.0 for part in self.parts])
-        return Candidates(
+        return CandidateEstimates(
             names=tuple(part.name for part in self.parts),
             values=np.array([f.value for f in functionals]),
             covariance=covariance(functionals, self.sums) * np.outer(missed, missed),
@@ -195,7 +195,7 @@ def combined(functionals: Sequence[Functional], weights: FloatArray) -> Function
         value=sum(w * f.value for f, w in used),
         gradient=np.sum([w * f.gradient for f, w in used], axis=0),
         evaluate=evaluate,
-        anchor=used[0][0].anchor,
+        origin=used[0][0].origin,
         fit=np.sum(fits, axis=0) if fits else None,
         sampling=np.sum(sampled, axis=0) if len(sampled) == len(used) else None,
     )

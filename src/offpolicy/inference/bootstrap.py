@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from offpolicy.core.arrays import FloatArray
 from offpolicy.core.errors import InputError
 from offpolicy.core.progress import PassProgress
-from offpolicy.data.batch import FloatArray
 from offpolicy.data.checks import whole
 
 Key = tuple[str | None, str, str, str]

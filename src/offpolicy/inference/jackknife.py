@@ -2,36 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
+from offpolicy.core.arrays import FloatArray
 from offpolicy.core.threads import parallel
-from offpolicy.data.batch import FloatArray
 from offpolicy.estimators import Member
-from offpolicy.inference.functionals import Functional, Sums
+from offpolicy.inference.functionals import Functional, ScoreSums
 from offpolicy.models.posteriors import Exact
-from offpolicy.models.rewards import Fits, Linear
-from offpolicy.ratios.embedding_fits import PooledFits
+from offpolicy.models.rewards import LinearPredictor
 from offpolicy.ratios.embeddings import slopes_of
-from offpolicy.ratios.outcomes import OutcomeFits
 from offpolicy.ratios.weights import Outcome, Pooled, Weight
-from offpolicy.scoring.plan import BaselineColumn, FitKey, ModelKey, Terms
+from offpolicy.scoring.fit_pass import FitResults
+from offpolicy.scoring.plan import BaselineColumn, ModelKey, Terms
 from offpolicy.scoring.scorer import Scorer
 from offpolicy.scoring.tallies import outcome_name, pool_name
 from offpolicy.statistics import State
-
-
-@dataclass(frozen=True)
-class Fitted:
-    """What the fit pass gave: reward models, embeddings with their posteriors, and outcome weights."""
-
-    models: Mapping[FitKey, Fits]
-    pooled: Mapping[Pooled, PooledFits]
-    outcomes: Mapping[tuple[int, Any], OutcomeFits]
 
 
 @dataclass(frozen=True)
@@ -39,7 +27,7 @@ class Refits:
     """Moves of estimates, from what was fitted and from the sums of the scoring pass."""
 
     scorer: Scorer
-    fitted: Fitted
+    fitted: FitResults
     state: State
 
     def is_fitted(self, model: ModelKey) -> bool:
@@ -64,7 +52,7 @@ class Refits:
         if model not in self._jackknife:
             fits = self.fitted.models[model.fit]
             on_all = fits.on_all(model.reward) if fits.can_refit else None
-            if isinstance(on_all, Linear) and on_all.varying is None:
+            if isinstance(on_all, LinearPredictor) and on_all.varying is None:
                 fits.without_group(model.reward, 0)  # makes what the others share
                 left = parallel(lambda g: fits.without_group(model.reward, g), range(self.scorer.groups))
                 moved = [linear.moved(self.scorer.centre).coef for linear in (on_all, *left) if linear is not None]
@@ -74,7 +62,7 @@ class Refits:
         return self._jackknife[model]
 
     def with_fit_error(
-        self, p: int, f: Functional, member: Member, terms: Terms, sums: Sums, slice_: str | None
+        self, p: int, f: Functional, member: Member, terms: Terms, sums: ScoreSums, slice_: str | None
     ) -> Functional:
         """How the value moves when each group of rows is left out of the scoring, and of all that was fitted."""
         by_group = sums.by_group(self.scorer.groups)
@@ -101,7 +89,7 @@ class Refits:
         assert isinstance(key, BaselineColumn)
         return key.model
 
-    def _moves_of_model(self, terms: Terms, model: ModelKey, sums: Sums, slice_: str | None) -> FloatArray | None:
+    def _moves_of_model(self, terms: Terms, model: ModelKey, sums: ScoreSums, slice_: str | None) -> FloatArray | None:
         """V depends on the coefficients through ⟨Σ share·x̃, β⟩ / Σ1 − ⟨Σ weight·x̃, β⟩ / Σ1: two tables."""
         state = self.state if slice_ is None else self.state["slices"][slice_]
         refits = None if terms.tables[0] is None else self._refits(model)
@@ -121,7 +109,7 @@ class Refits:
         moves: FloatArray = fit[1:] - fit[0]
         return moves
 
-    def _moves_of_weights(self, p: int, f: Functional, weight: Weight, terms: Terms, sums: Sums) -> FloatArray | None:
+    def _moves_of_weights(self, p: int, f: Functional, weight: Weight, terms: Terms, sums: ScoreSums) -> FloatArray | None:
         """V depends on the fitted weights through the means of two columns."""
         assert terms.weight is not None
         assert terms.correction is not None

@@ -10,23 +10,24 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from offpolicy.core.errors import InputError
+from offpolicy.core.arrays import FloatArray
+from offpolicy.core.hashing import buckets
 from offpolicy.core.progress import PassProgress
-from offpolicy.data.batch import FloatArray
-from offpolicy.data.checks import factors
+from offpolicy.data.batch import Batch
 from offpolicy.data.log import Log
 from offpolicy.engines import Engine
-from offpolicy.inference.functionals import normal_quantile
-from offpolicy.inference.reward_pass import RewardPass
-from offpolicy.report import text
+from offpolicy.inference.intervals import normal_quantile
+from offpolicy.policies.base import Policy
+from offpolicy.ratios.actions import ratio_of
 from offpolicy.scoring.scorer import Scorer
-from offpolicy.statistics import State
+from offpolicy.statistics import RewardBins, State
+from offpolicy.statistics.reward_bins import GROUPS, points_of
 
-LARGEST = 1e6
+ANY_GAMMA = 1e6
 """A claim that holds at this Γ holds at any."""
 GAMMAS = (1.0, 1.1, 1.25, 1.5, 2.0)
 
@@ -43,93 +44,41 @@ class Bounds(NamedTuple):
     interval_high: float
 
 
-@dataclass(frozen=True, repr=False)
-class Sensitivity:
-    """Bounds on the self-normalised value of a policy for several Γ, and how far "better than the log" holds."""
-
-    policy: str
-    reward: str
-    value: float
-    logged: float
-    level: float
-    rows: tuple[Bounds, ...]
-    claim: str
-    """What the value says of the policy: "better" or "worse" than the log."""
-    holds_to: float
-    """The Γ up to which the claim holds for the bounds; infinite where no Γ ends it."""
-    surely_to: float | None
-    """The same with the interval of the bound; None where it does not hold even if the propensities are right."""
-    resolution: float
-    """How much wider than need be the bounds are at most, because rewards between two points are kept as one sum."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """As plain values; what is infinite is None beside `always`."""
-        told = {name: getattr(self, name) for name in ("policy", "reward", "value", "logged", "level", "claim")}
-        ends = {"holds_to": self.holds_to, "surely_to": self.surely_to}
-        told |= {name: end if end is not None and math.isfinite(end) else None for name, end in ends.items()}
-        told["always"] = [name for name, end in ends.items() if end == math.inf]
-        return told | {"resolution": self.resolution, "rows": [row._asdict() for row in self.rows]}
-
-    def __str__(self) -> str:
-        return text.sensitivity(self.to_dict())
-
-    __repr__ = __str__
-
-
 @dataclass(frozen=True)
 class Tilted:
     """The weighted rewards of one policy by group of units, ready to be weighted otherwise."""
 
     rewards: FloatArray
-    """Less `anchor`."""
+    """Less `origin`."""
     masses: FloatArray
     """Groups × rewards."""
     middles: tuple[FloatArray, FloatArray]
     logged: FloatArray
-    """Groups × 2: Σω and Σω(r − anchor) of the log."""
-    anchor: float
-
-    def sensitivity(self, policy: str, reward: str, gamma: float | Sequence[float], level: float) -> Sensitivity:
-        gammas = factors(gamma)
-        if not self.overlaps:
-            raise InputError(f"{policy}: every weight is 0, as the log holds nothing of what it does; there is no value.")
-        rows = tuple(self._bounds(each, level) for each in gammas)
-        value, logged = self._value(), self._logged()
-        sign = 1.0 if value >= logged else -1.0
-        return Sensitivity(
-            policy=policy,
-            reward=reward,
-            value=value + self.anchor,
-            logged=logged + self.anchor,
-            level=level,
-            rows=rows,
-            claim="better" if sign > 0 else "worse",
-            holds_to=self._holds_to(sign),
-            surely_to=self._surely_to(sign, level),
-            resolution=max(self._resolution(each) for each in gammas),
-        )
+    """Groups × 2: Σω and Σω(r − origin) of the log."""
+    origin: float
 
     @property
     def overlaps(self) -> bool:
         """Whether any round has a weight."""
         return bool(self.masses.sum() > 0)
 
-    def _value(self) -> float:
+    def value(self) -> float:
+        """Less the origin, as are all values here but the bounds."""
         return float(self.masses.sum(axis=0) @ self.rewards / self.masses.sum())
 
-    def _logged(self) -> float:
+    def logged_value(self) -> float:
         ones, earned = self.logged.sum(axis=0)
         return float(earned / ones)
 
-    def _bounds(self, gamma: float, level: float) -> Bounds:
+    def bounds(self, gamma: float, level: float) -> Bounds:
         z = normal_quantile(0.5 + level / 2)
         (low, below), (high, above) = (self._end(sign, gamma) for sign in (-1.0, 1.0))
         errors = self._error(below), self._error(above)
-        low, high = low + self.anchor, high + self.anchor
+        low, high = low + self.origin, high + self.origin
         return Bounds(gamma, low, high, *errors, low - z * errors[0], high + z * errors[1])
 
     def _end(self, sign: float, gamma: float) -> tuple[float, FloatArray]:
-        """The largest value (sign 1) or the least (−1), less the anchor, and the influence of each group on it.
+        """The largest value (sign 1) or the least (−1), less the origin, and the influence of each group on it.
 
         At the optimum the value does not move with the threshold, so that λ can be held fixed.
         """
@@ -143,15 +92,15 @@ class Tilted:
         filled = int((self.logged[:, 0] > 0).sum())
         return float(np.sqrt(influence @ influence * filled / (filled - 1))) if filled > 1 else math.nan
 
-    def _holds_to(self, sign: float) -> float:
+    def holds_to(self, sign: float) -> float:
         """With A and B the weighted parts of r on either side of the log's mean, A/Γ = ΓB."""
-        away = sign * (self.rewards - self._logged())
+        away = sign * (self.rewards - self.logged_value())
         total = self.masses.sum(axis=0)
         against = float(total @ np.maximum(-away, 0.0))
         return math.sqrt(float(total @ np.maximum(away, 0.0)) / against) if against > 0 else math.inf
 
-    def _surely_to(self, sign: float, level: float) -> float | None:
-        z, logged = normal_quantile(0.5 + level / 2), self._logged()
+    def surely_to(self, sign: float, level: float) -> float | None:
+        z, logged = normal_quantile(0.5 + level / 2), self.logged_value()
         own = (self.logged[:, 1] - logged * self.logged[:, 0]) / self.logged[:, 0].sum()
 
         def sure(gamma: float) -> bool:
@@ -160,15 +109,15 @@ class Tilted:
 
         if not sure(1.0):
             return None
-        if sure(LARGEST):
+        if sure(ANY_GAMMA):
             return math.inf
-        low, high = 0.0, math.log(LARGEST)
+        low, high = 0.0, math.log(ANY_GAMMA)
         while high - low > 1e-9:
             middle = (low + high) / 2
             low, high = (middle, high) if sure(math.exp(middle)) else (low, middle)
         return math.exp(low)
 
-    def _resolution(self, gamma: float) -> float:
+    def resolution(self, gamma: float) -> float:
         """The bounds against those of the least spread that the sums allow."""
         ways = ((rewards, masses.sum(axis=0)) for rewards, masses in ((self.rewards, self.masses), self.middles))
         most, least = ([_largest(sign * rewards, total, gamma) for sign in (-1.0, 1.0)] for rewards, total in ways)
@@ -197,7 +146,7 @@ class Tilting:
         statistic, state = self._sums
         bins, weighted = statistic.bins[reward], state["weighted"][f"{policy}:{reward}"]
         atoms = bins.atoms(weighted, float(self.low[reward]), float(self.high[reward]))
-        return Tilted(*atoms, bins.middles(weighted), state["logged"][reward].T, bins.anchor)
+        return Tilted(*atoms, bins.middles(weighted), state["logged"][reward].T, bins.origin)
 
 
 def _largest(rewards: FloatArray, masses: FloatArray, gamma: float) -> float:
@@ -209,3 +158,56 @@ def _largest(rewards: FloatArray, masses: FloatArray, gamma: float) -> float:
         if not larger > value:
             return value
         value = larger
+
+
+@dataclass(frozen=True)
+class RewardPass:
+    """Sums of weights and weighted rewards, by policy and reward, and those of the log itself."""
+
+    policies: Sequence[Policy]
+    logging: Policy | None
+    bins: Sequence[RewardBins]
+    seed: int
+    batch_rows: ClassVar[int | None] = None
+
+    @classmethod
+    def of(cls, log: Log, scorer: Scorer) -> RewardPass:
+        """Rewards are told apart by some first ones."""
+        first = log.head().reward.T
+        bins = [RewardBins(points_of(r), float(origin)) for r, origin in zip(first, scorer.origin, strict=True)]
+        return cls(scorer.policies, scorer.logging, bins, scorer.seed)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        asked = (*self.policies, *([] if self.logging is None else [self.logging]))
+        return tuple(dict.fromkeys(name for policy in asked for name in policy.columns))
+
+    def zero(self) -> State:
+        return {
+            "weighted": {
+                f"{p}:{k}": bins.zero() for p in range(len(self.policies)) for k, bins in enumerate(self.bins)
+            },
+            "logged": np.zeros((len(self.bins), 2, GROUPS)),
+        }  # fmt: skip
+
+    def fold(self, state: State, batch: Batch) -> State:
+        omega = np.ones(len(batch)) if batch.weight is None else batch.weight
+        weights = [omega * ratio_of(batch, policy, self.logging) for policy in self.policies]
+        bucket = buckets(batch.unit, self.seed)
+        for k, bins in enumerate(self.bins):
+            reward = batch.reward[:, k]
+            places = bins.places(reward, bucket)
+            state["logged"][k] += bins.by_group(bucket, omega, reward)
+            for p, weight in enumerate(weights):
+                bins.fold(state["weighted"][f"{p}:{k}"], places, reward, weight)
+        return state
+
+    def merge(self, a: State, b: State) -> State:
+        weighted = {
+            key: {name: sums + b["weighted"][key][name] for name, sums in part.items()}
+            for key, part in a["weighted"].items()
+        }
+        return {"weighted": weighted, "logged": a["logged"] + b["logged"]}
+
+    def finish(self, state: State) -> State:
+        return state

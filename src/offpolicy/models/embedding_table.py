@@ -11,10 +11,11 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from offpolicy.core import storage as saved
+from offpolicy.core import storage
+from offpolicy.core.arrays import FloatArray
 from offpolicy.core.errors import InputError
 from offpolicy.core.files import whole_file
-from offpolicy.data.batch import Batch, FloatArray
+from offpolicy.data.batch import Batch
 from offpolicy.data.features import Features
 from offpolicy.data.labels import places
 
@@ -25,7 +26,7 @@ METADATA = b"offpolicy"
 SUFFIXES = (".parquet", ".pq")
 
 
-class Rows(Protocol):
+class RowEmbeddings(Protocol):
     """Embeddings that vary within an action: one a round."""
 
     def rows(self, batch: Batch) -> FloatArray: ...
@@ -59,7 +60,7 @@ class Embedding:
     """Whether all dimensions have one unit, that of the reward; else each has its own."""
     own_units: FloatArray | None = None
     """k × k: e·own_units is the embedding in the units of the log's columns, as it is published. None: it is already."""
-    varying: Rows | None = None
+    varying: RowEmbeddings | None = None
     covariance: FloatArray | None = None
     """k × k: with which e is estimated, averaged over the rounds."""
     turned: bool = False
@@ -191,13 +192,13 @@ class EmbeddingTable:
         table = self.to_arrow()
         for name in ("published", "scaled"):
             table = table.append_column(name, pa.array(list(getattr(self, name)), pa.list_(pa.float64())))
-        about = {**saved.stamp("embedding"), "model": self.model, "sha256": saved.digest(*self._content())}
+        about = {**storage.stamp("embedding"), "model": self.model, "sha256": storage.digest(*self._content())}
         with whole_file(path) as draft:
             pq.write_table(table.replace_schema_metadata({METADATA: json.dumps(about)}), draft)
 
     def _content(self) -> Iterator[bytes]:
         """What the checksum is taken of."""
-        yield saved.exact([self.model, self.values.shape, [str(label) for label in self.actions.tolist()]])
+        yield storage.exact([self.model, self.values.shape, [str(label) for label in self.actions.tolist()]])
         for part in (self.counts, self.values, self.published, self.scaled, self.reward):
             yield b"" if part is None else np.ascontiguousarray(part, dtype="<f8").tobytes()
 
@@ -223,18 +224,18 @@ def load_embedding(path: str | Path) -> EmbeddingTable:
     try:
         with pq.ParquetFile(path) as file:
             told = (file.schema_arrow.metadata or {}).get(METADATA)
-            about = {} if told is None else saved.as_json(path, told)
-            saved.check_stamp(path, "embedding", about if isinstance(about, dict) else {})
+            about = {} if told is None else storage.as_json(path, told)
+            storage.check_stamp(path, "embedding", about if isinstance(about, dict) else {})
             names = file.schema_arrow.names
             groups = [file.metadata.row_group(k) for k in range(file.metadata.num_row_groups)]
-            saved.check_room(path, 8.0 * sum(g.column(j).num_values for g in groups for j in range(g.num_columns)))
+            storage.check_room(path, 8.0 * sum(g.column(j).num_values for g in groups for j in range(g.num_columns)))
             table = file.read(use_threads=False)
     except (pa.ArrowException, OSError) as error:
-        raise saved.damaged(path, f"it cannot be read as Parquet ({str(error).splitlines()[0]})") from None
+        raise storage.damaged(path, f"it cannot be read as Parquet ({str(error).splitlines()[0]})") from None
     size = sum(name.startswith("e") and name[1:].isdigit() for name in names)
     rewarded = ["reward"] if "reward" in names else []
     if names != ["action", "count", *rewarded, *(f"e{j}" for j in range(size)), "published", "scaled"]:
-        raise saved.damaged(path, f"its columns are {', '.join(names)}")
+        raise storage.damaged(path, f"its columns are {', '.join(names)}")
 
     def numbers(name: str, width: int | None = None) -> FloatArray:
         column = table.column(name).combine_chunks()
@@ -243,7 +244,7 @@ def load_embedding(path: str | Path) -> EmbeddingTable:
             flat, wanted = (column.flatten() if pa.types.is_list(column.type) else column), pa.list_(pa.float64())
         values = None if column.type != wanted or column.null_count else flat.to_numpy(zero_copy_only=False)
         if values is None or len(values) != len(table) * (width or 1) or not np.isfinite(values).all():
-            raise saved.damaged(path, f"the column {name!r} does not hold a finite number for every action")
+            raise storage.damaged(path, f"the column {name!r} does not hold a finite number for every action")
         return np.asarray(values if width is None else values.reshape(len(table), width), dtype=np.float64)
 
     loaded = EmbeddingTable(
@@ -255,5 +256,5 @@ def load_embedding(path: str | Path) -> EmbeddingTable:
         scaled=numbers("scaled", size),
         model=str(about.get("model", "")),
     )
-    saved.check_digest(path, about.get("sha256"), *loaded._content())
+    storage.check_digest(path, about.get("sha256"), *loaded._content())
     return loaded

@@ -8,10 +8,11 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from offpolicy.core.arrays import FloatArray, IntArray
 from offpolicy.core.errors import InputError
-from offpolicy.core.hashing import BUCKETS, IntArray, buckets
+from offpolicy.core.hashing import BUCKETS, buckets
 from offpolicy.core.progress import PassProgress
-from offpolicy.data.batch import Batch, FloatArray
+from offpolicy.data.batch import Batch
 from offpolicy.data.estimated_logging import EstimatedLogging
 from offpolicy.data.log import Log
 from offpolicy.engines.base import Engine
@@ -145,7 +146,7 @@ def _counted(setting: EstimatedLogging, counts: FloatArray) -> list[_Model]:
 
 
 @dataclass(frozen=True)
-class _Softmax:
+class _LogisticFit:
     mean: FloatArray
     scale: FloatArray
     weight: FloatArray
@@ -161,7 +162,7 @@ class _Softmax:
         return scores + self.bias * self.sharpness
 
     @classmethod
-    def fit(cls, context: FloatArray, action: IntArray, weight: FloatArray, n_actions: int) -> _Softmax:
+    def fit(cls, context: FloatArray, action: IntArray, weight: FloatArray, n_actions: int) -> _LogisticFit:
         share = weight / weight.sum()
         mean = share @ context
         spread = np.sqrt(share @ (context - mean) ** 2)
@@ -221,7 +222,7 @@ class _Fit:
         folds = self.setting.folds
         return [self._calibrated(self._without(fold), fold) for fold in range(folds)]
 
-    def _without(self, *folds: int) -> _Softmax | _Boosted:
+    def _without(self, *folds: int) -> _LogisticFit | _Boosted:
         keep = ~np.isin(self.sample["group"], folds) & (self.sample["weight"] > 0)
         action = self.sample["action"][keep]
         if len(action) < LEAST_ROWS or len(np.unique(action)) < 2:
@@ -231,9 +232,9 @@ class _Fit:
             )
         weight = self.sample["weight"][keep]
         data = (self.sample["context"][keep], action, weight / weight.mean(), self.shape.n_actions)
-        return _Softmax.fit(*data) if self.setting.model == "logistic" else _Boosted.fit(*data, self.seed)
+        return _LogisticFit.fit(*data) if self.setting.model == "logistic" else _Boosted.fit(*data, self.seed)
 
-    def _calibrated(self, model: _Softmax | _Boosted, fold: int) -> _Model:
+    def _calibrated(self, model: _LogisticFit | _Boosted, fold: int) -> _Model:
         """With the temperature that is best for a model that has seen neither this fold nor the next, on the next."""
         if not self.setting.calibrated:
             return model

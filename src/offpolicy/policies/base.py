@@ -7,13 +7,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import final
+from typing import Any, ClassVar, final
 
 import numpy as np
+import numpy.typing as npt
 
+from offpolicy.core.arrays import FloatArray, IntArray
 from offpolicy.core.errors import InputError, RowsError
-from offpolicy.core.hashing import IntArray
-from offpolicy.data.batch import Batch, FloatArray
+from offpolicy.data.batch import Batch
+from offpolicy.data.checks import NUMBERS, floats
 from offpolicy.data.log import Log
 
 SUM_TOLERANCE = 1e-5
@@ -50,6 +52,9 @@ class Listed:
 
 class Policy(ABC):
     """π(a|x). Subclasses answer for all actions (`_all`); those that can do less work for some override `answers`."""
+
+    describes_itself: ClassVar[bool] = True
+    """In reports it is shown by its `repr`."""
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -146,3 +151,23 @@ def check_sums(
         what = f"do not sum to 1 (the worst sums to {worst:.6g})"
         rounded = "Divide each row by its sum first; numbers rounded to a few digits are a usual cause."
         raise RowsError(name, what, bad, f"{rounded} {advice}".strip(), where=places)
+
+
+Score = Callable[[FloatArray], npt.ArrayLike]
+
+
+def called(function: Score, batch: Batch, name: str) -> npt.NDArray[Any]:
+    """What the user's function says of a batch; what it raises is told with the rows it was asked about."""
+    asked = f"rows {batch.row.min()} to {batch.row.max()}, contexts of shape {batch.context.shape}"
+    try:
+        said = function(batch.context)
+    except InputError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise InputError(f"{name}: the function raised {type(error).__name__}: {error} ({asked}).") from error
+    try:
+        read = np.asarray(said)
+        return read if read.dtype.kind in NUMBERS else floats(said, name)
+    except ValueError:  # InputError among them
+        kind = type(said).__name__
+        raise InputError(f"{name}: the function gave a {kind} that is no array of numbers ({asked}).") from None

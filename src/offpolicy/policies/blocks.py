@@ -12,8 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from offpolicy.core.hashing import IntArray
-from offpolicy.data.batch import FloatArray
+from offpolicy.core.arrays import FloatArray, IntArray
 from offpolicy.policies.base import Listed
 
 ENTRIES_AT_ONCE = 1 << 15

@@ -12,9 +12,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from offpolicy.core.arrays import FloatArray, IntArray
 from offpolicy.core.errors import InputError, RowsError
-from offpolicy.core.hashing import IntArray
-from offpolicy.data.batch import Batch, FloatArray
+from offpolicy.data.batch import Batch
 from offpolicy.data.labels import to_arrow
 from offpolicy.data.log import Log
 from offpolicy.data.sources.list_cells import plain_lists

@@ -2,167 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
-from itertools import pairwise
 from typing import Any, final
 
 import numpy as np
 import numpy.typing as npt
 
+from offpolicy.core.arrays import FloatArray, IntArray
 from offpolicy.core.errors import InputError, RowsError
-from offpolicy.core.hashing import IntArray
 from offpolicy.core.threads import parallel
-from offpolicy.data.batch import Batch, FloatArray
-from offpolicy.data.checks import NUMBERS, array, floats
+from offpolicy.data.batch import Batch
 from offpolicy.data.log import Log
-from offpolicy.policies.base import Listed, Policy, blocks
+from offpolicy.policies.base import Listed, Policy, Score, blocks, called
 from offpolicy.policies.candidates import Eligible, answers_of, grid_of
-
-Score = Callable[[FloatArray], npt.ArrayLike]
-ROWS_AT_ONCE = 512
-ACTIONS_AT_ONCE = 512
-"""A block of scores of two towers: it stays in a core's cache between the product, the exponential and the sums."""
-
+from offpolicy.policies.two_tower import TwoTower, best_of_towers, runs
 
 SAFE = 50.0
 """exp(±50) times a billion actions is a number in single precision, too."""
-
-
-def called(function: Score, batch: Batch, name: str) -> npt.NDArray[Any]:
-    """What the user's function says of a batch; what it raises is told with the rows it was asked about."""
-    asked = f"rows {batch.row.min()} to {batch.row.max()}, contexts of shape {batch.context.shape}"
-    try:
-        said = function(batch.context)
-    except InputError:
-        raise
-    except (Exception, SystemExit) as error:
-        raise InputError(f"{name}: the function raised {type(error).__name__}: {error} ({asked}).") from error
-    try:
-        read = np.asarray(said)
-        return read if read.dtype.kind in NUMBERS else floats(said, name)
-    except ValueError:  # InputError among them
-        kind = type(said).__name__
-        raise InputError(f"{name}: the function gave a {kind} that is no array of numbers ({asked}).") from None
-
-
-@final
-class TwoTower:
-    """The score user vector · item vector (+ bias), for very many actions: `op.Softmax(op.TwoTower(items, users))`.
-
-    `items` is actions × k in the order of `log.actions`, and `users` a function of the contexts (rounds × features) that
-    gives rounds × k; without one the context is the user vector. Policies over it never hold rounds × actions: they go
-    through blocks of actions. It is computed in the precision of `items`: float32 takes half the time of float64, and
-    chances are then right to about 1 part in 10,000.
-    """
-
-    def __init__(self, items: npt.ArrayLike, users: Score | None = None, *, bias: npt.ArrayLike | None = None) -> None:
-        if isinstance(items, Mapping) or not _plain_index(items):
-            raise InputError(
-                "TwoTower: items has labels of its own, which are not looked at. Give a plain matrix with its rows in the "
-                "order of `log.actions`, such as frame.loc[log.actions].to_numpy()."
-            )
-        if users is not None and not callable(users):
-            raise InputError(
-                "TwoTower: users must be a function of the contexts (rounds × features) that gives a vector a round; for "
-                "vectors that are in the log already, name their columns as `context` and leave `users` out."
-            )
-        vectors = array(items, "TwoTower: items")
-        kind = np.float32 if vectors.dtype == np.float32 else np.float64
-        if vectors.ndim != 2 or not np.issubdtype(vectors.dtype, np.number):
-            raise InputError(
-                f"TwoTower: items must be a finite matrix, actions × k, of numbers; this is {vectors.dtype} of shape "
-                f"{vectors.shape}."
-            )
-        bad = np.flatnonzero(~np.isfinite(vectors).all(axis=1))
-        if len(bad):
-            raise InputError(
-                f"TwoTower: items must be a finite matrix; {len(bad):,} rows hold NaN or infinity, the first is row "
-                f"{bad[0]}."
-            )
-        level = np.zeros(len(vectors)) if bias is None else floats(bias, "TwoTower: bias")
-        if level.shape != (len(vectors),) or not np.isfinite(level).all():
-            raise InputError(f"TwoTower: bias must be one finite number an item; it has shape {level.shape}.")
-        self._items: npt.NDArray[Any] = (
-            np.column_stack([vectors, level]).astype(kind) if bias is not None else vectors.astype(kind)
-        )
-        self._users, self._bias = users, bias is not None
-
-    def __call__(self, context: FloatArray) -> npt.NDArray[Any]:
-        """Rounds × actions, for those who want them all."""
-        users = np.asarray(context if self._users is None else self._users(context))
-        scores: npt.NDArray[Any] = self._padded(users) @ self._items.T
-        return scores
-
-    def _padded(self, users: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        wanted = self._items.shape[1] - self._bias
-        if users.ndim != 2 or users.shape[1] != wanted:
-            raise InputError(f"TwoTower: user vectors of shape {users.shape}, but the items have {wanted} dimensions.")
-        users = users.astype(self._items.dtype, copy=False)
-        return np.column_stack([users, np.ones(len(users), users.dtype)]) if self._bias else users
-
-    @property
-    def single(self) -> bool:
-        """Whether it is computed in single precision."""
-        return self._items.dtype == np.float32
-
-    def check(self, n_actions: int) -> None:
-        if len(self._items) != n_actions:
-            raise InputError(
-                f"TwoTower: {len(self._items):,} item vectors for {n_actions:,} actions. Rows follow `log.actions`; where "
-                "there are items that were never logged, list all labels with `actions=` or `catalog=` when the log is read."
-            )
-
-    def vectors(self, batch: Batch, name: str) -> npt.NDArray[Any]:
-        """The user vector of each round."""
-        self.check(batch.n_actions)
-        users = batch.context if self._users is None else called(self._users, batch, name)
-        users = self._padded(np.asarray(users))
-        if len(users) != len(batch):
-            raise InputError(f"{name}: {len(users)} user vectors for {len(batch)} rounds.")
-        bad = ~np.isfinite(users).all(axis=1)
-        if bad.any():
-            raise RowsError(name, "have a NaN or infinite user vector", batch.row[bad], "Check the function of users.")
-        return users
-
-    def bound(self, users: npt.NDArray[Any]) -> float:
-        """No score of these users is larger in size: |u|·|v| at their largest."""
-        return float(np.sqrt((users.astype(np.float64) ** 2).sum(axis=1).max(initial=0.0)) * self._longest)
-
-    @cached_property
-    def _longest(self) -> float:
-        return float(np.sqrt((self._items.astype(np.float64) ** 2).sum(axis=1).max(initial=0.0)))
-
-    def some(self, users: npt.NDArray[Any], row: IntArray, code: IntArray) -> FloatArray:
-        """Scores of some (round, action)."""
-        out = np.empty(len(row))
-        for start in range(0, len(row), ROWS_AT_ONCE * 32):
-            some = slice(start, start + ROWS_AT_ONCE * 32)
-            out[some] = np.einsum("ij,ij->i", users[row[some]], self._items[code[some]])
-        return out
-
-    def each(self, users: npt.NDArray[Any]) -> Iterator[tuple[slice, npt.NDArray[Any]]]:
-        """Blocks of actions with their scores: rounds × some actions. The array is used again for the next block."""
-        room = np.empty((len(users), ACTIONS_AT_ONCE), users.dtype)
-        for start in range(0, len(self._items), ACTIONS_AT_ONCE):
-            some = slice(start, min(start + ACTIONS_AT_ONCE, len(self._items)))
-            out = (
-                room if some.stop - some.start == ACTIONS_AT_ONCE else np.empty((len(users), some.stop - start), users.dtype)
-            )
-            yield some, np.matmul(users, self._items[some].T, out=out)
-
-
-def _plain_index(items: Any) -> bool:
-    """Whether rows are known by their place alone."""
-    index = getattr(items, "index", None)
-    return index is None or callable(index) or list(index) == list(range(len(items)))
-
-
-def _runs(rows: int) -> Iterator[slice]:
-    """Runs of about equal length."""
-    count = max(1, -(-rows // ROWS_AT_ONCE))
-    return (slice(a, b) for a, b in pairwise(rows * k // count for k in range(count + 1)))
 
 
 def _scores(score: Score, batch: Batch, name: str) -> FloatArray:
@@ -282,7 +138,7 @@ class Softmax(_Scored):
             assert isinstance(self.score, TwoTower)
             sums[rows], top[rows] = self._summed(self.score, users[rows], padded)
 
-        parallel(run, _runs(len(batch)))  # a log of few rounds is one partition, and its policy may be all the work
+        parallel(run, runs(len(batch)))  # a log of few rounds is one partition, and its policy may be all the work
         _check_top(top, batch)
         chances = np.exp(self.score.some(users, row, code) - top[row]) / sums[row, -1]
         np.minimum(chances, 1.0, out=chances)  # rounding
@@ -333,7 +189,7 @@ class EpsilonGreedy(_Scored):
     def _best(self, batch: Batch) -> IntArray:
         if isinstance(self.score, TwoTower):
             users = self.score.vectors(batch, "EpsilonGreedy")
-            return np.concatenate([_best_of_towers(self.score, users[rows]) for rows in _runs(len(batch))])
+            return np.concatenate([best_of_towers(self.score, users[rows]) for rows in runs(len(batch))])
         scores = _scores(self.score, batch, "EpsilonGreedy")
         _check_scores(np.asarray(np.isnan(scores).any(axis=1)), batch)
         best: IntArray = scores.argmax(axis=1)
@@ -372,14 +228,3 @@ class EpsilonGreedy(_Scored):
 def _check_scores(bad: npt.NDArray[np.bool_], batch: Batch) -> None:
     if bad.any():
         raise RowsError("EpsilonGreedy", "have a NaN score", batch.row[bad], "Check the score function on those rows.")
-
-
-def _best_of_towers(score: TwoTower, users: npt.NDArray[Any]) -> IntArray:
-    """The first action of highest score, from blocks of actions."""
-    best, top = np.zeros(len(users), np.int64), np.full(len(users), -np.inf)
-    for some, scores in score.each(users):
-        at = scores.argmax(axis=1)
-        higher = scores[np.arange(len(at)), at]
-        better = higher > top
-        best[better], top[better] = at[better] + some.start, higher[better]
-    return best

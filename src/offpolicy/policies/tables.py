@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -10,20 +10,14 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from offpolicy.core.arrays import FloatArray, IntArray
 from offpolicy.core.errors import InputError, RowsError
-from offpolicy.core.hashing import IntArray
-from offpolicy.data.batch import Batch, FloatArray
-from offpolicy.data.checks import array, floats
+from offpolicy.data.batch import Batch
+from offpolicy.data.checks import floats
 from offpolicy.data.labels import Actions, to_arrow
 from offpolicy.data.log import Log
-from offpolicy.policies.base import SUM_TOLERANCE, Policy, blocks, check_probabilities, check_sums
-from offpolicy.policies.candidates import Candidates, as_numbers
-from offpolicy.policies.scores import EpsilonGreedy, Score, Softmax, TwoTower, called
-
-__all__ = [
-    "Candidates", "Column", "Columns", "EpsilonGreedy", "Fixed", "Function", "Mixture", "Softmax", "Table", "TwoTower",
-    "Uniform", "as_policy",
-]  # fmt: skip
+from offpolicy.policies.base import SUM_TOLERANCE, Policy, Score, blocks, called, check_probabilities, check_sums
+from offpolicy.policies.candidates import as_numbers
 
 
 @final
@@ -229,77 +223,3 @@ class Columns(Policy):
             sums = p.sum(axis=1)
         check_sums(sums, batch.row, "Columns", advice=advice)
         return p
-
-
-@final
-class Mixture(Policy):
-    """Several policies, each followed with a fixed chance."""
-
-    def __init__(self, policies: Sequence[Any], weights: npt.ArrayLike) -> None:
-        self._policies = [as_policy(policy) for policy in policies]
-        self._weights = floats(weights, "Mixture")
-        if self._weights.shape != (len(self._policies),) or not (self._weights >= 0).all():
-            raise InputError("Mixture: give each policy one weight of 0 or more.")
-        if abs(self._weights.sum() - 1) > SUM_TOLERANCE:
-            raise InputError(f"Mixture: the weights sum to {self._weights.sum():.6g}, not 1.")
-
-    def __repr__(self) -> str:
-        return f"Mixture({self._policies!r}, {self._weights.tolist()})"
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(name for policy in self._policies for name in policy.columns))
-
-    @property
-    def whole(self) -> bool:
-        return all(policy.whole for policy in self._policies)
-
-    def settled(self, log: Log) -> Policy:
-        return Mixture([policy.settled(log) for policy in self._policies], self._weights)
-
-    def check(self, log: Log) -> None:
-        for policy in self._policies:
-            policy.check(log)
-
-    def _all(self, batch: Batch) -> FloatArray:
-        return self._mix(policy.probabilities(batch) for policy in self._policies)
-
-    def _some(self, batch: Batch, actions: IntArray) -> FloatArray:
-        return self._mix(policy.probabilities(batch, actions) for policy in self._policies)
-
-    def answers(self, batch: Batch, values: FloatArray, row: IntArray, code: IntArray) -> tuple[FloatArray, FloatArray]:
-        parts = [policy.answers(batch, values, row, code) for policy in self._policies]
-        return self._mix(iter(p for p, _ in parts)), self._mix(iter(p for _, p in parts))
-
-    def _mix(self, parts: Iterator[FloatArray]) -> FloatArray:
-        mixed = [weight * part for weight, part in zip(self._weights, parts, strict=True)]
-        total: FloatArray = np.sum(mixed, axis=0)
-        return total
-
-
-def as_policy(policy: Any) -> Policy:
-    """A policy from what users write: a policy, a column's name or pattern, a pair of list columns, a matrix, a callable."""
-    if isinstance(policy, Policy):
-        return policy
-    if isinstance(policy, str):
-        return Columns(policy) if "*" in policy else Column(policy)
-    if isinstance(policy, tuple) and len(policy) == 2 and all(isinstance(name, str) for name in policy):
-        return Candidates(*policy)
-    if isinstance(policy, type):
-        raise InputError(f"{policy.__name__} is a class; write {policy.__name__}(…).")
-    if isinstance(policy, TwoTower):
-        raise InputError("TwoTower gives scores, not chances; write op.Softmax(op.TwoTower(…)) or op.EpsilonGreedy(…).")
-    if callable(policy):
-        return Function(policy)
-    shape = array(policy, "policy").shape
-    if len(shape) == 2:
-        return Table(policy)
-    if len(shape) == 1:
-        raise InputError(
-            "a flat list of numbers could be one probability an action (say `Fixed(...)`) or the chance of each logged "
-            "action (say `Column(...)`)."
-        )
-    raise InputError(
-        f"cannot read a policy from {type(policy).__name__}; give a policy, a callable, a rounds × actions matrix, "
-        "a column's name, or a pair of list columns."
-    )

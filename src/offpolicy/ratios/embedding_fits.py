@@ -10,12 +10,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from offpolicy.core.hashing import IntArray
-from offpolicy.data.batch import FloatArray
+from offpolicy.core.arrays import FloatArray, IntArray
 from offpolicy.models.embedding_table import Affine, Embedding, EmbeddingTable, FeatureMap
 from offpolicy.models.posteriors import Known, Pooling
 from offpolicy.models.posteriors.base import MOST_ELEMENTS
-from offpolicy.models.posteriors.sums import GroupedSums, Sums
+from offpolicy.models.posteriors.sums import ActionSums, GroupedSums
 from offpolicy.models.rewards import Fits, FitShape
 from offpolicy.models.rewards.base import embedding_of
 from offpolicy.ratios.weights import Pooled
@@ -74,7 +73,7 @@ class PooledFits:
             embedding = replace(embedding, within=shared.T @ known.sums.within() @ shared)
         return embedding
 
-    def _predefined(self, sums: Sums) -> Embedding:
+    def _predefined(self, sums: ActionSums) -> Embedding:
         features = self.shape.features
         if not features.size:  # clusters that were given: nothing is embedded
             return Embedding(np.arange(float(len(sums.n)))[:, None], sums.n)
@@ -198,7 +197,7 @@ def within_reach(pooling: Pooling, refit: Embedding) -> Embedding:
     two rounds can throw an embedding anywhere.
     """
     before = pooling.embedding
-    precision = pooling.reach
+    precision = pooling.sight
 
     def capped(old: FloatArray, new: FloatArray) -> FloatArray:
         step = new - old

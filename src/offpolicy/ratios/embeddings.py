@@ -8,8 +8,8 @@ from functools import cached_property
 
 import numpy as np
 
-from offpolicy.core.hashing import IntArray
-from offpolicy.data.batch import Batch, FloatArray
+from offpolicy.core.arrays import FloatArray, IntArray
+from offpolicy.data.batch import Batch
 from offpolicy.models.posteriors import Pooling
 from offpolicy.policies.blocks import Layout, Lists
 from offpolicy.ratios.embedding_fits import Slopes

@@ -9,8 +9,8 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from offpolicy.core.hashing import IntArray
-from offpolicy.data.batch import Batch, FloatArray
+from offpolicy.core.arrays import FloatArray, IntArray
+from offpolicy.data.batch import Batch
 from offpolicy.models.rewards.base import FitStatistic
 from offpolicy.statistics import State
 

@@ -8,8 +8,8 @@ from typing import Literal
 
 import numpy as np
 
+from offpolicy.core.arrays import FloatArray
 from offpolicy.core.errors import InputError
-from offpolicy.data.batch import FloatArray
 from offpolicy.data.features import Inputs
 from offpolicy.models.posteriors import Posterior
 from offpolicy.models.rewards import RewardModel

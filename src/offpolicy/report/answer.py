@@ -156,7 +156,7 @@ def _subject(e: Summary) -> str:
 
 
 @dataclass(frozen=True)
-class Row:
+class TableRow:
     """One estimate, or one difference, in a table."""
 
     name: str
@@ -172,12 +172,12 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Table:
+class IntervalTable:
     """Rows whose intervals stand on one axis."""
 
     caption: str
     first: str
-    rows: tuple[Row, ...]
+    rows: tuple[TableRow, ...]
     axis: Axis
     several: bool
     legend: tuple[tuple[str, str], ...]
@@ -207,16 +207,16 @@ def _lines(summary: Summary) -> tuple[dict[str, float | None], list[tuple[str, s
     return lines, words
 
 
-def estimates_table(summary: Summary) -> Table:
+def estimates_table(summary: Summary) -> IntervalTable:
     """Every estimate; the logged mean, the same for all policies, once."""
     first, lead = summary["policies"][0], summary["headline"]["estimator"]
     kept = [e for e in summary["estimates"] if not is_naive(e) or e["policy"] == first]
     lines, words = _lines(summary)
     axis = Axis.of(_ends(leading(summary)), _ends(kept), lines)
 
-    def row(e: Summary) -> Row:
+    def row(e: Summary) -> TableRow:
         naive = is_naive(e)
-        return Row(
+        return TableRow(
             name=label(e["estimator"]),
             policy="the log" if naive else label(e["policy"]),
             value=shown(e["value"], e["std_error"]),
@@ -230,7 +230,7 @@ def estimates_table(summary: Summary) -> Table:
         )
 
     rows = tuple(map(row, kept))
-    return Table(
+    return IntervalTable(
         caption=f"{label(summary['reward'])} a round, by estimator",
         first="Estimator",
         rows=rows,
@@ -243,13 +243,13 @@ def estimates_table(summary: Summary) -> Table:
     )
 
 
-def parts_table(summary: Summary, parts: Mapping[str, Summary]) -> Table:
+def parts_table(summary: Summary, parts: Mapping[str, Summary]) -> IntervalTable:
     """The headline estimator in all rounds and in each slice."""
     pairs = [("All rounds", summary), *((label(name), part) for name, part in parts.items())]
     found = [(name, part, e) for name, part in pairs for e in leading(part)]
     axis = Axis.of(_ends(leading(summary)), _ends([e for _, _, e in found]), {})
     rows = [
-        Row(
+        TableRow(
             name=name,
             policy=label(e["policy"]),
             value=shown(e["value"], e["std_error"]),
@@ -265,10 +265,10 @@ def parts_table(summary: Summary, parts: Mapping[str, Summary]) -> Table:
     several, level = len(summary["policies"]) > 1, hundredths(summary["level"])
     cut = any(r.strip.cut_low or r.strip.cut_high for r in rows)
     caption = f"{label(summary['reward'])} a round by {label(summary['headline']['estimator'])}, by slice"
-    return Table(caption, "Slice", tuple(rows), axis, several, (), level, cut=cut)
+    return IntervalTable(caption, "Slice", tuple(rows), axis, several, (), level, cut=cut)
 
 
-def differences_table(summary: Summary) -> Table | None:
+def differences_table(summary: Summary) -> IntervalTable | None:
     """Policies against each other, on the same rounds."""
     differences = summary.get("differences") or []
     if not differences:
@@ -276,22 +276,22 @@ def differences_table(summary: Summary) -> Table | None:
     axis = Axis.of(_ends(differences), [], {"zero": 0.0})
     doubtful = {e["policy"] for e in leading(summary) if judged(e) == "DO_NOT_TRUST"}
 
-    def row(d: Summary) -> Row:
+    def row(d: Summary) -> TableRow:
         apart = d["interval"]["low"] > 0 or d["interval"]["high"] < 0
         word = "no difference shown" if not apart else "the first earns more" if d["value"] > 0 else "the second earns more"
         word = "do not trust" if doubtful & {d["a"], d["b"]} else word
         value, interval = signed(d["value"], d["std_error"]), span(d["interval"], d["std_error"], signed)
         strip = Strip.of(axis.scale, d["value"], d["interval"])
-        return Row(label(d["a"]), label(d["b"]), value, interval, strip, "", "DIFFERENCE", word)
+        return TableRow(label(d["a"]), label(d["b"]), value, interval, strip, "", "DIFFERENCE", word)
 
     legend = (("zero", "no difference"),)
-    return Table(
+    return IntervalTable(
         "Paired differences", "Policies", tuple(map(row, differences)), axis, False, legend, hundredths(summary["level"])
     )
 
 
 @dataclass(frozen=True)
-class Candidate:
+class BlendPart:
     """One part of a blend."""
 
     name: str
@@ -304,7 +304,7 @@ class Candidate:
 
 
 @dataclass(frozen=True)
-class Blend:
+class Composition:
     """What an estimate is made of."""
 
     policy: str
@@ -312,19 +312,19 @@ class Blend:
     parts: str
     anchor: str
     rule: str
-    candidates: tuple[Candidate, ...]
+    candidates: tuple[BlendPart, ...]
     left_out: tuple[tuple[str, str], ...]
 
 
-def blends(summary: Summary) -> list[Blend]:
+def blends(summary: Summary) -> list[Composition]:
     return [_blend(e) for e in leading(summary) if e["diagnostics"].get("candidates")]
 
 
-def _blend(e: Summary) -> Blend:
+def _blend(e: Summary) -> Composition:
     seen = e["diagnostics"]
     heavy = [c for c in seen["candidates"] if finite(c["weight"]) and c["weight"] >= 0.005]
     candidates = [
-        Candidate(
+        BlendPart(
             name=label(c["name"]),
             weight=share(c["weight"]) if c["weight"] else "–",
             bar=percent(c["weight"]) if finite(c["weight"]) else 0.0,
@@ -336,7 +336,7 @@ def _blend(e: Summary) -> Blend:
         )
         for c in seen["candidates"]
     ]  # fmt: skip
-    return Blend(
+    return Composition(
         policy=label(e["policy"]),
         estimator=label(e["estimator"]),
         parts=", ".join(f"{share(c['weight'])} {isolated(label(c['name']))}" for c in heavy[:4])
@@ -354,7 +354,7 @@ def reasons(told: Mapping[str, str]) -> list[tuple[str, str]]:
 
 
 @dataclass(frozen=True)
-class Doubts:
+class HeadlineFindings:
     """The findings about one policy's headline estimate."""
 
     policy: str
@@ -363,9 +363,10 @@ class Doubts:
     clear: bool
 
 
-def doubts(summary: Summary) -> list[Doubts]:
+def doubts(summary: Summary) -> list[HeadlineFindings]:
     return [
-        Doubts(label(e["policy"]), label(e["estimator"]), tuple(worst_first(e)), judged(e) == "OK") for e in leading(summary)
+        HeadlineFindings(label(e["policy"]), label(e["estimator"]), tuple(worst_first(e)), judged(e) == "OK")
+        for e in leading(summary)
     ]
 
 

@@ -118,8 +118,8 @@ class Axis:
         inner, scale = Scale.over([*core, *lines.values()]), Scale.over([*core, *lines.values(), *others])
         width = inner.high - inner.low
         if scale.high - scale.low > WIDE * width:
-            reach = (WIDE - 1) / 2 * width
-            scale = Scale(max(scale.low, inner.low - reach), min(scale.high, inner.high + reach))
+            margin = (WIDE - 1) / 2 * width
+            scale = Scale(max(scale.low, inner.low - margin), min(scale.high, inner.high + margin))
         drawn = [Line(kind, scale.at(v)) for kind, v in lines.items() if v is not None and finite(v)]
         known = any(map(finite, [*core, *others, *lines.values()]))
         return cls(scale, scale.ticks() if known else (), tuple(drawn))
@@ -254,8 +254,8 @@ class CalibrationPlot:
 def calibration(bins: Sequence[Mapping[str, Any]], errors: float = 2.0) -> CalibrationPlot:
     """Dots with bars of `errors` standard errors each way; y grows downwards, as pictures do."""
     known = [b for b in bins if finite(b["predicted"]) and finite(b["observed"])]
-    reach = [errors * b["std_error"] if finite(b["std_error"]) else 0.0 for b in known]
-    values = [v for b, r in zip(known, reach, strict=True) for v in (b["predicted"], b["observed"] - r, b["observed"] + r)]
+    margin = [errors * b["std_error"] if finite(b["std_error"]) else 0.0 for b in known]
+    values = [v for b, r in zip(known, margin, strict=True) for v in (b["predicted"], b["observed"] - r, b["observed"] + r)]
     scale = Scale.over(values)
     dots = [
         CalibrationDot(
@@ -264,7 +264,7 @@ def calibration(bins: Sequence[Mapping[str, Any]], errors: float = 2.0) -> Calib
             f"predicted {b['predicted']:.4g}, observed {b['observed']:.4g}{_give_or_take(b['std_error'])} in "
             f"{b['rounds']:,} {b.get('of', 'rounds')}",
         )
-        for b, r in zip(known, reach, strict=True)
+        for b, r in zip(known, margin, strict=True)
     ]  # fmt: skip
     return CalibrationPlot(tuple(dots), scale.ticks() if known else ())
 

@@ -189,7 +189,7 @@ def propensities(summary: Summary) -> PropensityView | None:
 
 
 @dataclass(frozen=True)
-class Point:
+class MapPoint:
     dot: Dot
     title: str
 
@@ -209,7 +209,7 @@ class MapView:
     dimensions: int
     explained: str
     logged: str
-    points: tuple[Point, ...]
+    points: tuple[MapPoint, ...]
     alternative: str
     low: str
     high: str
@@ -231,7 +231,7 @@ def action_map(summary: Summary) -> MapView | None:
     dots = charts.dots(points, shades)
     step = None if shades is None else (shades.high - shades.low) / 10  # the digits that tell rewards apart
     titles = _titles(points, step)
-    drawn = tuple(Point(dot, title) for title, dot in zip(titles, dots, strict=True) if dot is not None)
+    drawn = tuple(MapPoint(dot, title) for title, dot in zip(titles, dots, strict=True) if dot is not None)
     ends = ("≤\u00a0", "≥\u00a0") if shades is not None and shades.beyond else ("", "")
     return MapView(
         estimator=label(e["estimator"]),

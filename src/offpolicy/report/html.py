@@ -17,7 +17,7 @@ from markupsafe import Markup
 from offpolicy.core.files import whole_file
 from offpolicy.report import answer, evidence
 from offpolicy.report import sensitivity as bounds
-from offpolicy.report.answer import Summary, Table
+from offpolicy.report.answer import IntervalTable, Summary
 from offpolicy.report.charts import COLOURS
 from offpolicy.report.prose import compared, said_of_part, title
 from offpolicy.report.words import label, shortened, visible
@@ -119,12 +119,12 @@ def _logged(summary: Summary) -> tuple[str, str] | None:
     return answer.shown(logged["value"], logged["std_error"]), answer.span(logged["interval"], logged["std_error"])
 
 
-def _part(heading: str, part: Summary) -> tuple[str, Table, list[str]]:
+def _part(heading: str, part: Summary) -> tuple[str, IntervalTable, list[str]]:
     """A heading, its estimates, and what its headline says, with what was seen of it."""
     return heading, answer.estimates_table(part), said_of_part(part)
 
 
-def _rewards(summary: Summary) -> list[tuple[str, Table, list[str]]]:
+def _rewards(summary: Summary) -> list[tuple[str, IntervalTable, list[str]]]:
     return [_part(label(name), other) for name, other in summary.get("other_rewards", {}).items()]
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from rich.text import Text
 
-from offpolicy.inference.functionals import REFITTED
+from offpolicy.inference.intervals import REFITTED
 from offpolicy.report.words import THE_LOG, VERDICTS, WIDTH, count, label, number, percent, shortened, span
 
 RIGHT = frozenset({"value", "eff. rounds", "off by"})
@@ -69,7 +69,7 @@ def _barred(cell: str) -> str:
 
 
 @dataclass(frozen=True)
-class Row:
+class EstimateRow:
     """One estimate in the main table."""
 
     policy: str | None
@@ -92,7 +92,7 @@ def header_of(result: Mapping[str, Any]) -> list[str]:
     return ["estimator", "value", f"{percent(result['level'])} interval", "eff. rounds", "verdict", *truth]
 
 
-def estimate_rows(result: Mapping[str, Any]) -> Iterator[Row]:
+def estimate_rows(result: Mapping[str, Any]) -> Iterator[EstimateRow]:
     """The rows of the main table. The logged mean, the same for all policies, stands once."""
     truth = result.get("truth")
     for e in result["estimates"]:
@@ -109,7 +109,7 @@ def estimate_rows(result: Mapping[str, Any]) -> Iterator[Row]:
         marks = "".join(f" {mark}" for mark in marks_of(result, e))
         leads = e["estimator"] == result["headline"]["estimator"]
         policy = None if naive else e["policy"]
-        yield Row(policy, label(e["estimator"]), marks, tuple(cells), e["verdict"], leads)
+        yield EstimateRow(policy, label(e["estimator"]), marks, tuple(cells), e["verdict"], leads)
 
 
 def _ess(estimate: Mapping[str, Any]) -> float | None:
@@ -164,7 +164,7 @@ def main_table(result: Mapping[str, Any], width: int = WIDTH) -> list[Text]:
     return [*lines, *note]
 
 
-def _styled(result: Mapping[str, Any], rows: Sequence[Row], kept: Sequence[int], room: int) -> Iterator[list[Cell]]:
+def _styled(result: Mapping[str, Any], rows: Sequence[EstimateRow], kept: Sequence[int], room: int) -> Iterator[list[Cell]]:
     """The logged mean first where there are several policies, then each policy's name and its estimates."""
     several = len(result["policies"]) > 1
     groups = [None, *result["policies"]] if several else [None]

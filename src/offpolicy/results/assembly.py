@@ -10,37 +10,43 @@ from typing import Any
 
 import numpy as np
 
+from offpolicy.core.describe import described
 from offpolicy.core.errors import InputError
 from offpolicy.core.threads import one_blas_thread
 from offpolicy.data.log import Log
-from offpolicy.diagnostics import overlap as dx
 from offpolicy.diagnostics import verdict as findings
-from offpolicy.diagnostics.looking import Looking
-from offpolicy.diagnostics.propensities import Doubts
+from offpolicy.diagnostics.agreement import combined_findings, disagreement, own_bias
+from offpolicy.diagnostics.models import ModelDiagnostics, model_findings, uncertain_fit
+from offpolicy.diagnostics.overlap import NOT_ONE, pooled_findings, support_findings, weight_findings
+from offpolicy.diagnostics.propensities import PropensityDiagnostics
+from offpolicy.diagnostics.propensity_tests import PropensityTests
+from offpolicy.diagnostics.sample_size import concentrated, few_units, reward_findings
+from offpolicy.diagnostics.weights import WeightDiagnostics
 from offpolicy.engines import Engine, Spark
 from offpolicy.estimators import Combined, Estimator, LoggedMean, Member
-from offpolicy.estimators.slope import slope, smallest_error
+from offpolicy.estimators.selection import slope, smallest_error
 from offpolicy.inference.blending import Candidate, Combination
 from offpolicy.inference.bootstrap import Redraws
 from offpolicy.inference.functionals import (
     Functional,
-    Range,
-    Sums,
+    ScoreSums,
     concentration,
     functional,
     in_errors,
     sampling_variance,
     std_error,
 )
-from offpolicy.inference.jackknife import Fitted, Refits
+from offpolicy.inference.intervals import Range
+from offpolicy.inference.jackknife import Refits
 from offpolicy.inference.sensitivity import Tilting
 from offpolicy.models.propensities import FittedLogging
 from offpolicy.models.rewards import AdamW, FittedRewards, Given, Torch
 from offpolicy.ratios.weights import Outcome, Pooled, Weight
 from offpolicy.results.estimate import Details, Estimate, Later, Redrawn
 from offpolicy.results.evaluation import Evaluation, Views
-from offpolicy.results.provenance import read, versions, written
+from offpolicy.results.provenance import read, versions
 from offpolicy.scoring.export import write_scores
+from offpolicy.scoring.fit_pass import FitResults
 from offpolicy.scoring.plan import Family, ModelKey, Terms, fit_of, model_key
 from offpolicy.scoring.scorer import Scorer
 from offpolicy.scoring.tallies import pool_name
@@ -66,7 +72,8 @@ class Assembly:
     references: Mapping[tuple[int, int], Terms]
     """Of SNIPS for each policy and reward, where there are propensities."""
     scorer: Scorer
-    fitted: Fitted
+    fitted: FitResults
+    propensity_tests: PropensityTests | None
     state: State
     level: float
     cross_fit: int | None
@@ -74,17 +81,23 @@ class Assembly:
     redraws: Redraws
 
     @cached_property
-    def _looking(self) -> Looking:
-        return Looking(self.policies, self.scorer, self.fitted, self.state)
+    def _weights(self) -> WeightDiagnostics:
+        return WeightDiagnostics(self.policies, self.scorer, self.fitted, self.state)
+
+    @cached_property
+    def _models(self) -> ModelDiagnostics:
+        return ModelDiagnostics(self.policies, self.scorer, self.fitted, self.state)
 
     @cached_property
     def _refits(self) -> Refits:
         return Refits(self.scorer, self.fitted, self.state)
 
     @cached_property
-    def _doubts(self) -> Doubts:
+    def _propensities(self) -> PropensityDiagnostics:
         """Of the propensities, for whatever weighs by them."""
-        return Doubts(self.scorer.plausible, self.state["propensities"], self.log.schema.actions, len(self.log))
+        return PropensityDiagnostics(
+            self.propensity_tests, self.state["propensities"], self.log.schema.actions, len(self.log)
+        )
 
     def evaluation(self) -> Evaluation:
         schema, sums = self.log.schema, self._sums(self.state)
@@ -107,10 +120,10 @@ class Assembly:
 
         return replace(gathered(whole), slices={name: gathered(each) for name, each in slices.items()})
 
-    def _sums(self, state: State) -> Sums:
-        return Sums(state["moments"], state["buckets"], state["nonzero"], self.log.schema.clustered, self.scorer.seed)
+    def _sums(self, state: State) -> ScoreSums:
+        return ScoreSums(state["moments"], state["buckets"], state["nonzero"], self.log.schema.clustered, self.scorer.seed)
 
-    def _reward(self, reward: int, sums: Sums, slice_: str | None = None) -> Evaluation:
+    def _reward(self, reward: int, sums: ScoreSums, slice_: str | None = None) -> Evaluation:
         names = tuple(estimator.name for estimator in self.estimators)
         others = [estimator.name for estimator in self.estimators if not isinstance(estimator, LoggedMean)]
         lead = next((name for name in (*LEADS, *others) if name in names), names[0])
@@ -141,9 +154,9 @@ class Assembly:
             },
             _views=Later(Views if slice_ is not None else partial(self._views, reward, list(estimates.values()), sums)),
         )
-        anchor = float(self.scorer.anchor[reward])
+        origin = float(self.scorer.origin[reward])
         hidden = {
-            policy: functional(self.references[p, reward], sums.moments["mean"], anchor)
+            policy: functional(self.references[p, reward], sums.moments["mean"], origin)
             for p, policy in enumerate(self.policies)
             if (p, reward) in self.references
         }
@@ -164,13 +177,13 @@ class Assembly:
     def _logging(self) -> str | None:
         """As it was asked for."""
         logging = self.scorer.logging
-        return None if logging is None else written(logging.setting if isinstance(logging, FittedLogging) else logging)
+        return None if logging is None else described(logging.setting if isinstance(logging, FittedLogging) else logging)
 
     @cached_property
     def _settings(self) -> dict[str, Any]:
         return {
             "estimators": list(self.asked),
-            "policies": {name: written(policy) for name, policy in zip(self.policies, self.scorer.policies, strict=True)},
+            "policies": {name: described(policy) for name, policy in zip(self.policies, self.scorer.policies, strict=True)},
             "logging": self._logging,
             "level": self.level,
             "interval": "normal",
@@ -181,7 +194,7 @@ class Assembly:
             "engine": type(self.engine).__name__,
         }
 
-    def _views(self, reward: int, estimates: Sequence[Estimate], sums: Sums) -> Views:
+    def _views(self, reward: int, estimates: Sequence[Estimate], sums: ScoreSums) -> Views:
         """The weights of each policy, by actions and by embeddings, and how the cross-fitted models predicted."""
         overlap = []
         for p, policy in enumerate(self.policies):
@@ -190,16 +203,16 @@ class Assembly:
                 pooled = e._weight if e._weight is not None and isinstance(e._weight.ratio, Pooled) else None
                 if pooled is not None or e._weight is None or e._weight.ratio == "action":
                     used.setdefault(pooled or Weight(), []).append(e.estimator)
-            overlap += [self._looking.weights(p, weight, names, sums) for weight, names in used.items()]
+            overlap += [self._weights.view(p, weight, names, sums) for weight, names in used.items()]
         users: dict[ModelKey, dict[str, None]] = {}
         for (p, index, of), families in self.members.items():
             for member in (member for family in families for member, _ in family):
                 if (model := model_key(member, p, of)) is not None and model.folds and of == reward:
                     users.setdefault(model, {})[self.estimators[index].name] = None
-        models = [self._looking.calibration(model, list(names)) for model, names in users.items()]
-        return Views(overlap, models, self._doubts.view())
+        models = [self._models.view(model, list(names)) for model, names in users.items()]
+        return Views(overlap, models, self._propensities.view())
 
-    def _estimate(self, p: int, e: int, reward: int, sums: Sums, slice_: str | None) -> Estimate:
+    def _estimate(self, p: int, e: int, reward: int, sums: ScoreSums, slice_: str | None) -> Estimate:
         estimator, families = self.estimators[e], self.members[p, e, reward]
         if isinstance(estimator, Combined):
             return self._combined(p, estimator, families, reward, sums, slice_)
@@ -235,11 +248,11 @@ class Assembly:
         return isinstance(self.scorer.logging, FittedLogging) and member.weight.weighs
 
     def _picked(
-        self, p: int, estimator: Estimator, family: Family, reward: int, sums: Sums, slice_: str | None
+        self, p: int, estimator: Estimator, family: Family, reward: int, sums: ScoreSums, slice_: str | None
     ) -> tuple[Functional, Member, Terms]:
         """The member of a family that counts."""
-        anchor = float(self.scorer.anchor[reward])
-        functionals = [functional(terms, sums.moments["mean"], anchor) for _, terms in family]
+        origin = float(self.scorer.origin[reward])
+        functionals = [functional(terms, sums.moments["mean"], origin) for _, terms in family]
         pick = 0
         if len(family) > 1:
             functionals = [
@@ -250,7 +263,7 @@ class Assembly:
         return functionals[pick], *family[pick]
 
     def _combined(
-        self, p: int, estimator: Combined, families: Sequence[Family], reward: int, sums: Sums, slice_: str | None
+        self, p: int, estimator: Combined, families: Sequence[Family], reward: int, sums: ScoreSums, slice_: str | None
     ) -> Estimate:
         """One estimate from several candidates."""
         candidates, terms = [], []
@@ -260,8 +273,8 @@ class Assembly:
             known = f.fit is not None or not self._refits.matters(member, model_key(member, p, reward))
             candidates.append(Candidate(part.name, f, member.weight.exact, known))
             terms.append(own)
-        o = self._looking.overlap(p, sums, None)
-        shortfall = -o.mean_weight_z if o.mean_weight < 1 - dx.NOT_ONE else 0.0
+        o = self._weights.of_actions(p, sums, None)
+        shortfall = -o.mean_weight_z if o.mean_weight < 1 - NOT_ONE else 0.0
         combination = Combination.of(estimator, candidates, sums, shortfall)
         names = {candidate.name: own for candidate, own in zip(candidates, terms, strict=True)}
         used = [(float(w), names[part.name]) for part, w in zip(combination.parts, combination.weights, strict=True) if w]
@@ -285,22 +298,22 @@ class Assembly:
         of = None if slice_ is None else (self.log.schema.slices or ())[int(slice_)]
         return partial(self.redraws.of, (of, self.log.schema.rewards[reward], self.policies[p], estimator.name))
 
-    def _combined_details(self, p: int, reward: int, combination: Combination, sums: Sums) -> Details:
+    def _combined_details(self, p: int, reward: int, combination: Combination, sums: ScoreSums) -> Details:
         kept = self.state["policies"][str(p)] if sums.moments is self.state["moments"] else None
-        o = self._looking.overlap(p, sums, kept)
+        o = self._weights.of_actions(p, sums, kept)
         undefined = findings.UNANCHORED if o.ess > 0 else findings.UNDEFINED
-        found = dx.combined_findings(combination, o) if combination.defined else [undefined]
-        found += [*self._doubts.findings, *dx.support_findings(o, True, True)]
-        found.append(dx.concentrated(concentration(combination.functional, sums)))
-        found += dx.reward_findings(int(sums.nonzero[reward]), sums.n)
+        found = combined_findings(combination, o) if combination.defined else [undefined]
+        found += [*self._propensities.findings, *support_findings(o, True, True)]
+        found.append(concentrated(concentration(combination.functional, sums)))
+        found += reward_findings(int(sums.nonzero[reward]), sums.n)
         if sums.clustered:
-            found.append(dx.few_units(int((sums.buckets[:, 0] > 0).sum())))
+            found.append(few_units(int((sums.buckets[:, 0] > 0).sum())))
         seen = o.to_dict() | (combination.told() if combination.defined else {})
         f = combination.functional
         return Details(f, std_error(f, sums), seen, tuple(found))
 
     def _details(
-        self, p: int, e: int, reward: int, f: Functional, member: Member, terms: Terms, sums: Sums, slice_: str | None
+        self, p: int, e: int, reward: int, f: Functional, member: Member, terms: Terms, sums: ScoreSums, slice_: str | None
     ) -> Details:
         """The error, which may take refits, and every finding."""
         model = model_key(member, p, reward)
@@ -316,7 +329,7 @@ class Assembly:
             found.append(self._not_covered(model))
         error = std_error(f, sums)
         if f.fit is not None and isinstance(member.weight.ratio, Pooled):  # a reward model alone moves values as it should
-            found += dx.uncertain_fit(error, float(np.sqrt(sampling_variance(f, sums))))
+            found += uncertain_fit(error, float(np.sqrt(sampling_variance(f, sums))))
         return Details(f, error, seen, tuple(found))
 
     def _not_covered(self, model: ModelKey | None) -> findings.Finding:
@@ -332,7 +345,9 @@ class Assembly:
             return float(max(values.max() for values in self.scorer.outcomes[p, weight.ratio][1]))
         return float(self.state["policies"][str(p)]["weights"]["max"])
 
-    def _select(self, p: int, estimator: Estimator, family: Family, functionals: Sequence[Functional], sums: Sums) -> int:
+    def _select(
+        self, p: int, estimator: Estimator, family: Family, functionals: Sequence[Functional], sums: ScoreSums
+    ) -> int:
         """The member of a family that SLOPE picks; families stand from the least biased member to the most."""
         tails = [self._unseen_tail(p, member, terms, sums) for member, terms in family]
 
@@ -347,15 +362,15 @@ class Assembly:
             return smallest_error(sets, z, [std_error(f, sums) for f in functionals])
         return slope(len(family), z)
 
-    def _score_writer(self, parts: Sequence[tuple[float, Terms]], reward: int, sums: Sums, alone: bool = False) -> Any:
-        anchor, means = float(self.scorer.anchor[reward]), sums.moments["mean"]
+    def _score_writer(self, parts: Sequence[tuple[float, Terms]], reward: int, sums: ScoreSums, alone: bool = False) -> Any:
+        origin, means = float(self.scorer.origin[reward]), sums.moments["mean"]
 
         def write(path: Path) -> None:
-            write_scores(path, self.log, self.scorer, parts, anchor, means, alone)
+            write_scores(path, self.log, self.scorer, parts, origin, means, alone)
 
         return write
 
-    def _unseen_tail(self, p: int, member: Member, terms: Terms, sums: Sums) -> float:
+    def _unseen_tail(self, p: int, member: Member, terms: Terms, sums: ScoreSums) -> float:
         """CAB only: how badly the log knows what lies above the clip, where the model stands in.
 
         Rounds with w > clip are few, and their spread does not show what was never drawn: with N of them logged, the model's
@@ -367,7 +382,7 @@ class Assembly:
         return abs(float(sums.moments["mean"][terms.baseline])) / float(sums.moments["mean"][0]) / float(np.sqrt(1 + above))
 
     def _findings(
-        self, p: int, reward: int, member: Member, model: ModelKey | None, f: Functional, sums: Sums
+        self, p: int, reward: int, member: Member, model: ModelKey | None, f: Functional, sums: ScoreSums
     ) -> tuple[list[findings.Finding], dict[str, Any]]:
         if member.weight.ratio == "one":
             return [findings.NAIVE], {}
@@ -377,27 +392,27 @@ class Assembly:
             found.append(self._no_number(p, member, sums))
         if (p, reward) in self.references:
             kept = self.state["policies"][str(p)] if sums.moments is self.state["moments"] else None  # not kept by slice
-            o = self._looking.overlap(p, sums, kept)
-            found += dx.support_findings(o, model is not None, member.weight.ratio == "action")
+            o = self._weights.of_actions(p, sums, kept)
+            found += support_findings(o, model is not None, member.weight.ratio == "action")
             if member.weight.ratio == "action":
-                found += dx.weight_findings(o)
+                found += weight_findings(o)
                 seen |= o.to_dict()
             elif member.weight.weighs:
-                pooled = self._looking.pooled_overlap(p, member.weight, sums, kept)
-                found += dx.pooled_findings(pooled, o, model is not None)
+                pooled = self._weights.of_embeddings(p, member.weight, sums, kept)
+                found += pooled_findings(pooled, o, model is not None)
                 seen |= pooled.to_dict()
-        found += self._doubts.findings if member.weight.weighs else ()
-        found.append(dx.concentrated(concentration(f, sums)))
+        found += self._propensities.findings if member.weight.weighs else ()
+        found.append(concentrated(concentration(f, sums)))
         if model is not None:
-            r2, fitted = self._looking.model_fit(model)
+            r2, fitted = self._models.fit(model)
             seen |= {"reward_model": fitted}
-            found += dx.model_findings(r2, member.weight.weighs)
+            found += model_findings(r2, member.weight.weighs)
             found += [] if (p, reward) in self.references else [findings.UNCHECKED_MODEL]
         if self._shares_covariance(member, model, reward):
             found.append(findings.SHARED_COVARIANCE)
-        found += dx.reward_findings(int(sums.nonzero[reward]), sums.n)
+        found += reward_findings(int(sums.nonzero[reward]), sums.n)
         if sums.clustered:
-            found.append(dx.few_units(int((sums.buckets[:, 0] > 0).sum())))
+            found.append(few_units(int((sums.buckets[:, 0] > 0).sum())))
         return found, seen
 
     def _shares_covariance(self, member: Member, model: ModelKey | None, reward: int) -> bool:
@@ -406,11 +421,11 @@ class Assembly:
         fits = [fit for fit in (None if model is None else model.fit, fit) if fit is not None]
         return any("covariance" in self.fitted.models[fit].diagnostics(reward) for fit in fits)
 
-    def _no_number(self, p: int, member: Member, sums: Sums) -> findings.Finding:
+    def _no_number(self, p: int, member: Member, sums: ScoreSums) -> findings.Finding:
         """Why there is none: nothing to weigh, or a model that gives none."""
         return (
             findings.UNDEFINED
-            if member.weight.weighs and not self._looking.overlap(p, sums, None).ess > 0
+            if member.weight.weighs and not self._weights.of_actions(p, sums, None).ess > 0
             else findings.NO_NUMBER
         )
 
@@ -423,7 +438,7 @@ def _learns(member: Member, model: ModelKey | None) -> bool:
     return pooled or isinstance(ratio, Outcome) or learned
 
 
-def _compared(evaluation: Evaluation, hidden: Mapping[str, Functional], sums: Sums) -> dict[tuple[str, str], Estimate]:
+def _compared(evaluation: Evaluation, hidden: Mapping[str, Functional], sums: ScoreSums) -> dict[tuple[str, str], Estimate]:
     """The estimates, each held against a nearly unbiased one: SNIPS, asked for or not."""
     reference = next((name for name in REFERENCES if name in evaluation.estimators), None)
 
@@ -437,9 +452,9 @@ def _compared(evaluation: Evaluation, hidden: Mapping[str, Functional], sums: Su
         if not np.isfinite(difference.value):
             return ()
         told, z, weight = reference or "SNIPS", in_errors(difference, sums), estimate._weight
-        found = [dx.disagreement(told, difference.value, z, blend=weight is None)] if np.isfinite(z) else []
+        found = [disagreement(told, difference.value, z, blend=weight is None)] if np.isfinite(z) else []
         if weight is not None and not weight.mean_one:
-            found.append(dx.own_bias(told, difference.value, std_error(difference, sums), estimate.std_error))
+            found.append(own_bias(told, difference.value, std_error(difference, sums), estimate.std_error))
         return tuple(found)
 
     return {

@@ -8,26 +8,18 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
+from offpolicy.core.arrays import FloatArray
+from offpolicy.core.describe import described
 from offpolicy.core.errors import InputError, InputWarning
-from offpolicy.data.batch import FloatArray
 from offpolicy.data.labels import Actions
 from offpolicy.diagnostics import coverage as measured
 from offpolicy.diagnostics.verdict import Finding, Verdict, refitted, worst
-from offpolicy.inference.functionals import (
-    Functional,
-    Interval,
-    Range,
-    Sums,
-    checked_level,
-    in_errors,
-    interval,
-    refitted_interval,
-)
+from offpolicy.inference.functionals import Functional, ScoreSums, in_errors
+from offpolicy.inference.intervals import Interval, Range, checked_level, interval, refitted_interval
 from offpolicy.models.embedding_table import EmbeddingTable
 from offpolicy.ratios.embedding_fits import PooledFits
 from offpolicy.ratios.weights import Weight
 from offpolicy.report import text
-from offpolicy.results.provenance import written
 
 T = TypeVar("T")
 Redrawn = Callable[[int], FloatArray]
@@ -44,7 +36,7 @@ class Difference:
     std_error: float
     error_covers: str
     _functional: Functional = field(repr=False)
-    _sums: Sums = field(repr=False)
+    _sums: ScoreSums = field(repr=False)
     _level: float = 0.95
     _redrawn: Redrawn | None = field(repr=False, default=None)
     """None where nothing was fitted."""
@@ -114,7 +106,7 @@ class Estimate:
     value: float
     n: int
     _details: Later[Details]
-    _sums: Sums = field(repr=False)
+    _sums: ScoreSums = field(repr=False)
     _range: Range | None = field(repr=False)
     _range_given: bool = field(repr=False, default=True)
     _level: float = 0.95
@@ -172,7 +164,7 @@ class Estimate:
         if self._embedding is None or self._labels is None:
             raise InputError(f"{self.estimator} has no embedding of its own; ask op.LearnedMIPS for one.")
         model = self._embedding.ratio.rewards
-        return self._embedding.table(self._labels.to_numpy(), "" if model is None else written(model))
+        return self._embedding.table(self._labels.to_numpy(), "" if model is None else described(model))
 
     @property
     def verdict(self) -> Verdict:
@@ -211,7 +203,7 @@ class Estimate:
     def scores(self, path: str | Path) -> None:
         """Write row, baseline, correction and weight of every round as Parquet. Reads the log once more."""
         if self._write_scores is None:
-            raise InputError("scores are written for the whole log, not for a slice of it.")
+            raise InputError("scores are described for the whole log, not for a slice of it.")
         self._write_scores(Path(path))
 
     def to_dict(self) -> dict[str, Any]:

@@ -12,19 +12,21 @@ from typing import Any
 
 import numpy as np
 
+from offpolicy.core.arrays import NEXT_TO_NOTHING, FloatArray
 from offpolicy.core.errors import InputError, unknown_name
 from offpolicy.core.threads import one_blas_thread
-from offpolicy.data.batch import NEXT_TO_NOTHING, FloatArray
 from offpolicy.data.checks import factors
+from offpolicy.diagnostics.embedding_map import map_view
 from offpolicy.diagnostics.verdict import Verdict
-from offpolicy.diagnostics.views import map_view
 from offpolicy.inference.bootstrap import Key
-from offpolicy.inference.functionals import REFITTED, quotient, std_error
-from offpolicy.inference.sensitivity import GAMMAS, Sensitivity, Tilted
+from offpolicy.inference.functionals import quotient, std_error
+from offpolicy.inference.intervals import REFITTED
+from offpolicy.inference.sensitivity import GAMMAS, Tilted
 from offpolicy.report import html, text
 from offpolicy.report.plots import Plots
 from offpolicy.results import saved_result as recalled
 from offpolicy.results.estimate import Difference, Estimate, Later, Redrawn
+from offpolicy.results.sensitivity import Sensitivity
 
 SCHEMA_VERSION = 1
 MOST_COMPARED = 6
@@ -151,7 +153,7 @@ class Evaluation:
         They are those of the self-normalised value (SNIPS), which Γ = 1 gives, with the errors of sampling beside them, and
         the Γ at which "better than the log" stops to hold. By default of the first policy. The log is read once more.
         """
-        return self._tilted_of(policy).sensitivity(policy or self.policies[0], self.reward, gamma, self.level)
+        return Sensitivity.of(self._tilted_of(policy), policy or self.policies[0], self.reward, gamma, self.level)
 
     def _tilted_of(self, policy: str | None = None) -> Tilted:
         policy = self.policies[0] if policy is None else policy

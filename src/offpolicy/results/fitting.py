@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from offpolicy.core.describe import described
 from offpolicy.core.errors import InputError
 from offpolicy.core.memory import Budget
 from offpolicy.core.threads import one_blas_thread
@@ -16,8 +17,8 @@ from offpolicy.models.posteriors import Gaussian
 from offpolicy.models.rewards import FittedRewards, Ridge, as_reward_model
 from offpolicy.ratios.embedding_fits import PooledFits
 from offpolicy.ratios.weights import Pooled, Weight
-from offpolicy.results.job import Job, fit_pass, groups_for
-from offpolicy.results.provenance import written
+from offpolicy.results.job import Job
+from offpolicy.scoring.fit_pass import fit_pass, groups_for
 from offpolicy.scoring.plan import FitKey, Plan
 
 
@@ -49,7 +50,7 @@ def embed(
     with one_blas_thread():
         found = fit_pass(log, engine, needed, progress)
         fits = PooledFits.of("embed", ratio, pooled, found[ratio], fitted.fits(shape, found[key]))
-        return fits.table(log.actions, written(model))
+        return fits.table(log.actions, described(model))
 
 
 def fit_rewards(
@@ -75,7 +76,7 @@ def fit_rewards(
     with one_blas_thread():
         fits = fitted.fits(shape, fit_pass(log, engine, {key: fitted.statistics(shape)}, progress)[key])
         models = {name: fits.on_all(k) for k, name in enumerate(log.schema.rewards)}
-    return FittedRewards(written(model), models, log.actions, log.schema.context, shape.inputs, shape.features, len(log))
+    return FittedRewards(described(model), models, log.actions, log.schema.context, shape.inputs, shape.features, len(log))
 
 
 def _job(log: Log, ratio: Pooled, engine: Engine, memory: str | int | None, seed: int) -> Job:

@@ -10,124 +10,46 @@ from typing import Any
 
 import numpy as np
 
-from offpolicy.core.errors import InputError, RowsError
+from offpolicy.core.arrays import FloatArray
+from offpolicy.core.describe import described
+from offpolicy.core.errors import RowsError
 from offpolicy.core.memory import Budget, OverBudgetError, size
 from offpolicy.core.progress import PassProgress
-from offpolicy.core.threads import cores, one_blas_thread
-from offpolicy.data.batch import Batch, FloatArray
-from offpolicy.data.checks import is_number, whole
+from offpolicy.core.threads import cores
+from offpolicy.data.batch import Batch
 from offpolicy.data.features import Features
 from offpolicy.data.log import Log
-from offpolicy.diagnostics.propensity_tests import Plausible
-from offpolicy.engines import Engine, Resampled, engine_for
+from offpolicy.diagnostics.propensity_tests import PropensityTests
+from offpolicy.engines import Engine
 from offpolicy.estimators import Estimator, Run
-from offpolicy.inference.bootstrap import Key, Redraws
-from offpolicy.inference.jackknife import Fitted
-from offpolicy.models.propensities import FittedLogging, estimate_logging
-from offpolicy.models.rewards import Fits, FitShape, Linear, Predictor
+from offpolicy.inference.bootstrap import Redraws
+from offpolicy.models.propensities import FittedLogging
+from offpolicy.models.rewards import Fits, FitShape, LinearPredictor, Predictor
 from offpolicy.models.rewards.base import NO_FEATURES
 from offpolicy.policies.base import Policy
-from offpolicy.policies.tables import as_policy
+from offpolicy.policies.conversion import as_policy
+from offpolicy.ratios.actions import ratio_of
 from offpolicy.ratios.embedding_fits import PooledFits
 from offpolicy.ratios.outcomes import OutcomeFits, OutcomeRows
 from offpolicy.ratios.weights import Outcome, Pooled
 from offpolicy.results.assembly import Assembly
 from offpolicy.results.evaluation import Evaluation
-from offpolicy.results.provenance import written
 from offpolicy.scoring.audit import audited
+from offpolicy.scoring.fit_pass import FitResults, fit_pass, groups_for
 from offpolicy.scoring.memory_plan import Rung, Sizes, folds_kept, rows_for, rung_for
 from offpolicy.scoring.plan import Family, FitKey, ModelKey, Plan, Terms, fit_of, plan_estimators
 from offpolicy.scoring.requirements import Lacking, Wanted, choose
 from offpolicy.scoring.score_pass import ScorePass
-from offpolicy.scoring.scorer import Scorer, ratio_of
-from offpolicy.statistics import Joint, Statistic
+from offpolicy.scoring.scorer import Scorer
+from offpolicy.statistics import Statistic
 
 PLANNED_THREADS = 2
 """What fits the memory is planned for at least so many threads: or the choice, and with it the numbers, would differ on
 one thread and on two."""
-LEAST_GROUPS = 20
-MOST_GROUPS = 200
 MASS_ROWS = 10_000
 """Rows that are enough to know on which actions the target's mass lies."""
 TABLE_ROWS = 100_000
 """Rows that are enough to know how an estimate moves with its reward model, for the fit's share of the error."""
-
-
-def evaluate(
-    log: Log,
-    target: Any,
-    estimators: Estimator | Sequence[Estimator] | None = None,
-    *,
-    level: float = 0.95,
-    cross_fit: int | None = None,
-    engine: Engine | None = None,
-    memory: str | int | None = None,
-    seed: int = 0,
-    progress: bool | None = None,
-) -> Evaluation:
-    """What `target` would have earned, by each estimator.
-
-    `target` is a policy, anything `as_policy` takes, or a dict of them by name. Estimators that lack what they need are an
-    error when named and are skipped, with the reason in the result, when they came from the defaults. The log is read once
-    to fit what must be fitted and once to score everything. `memory` ("2GB"; by default a quarter of the machine) bounds
-    what is held: a job that cannot keep to it says so, with the sum, before it reads a row.
-    """
-    if not isinstance(log, Log):
-        raise InputError(f"log is a {type(log).__name__}; make a log of it first, with op.read_log(…) or op.Log(…).")
-    if not is_number(level) or not 0 < level < 1:
-        raise InputError(f"level is {level!r}; it must lie between 0 and 1.")
-    if cross_fit is not None:
-        cross_fit = whole("cross_fit", cross_fit, 2, besides=" (an estimator's own cross_fit=0 turns it off)")
-    seed = whole("seed", seed, -(2**63))
-    policies = {name: policy.settled(log) for name, policy in _policies(target).items()}
-    for policy in policies.values():
-        policy.check(log)
-    engine = engine_for(log, engine)
-    budget = Budget.of(memory)
-    as_given, log = log, estimate_logging(log, engine, seed, progress)
-
-    settings: dict[str, Any] = {"level": level, "cross_fit": cross_fit, "memory": memory, "seed": seed}
-
-    def run(some: Sequence[Estimator]) -> Evaluation:
-        return evaluate(log, policies, some, **settings, engine=engine, progress=progress)
-
-    def redrawn(draw: int) -> Mapping[Key, float]:
-        """The same evaluation of a log drawn anew; propensities that were estimated are estimated again."""
-        drawn = Resampled(engine, seed, draw)
-        return evaluate(as_given, policies, job.asked, **settings, engine=drawn, progress=False)._values()
-
-    wanted = Wanted.of(estimators)
-    job = Job.fitting(log, policies, wanted, cross_fit, seed, run, budget, engine)
-    with one_blas_thread():  # many small products: threads over partitions and refits keep the cores busy
-        try:
-            fits, scorer = job.fitted(engine, progress)
-        except Exception:
-            if not wanted.can_spare:
-                raise
-            fewer = wanted.without_failing(run, job.features)
-            job = Job.fitting(log, policies, fewer, cross_fit, seed, run, budget, engine)
-            fits, scorer = job.fitted(engine, progress)
-        return job.score(engine, fits, scorer, level, progress, Redraws(redrawn, progress))
-
-
-def fit_pass(
-    log: Log, engine: Engine, needed: Mapping[Any, tuple[Statistic, ...]], progress: bool | None
-) -> dict[Any, list[Any]]:
-    """Everything that is fitted, from one pass: the results of each key's statistics, equal ones folded once."""
-    distinct: dict[Statistic, Statistic] = {s: s for several in needed.values() for s in several}
-    results = {}
-    if distinct:
-        with PassProgress("fitting", len(log), progress) as told:
-            results = engine.reduce(log, Joint(distinct), told)
-    return {key: [results[statistic] for statistic in several] for key, several in needed.items()}
-
-
-def _policies(target: Any) -> dict[str, Policy]:
-    if not isinstance(target, Mapping):
-        return {"target": as_policy(target)}
-    if not target or not all(isinstance(name, str) for name in target):
-        raise InputError("target: give a policy, or a dict of policies with text as names (and at least one).")
-    return {name: as_policy(policy) for name, policy in target.items()}
 
 
 @dataclass(frozen=True)
@@ -205,7 +127,7 @@ class Job:
             cross_fit=cross_fit, asked=asked,
         )  # fmt: skip
 
-    def fit(self, engine: Engine, progress: bool | None) -> Fitted:
+    def fit(self, engine: Engine, progress: bool | None) -> FitResults:
         """The one pass that fits everything. What needs the same statistic shares it."""
         shapes = {key: self.shape(key, progress) for key in self.plan.fits}
         models = {key: key.rewards.on(self.log.schema) for key in shapes}
@@ -217,7 +139,7 @@ class Job:
         needed |= {key: (rows,) for key, rows in outcomes.items()}
         found = fit_pass(self.log, engine, needed, progress)
         fits = {key: models[key].fits(shape, found[key]) for key, shape in shapes.items()}
-        return Fitted(
+        return FitResults(
             models=fits,
             pooled={
                 ratio: PooledFits.of(
@@ -299,12 +221,12 @@ class Job:
         share = 1.0 if self.log.schema.clustered else min(1.0, rows / len(self.log))
         return math.ceil(self.groups * share)
 
-    def fitted(self, engine: Engine, progress: bool | None) -> tuple[Fitted, Scorer]:
+    def fitted(self, engine: Engine, progress: bool | None) -> tuple[FitResults, Scorer]:
         """What was fitted, and the same ready to score."""
         fitted = self.fit(engine, progress)
         return fitted, self.scorer(fitted)
 
-    def scorer(self, fitted: Fitted) -> Scorer:
+    def scorer(self, fitted: FitResults) -> Scorer:
         schema = self.log.schema
         models = {key: _predictors(fitted.models[key.fit], key) for key in self.plan.models}
         centre = _centre(models, len(schema.context))
@@ -316,24 +238,24 @@ class Job:
             outcomes={key: (fits, fits.by_fold(key[1].cross_fit)) for key, fits in fitted.outcomes.items()},
             sloped=frozenset(ratio for ratio, fits in fitted.pooled.items() if fits.covered),
             models={key: [_moved(p, centre) for p in predictors] for key, predictors in models.items()},
-            anchor=self.log.anchor,
+            origin=self.log.reward_origin,
             centre=centre,
             groups=self.groups,
             table_groups=self._groups_of(TABLE_ROWS),
             mass_groups=self._groups_of(MASS_ROWS),
             seed=self.seed,
-            plausible=self._plausible,
+            propensities=self._propensity_tests,
             many=self.many,
         )
         return scorer.with_near({ratio: fits.logged() for ratio, fits in fitted.pooled.items()})
 
     @property
-    def _plausible(self) -> Plausible | None:
+    def _propensity_tests(self) -> PropensityTests | None:
         """Only where there are propensities to doubt."""
         if not (self.log.schema.propensity or self.logging is not None):
             return None
         trim = self.logging.setting.trim if isinstance(self.logging, FittedLogging) else None
-        return Plausible(self.log.n_actions, len(self.log), self.logging, trim)
+        return PropensityTests(self.log.n_actions, len(self.log), self.logging, trim)
 
     def _listed(self, score_pass: ScorePass) -> float:
         """How many actions the policies list in a round, from the first of them."""
@@ -345,7 +267,7 @@ class Job:
         return float(sum(len(policy.listed(first).codes) for policy in listing)) / len(first)
 
     def score(
-        self, engine: Engine, fitted: Fitted, scorer: Scorer, level: float, progress: bool | None, redraws: Redraws
+        self, engine: Engine, fitted: FitResults, scorer: Scorer, level: float, progress: bool | None, redraws: Redraws
     ) -> Evaluation:
         """The one pass that scores every estimator for every policy and reward."""
         score_pass = ScorePass(scorer, self.log.n_actions, len(self.log.schema.slices or ()), self.log.schema.clustered)
@@ -360,11 +282,12 @@ class Job:
             engine=engine,
             policies=tuple(self.policies),
             estimators=self.estimators,
-            asked=tuple(written(estimator) for estimator in self.asked),
+            asked=tuple(described(estimator) for estimator in self.asked),
             members=self.members,
             references=self.references,
             scorer=scorer,
             fitted=fitted,
+            propensity_tests=self._propensity_tests,
             state=state,
             level=level,
             cross_fit=self.cross_fit,
@@ -372,16 +295,6 @@ class Job:
             redraws=redraws,
         )
         return assembly.evaluation()
-
-
-def groups_for(folds: set[int]) -> int:
-    """How many groups of units: a multiple of every number of folds, and of a few, among which penalties are chosen."""
-    for few in (5, 4, 3, 2):
-        groups = math.lcm(few, *folds)
-        groups *= -(-LEAST_GROUPS // groups)
-        if groups <= MOST_GROUPS:
-            return groups
-    raise InputError(f"the folds {sorted(folds)} share no small multiple; use the same cross_fit throughout.")
 
 
 @dataclass(frozen=True)
@@ -405,10 +318,10 @@ def _predictors(fits: Fits, key: ModelKey) -> list[Predictor]:
 
 def _centre(models: Mapping[ModelKey, Sequence[Predictor]], context: int) -> FloatArray:
     """One origin of the context for all linear models."""
-    linear = (p for predictors in models.values() for p in predictors if isinstance(p, Linear))
+    linear = (p for predictors in models.values() for p in predictors if isinstance(p, LinearPredictor))
     first = next(linear, None)
     return np.zeros(context) if first is None else first.centre
 
 
 def _moved(predictor: Predictor, centre: FloatArray) -> Predictor:
-    return predictor.moved(centre) if isinstance(predictor, Linear) else predictor
+    return predictor.moved(centre) if isinstance(predictor, LinearPredictor) else predictor

@@ -12,11 +12,11 @@ from typing import Any, get_args
 
 import numpy as np
 
-from offpolicy.core import storage as saved
+from offpolicy.core import storage
 from offpolicy.core.errors import InputError, unknown_name
 from offpolicy.core.files import whole_file
 from offpolicy.diagnostics.verdict import Finding, Verdict
-from offpolicy.inference.functionals import Interval, Method, checked_level, normal_quantile
+from offpolicy.inference.intervals import Interval, Method, checked_level, normal_quantile
 from offpolicy.report import html, text
 from offpolicy.report.plots import Plots
 
@@ -77,7 +77,7 @@ def write(summary: Mapping[str, Any], path: str | Path) -> None:
     if path.suffix.lower() != SUFFIX:
         raise InputError(f"{path}: results are saved as JSON; the name must end in {SUFFIX}.")
     plain = _plain(summary)
-    stamped = {**saved.stamp("result"), "sha256": saved.digest(saved.exact(plain)), "result": plain}
+    stamped = {**storage.stamp("result"), "sha256": storage.digest(storage.exact(plain)), "result": plain}
     with whole_file(path) as draft:
         draft.write_text(json.dumps(stamped, indent=1, allow_nan=False, ensure_ascii=False) + "\n", encoding="utf-8")
 
@@ -85,16 +85,16 @@ def write(summary: Mapping[str, Any], path: str | Path) -> None:
 def load_result(path: str | Path) -> SavedResult:
     """What `Evaluation.save` wrote, checked: its format and version, its parts and their types, and its checksum."""
     path = Path(path)
-    told = saved.as_json(path, saved.content(path))
-    saved.check_stamp(path, "result", told if isinstance(told, dict) else {})
+    told = storage.as_json(path, storage.content(path))
+    storage.check_stamp(path, "result", told if isinstance(told, dict) else {})
     result = told.get("result")
-    saved.check_digest(path, told.get("sha256"), saved.exact(result))
+    storage.check_digest(path, told.get("sha256"), storage.exact(result))
     summary = _numbers(result)
     _check_part(path, summary, "result")
     try:  # details such as diagnostics have no fixed form: what can be shown in every form is good
         text.plain(summary), text.markdown(summary), html.page(summary)
     except Exception as error:
-        raise saved.damaged(path, f"it cannot be shown ({type(error).__name__}: {error})") from error
+        raise storage.damaged(path, f"it cannot be shown ({type(error).__name__}: {error})") from error
     return SavedResult(summary)
 
 
@@ -125,7 +125,7 @@ def _check_part(path: Path, part: Any, where: str) -> None:
     names = {(e["policy"], e["estimator"]) for e in part["estimates"]}
     lead = part["headline"]["estimator"]
     if not part["policies"] or not all((policy, lead) in names for policy in part["policies"]):
-        raise saved.damaged(path, f"{where}: some policy has no estimate by {lead!r}, which leads")
+        raise storage.damaged(path, f"{where}: some policy has no estimate by {lead!r}, which leads")
     for name, wanted in OPTIONAL.items():
         if part.get(name) is not None:
             _check(path, part[name], wanted, f"{where}.{name}")
@@ -141,7 +141,7 @@ def _check(path: Path, value: Any, wanted: Any, where: str) -> None:
         _check(path, value, dict, where)
         for name, part in wanted.items():
             if name not in value:
-                raise saved.damaged(path, f"{where}.{name} is missing")
+                raise storage.damaged(path, f"{where}.{name} is missing")
             _check(path, value[name], part, f"{where}.{name}")
     elif isinstance(wanted, list):
         _check(path, value, list, where)
@@ -151,7 +151,7 @@ def _check(path: Path, value: Any, wanted: Any, where: str) -> None:
         options = wanted if isinstance(wanted, tuple) else (wanted,)
         good = value in options if isinstance(options[0], str) else isinstance(value, options)
         if not good or (isinstance(value, bool) and bool not in options):
-            raise saved.damaged(path, f"{where} is {str(value)[:40]!r}, which it cannot be")
+            raise storage.damaged(path, f"{where} is {str(value)[:40]!r}, which it cannot be")
 
 
 @dataclass(frozen=True, repr=False)

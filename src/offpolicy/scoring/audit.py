@@ -12,7 +12,7 @@ from offpolicy.core.errors import RowsError
 from offpolicy.data.batch import Batch
 from offpolicy.data.log import Log
 from offpolicy.engines.base import BATCH_ROWS
-from offpolicy.models.rewards import Linear
+from offpolicy.models.rewards import LinearPredictor
 from offpolicy.policies.base import blocks
 from offpolicy.scoring.scorer import Scorer
 
@@ -31,7 +31,7 @@ def audited(error: RowsError, log: Log, scorer: Scorer, columns: tuple[str, ...]
 def _complaints(batch: Batch, scorer: Scorer, column: str) -> Iterator[RowsError]:
     """What the policies and the models that are not ours say of a batch, about one column."""
     asked = [*scorer.policies, *([scorer.logging] if scorer.logging else [])]
-    models = [p for predictors in scorer.models.values() for p in predictors if not isinstance(p, Linear)]
+    models = [p for predictors in scorer.models.values() for p in predictors if not isinstance(p, LinearPredictor)]
     questions: list[Callable[[], Any]] = [
         *(partial(policy.probabilities, batch, None if policy.whole else batch.action) for policy in asked),
         *(partial(model.all, batch) for model in models),

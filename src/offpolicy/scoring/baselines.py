@@ -8,21 +8,22 @@ from functools import cached_property
 
 import numpy as np
 
-from offpolicy.data.batch import Batch, FloatArray
-from offpolicy.models.rewards import Linear, Predictor
+from offpolicy.core.arrays import FloatArray
+from offpolicy.data.batch import Batch
+from offpolicy.models.rewards import LinearPredictor, Predictor
 from offpolicy.policies.blocks import Layout, Lists
 from offpolicy.scoring.plan import BaselineColumn, ModelKey, Plan, ShareTable
 
 
 @dataclass(frozen=True)
-class Part:
-    """The baselines of one share of a policy in one fold. Linear models are one matrix product."""
+class BaselinePart:
+    """The baselines of one share of a policy in one fold. LinearPredictor models are one matrix product."""
 
     clip: float | None
     table: int | None
     columns: list[int]
     coef: FloatArray
-    """The linear models' coefficients one below the other, less the anchor, and a row of ones: it gives the row sums."""
+    """The linear models' coefficients one below the other, less the origin, and a row of ones: it gives the row sums."""
     other: list[tuple[int, Predictor, float]]
 
     @cached_property
@@ -42,8 +43,8 @@ class Part:
             product = layout.by_round(share, self.by_action).T if isinstance(layout, Lists) else self.coef @ share.T
             scale = 1 / product[-1] if loose else 1.0
             self.fill_from(out, x, product, scale)
-        for column, predictor, anchor in self.other:
-            out[column] = layout.dot(share, predictor.all(batch) - anchor)
+        for column, predictor, origin in self.other:
+            out[column] = layout.dot(share, predictor.all(batch) - origin)
         return scale
 
     def fill_from(self, out: FloatArray, x: FloatArray, product: FloatArray, scale: FloatArray | float = 1.0) -> None:
@@ -58,7 +59,7 @@ class Part:
 class Baselines:
     """All baselines of one policy in one fold."""
 
-    parts: list[Part]
+    parts: list[BaselinePart]
 
     @property
     def only_linear(self) -> bool:
@@ -83,7 +84,7 @@ class Baselines:
         cls,
         plan: Plan,
         models: Mapping[ModelKey, Sequence[Predictor]],
-        anchors: FloatArray,
+        origins: FloatArray,
         policy: int,
         folds: Sequence[tuple[BaselineColumn, int]],
     ) -> Baselines:
@@ -93,19 +94,19 @@ class Baselines:
             for key, fold in (pair for pair in folds if pair[0].clip == clip):
                 column = 1 + plan.columns.index(key)
                 predictor = models[key.model][fold]
-                # An anchor is taken off only where the shares sum to 1, that is, where the share is π itself.
-                anchor = float(anchors[key.model.reward]) if clip is None else 0.0
-                if isinstance(predictor, Linear):
+                # The origin is taken off only where the shares sum to 1, that is, where the share is π itself.
+                origin = float(origins[key.model.reward]) if clip is None else 0.0
+                if isinstance(predictor, LinearPredictor):
                     coef = predictor.coef.T.copy()
-                    coef[-1] -= anchor
+                    coef[-1] -= origin
                     columns.append(column)
                     coefs.append(coef)
                 else:
-                    other.append((column, predictor, anchor))
+                    other.append((column, predictor, origin))
             tables = plan.tables
             table = tables.index(ShareTable(policy, clip)) if ShareTable(policy, clip) in tables and columns else None
             stacked = np.vstack([*coefs, np.ones((1, coefs[0].shape[1]))]) if coefs else np.empty((0, 0))
-            parts.append(Part(clip, table, columns, stacked, other))
+            parts.append(BaselinePart(clip, table, columns, stacked, other))
         return cls(parts)
 
 

@@ -9,15 +9,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from offpolicy.core.arrays import FloatArray
 from offpolicy.core.errors import InputError
 from offpolicy.core.files import whole_file
-from offpolicy.data.batch import FloatArray
 from offpolicy.data.log import Log
 from offpolicy.engines.base import BATCH_ROWS
 from offpolicy.scoring.plan import Terms
 from offpolicy.scoring.score_pass import ScorePass
 from offpolicy.scoring.scorer import Scorer
-from offpolicy.scoring.tallies import Kept
+from offpolicy.scoring.tallies import Tallies
 
 SCHEMA = pa.schema([("row", pa.int64()), *((name, pa.float64()) for name in ("baseline", "correction", "weight"))])
 
@@ -31,7 +31,7 @@ def write_scores(
     log: Log,
     scorer: Scorer,
     parts: Parts,
-    anchor: float,
+    origin: float,
     means: FloatArray,
     alone: bool,
 ) -> None:
@@ -49,23 +49,23 @@ def write_scores(
         for partition in log.partitions(score_pass.columns):
             for batch in partition.batches(BATCH_ROWS):
                 rows, bucket = scorer.ordered(batch)
-                values = scorer.score(rows, bucket, Kept(score_pass.zero()), weighted=False)
+                values = scorer.score(rows, bucket, Tallies(score_pass.zero()), weighted=False)
                 order = np.argsort(rows.row)
-                summed = sum(share * _numbers(values[:, order], terms, anchor, means, alone) for share, terms in parts)
+                summed = sum(share * _numbers(values[:, order], terms, origin, means, alone) for share, terms in parts)
                 writer.write_table(pa.table([rows.row[order], *np.asarray(summed)], schema=SCHEMA))
 
 
-def _numbers(values: FloatArray, terms: Terms, anchor: float, means: FloatArray, alone: bool) -> FloatArray:
+def _numbers(values: FloatArray, terms: Terms, origin: float, means: FloatArray, alone: bool) -> FloatArray:
     """Baseline, correction and weight without the anchoring; corrections times what their mean is multiplied with."""
 
     def column(index: int | None) -> FloatArray:
         return np.zeros(values.shape[1]) if index is None else values[index]
 
     baseline, correction, weight = column(terms.baseline), column(terms.correction), column(terms.weight)
-    if terms.anchored_baseline:
-        baseline = baseline + anchor
+    if terms.shifted_baseline:
+        baseline = baseline + origin
     else:
-        correction = correction + anchor * weight
+        correction = correction + origin * weight
     factor = 1.0
     if terms.scaling is not None:
         factor = float(means[terms.scaling[0]] / means[terms.scaling[1]])

@@ -12,7 +12,7 @@ from typing import Literal, get_args
 
 from offpolicy.core.memory import Budget, Need
 from offpolicy.data.features import Features
-from offpolicy.data.log import CHUNK_ROWS
+from offpolicy.data.source import CHUNK_ROWS
 from offpolicy.models.posteriors import Logistic
 from offpolicy.models.rewards import Ridge, TwoStep
 from offpolicy.models.rewards.ridge.packed import ACTIONS_FOR_COVARIANCE, BLOCK_NUMBERS

@@ -38,7 +38,7 @@ class WeightColumn:
 
 @dataclass(frozen=True)
 class BaselineColumn:
-    """Σ_a share(a|x)·q(x, a) less the anchor; the share is π, or with `clip` what is left of π above clip·π0."""
+    """Σ_a share(a|x)·q(x, a) less the origin; the share is π, or with `clip` what is left of π above clip·π0."""
 
     policy: int
     model: ModelKey
@@ -47,7 +47,7 @@ class BaselineColumn:
 
 @dataclass(frozen=True)
 class CorrectionColumn:
-    """weight · (r − control); the control is q(x, a), or the anchor where there is no model."""
+    """weight · (r − control); the control is q(x, a), or the origin where there is no model."""
 
     policy: int
     weight: Weight
@@ -85,8 +85,8 @@ class Terms:
     normalised: bool
     scaling: tuple[int, int] | None
     """The columns of h·w and h², where the correction by h is scaled by the quotient of their means."""
-    anchored_baseline: bool
-    """The baseline is kept less the anchor (and the correction as it is); else the correction is kept less anchor·weight."""
+    shifted_baseline: bool
+    """The baseline is kept less the origin (and the correction as it is); else the correction is kept less origin·weight."""
     tables: tuple[TableKey | None, TableKey | None] = (None, None)
     """The share's and the weight's table, for estimators whose first order still depends on the fit. Where the weights are
     the exact ratio it does not: baseline and control move alike on average."""
@@ -165,7 +165,7 @@ class Plan:
             weight=self._column(WeightColumn(policy, member.weight)) if weighted else None,
             normalised=member.normalised,
             scaling=self._scaling(member, policy) if member.scaled else None,
-            anchored_baseline=control is not None,
+            shifted_baseline=control is not None,
             tables=(None, None) if model is None or member.weight.exact else self._tables(member, policy, clip, control),
         )
 

@@ -9,13 +9,13 @@ from typing import Literal
 
 import numpy as np
 
-from offpolicy.core.hashing import IntArray
-from offpolicy.data.batch import Batch, FloatArray
+from offpolicy.core.arrays import FloatArray, IntArray
+from offpolicy.data.batch import Batch
 from offpolicy.policies.base import BLOCK_ELEMENTS, Listed, Policy, blocks
 from offpolicy.policies.blocks import Grid, Layout, Lists
 from offpolicy.ratios.embeddings import Pool, Sides
 from offpolicy.scoring.baselines import Baselines, share_of
-from offpolicy.scoring.tallies import Kept
+from offpolicy.scoring.tallies import Tallies
 
 Mode = Literal["grid", "lists", "apart"]
 APART_ROWS = 4_096
@@ -65,7 +65,7 @@ class Block:
     x: FloatArray
     omega: FloatArray
     out: FloatArray
-    kept: Kept
+    kept: Tallies
     pools: Sequence[Pool]
 
     def grid(self, work: Baselines) -> tuple[FloatArray, FloatArray | None]:

@@ -19,7 +19,7 @@ def default_estimators() -> list[Estimator]:
     return [Auto(), LoggedMean(), SNIPS(), DR(), LearnedMIPS()]
 
 
-LARGEST = ("Auto", "LearnedMIPS", "DR")
+LARGEST_FIRST = ("Auto", "LearnedMIPS", "DR")
 """Of the defaults, those that hold something of each action, the largest first."""
 
 
@@ -84,7 +84,7 @@ class Wanted:
 
     def without_largest(self, why: str) -> Wanted | None:
         """The defaults without the one of them that holds the most; None where nothing may be left out."""
-        largest = next((e for name in LARGEST for e in self.estimators if e.name == name), None)
+        largest = next((e for name in LARGEST_FIRST for e in self.estimators if e.name == name), None)
         if self.named or largest is None:
             return None
         kept = tuple(e for e in self.estimators if e is not largest)

@@ -8,13 +8,14 @@ from typing import ClassVar
 
 import numpy as np
 
-from offpolicy.core.hashing import BUCKETS, IntArray
-from offpolicy.data.batch import Batch, FloatArray
+from offpolicy.core.arrays import FloatArray, IntArray
+from offpolicy.core.hashing import BUCKETS
+from offpolicy.data.batch import Batch
 from offpolicy.engines.base import BATCH_ROWS
 from offpolicy.ratios.embeddings import merged_pools, zero_pool
 from offpolicy.ratios.weights import Pooled, Weight
 from offpolicy.scoring.scorer import Scorer
-from offpolicy.scoring.tallies import Kept, outcome_name, pool_name
+from offpolicy.scoring.tallies import Tallies, outcome_name, pool_name
 from offpolicy.statistics import Calibration, Fingerprint, LogHistogram, Moments, State
 
 SLICE_BUCKETS = 256
@@ -74,7 +75,7 @@ class ScorePass:
             "pooled_weights": {pool_name(plan, *key): LogHistogram(coarse=True).zero() for key in plan.weights(Pooled)},
             "calibration": {str(k): Calibration().zero() for k, model in enumerate(plan.models) if model.folds},
             "fingerprint": Fingerprint(self.clustered).zero(),
-            "propensities": {} if self.scorer.plausible is None else self.scorer.plausible.zero(),
+            "propensities": {} if self.scorer.propensities is None else self.scorer.propensities.zero(),
             "counts": np.zeros(self.n_actions),
             "misfit": np.zeros((len(plan.models), 4)),
             "nonzero": np.zeros(plan.rewards),
@@ -99,7 +100,7 @@ class ScorePass:
 
     def fold(self, state: State, batch: Batch) -> State:
         batch, bucket = self.scorer.ordered(batch)
-        values = self.scorer.score(batch, bucket, Kept(state))
+        values = self.scorer.score(batch, bucket, Tallies(state))
         state["moments"] = self.moments.fold(state["moments"], values)
         _add_by_bucket(state["buckets"], bucket, values)
         state["fingerprint"] = Fingerprint(self.clustered).fold(state["fingerprint"], batch)
@@ -143,8 +144,8 @@ class ScorePass:
             "calibration": {k: Calibration().merge(part, b["calibration"][k]) for k, part in a["calibration"].items()},
             "fingerprint": Fingerprint(self.clustered).merge(a["fingerprint"], b["fingerprint"]),
             "propensities": {}
-            if self.scorer.plausible is None
-            else self.scorer.plausible.merge(a["propensities"], b["propensities"]),
+            if self.scorer.propensities is None
+            else self.scorer.propensities.merge(a["propensities"], b["propensities"]),
             "outcomes": {name: sums + b["outcomes"][name] for name, sums in a["outcomes"].items()},
             "reward_low": np.minimum(a["reward_low"], b["reward_low"]),
             "reward_high": np.maximum(a["reward_high"], b["reward_high"]),

@@ -7,62 +7,38 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from offpolicy.core.errors import InputError, RowsError
-from offpolicy.core.hashing import IntArray, buckets, group_of_bucket
-from offpolicy.data.batch import LARGEST, NEXT_TO_NOTHING, Batch, FloatArray
-from offpolicy.diagnostics.propensity_tests import Plausible
+from offpolicy.core.arrays import FloatArray, IntArray
+from offpolicy.core.hashing import buckets, group_of_bucket
+from offpolicy.data.batch import Batch
 from offpolicy.models.posteriors import Pooling
-from offpolicy.models.rewards import Linear, Predictor, design
+from offpolicy.models.rewards import LinearPredictor, Predictor, design
 from offpolicy.policies.base import Policy
+from offpolicy.ratios.actions import checked_propensity, propensity_of, ratios
 from offpolicy.ratios.embeddings import Pool
 from offpolicy.ratios.outcomes import OutcomeFits
 from offpolicy.ratios.weights import Outcome, Pooled, Weight
 from offpolicy.scoring.baselines import Baselines
 from offpolicy.scoring.plan import BaselineColumn, CorrectionColumn, ModelKey, Plan, TableKey, WeightColumn
 from offpolicy.scoring.query import Block, Mode, Question
-from offpolicy.scoring.tallies import Kept, pool_name
+from offpolicy.scoring.tallies import Tallies, pool_name
+from offpolicy.statistics import State
 
 AGREE = 1e-6
 
 
-def propensity_of(batch: Batch, logging: Policy | None) -> FloatArray | None:
-    """π0 of each logged action: the column, or the logging policy's own; where both are given they must agree."""
-    if logging is None:
-        return batch.propensity
-    return checked_propensity(batch, logging.probabilities(batch, batch.action), logging.accuracy)
+class PropensityStatistic(Protocol):
+    """What is summed of the propensities as they pass by; the scorer only hands them on."""
 
+    def zero(self) -> State: ...
 
-def checked_propensity(batch: Batch, own: FloatArray, accuracy: float) -> FloatArray:
-    """The logging policy's own chances of the logged actions, if they can be those of this log."""
-    if not (own >= 1 / LARGEST).all():
-        raise RowsError(
-            "logging", "took an action to which the logging policy gives no chance", batch.row[~(own >= 1 / LARGEST)],
-            "The logging policy given is not the one that made this log.",
-        )  # fmt: skip
-    if batch.propensity is not None and (np.abs(own - batch.propensity) > accuracy * batch.propensity).any():
-        rows = batch.row[np.abs(own - batch.propensity) > accuracy * batch.propensity]
-        raise RowsError("propensity", "differ from the logging policy given", rows, "Give one of the two, or correct it.")
-    return own
+    def fold(self, state: State, batch: Batch, bucket: IntArray, propensity: FloatArray) -> None: ...
 
-
-def ratio_of(batch: Batch, policy: Policy, logging: Policy | None) -> FloatArray:
-    """w = π(a|x) / π0(a|x) of each logged action."""
-    propensity = propensity_of(batch, logging)
-    if propensity is None:
-        raise InputError("the log has no propensities.")
-    return ratios(policy.probabilities(batch, batch.action), propensity)
-
-
-def ratios(chance: FloatArray, propensity: FloatArray) -> FloatArray:
-    """w; 0 where it is next to nothing, so that nothing is divided by the smallest of numbers."""
-    w: FloatArray = chance / propensity
-    w[w < NEXT_TO_NOTHING] = 0.0
-    return w
+    def merge(self, a: State, b: State) -> State: ...
 
 
 @dataclass
@@ -93,7 +69,7 @@ class Scorer:
     """The ratios whose fit's error is to be counted, so that slopes are kept."""
     models: Mapping[ModelKey, Sequence[Predictor]]
     """Linear ones are all written around `centre`, so that one design serves them."""
-    anchor: FloatArray
+    origin: FloatArray
     centre: FloatArray
     groups: int
     table_groups: int
@@ -101,7 +77,7 @@ class Scorer:
     mass_groups: int
     """And where the target's mass lies over the rows of these."""
     seed: int
-    plausible: Plausible | None = None
+    propensities: PropensityStatistic | None = None
     """What is kept to doubt the propensities."""
     many: bool = False
     """Whether there are so many actions that nothing is kept for the fit's error, and policies may answer with sums."""
@@ -131,15 +107,15 @@ class Scorer:
         edges = np.searchsorted(group, np.arange(groups + 1))
         return ((g, slice(int(a), int(b))) for g, (a, b) in enumerate(itertools.pairwise(edges)) if b > a)
 
-    def score(self, batch: Batch, bucket: IntArray, kept: Kept, weighted: bool = True) -> FloatArray:
+    def score(self, batch: Batch, bucket: IntArray, kept: Tallies, weighted: bool = True) -> FloatArray:
         """Columns × rows, the row weight first and (if `weighted`) in every column. `kept` takes the other sums."""
         out = np.zeros((self.plan.width, len(batch)))
         omega = np.ones(len(batch)) if batch.weight is None else batch.weight
         x = design(batch, self.centre) if self.plan.models else np.empty((0, len(batch)))
         controls = {key: self._control(key, batch, bucket, x) for key in self.plan.models}
         for k, (key, control) in enumerate(controls.items()):
-            anchor = self.anchor[key.reward]
-            kept.add_misfit(k, batch.reward[:, key.reward] - anchor, control - anchor, omega)
+            origin = self.origin[key.reward]
+            kept.add_misfit(k, batch.reward[:, key.reward] - origin, control - origin, omega)
         weights = Weights(len(batch))
         asked = [self._asked(p, batch, bucket, x, omega, out, kept, controls, weights) for p in range(len(self.policies))]
         own = next((logged for _, logged in asked if logged is not None), None)
@@ -147,8 +123,8 @@ class Scorer:
             propensity = propensity_of(batch, self.logging)
         else:
             propensity = checked_propensity(batch, own, self.logging.accuracy)
-        if propensity is not None and self.plausible is not None:
-            self.plausible.fold(kept.state["propensities"], batch, bucket, propensity)
+        if propensity is not None and self.propensities is not None:
+            self.propensities.fold(kept.state["propensities"], batch, bucket, propensity)
         for p, (chance, _) in enumerate(asked):
             weights.action.append(None if propensity is None else ratios(chance, propensity))
             kept.add_weights(p, weights.action[-1], batch.weight)
@@ -163,7 +139,7 @@ class Scorer:
         return out
 
     def _asked(
-        self, p: int, batch: Batch, bucket: IntArray, x: FloatArray, omega: FloatArray, out: FloatArray, kept: Kept,
+        self, p: int, batch: Batch, bucket: IntArray, x: FloatArray, omega: FloatArray, out: FloatArray, kept: Tallies,
         controls: Mapping[ModelKey, FloatArray], weights: Weights,
     ) -> tuple[FloatArray, FloatArray | None]:  # fmt: skip
         """π of the logged actions and, where the whole logging policy was asked on the way, π0 of them."""
@@ -183,7 +159,7 @@ class Scorer:
         return [[weight for _, weight in self.plan.weights(Pooled, p)] for p in range(len(self.policies))]
 
     def _pool(
-        self, p: int, weight: Weight, batch: Batch, omega: FloatArray, controls: Mapping[ModelKey, FloatArray], kept: Kept
+        self, p: int, weight: Weight, batch: Batch, omega: FloatArray, controls: Mapping[ModelKey, FloatArray], kept: Tallies
     ) -> Pool:
         """The work on one pooled weight."""
         keys = [self.plan.columns[column - 1] for column in self.plan.corrections(p, weight)]
@@ -200,20 +176,20 @@ class Scorer:
 
     def residual(self, key: CorrectionColumn, batch: Batch, controls: Mapping[ModelKey, FloatArray]) -> FloatArray:
         """r less the control of a correction."""
-        control = self.anchor[key.reward] if key.model is None else controls[key.model]
+        control = self.origin[key.reward] if key.model is None else controls[key.model]
         left: FloatArray = batch.reward[:, key.reward] - control
         return left
 
     def _outcome(
         self, outcome: Outcome, bins: OutcomeFits, values: Sequence[FloatArray], batch: Batch, bucket: IntArray,
-        omega: FloatArray, kept: Kept, p: int,
+        omega: FloatArray, kept: Tallies, p: int,
     ) -> FloatArray:  # fmt: skip
         """E[w | r] of each round, from the other folds."""
         at = bins.bin_of(batch.reward[:, outcome.reward])
         out = np.empty(len(batch))
         for fold, rows in self.runs(bucket, len(values)):
             out[rows] = values[fold][at[rows]]
-        kept.add_outcome(p, outcome, at, omega, batch.reward[:, outcome.reward] - self.anchor[outcome.reward])
+        kept.add_outcome(p, outcome, at, omega, batch.reward[:, outcome.reward] - self.origin[outcome.reward])
         return out
 
     def _fill(
@@ -241,14 +217,14 @@ class Scorer:
         predictors = self.models[key]
         for fold, rows in self.runs(bucket, len(predictors)):
             predictor = predictors[fold]
-            if isinstance(predictor, Linear):
+            if isinstance(predictor, LinearPredictor):
                 out[rows] = predictor.taken_of(x[:, rows], batch.take(rows))
             else:
                 out[rows] = predictor.taken(batch.take(rows))
         return out
 
     def _whole(
-        self, p: int, batch: Batch, bucket: IntArray, x: FloatArray, omega: FloatArray, out: FloatArray, kept: Kept,
+        self, p: int, batch: Batch, bucket: IntArray, x: FloatArray, omega: FloatArray, out: FloatArray, kept: Tallies,
         pools: Sequence[Pool],
     ) -> tuple[FloatArray, FloatArray | None]:  # fmt: skip
         """Ask a policy for all actions, block by block; fill its baselines and pools; give π and π0 of logged actions."""
@@ -305,7 +281,7 @@ class Scorer:
     def _mode(self, p: int) -> Mode:
         """How a policy is asked: for all actions; for those it lists; or for sums, with pools of near actions alone."""
         poolings = [pooling for weight in self._pooled[p] for pooling in self.poolings[weight.ratio]]  # type: ignore[index]
-        linear = all(isinstance(m, Linear) for key in self.baselines[p] for m in self.models[key.model])
+        linear = all(isinstance(m, LinearPredictor) for key in self.baselines[p] for m in self.models[key.model])
         if not linear or any(pooling.likelihood is not None for pooling in poolings):
             return "grid"
         both = not self._asks_logging(p) or (self.logging is not None and self.logging.lists)
@@ -319,7 +295,7 @@ class Scorer:
         folds = tuple((key, group * (key.model.folds or 1) // self.groups) for key in self.baselines[p])
         cache: dict[Any, Baselines] = self._works
         if (p, folds) not in cache:
-            cache[p, folds] = Baselines.of(self.plan, self.models, self.anchor, p, folds)
+            cache[p, folds] = Baselines.of(self.plan, self.models, self.origin, p, folds)
         return cache[p, folds]
 
     @cached_property

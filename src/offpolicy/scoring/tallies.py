@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from offpolicy.core.hashing import IntArray
-from offpolicy.data.batch import Batch, FloatArray
+from offpolicy.core.arrays import FloatArray, IntArray
+from offpolicy.data.batch import Batch
 from offpolicy.policies.blocks import Layout
 from offpolicy.ratios.embeddings import Sides
 from offpolicy.ratios.weights import Outcome, Pooled, Weight
@@ -27,7 +27,7 @@ def outcome_name(policy: int, outcome: Outcome) -> str:
 
 
 @dataclass(frozen=True)
-class Kept:
+class Tallies:
     """What is summed besides the columns; it writes into a state of `ScorePass`."""
 
     state: State
@@ -67,7 +67,7 @@ class Kept:
             part["tables"][table] += layout.by_action(share, (x * inside).T)
 
     def add_outcome(self, policy: int, outcome: Outcome, at: IntArray, omega: FloatArray, reward: FloatArray) -> None:
-        """Σω and Σω(r − anchor) of each bin."""
+        """Σω and Σω(r − origin) of each bin."""
         sums = self.state["outcomes"][outcome_name(policy, outcome)]
         sums[0] += np.bincount(at, omega, sums.shape[1])
         sums[1] += np.bincount(at, omega * reward, sums.shape[1])

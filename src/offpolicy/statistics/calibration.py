@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from offpolicy.data.batch import FloatArray
+from offpolicy.core.arrays import FloatArray
 from offpolicy.statistics.base import State
 
 _SHIFT = np.int64(49)  # keeps the exponent and 3 bits of the fraction of a float64: bins about 9% wide

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from offpolicy.core.hashing import UInt64Array, hash_values, mix
-from offpolicy.data.batch import Batch, FloatArray
+from offpolicy.core.arrays import FloatArray, UInt64Array
+from offpolicy.core.hashing import hash_values, mix
+from offpolicy.data.batch import Batch
 from offpolicy.data.labels import Actions
 from offpolicy.statistics.base import State
 

@@ -8,8 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
-from offpolicy.core.hashing import IntArray
-from offpolicy.data.batch import FloatArray
+from offpolicy.core.arrays import FloatArray, IntArray
 from offpolicy.statistics.base import State
 
 TILE_ROWS = 8_192

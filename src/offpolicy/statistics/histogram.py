@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from offpolicy.data.batch import FloatArray
+from offpolicy.core.arrays import FloatArray
 from offpolicy.statistics.base import State
 
 _SHIFT = np.int64(46)  # keeps the exponent and 6 bits of the fraction of a float64: bins about 1% wide

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from offpolicy.data.batch import FloatArray
+from offpolicy.core.arrays import FloatArray
 from offpolicy.statistics.base import State
 
 

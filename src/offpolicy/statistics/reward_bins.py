@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from offpolicy.core.hashing import BUCKETS, IntArray
-from offpolicy.data.batch import FloatArray
+from offpolicy.core.arrays import FloatArray, IntArray
+from offpolicy.core.hashing import BUCKETS
 from offpolicy.statistics.base import State
 
 GROUPS = 256
@@ -34,13 +34,13 @@ def points_of(rewards: FloatArray) -> FloatArray:
 
 @dataclass(frozen=True)
 class RewardBins:
-    """Σωw and Σωw(r − anchor) by group of units and bin of r: a bin for each point, and one for what lies between two.
+    """Σωw and Σωw(r − origin) by group of units and bin of r: a bin for each point, and one for what lies between two.
 
     All rewards of a point's bin are the same, so that what is made of few distinct rewards is exact.
     """
 
     points: FloatArray
-    anchor: float
+    origin: float
 
     @property
     def bins(self) -> int:
@@ -58,17 +58,17 @@ class RewardBins:
 
     def fold(self, state: State, places: IntArray, reward: FloatArray, weight: FloatArray) -> State:
         """`weight` is that of the row in the log, times its ratio."""
-        for name, values in (("mass", weight), ("sum", weight * (reward - self.anchor))):
+        for name, values in (("mass", weight), ("sum", weight * (reward - self.origin))):
             state[name] += np.bincount(places, values, GROUPS * self.bins).reshape(GROUPS, -1)
         return state
 
     def by_group(self, bucket: IntArray, omega: FloatArray, reward: FloatArray) -> FloatArray:
-        """Σω and Σω(r − anchor) of each group: 2 × groups."""
+        """Σω and Σω(r − origin) of each group: 2 × groups."""
         group = bucket * GROUPS // BUCKETS
-        return np.stack([np.bincount(group, v, GROUPS) for v in (omega, omega * (reward - self.anchor))])
+        return np.stack([np.bincount(group, v, GROUPS) for v in (omega, omega * (reward - self.origin))])
 
     def atoms(self, state: State, low: float, high: float) -> tuple[FloatArray, FloatArray]:
-        """Rewards less the anchor, and the mass on them by group, whose spread is at least that of the rewards.
+        """Rewards less the origin, and the mass on them by group, whose spread is at least that of the rewards.
 
         Of a bin between two points, mass and mean are known: it is put on the ends, as far apart as can be.
         """
@@ -76,7 +76,7 @@ class RewardBins:
         least, most = np.concatenate([[low], p]), np.concatenate([p, [high]])
         ends = np.empty((2, self.bins))
         ends[:, 1::2], ends[:, ::2] = p, (least, most)
-        ends = np.clip(ends, low, high) - self.anchor
+        ends = np.clip(ends, low, high) - self.origin
         width, mass = ends[1] - ends[0], state["mass"]
         with np.errstate(divide="ignore", invalid="ignore"):
             upper = np.where(width > 0, np.clip((state["sum"] - ends[0] * mass) / width, 0.0, mass), mass)

@@ -54,8 +54,8 @@ class Pieces:
     statistic: Statistic
 
     @cached_property
-    def parts(self) -> list[_Part]:
-        return [_Part(path, part) for path, part in _simple(self.statistic)]
+    def parts(self) -> list[_Branch]:
+        return [_Branch(path, part) for path, part in _simple(self.statistic)]
 
     def cut(self, state: State) -> Iterator[Leaf]:
         """The arrays of a state, piece by piece."""
@@ -91,7 +91,7 @@ class Pieces:
 
 
 @dataclass(frozen=True)
-class _Part:
+class _Branch:
     """A statistic that is no `Joint`, and where its state stands in that of the whole."""
 
     path: tuple[Any, ...]

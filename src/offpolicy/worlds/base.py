@@ -7,14 +7,15 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from offpolicy.core.arrays import FloatArray, IntArray
 from offpolicy.core.errors import InputError
-from offpolicy.core.hashing import IntArray, hash_rows
-from offpolicy.data.batch import Batch, FloatArray
+from offpolicy.core.hashing import hash_rows
+from offpolicy.data.batch import Batch
 from offpolicy.data.labels import Actions
 from offpolicy.data.log import Log
 from offpolicy.models.posteriors import Posterior
 from offpolicy.policies.base import Policy, blocks
-from offpolicy.policies.tables import as_policy
+from offpolicy.policies.conversion import as_policy
 
 Seed = int | np.random.SeedSequence
 

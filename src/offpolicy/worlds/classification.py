@@ -9,12 +9,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from offpolicy.core.arrays import FloatArray, IntArray
 from offpolicy.core.errors import InputError, unknown_name
-from offpolicy.core.hashing import IntArray
-from offpolicy.data.batch import FloatArray
 from offpolicy.data.log import Log
 from offpolicy.policies.base import Policy
-from offpolicy.policies.tables import EpsilonGreedy, Mixture, Uniform, as_policy
+from offpolicy.policies.conversion import as_policy
+from offpolicy.policies.mixture import Mixture
+from offpolicy.policies.scores import EpsilonGreedy
+from offpolicy.policies.tables import Uniform
 from offpolicy.worlds.base import Seed, World, as_batch, check_count, check_number, choose, generator
 
 DATA_SETS = ("breast_cancer", "digits", "iris", "wine")

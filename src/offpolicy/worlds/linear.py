@@ -8,11 +8,10 @@ from typing import Literal, get_args
 
 import numpy as np
 
+from offpolicy.core.arrays import FloatArray, IntArray
 from offpolicy.core.errors import InputError
-from offpolicy.core.hashing import IntArray
-from offpolicy.data.batch import FloatArray
 from offpolicy.policies.base import Policy
-from offpolicy.policies.tables import Softmax
+from offpolicy.policies.scores import Softmax
 from offpolicy.worlds.base import Simulated, check_count, check_flag, check_number, clicks, sigmoid
 
 Catalog = Literal["none", "informative", "misleading"]

@@ -14,9 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as csv
 
+from offpolicy.core.arrays import FloatArray, IntArray
 from offpolicy.core.errors import InputError
-from offpolicy.core.hashing import IntArray
-from offpolicy.data.batch import FloatArray
 from offpolicy.data.log import Log
 from offpolicy.policies.base import Policy
 from offpolicy.policies.tables import Fixed

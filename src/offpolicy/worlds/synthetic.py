@@ -12,12 +12,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from offpolicy.core.arrays import FloatArray, IntArray
 from offpolicy.core.errors import InputError
-from offpolicy.core.hashing import IntArray
-from offpolicy.data.batch import FloatArray
 from offpolicy.models.posteriors import Exact, Posterior
 from offpolicy.policies.base import Policy, blocks
-from offpolicy.policies.tables import EpsilonGreedy, Softmax, as_policy
+from offpolicy.policies.conversion import as_policy
+from offpolicy.policies.scores import EpsilonGreedy, Softmax
 from offpolicy.worlds.base import (
     Seed,
     Simulated,

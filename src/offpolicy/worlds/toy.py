@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from offpolicy.core.hashing import IntArray
-from offpolicy.data.batch import FloatArray
+from offpolicy.core.arrays import FloatArray, IntArray
 from offpolicy.policies.base import Policy
-from offpolicy.policies.tables import Fixed, Uniform, as_policy
+from offpolicy.policies.conversion import as_policy
+from offpolicy.policies.tables import Fixed, Uniform
 from offpolicy.worlds.base import Simulated, as_batch, check_count, check_number, sigmoid
 
 NODES = 64

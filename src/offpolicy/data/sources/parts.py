@@ -16,7 +16,7 @@ import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
 from offpolicy.core.errors import InputError
-from offpolicy.data.log import CHUNK_ROWS
+from offpolicy.data.source import CHUNK_ROWS
 from offpolicy.data.sources.file_stamp import Stamp
 
 PARQUET_BUFFER_BYTES = 1 << 18
@@ -27,7 +27,7 @@ CSV_NULLS = ["", "NaN", "nan", "NULL", "null"]
 """Empty cells are missing values, in text too. (Not NA: it is a country.)"""
 
 
-class Part(Protocol):
+class RowRange(Protocol):
     """Rows `first`..`first + rows` of the file called `name`, which start at row `start` of the whole log."""
 
     @property

@@ -14,16 +14,19 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from offpolicy.core.arrays import FloatArray
 from offpolicy.core.errors import InputError, unknown_name
-from offpolicy.data.batch import FloatArray
 from offpolicy.data.checks import whole
+from offpolicy.data.in_memory import too_many_categories
 from offpolicy.data.labels import Actions
-from offpolicy.data.log import Dimension, Log, chunks, dimensions, too_many_categories
+from offpolicy.data.log import Log
+from offpolicy.data.schema import Dimension, dimensions
+from offpolicy.data.source import chunks
 from offpolicy.data.sources.file_stamp import Stamp
 from offpolicy.data.sources.parts import (
     CsvPart,
     ParquetPart,
-    Part,
+    RowRange,
     StreamPart,
     TablePart,
     csv_schema,
@@ -32,7 +35,7 @@ from offpolicy.data.sources.parts import (
 from offpolicy.data.sources.spark import SparkSource, is_spark
 from offpolicy.data.sources.table import (
     SCAN_ROWS,
-    Columns,
+    ColumnRoles,
     TableSource,
     as_floats,
     check_names,
@@ -71,7 +74,7 @@ def read_log(
     Spark DataFrame, or anything with `__arrow_c_stream__` that can be read more than once, such as a DuckDB relation.
     `catalog` is a table (or its path) with one row an action, keyed by the column `action`.
     """
-    columns = Columns(
+    columns = ColumnRoles(
         _names(context),
         action,
         _names(reward),
@@ -107,7 +110,7 @@ def _names(names: str | Sequence[str]) -> tuple[str, ...]:
     return (names,) if isinstance(names, str) else tuple(names)
 
 
-def _open(source: Any, columns: Columns, keep_whole: bool = False) -> tuple[tuple[Part, ...], pa.Schema]:
+def _open(source: Any, columns: ColumnRoles, keep_whole: bool = False) -> tuple[tuple[RowRange, ...], pa.Schema]:
     if isinstance(source, (str, os.PathLike)) or (
         isinstance(source, (list, tuple)) and all(isinstance(s, (str, os.PathLike)) for s in source)
     ):
@@ -169,7 +172,9 @@ def _matching(source: str | os.PathLike[str]) -> list[Path]:
     raise InputError(f"{source}: no such file.")
 
 
-def open_files(files: Sequence[Path], columns: Columns, keep_whole: bool = False) -> tuple[tuple[Part, ...], pa.Schema]:
+def open_files(
+    files: Sequence[Path], columns: ColumnRoles, keep_whole: bool = False
+) -> tuple[tuple[RowRange, ...], pa.Schema]:
     """The parts and the one schema of files that must agree on every column in use."""
     root = Path(os.path.commonpath([file.resolve().parent for file in files]))
     names = [str(file.resolve().relative_to(root)) for file in files]
@@ -200,8 +205,8 @@ def _kind(file: Path) -> str:
 
 
 def _open_csv(
-    files: Sequence[Path], names: Sequence[str], columns: Columns, keep_whole: bool
-) -> tuple[tuple[Part, ...], pa.Schema]:
+    files: Sequence[Path], names: Sequence[str], columns: ColumnRoles, keep_whole: bool
+) -> tuple[tuple[RowRange, ...], pa.Schema]:
     stamps = [Stamp.of(file) for file in files]
     schemas = [csv_schema(file) for file in files]
     for file, found in zip(files, schemas, strict=True):
@@ -220,7 +225,7 @@ def _open_csv(
     return tuple(replace(d, start=s, rows=n) for d, s, n in zip(drafts, starts, rows, strict=False)), types
 
 
-def _same_columns(first: pa.Schema, first_file: Path, found: pa.Schema, file: Path, columns: Columns) -> None:
+def _same_columns(first: pa.Schema, first_file: Path, found: pa.Schema, file: Path, columns: ColumnRoles) -> None:
     try:
         check_names(columns.names(), found.names)
     except InputError as error:
@@ -236,7 +241,7 @@ def _same_columns(first: pa.Schema, first_file: Path, found: pa.Schema, file: Pa
 def _read_catalog(catalog: Any, action: str) -> tuple[tuple[FloatArray, tuple[str, ...], tuple[Dimension, ...]], Actions]:
     """Features of each action (text and whole numbers one-hot encoded), and the labels, in the catalog's order."""
     catalog = catalog.toArrow() if is_spark(catalog) else catalog
-    parts, schema = _open(catalog, Columns((), action, ()), keep_whole=True)
+    parts, schema = _open(catalog, ColumnRoles((), action, ()), keep_whole=True)
     if action not in schema.names:
         raise unknown_name("catalog column", action, schema.names)
     names = [name for name in schema.names if name != action]

@@ -17,13 +17,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
+from offpolicy.core.arrays import FloatArray
 from offpolicy.core.errors import InputError, RowsError, unknown_name
-from offpolicy.data.batch import Batch, FloatArray
+from offpolicy.data.batch import Batch
+from offpolicy.data.in_memory import MOST_CATEGORIES
 from offpolicy.data.labels import Actions
-from offpolicy.data.log import MOST_CATEGORIES, Dimension, Partition, Schema
+from offpolicy.data.schema import Dimension, Schema
+from offpolicy.data.source import Partition
 from offpolicy.data.sources.parts import TablePart
 from offpolicy.data.sources.spark_session import told
-from offpolicy.data.sources.table import Columns, Place, TableSource
+from offpolicy.data.sources.table import ColumnRoles, Place, TableSource
 
 FILE, ROW = "_offpolicy_file", "_offpolicy_row"
 HEAD_ROWS = 1024
@@ -49,7 +52,7 @@ class SparkSource:
     @classmethod
     @told()
     def of(
-        cls, frame: Any, columns: Columns, actions: Actions | None, integer_labels: bool, catalog: Catalog | None
+        cls, frame: Any, columns: ColumnRoles, actions: Actions | None, integer_labels: bool, catalog: Catalog | None
     ) -> SparkSource:
         """Count the rows, and find the actions and the categories that were not given: a pass each over what they need."""
         for name in columns.names():

@@ -12,13 +12,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
+from offpolicy.core.arrays import FloatArray, IntArray, UInt64Array
 from offpolicy.core.errors import InputError, RowsError, unknown_name
-from offpolicy.core.hashing import IntArray, UInt64Array, hash_places, hash_rows, hash_values
+from offpolicy.core.hashing import hash_places, hash_rows, hash_values
 from offpolicy.core.threads import parallel
-from offpolicy.data.batch import Batch, Check, FloatArray, failed_check
+from offpolicy.data.batch import Batch
+from offpolicy.data.checks import Check, failed_check
+from offpolicy.data.in_memory import MOST_CATEGORIES, too_many_categories
 from offpolicy.data.labels import Actions, decoded
-from offpolicy.data.log import MOST_CATEGORIES, Dimension, Partition, Schema, dimensions, too_many_categories
-from offpolicy.data.sources.parts import Part
+from offpolicy.data.schema import Dimension, Schema, dimensions
+from offpolicy.data.source import Partition
+from offpolicy.data.sources.parts import RowRange
 
 SCAN_ROWS = 65_536
 NUMBER = r"^\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*$"
@@ -40,7 +44,7 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Columns:
+class ColumnRoles:
     """The name of the column that plays each role."""
 
     context: tuple[str, ...]
@@ -120,9 +124,9 @@ MOST_NAMED = 5
 class TableSource:
     """A log over raw parts. Without `given_actions` a first scan of that one column finds them."""
 
-    parts: tuple[Part, ...]
+    parts: tuple[RowRange, ...]
     arrow_schema: pa.Schema
-    columns: Columns
+    columns: ColumnRoles
     given_actions: Actions | None = None
     integer_labels: bool = False
     catalog: tuple[FloatArray, tuple[str, ...], tuple[Dimension, ...]] | None = None
@@ -247,7 +251,7 @@ class TableSource:
         if not names:
             return {}
 
-        def of_part(part: Part) -> list[pa.Array]:
+        def of_part(part: RowRange) -> list[pa.Array]:
             found: list[list[pa.Array]] = [[] for _ in names]
             for batch in part.read(names, SCAN_ROWS):
                 for slot, name in zip(found, names, strict=True):
@@ -334,7 +338,7 @@ class _Decoded:
     """One part of a table source, as batches of the log."""
 
     source: TableSource
-    part: Part
+    part: RowRange
     extra: tuple[str, ...]
 
     def batches(self, rows: int) -> Iterator[Batch]:

@@ -20,13 +20,13 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from offpolicy.core.arrays import FloatArray, IntArray
 from offpolicy.core.errors import RowsError
-from offpolicy.core.hashing import IntArray
-from offpolicy.data.batch import Batch, FloatArray
+from offpolicy.data.batch import Batch
 from offpolicy.data.features import Features
 from offpolicy.models.embedding_table import Affine, Embedding
 from offpolicy.models.posteriors.neighbours import Near, nearest
-from offpolicy.models.posteriors.sums import FeatureSums, Sums
+from offpolicy.models.posteriors.sums import ActionSums, FeatureSums
 from offpolicy.models.rewards.base import NO_FEATURES, FitShape
 from offpolicy.policies.blocks import Layout, Lists
 from offpolicy.statistics import Statistic
@@ -84,7 +84,7 @@ class Pooling:
         return self.embedding.varying is not None or self.context is not None or self.likelihood is not None
 
     @property
-    def reach(self) -> FloatArray:
+    def sight(self) -> FloatArray:
         """m × m: how far it sees, as a precision matrix; without one, as far as the embeddings are spread."""
         if self.precision is not None:
             return self.precision
@@ -164,7 +164,7 @@ class Pooling:
 class Known:
     """What the fit pass kept for a posterior, for the rows of some groups."""
 
-    sums: Sums
+    sums: ActionSums
     rows: Any = None
     """Pairs or a sample of rows, already without those of other groups."""
     features: Features = NO_FEATURES

@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from offpolicy.core.arrays import FloatArray
 from offpolicy.core.errors import InputError
-from offpolicy.data.batch import Batch, FloatArray
+from offpolicy.data.batch import Batch
 from offpolicy.data.features import Features
-from offpolicy.data.log import Dimension
+from offpolicy.data.schema import Dimension
 from offpolicy.models.embedding_table import Affine, Embedding
 from offpolicy.models.posteriors.base import Known, Pooling, Posterior
 

@@ -7,8 +7,8 @@ from typing import Literal
 
 import numpy as np
 
+from offpolicy.core.arrays import FloatArray
 from offpolicy.core.errors import InputError
-from offpolicy.data.batch import FloatArray
 from offpolicy.models.embedding_table import Affine, Embedding, FeatureMap
 from offpolicy.models.posteriors.base import Known, Pooling, Posterior
 

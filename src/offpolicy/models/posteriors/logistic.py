@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from offpolicy.core.arrays import FloatArray, IntArray
 from offpolicy.core.errors import InputError
-from offpolicy.core.hashing import IntArray
-from offpolicy.data.batch import FloatArray
 from offpolicy.models.embedding_table import Affine, Embedding, FeatureMap
 from offpolicy.models.posteriors.base import Known, Pooling, Posterior
 from offpolicy.models.posteriors.logistic_solver import Counts, Problem

@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
+from offpolicy.core.arrays import FloatArray
 from offpolicy.core.threads import parallel
-from offpolicy.data.batch import FloatArray
 from offpolicy.policies.base import blocks
 
 GRADIENT = 0.03

@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from offpolicy.core.hashing import IntArray
+from offpolicy.core.arrays import FloatArray, IntArray
 from offpolicy.core.threads import parallel
-from offpolicy.data.batch import FloatArray
 
 Some = npt.NDArray[np.bool_]
 BLOCK_ELEMENTS = 1 << 22

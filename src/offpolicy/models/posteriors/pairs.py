@@ -7,8 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from offpolicy.core.hashing import IntArray, UInt64Array, mix
-from offpolicy.data.batch import Batch, FloatArray
+from offpolicy.core.arrays import FloatArray, IntArray, UInt64Array
+from offpolicy.core.hashing import mix
+from offpolicy.data.batch import Batch
 from offpolicy.data.labels import Actions
 from offpolicy.models.rewards.base import FitStatistic
 from offpolicy.statistics import State

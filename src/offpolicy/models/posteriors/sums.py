@@ -8,7 +8,8 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from offpolicy.data.batch import Batch, FloatArray
+from offpolicy.core.arrays import FloatArray
+from offpolicy.data.batch import Batch
 from offpolicy.data.features import Features
 from offpolicy.models.rewards.base import FitStatistic
 from offpolicy.statistics import State
@@ -78,14 +79,14 @@ class GroupedSums:
     origin: FloatArray
     features: Features
 
-    def of(self, keep: npt.NDArray[np.bool_]) -> Sums:
+    def of(self, keep: npt.NDArray[np.bool_]) -> ActionSums:
         """The sums of some groups. (Groups are added, never subtracted.)"""
         parts = (part[keep].sum(axis=0) for part in (self.n, self.total, self.square))
-        return Sums(*parts, self.origin, self.features)  # type: ignore[call-arg]
+        return ActionSums(*parts, self.origin, self.features)  # type: ignore[call-arg]
 
 
 @dataclass(frozen=True)
-class Sums:
+class ActionSums:
     """Rows and Σφ of each action, and Σφφᵀ, both around `origin`."""
 
     n: FloatArray

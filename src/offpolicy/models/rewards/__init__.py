@@ -1,6 +1,6 @@
 """Reward models q(x, a): fitted in the one fit pass, for the whole log and without each fold."""
 
-from offpolicy.models.rewards.base import Fits, FitShape, Linear, Predictor, RewardModel, design
+from offpolicy.models.rewards.base import Fits, FitShape, LinearPredictor, Predictor, RewardModel, design
 from offpolicy.models.rewards.fitted import FittedRewards, load_rewards
 from offpolicy.models.rewards.given import Given
 from offpolicy.models.rewards.ridge.model import Ridge
@@ -14,7 +14,7 @@ __all__ = [
     "Fits",
     "FittedRewards",
     "Given",
-    "Linear",
+    "LinearPredictor",
     "Predictor",
     "Regressor",
     "RewardModel",

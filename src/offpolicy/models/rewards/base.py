@@ -10,11 +10,12 @@ from typing import Any, Protocol, Self
 import numpy as np
 import numpy.typing as npt
 
+from offpolicy.core.arrays import FloatArray, IntArray
 from offpolicy.core.errors import InputError
-from offpolicy.core.hashing import IntArray, buckets, group_of_bucket
-from offpolicy.data.batch import Batch, FloatArray
+from offpolicy.core.hashing import buckets, group_of_bucket
+from offpolicy.data.batch import Batch
 from offpolicy.data.features import Features, Inputs
-from offpolicy.data.log import Schema
+from offpolicy.data.schema import Schema
 from offpolicy.models.embedding_table import Embedding, FeatureMap
 from offpolicy.statistics import Statistic
 
@@ -111,7 +112,7 @@ def design(batch: Batch, centre: FloatArray) -> FloatArray:
 
 
 @dataclass(frozen=True)
-class Linear:
+class LinearPredictor:
     """q(x, a) = (x − centre)·slope_a + intercept_a. `coef` is actions × (features + 1), the intercept last.
 
     With features φ that vary within an action, the control of a round is x̃·(own_a + φ·shared), and `coef` is that at each
@@ -145,7 +146,7 @@ class Linear:
         values: FloatArray = np.einsum("ji,ij->i", x, coef)
         return values
 
-    def moved(self, centre: FloatArray) -> Linear:
+    def moved(self, centre: FloatArray) -> LinearPredictor:
         """The same function written around another centre."""
         step = np.eye(len(centre) + 1)
         step[:-1, -1] = centre - self.centre
@@ -245,7 +246,7 @@ class Fits(Protocol):
         """Whether refits without one group, for the jackknife, are to be had from the statistics."""
         ...
 
-    def without_group(self, reward: int, group: int) -> Linear | None:
+    def without_group(self, reward: int, group: int) -> LinearPredictor | None:
         """For the jackknife; None where it cannot be had."""
         ...
 

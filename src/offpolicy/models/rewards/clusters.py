@@ -6,9 +6,8 @@ import warnings
 
 import numpy as np
 
+from offpolicy.core.arrays import FloatArray, IntArray
 from offpolicy.core.errors import InputError
-from offpolicy.core.hashing import IntArray
-from offpolicy.data.batch import FloatArray
 
 
 def clusters_of(name: str, points: FloatArray, counts: FloatArray, wanted: int | tuple[int, ...]) -> IntArray:

@@ -11,14 +11,13 @@ from typing import Any, Protocol, get_args, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
-from offpolicy.core import storage as saved
-from offpolicy.core import tensors
+from offpolicy.core import storage
+from offpolicy.core.arrays import IntArray
 from offpolicy.core.errors import InputError
-from offpolicy.core.hashing import IntArray
 from offpolicy.data.features import Features, Inputs
 from offpolicy.data.labels import places
-from offpolicy.data.log import Dimension, Schema
-from offpolicy.models.rewards.base import FITTED_BEFORE, Fits, FitShape, Linear, Predictor, RewardModel
+from offpolicy.data.schema import Dimension, Schema
+from offpolicy.models.rewards.base import FITTED_BEFORE, Fits, FitShape, LinearPredictor, Predictor, RewardModel
 from offpolicy.models.rewards.torch import Dotted, Network
 from offpolicy.statistics import Statistic
 
@@ -27,7 +26,7 @@ ACTIONS = "actions"
 
 
 @runtime_checkable
-class Kept(Protocol):
+class Savable(Protocol):
     """A fitted model that is nothing but arrays."""
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]: ...
@@ -42,7 +41,7 @@ class Kept(Protocol):
         ...
 
 
-KINDS: dict[str, Any] = {"linear": Linear, "dotted": Dotted, "network": Network}
+KINDS: dict[str, Any] = {"linear": LinearPredictor, "dotted": Dotted, "network": Network}
 """What can be saved: each makes itself `from_arrays`."""
 
 
@@ -67,7 +66,7 @@ class FittedRewards(RewardModel):
 
     @property
     def linear(self) -> bool:
-        return all(isinstance(model, Linear) for model in self.by_reward.values())
+        return all(isinstance(model, LinearPredictor) for model in self.by_reward.values())
 
     def on(self, schema: Schema) -> FittedRewards:
         """The same with the actions of a log, which must be known, and its columns, which must be those of the fit."""
@@ -106,7 +105,7 @@ class FittedRewards(RewardModel):
         kinds = []
         for k, model in enumerate(self.by_reward.values()):
             kind = next((name for name, made in KINDS.items() if type(model) is made), None)
-            if kind is None or not isinstance(model, Kept):
+            if kind is None or not isinstance(model, Savable):
                 raise InputError(
                     f"{path}: {self.model} cannot be saved. It is a Python object that only pickle could write, and reading "
                     "a pickle runs whatever code is in it. Keep it in a format of its own and give its predictions with "
@@ -118,7 +117,7 @@ class FittedRewards(RewardModel):
         if bad is not None:
             raise InputError(f"the reward model holds NaN or infinite numbers (in {bad}), so it is not saved.")
         try:
-            labels = saved.exact(self.actions.tolist())
+            labels = storage.exact(self.actions.tolist())
         except (TypeError, ValueError):
             raise InputError(f"{path}: actions are saved where their labels are text or numbers; these are not.") from None
         about = {
@@ -131,23 +130,25 @@ class FittedRewards(RewardModel):
             "features": [[d.name, d.start, d.stop, d.categorical] for d in self.features.dimensions],
             "rounds": self.rounds,
         }
-        stamped = {name: str(value) for name, value in saved.stamp("rewards").items()}
-        tensors.write(path, {**arrays, ACTIONS: np.frombuffer(labels, np.uint8)}, {**stamped, "about": json.dumps(about)})
+        stamped = {name: str(value) for name, value in storage.stamp("rewards").items()}
+        storage.write_arrays(
+            path, {**arrays, ACTIONS: np.frombuffer(labels, np.uint8)}, {**stamped, "about": json.dumps(about)}
+        )
 
 
 def load_rewards(path: str | Path) -> FittedRewards:
     """What `FittedRewards.save` wrote, checked: its format and version, its shapes, its numbers and its checksum."""
     path = Path(path)
-    arrays, metadata = tensors.read(path)
+    arrays, metadata = storage.read_arrays(path)
     version: Any = metadata.get("version", "")
     version = int(version) if version.isdecimal() and len(version) < 10 else version
-    saved.check_stamp(path, "rewards", {**metadata, "version": version})
-    about = saved.as_json(path, metadata.get("about", "").encode())
+    storage.check_stamp(path, "rewards", {**metadata, "version": version})
+    about = storage.as_json(path, metadata.get("about", "").encode())
     bad = next((name for name, array in arrays.items() if not np.isfinite(array).all()), None)
     if bad is not None:
-        raise saved.damaged(path, f"the array {bad!r} holds NaN or infinite numbers")
+        raise storage.damaged(path, f"the array {bad!r} holds NaN or infinite numbers")
     try:
-        labels = np.array(saved.as_json(path, arrays.pop(ACTIONS).astype(np.uint8).tobytes()))
+        labels = np.array(storage.as_json(path, arrays.pop(ACTIONS).astype(np.uint8).tobytes()))
         features = Features(
             tuple(Dimension(str(name), int(a), int(b), bool(c)) for name, a, b, c in about["features"]),
             int(about["per_round"]),
@@ -165,7 +166,7 @@ def load_rewards(path: str | Path) -> FittedRewards:
     except InputError:
         raise
     except (KeyError, IndexError, TypeError, ValueError, OverflowError, RuntimeError, AttributeError) as error:
-        raise saved.damaged(path, f"its parts do not fit together ({type(error).__name__}: {error})") from None
+        raise storage.damaged(path, f"its parts do not fit together ({type(error).__name__}: {error})") from None
 
 
 def _inputs(told: Any) -> Inputs:
@@ -176,7 +177,7 @@ def _inputs(told: Any) -> Inputs:
 
 
 def _moved(model: Predictor, at: IntArray, known: int, features: Features) -> Predictor:
-    if isinstance(model, Kept):
+    if isinstance(model, Savable):
         return model.for_actions(at, features)
     if np.array_equal(at, np.arange(known)):
         return model
@@ -209,7 +210,7 @@ class _FittedFits:
     def can_refit(self) -> bool:
         return False
 
-    def without_group(self, reward: int, group: int) -> Linear | None:  # noqa: ARG002
+    def without_group(self, reward: int, group: int) -> LinearPredictor | None:  # noqa: ARG002
         return None
 
     def diagnostics(self, reward: int) -> dict[str, Any]:  # noqa: ARG002

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from offpolicy.core.arrays import FloatArray
 from offpolicy.core.errors import InputError, RowsError
-from offpolicy.data.batch import Batch, FloatArray
-from offpolicy.models.rewards.base import Fits, FitShape, Linear, Predictor, RewardModel
+from offpolicy.data.batch import Batch
+from offpolicy.models.rewards.base import Fits, FitShape, LinearPredictor, Predictor, RewardModel
 from offpolicy.statistics import Statistic
 
 
@@ -81,7 +82,7 @@ class _GivenFits:
     def can_refit(self) -> bool:
         return False
 
-    def without_group(self, reward: int, group: int) -> Linear | None:  # noqa: ARG002
+    def without_group(self, reward: int, group: int) -> LinearPredictor | None:  # noqa: ARG002
         return None
 
     def diagnostics(self, reward: int) -> dict[str, Any]:  # noqa: ARG002

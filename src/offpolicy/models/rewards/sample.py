@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
+from offpolicy.core.arrays import FloatArray, IntArray
 from offpolicy.core.errors import InputError
-from offpolicy.core.hashing import IntArray
-from offpolicy.data.batch import Batch, FloatArray
+from offpolicy.data.batch import Batch
 from offpolicy.data.features import Features
-from offpolicy.models.rewards.base import FitShape, FitStatistic, Linear, Predictor
+from offpolicy.models.rewards.base import FitShape, FitStatistic, LinearPredictor, Predictor
 from offpolicy.statistics import State
 
 PAIRS = 1 << 17
@@ -180,7 +180,7 @@ class SampleFits:
     def can_refit(self) -> bool:
         return False
 
-    def without_group(self, reward: int, group: int) -> Linear | None:  # noqa: ARG002
+    def without_group(self, reward: int, group: int) -> LinearPredictor | None:  # noqa: ARG002
         return None
 
     def diagnostics(self, reward: int) -> dict[str, Any]:

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from offpolicy.core.arrays import FloatArray
 from offpolicy.core.errors import InputError
-from offpolicy.data.batch import Batch, FloatArray
+from offpolicy.data.batch import Batch
 from offpolicy.models.embedding_table import Embedding
 from offpolicy.models.rewards.base import Fits, FitShape, RewardModel
 from offpolicy.models.rewards.sample import FitRows, SampleFits, SampleRows, features_of, pairs
@@ -53,7 +54,7 @@ class Regressor(RewardModel):
         return (SampleRows.of(shape, self.rows),)
 
     def fits(self, shape: FitShape, results: Any) -> Fits:
-        return SampleFits(shape, results[0], lambda rows: (_Fitted.train(self, rows), {}))
+        return SampleFits(shape, results[0], lambda rows: (_FittedRegressor.train(self, rows), {}))
 
 
 def as_reward_model(model: Any) -> RewardModel:
@@ -68,7 +69,7 @@ def as_reward_model(model: Any) -> RewardModel:
 
 
 @dataclass(frozen=True)
-class _Fitted:
+class _FittedRegressor:
     model: Regressor
     regressor: Any
     looks: FloatArray
@@ -80,7 +81,7 @@ class _Fitted:
     mean_context: FloatArray
 
     @classmethod
-    def train(cls, model: Regressor, rows: FitRows) -> _Fitted:
+    def train(cls, model: Regressor, rows: FitRows) -> _FittedRegressor:
         from sklearn.base import clone
 
         seen, codes = _encoded(rows)

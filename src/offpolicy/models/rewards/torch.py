@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from offpolicy.core.arrays import FloatArray, IntArray
 from offpolicy.core.errors import InputError
-from offpolicy.core.hashing import IntArray
-from offpolicy.data.batch import Batch, FloatArray
+from offpolicy.data.batch import Batch
 from offpolicy.data.features import Features
 from offpolicy.models.embedding_table import Embedding, FeatureMap
-from offpolicy.models.rewards.base import Fits, FitShape, Linear, Predictor, RewardModel, check_shapes
+from offpolicy.models.rewards.base import Fits, FitShape, LinearPredictor, Predictor, RewardModel, check_shapes
 from offpolicy.models.rewards.ridge.solve import Standard
 from offpolicy.models.rewards.sample import FitRows, SampleFits, SampleRows, features_of, pairs
 from offpolicy.models.rewards.training import (
@@ -327,7 +327,7 @@ def _train_network(module: ModuleFactory, rows: FitRows, how: Training) -> tuple
 
 
 @dataclass(frozen=True)
-class Dotted(Linear):
+class Dotted(LinearPredictor):
     """q(x, a) = x·e_a + constant, written around the mean context."""
 
     @property

@@ -11,10 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from offpolicy.core.arrays import FloatArray, IntArray
 from offpolicy.core.errors import InputError
-from offpolicy.core.hashing import IntArray
 from offpolicy.core.progress import PassProgress
-from offpolicy.data.batch import FloatArray
 from offpolicy.models.rewards.base import FitShape
 from offpolicy.models.rewards.sample import PAIRS, FitRows
 

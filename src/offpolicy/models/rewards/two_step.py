@@ -17,10 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from offpolicy.core.hashing import IntArray
-from offpolicy.data.batch import FloatArray
+from offpolicy.core.arrays import FloatArray, IntArray
 from offpolicy.models.embedding_table import Affine
-from offpolicy.models.rewards.base import Fits, FitShape, Linear, RewardModel
+from offpolicy.models.rewards.base import Fits, FitShape, LinearPredictor, RewardModel
 from offpolicy.models.rewards.clusters import clusters_of
 from offpolicy.models.rewards.ridge import solve
 from offpolicy.models.rewards.ridge.model import Ridge, RidgeFits
@@ -56,10 +55,10 @@ class _TwoStepFits:
             self._affines[reward] = Affine.of(self.fits.on_all(reward).embedding, scaled=True)
         return self._affines[reward]
 
-    def on_all(self, reward: int) -> Linear:
+    def on_all(self, reward: int) -> LinearPredictor:
         return self._refined(reward, self.fits.on_all(reward), self.fits.rows(reward).gram)
 
-    def without_fold(self, reward: int, fold: int, folds: int) -> Linear:
+    def without_fold(self, reward: int, fold: int, folds: int) -> LinearPredictor:
         return self._refined(
             reward, self.fits.without_fold(reward, fold, folds), self.fits.without(reward, folds)[fold].gram
         )
@@ -68,13 +67,13 @@ class _TwoStepFits:
     def can_refit(self) -> bool:
         return False
 
-    def without_group(self, reward: int, group: int) -> Linear | None:  # noqa: ARG002
+    def without_group(self, reward: int, group: int) -> LinearPredictor | None:  # noqa: ARG002
         return None  # clusters change by jumps
 
     def diagnostics(self, reward: int) -> dict[str, Any]:
         return self.fits.diagnostics(reward)
 
-    def _refined(self, reward: int, linear: Linear, gram: GramState) -> Linear:
+    def _refined(self, reward: int, linear: LinearPredictor, gram: GramState) -> LinearPredictor:
         points = self._affine(reward)(linear.embedding.table)
         cluster = clusters_of(self.model.name, points, gram.n, self.model.clusters)
         scaled = solve.Scaled.of(gram, gram.pooled(), self.model.ridge.intercept)

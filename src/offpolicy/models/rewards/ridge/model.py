@@ -15,13 +15,14 @@ from typing import Any, Literal
 
 import numpy as np
 
+from offpolicy.core.arrays import FloatArray
 from offpolicy.core.errors import InputError
 from offpolicy.core.threads import parallel
-from offpolicy.data.batch import Batch, FloatArray
-from offpolicy.data.log import CHUNK_ROWS
-from offpolicy.models.rewards.base import Fits, FitShape, FitStatistic, Linear, RewardModel
+from offpolicy.data.batch import Batch
+from offpolicy.data.source import CHUNK_ROWS
+from offpolicy.models.rewards.base import Fits, FitShape, FitStatistic, LinearPredictor, RewardModel
 from offpolicy.models.rewards.ridge.packed import Packed, PackedFits
-from offpolicy.models.rewards.ridge.solutions import Rows, estimation_covariance, solutions, squared_error, varying_error
+from offpolicy.models.rewards.ridge.solutions import RowSums, estimation_covariance, solutions, squared_error, varying_error
 from offpolicy.models.rewards.ridge.varying import Cross, CrossPass
 from offpolicy.statistics import Gram, GramState, State, Statistic
 
@@ -157,17 +158,17 @@ class RidgeFits:
 
     def __init__(self, model: Ridge, shape: FitShape, grams: Grams, crosses: list[Cross] | None = None) -> None:
         self._model, self._shape, self._grams, self._crosses = model, shape, grams, crosses
-        self._chosen: dict[int, _Choice] = {}
-        self._left_out: dict[tuple[int, int], list[Rows]] = {}
-        self._refits: dict[tuple[int, int], Linear] = {}
-        self._on_all: dict[int, Linear] = {}
+        self._chosen: dict[int, _PenaltyChoice] = {}
+        self._left_out: dict[tuple[int, int], list[RowSums]] = {}
+        self._refits: dict[tuple[int, int], LinearPredictor] = {}
+        self._on_all: dict[int, LinearPredictor] = {}
 
-    def rows(self, reward: int) -> Rows:
+    def rows(self, reward: int) -> RowSums:
         """All rows."""
         cross = None if self._crosses is None else self._crosses[reward].summed(slice(None))
-        return Rows(self._grams[reward].pooled(), cross)
+        return RowSums(self._grams[reward].pooled(), cross)
 
-    def on_all(self, reward: int) -> Linear:
+    def on_all(self, reward: int) -> LinearPredictor:
         if reward not in self._on_all:  # a family of bandwidths shares one embedding
             rows = self.rows(reward)
             linear = self._solve(rows, self._penalty(reward))
@@ -179,14 +180,14 @@ class RidgeFits:
             self._on_all[reward] = linear
         return self._on_all[reward]
 
-    def without_fold(self, reward: int, fold: int, folds: int) -> Linear:
+    def without_fold(self, reward: int, fold: int, folds: int) -> LinearPredictor:
         return self._solve(self.without(reward, folds)[fold], self._penalty(reward))
 
     @property
     def can_refit(self) -> bool:
         return self._shape.jackknife and self._kept == self._shape.groups
 
-    def without_group(self, reward: int, group: int) -> Linear | None:
+    def without_group(self, reward: int, group: int) -> LinearPredictor | None:
         if not self.can_refit:
             return None
         if (reward, group) in self._refits:
@@ -198,7 +199,7 @@ class RidgeFits:
             self._refits[reward, group] = refit
         return refit
 
-    def _mostly_left_out(self, reward: int, group: int) -> Linear:
+    def _mostly_left_out(self, reward: int, group: int) -> LinearPredictor:
         """Without a group, to first order: the way that the fit goes when `LEFT_OUT` of its weight is taken off, in full.
 
         Where an action has few rounds for its coefficients, a group left out as a whole moves the fit farther than its rows
@@ -207,7 +208,7 @@ class RidgeFits:
         the two, and was nearest to the spread over logs in three small worlds.
         """
         rest, own = self.without(reward, self._shape.groups)[group], self._grams[reward].at(group)
-        part = self._solve(Rows(rest.gram.plus(own.times(1 - LEFT_OUT)), None), self._penalty(reward, group, LEFT_OUT))
+        part = self._solve(RowSums(rest.gram.plus(own.times(1 - LEFT_OUT)), None), self._penalty(reward, group, LEFT_OUT))
         whole = self.on_all(reward)
         part = part.moved(whole.centre)
         assert part.scale is not None
@@ -224,18 +225,18 @@ class RidgeFits:
         """In how many runs of groups the sums are kept."""
         return self._shape.groups if self._crosses is None else len(self._crosses[0].zz)
 
-    def _folds(self, reward: int, folds: int) -> list[Rows]:
+    def _folds(self, reward: int, folds: int) -> list[RowSums]:
         """The rows of each fold; the Gram matrices with leading shape (groups of the fold, actions)."""
         each, kept = self._shape.groups // folds, self._kept // folds
         return [
-            Rows(
+            RowSums(
                 self._grams[reward].at(slice(k * each, (k + 1) * each)),
                 None if self._crosses is None else self._crosses[reward].summed(slice(k * kept, (k + 1) * kept)),
             )
             for k in range(folds)
         ]
 
-    def without(self, reward: int, folds: int) -> list[Rows]:
+    def without(self, reward: int, folds: int) -> list[RowSums]:
         """All rows but those of each fold, from sums of the others: nothing is subtracted, so nothing cancels."""
         if (reward, folds) not in self._left_out:
             grams = self._grams.without(reward, folds)
@@ -243,7 +244,7 @@ class RidgeFits:
                 self._crosses[reward].summed(np.flatnonzero(np.arange(self._kept) * folds // self._kept != k))
                 for k in range(folds)
             ]  # fmt: skip
-            self._left_out[reward, folds] = [Rows(*pair) for pair in zip(grams, crosses, strict=True)]
+            self._left_out[reward, folds] = [RowSums(*pair) for pair in zip(grams, crosses, strict=True)]
         return self._left_out[reward, folds]
 
     def _penalty(self, reward: int, group: int | None = None, share: float = 1.0) -> float:
@@ -255,7 +256,7 @@ class RidgeFits:
             return choice.penalty
         return choice.without(group, share)
 
-    def _choice(self, reward: int) -> _Choice:
+    def _choice(self, reward: int) -> _PenaltyChoice:
         if reward not in self._chosen:
             tried = (*range(FOLDS_TO_CHOOSE, 1, -1), *range(FOLDS_TO_CHOOSE + 1, self._kept))
             folds = next((k for k in tried if self._kept % k == 0), self._kept)
@@ -263,12 +264,12 @@ class RidgeFits:
             wholes = [rows.gram.pooled() for rows in train]
             rounds = sum(float(fold.gram.n.sum()) for fold in held_out)
             some = slice(0, None, _step(rounds, self._shape.n_actions) if self._shape.inputs == "identity" else 1)
-            train = [Rows(rows.gram.at(some), rows.cross) for rows in train]
-            held_out = [Rows(rows.gram.each(some), rows.cross) for rows in held_out]
+            train = [RowSums(rows.gram.at(some), rows.cross) for rows in train]
+            held_out = [RowSums(rows.gram.each(some), rows.cross) for rows in held_out]
             self._chosen[reward] = _choose(train, held_out, wholes, self._model, self._shape)
         return self._chosen[reward]
 
-    def _solve(self, rows: Rows, penalty: float) -> Linear:
+    def _solve(self, rows: RowSums, penalty: float) -> LinearPredictor:
         return next(solutions(rows, [penalty], self._model, self._shape, rows.gram.pooled()))
 
 
@@ -285,7 +286,7 @@ def _left_out(parts: list[GramState]) -> list[GramState]:
 
 
 @dataclass(frozen=True)
-class _Choice:
+class _PenaltyChoice:
     """Squared errors out of fold by (group, penalty), and the penalties they speak for.
 
     The penalty is where a parabola through the three lowest neighbours on the log scale has its least value: as smooth in
@@ -319,12 +320,14 @@ def _step(rounds: float, n_actions: int) -> int:
     return max(1, min(int(rounds / ROWS_TO_CHOOSE), n_actions // 100))
 
 
-def _choose(train: list[Rows], held_out: list[Rows], wholes: list[GramState], model: Ridge, shape: FitShape) -> _Choice:
+def _choose(
+    train: list[RowSums], held_out: list[RowSums], wholes: list[GramState], model: Ridge, shape: FitShape
+) -> _PenaltyChoice:
     """Score every penalty on held-out folds, each of them given as its groups. Reads sums, not rows."""
     varies = train[0].cross is not None
     grid = np.array([float(model.penalty)]) if model.penalty != "auto" else PENALTIES[1::2] if varies else PENALTIES
 
-    def on_fold(fitted: Rows, test: Rows, whole: GramState) -> tuple[FloatArray, float]:
+    def on_fold(fitted: RowSums, test: RowSums, whole: GramState) -> tuple[FloatArray, float]:
         unseen = test.gram
         total = float((unseen.rr + unseen.n * (unseen.r - whole.r) ** 2).sum())
         found = solutions(fitted, grid, model, shape, whole)
@@ -333,17 +336,17 @@ def _choose(train: list[Rows], held_out: list[Rows], wholes: list[GramState], mo
         return np.array([squared_error(linear, unseen) for linear in found]).T, total
 
     errors, totals = zip(*parallel(on_fold, train, held_out, wholes), strict=True)
-    return _Choice(grid, np.vstack(errors), sum(totals), sum(float(rows.gram.n.sum()) for rows in held_out))
+    return _PenaltyChoice(grid, np.vstack(errors), sum(totals), sum(float(rows.gram.n.sum()) for rows in held_out))
 
 
-def _choose_packed(packed: Packed, reward: int, model: Ridge, shape: FitShape) -> _Choice:
+def _choose_packed(packed: Packed, reward: int, model: Ridge, shape: FitShape) -> _PenaltyChoice:
     """The same from packed sums: a fold is a group."""
     each = np.arange(packed.groups)
     counts = packed.counts(each >= 0)
     logged = np.flatnonzero(counts > 0)
     some = logged[:: _step(float(counts.sum()), len(logged))]
-    train = [Rows(packed.block(each != k, reward, some)) for k in each]
-    held_out = [Rows(packed.apart(each == k, reward, some)) for k in each]
+    train = [RowSums(packed.block(each != k, reward, some)) for k in each]
+    held_out = [RowSums(packed.apart(each == k, reward, some)) for k in each]
     return _choose(train, held_out, [packed.whole(each != k, reward) for k in each], model, shape)
 
 

@@ -16,12 +16,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from offpolicy.core.hashing import IntArray
+from offpolicy.core.arrays import FloatArray, IntArray
 from offpolicy.core.threads import parallel
-from offpolicy.data.batch import FloatArray
-from offpolicy.models.rewards.base import FitShape, Linear
+from offpolicy.models.rewards.base import FitShape, LinearPredictor
 from offpolicy.models.rewards.ridge import solve
-from offpolicy.models.rewards.ridge.solutions import HowToSolve, Rows, estimation_covariance, turned_down, unpenalised
+from offpolicy.models.rewards.ridge.solutions import HowToSolve, RowSums, estimation_covariance, turned_down, unpenalised
 from offpolicy.statistics import Gram, GramState, State
 
 BLOCK_NUMBERS = 1 << 19
@@ -115,19 +114,19 @@ class PackedFits:
 
     def __init__(self, model: HowToSolve, shape: FitShape, packed: Packed, chosen: Any) -> None:
         self._model, self._shape, self._packed, self._chosen = model, shape, packed, chosen
-        self._made: dict[tuple[int, int, int], Linear] = {}
+        self._made: dict[tuple[int, int, int], LinearPredictor] = {}
 
-    def on_all(self, reward: int) -> Linear:
+    def on_all(self, reward: int) -> LinearPredictor:
         return self._fit(reward, -1, 1)
 
-    def without_fold(self, reward: int, fold: int, folds: int) -> Linear:
+    def without_fold(self, reward: int, fold: int, folds: int) -> LinearPredictor:
         return self._fit(reward, fold, folds)
 
     @property
     def can_refit(self) -> bool:
         return False
 
-    def without_group(self, reward: int, group: int) -> Linear | None:  # noqa: ARG002
+    def without_group(self, reward: int, group: int) -> LinearPredictor | None:  # noqa: ARG002
         return None
 
     def diagnostics(self, reward: int) -> dict[str, Any]:
@@ -139,7 +138,7 @@ class PackedFits:
     def _choices(self) -> list[Any]:
         return [self._chosen(self._packed, reward) for reward in range(self._shape.rewards)]
 
-    def _fit(self, reward: int, fold: int, folds: int) -> Linear:
+    def _fit(self, reward: int, fold: int, folds: int) -> LinearPredictor:
         key = (reward, fold, folds)
         if key not in self._made:
             keep = np.arange(self._packed.groups) * folds // self._packed.groups != fold
@@ -147,7 +146,7 @@ class PackedFits:
             self._made[key] = self._with_covariance(linear, keep, reward) if fold < 0 else linear
         return self._made[key]
 
-    def _solve(self, keep: Keep, reward: int) -> Linear:
+    def _solve(self, keep: Keep, reward: int) -> LinearPredictor:
         model, packed, penalty = self._model, self._packed, self._choices[reward].penalty
         whole, counts = packed.whole(keep, reward), packed.counts(keep)
         frame = solve.Scaled.of(whole.at_all(), whole, model.intercept)
@@ -169,14 +168,14 @@ class PackedFits:
             coef[counts == 0] = 0.0
         if down is not None and not model.intercept:
             down = np.vstack([down, np.zeros((1, down.shape[1]))])
-        return Linear(coef, frame.centre, frame.scale, counts, down=down, mean=whole.x)
+        return LinearPredictor(coef, frame.centre, frame.scale, counts, down=down, mean=whole.x)
 
-    def _with_covariance(self, linear: Linear, keep: Keep, reward: int) -> Linear:
+    def _with_covariance(self, linear: LinearPredictor, keep: Keep, reward: int) -> LinearPredictor:
         """How well coefficients are known, from a regular sample of the actions."""
         logged = np.flatnonzero(self._packed.counts(keep) > 0)
         some = logged[:: max(1, len(logged) // ACTIONS_FOR_COVARIANCE)]
         known = estimation_covariance(
-            replace(linear, coef=linear.coef[some]), Rows(self._packed.block(keep, reward, some)),
+            replace(linear, coef=linear.coef[some]), RowSums(self._packed.block(keep, reward, some)),
             self._choices[reward].penalty, self._model, self._shape, self._packed.whole(keep, reward),
             noise=self._choices[reward].error if self._packed.gram.shared else None,
         )  # fmt: skip

@@ -1,4 +1,4 @@
-"""From the sums of some rows to `Linear` models: the exact minimiser for each penalty, its rank, its errors."""
+"""From the sums of some rows to `LinearPredictor` models: the exact minimiser for each penalty, its rank, its errors."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Protocol
 
 import numpy as np
 
-from offpolicy.data.batch import FloatArray
+from offpolicy.core.arrays import FloatArray
 from offpolicy.data.features import Features
 from offpolicy.models.embedding_table import FeatureMap
-from offpolicy.models.rewards.base import FitShape, Linear
+from offpolicy.models.rewards.base import FitShape, LinearPredictor
 from offpolicy.models.rewards.ridge import solve
 from offpolicy.models.rewards.ridge.varying import ARMS_AT_ONCE, Arrow, Cross, Shared
 from offpolicy.statistics import GramState
@@ -29,7 +29,7 @@ class HowToSolve(Protocol):
 
 
 @dataclass(frozen=True)
-class Rows:
+class RowSums:
     """What a fit knows of some rows: Gram matrices by action and, where features vary within actions, `Cross`."""
 
     gram: GramState
@@ -37,8 +37,8 @@ class Rows:
 
 
 def solutions(
-    rows: Rows, penalties: Sequence[float] | FloatArray, model: HowToSolve, shape: FitShape, whole: GramState
-) -> Iterator[Linear]:
+    rows: RowSums, penalties: Sequence[float] | FloatArray, model: HowToSolve, shape: FitShape, whole: GramState
+) -> Iterator[LinearPredictor]:
     """The exact minimiser for each penalty."""
     gram = rows.gram
     scaled = solve.Scaled.of(gram, whole, model.intercept)
@@ -80,7 +80,7 @@ def unpenalised(gram: GramState, whole: GramState, scaled: solve.Scaled) -> Floa
 
 
 def _solver(
-    rows: Rows, scaled: solve.Scaled, shape: FitShape, several: bool
+    rows: RowSums, scaled: solve.Scaled, shape: FitShape, several: bool
 ) -> tuple[Callable[[float], tuple[FloatArray, FloatArray | None]], FloatArray]:
     """From a penalty to B and W; and the standard features of each action (its mean ones, where they vary)."""
     nothing = np.zeros((len(scaled.zz), len(scaled.pool)))
@@ -114,7 +114,7 @@ def _catalog(features: Features) -> FloatArray:
     return features.catalog
 
 
-def _catalog_standard(rows: Rows, features: Features) -> solve.Standard:
+def _catalog_standard(rows: RowSums, features: Features) -> solve.Standard:
     share = rows.gram.n / max(float(rows.gram.n.sum()), 1e-300)
     catalog = _catalog(features)
     mean = share @ catalog
@@ -122,8 +122,8 @@ def _catalog_standard(rows: Rows, features: Features) -> solve.Standard:
 
 
 def _linear(
-    scaled: solve.Scaled, own: FloatArray, shared: FloatArray | None, features: FloatArray, rows: Rows, shape: FitShape
-) -> Linear:
+    scaled: solve.Scaled, own: FloatArray, shared: FloatArray | None, features: FloatArray, rows: RowSums, shape: FitShape
+) -> LinearPredictor:
     """Back to the units of the context and of the features."""
     mean = scaled.pool + (own if shared is None else own + features @ shared)
     varying = None
@@ -133,11 +133,13 @@ def _linear(
         base = scaled.pool + own - standard.centre @ per_unit
         varying = FeatureMap(scaled.own_units(base), scaled.own_units(per_unit, constant=False), shape.features)
     share = rows.gram.n / max(float(rows.gram.n.sum()), 1e-300)
-    return Linear(scaled.own_units(mean), scaled.centre, scaled.scale, rows.gram.n, varying, mean=share @ rows.gram.x)
+    return LinearPredictor(
+        scaled.own_units(mean), scaled.centre, scaled.scale, rows.gram.n, varying, mean=share @ rows.gram.x
+    )
 
 
 def estimation_covariance(
-    linear: Linear, rows: Rows, penalty: float, model: HowToSolve, shape: FitShape, whole: GramState,
+    linear: LinearPredictor, rows: RowSums, penalty: float, model: HowToSolve, shape: FitShape, whole: GramState,
     noise: float | None = None,
 ) -> FloatArray:  # fmt: skip
     """The covariance of an action's coefficients, averaged over the rounds, in the coordinates of the embedding.
@@ -161,7 +163,7 @@ def estimation_covariance(
     return out
 
 
-def squared_error(linear: Linear, gram: GramState) -> FloatArray:
+def squared_error(linear: LinearPredictor, gram: GramState) -> FloatArray:
     """Σ (r − q(x, a))² over the rows behind Gram matrices with leading shape (…, actions), summed over actions."""
     slope = linear.coef[:, :-1]
     level = gram.r - np.einsum("...ai,ai->...a", gram.x - linear.centre, slope) - linear.coef[:, -1]
@@ -170,7 +172,7 @@ def squared_error(linear: Linear, gram: GramState) -> FloatArray:
     return errors
 
 
-def varying_error(linear: Linear, rows: Rows) -> float:
+def varying_error(linear: LinearPredictor, rows: RowSums) -> float:
     """Σ (r − q(x, a, φ))² where features vary within actions."""
     assert linear.varying is not None
     assert rows.cross is not None
@@ -178,7 +180,7 @@ def varying_error(linear: Linear, rows: Rows) -> float:
     around = linear.moved(cross.x0).varying  # coefficients of x̃ around the typical row
     assert around is not None
     own = around.own + cross.y0 @ around.shared
-    alone = float(squared_error(Linear(own, cross.x0), rows.gram.pooled()))
+    alone = float(squared_error(LinearPredictor(own, cross.x0), rows.gram.pooled()))
     shared = np.vstack([around.shared, np.zeros((1, cross.k))]).ravel()
     own_at_r0 = own - np.append(np.zeros(cross.k - 1), cross.r0)
     if len(cross.arms):

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from offpolicy.data.batch import FloatArray
+from offpolicy.core.arrays import FloatArray
 from offpolicy.statistics import GramState
 
 RCOND = 1e-10

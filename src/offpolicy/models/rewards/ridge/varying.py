@@ -13,8 +13,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from offpolicy.core.hashing import IntArray
-from offpolicy.data.batch import Batch, FloatArray
+from offpolicy.core.arrays import FloatArray, IntArray
+from offpolicy.data.batch import Batch
 from offpolicy.data.features import Features
 from offpolicy.models.rewards.base import FitStatistic
 from offpolicy.models.rewards.ridge.solve import RCOND, Scaled, Standard, solve_system, with_free_mean

@@ -1,52 +1,16 @@
-"""What a report shows besides estimates, as plain values: the weights, the reward model's calibration, a map of actions."""
+"""A map of the actions by their embeddings, as plain values."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from offpolicy.core.hashing import IntArray
-from offpolicy.data.batch import FloatArray
-from offpolicy.diagnostics.overlap import Overlap
+from offpolicy.core.arrays import FloatArray, IntArray
 from offpolicy.models.embedding_table import EmbeddingTable
 from offpolicy.models.posteriors.neighbours import nearest_of
-from offpolicy.statistics import Calibration, LogHistogram, State
 
-MOST_BINS = 12
 NEIGHBOURS = 5
-
-
-def weights_view(policy: str, kind: str, estimators: Sequence[str], histogram: State, o: Overlap) -> dict[str, Any]:
-    """How the weights are spread, and how far the log speaks for the policy."""
-    edges, masses, zero = LogHistogram(coarse=kind == "embedding").steps(histogram)
-    rounds = o.n / max(float(histogram["mass"].sum()), 1e-300)  # row weights count, but all together as the rounds
-    return {
-        "policy": policy,
-        "kind": kind,
-        "estimators": list(estimators),
-        "rounds": o.n,
-        "edges": edges.tolist(),
-        "counts": (rounds * masses).tolist(),
-        "zero": rounds * zero,
-        "mean": o.mean_weight,
-        "effective_sample_size": o.ess,
-        "largest": float(histogram["max"]),
-        "largest_share": LogHistogram.largest_share(histogram),
-        "top_1_percent_share": LogHistogram.top_share(histogram, 0.01),
-        "target_mass_never_logged": o.never_logged,
-        "target_mass_without_support": o.no_support,
-    }
-
-
-def calibration_view(model: str, estimators: Sequence[str], sums: State, anchor: float, r2: float | None) -> dict[str, Any]:
-    """What was predicted of rounds that the model was not fitted on, and what came."""
-    bins = [
-        {"predicted": b.predicted + anchor, "observed": b.observed + anchor, "std_error": b.std_error, "rounds": b.rounds}
-        for b in Calibration.bins(sums, MOST_BINS)
-    ]
-    return {"model": model, "estimators": list(estimators), "r2": r2, "bins": bins}
 
 
 def map_view(estimator: str, table: EmbeddingTable, shown: int, seed: int) -> dict[str, Any]:

@@ -1,0 +1,41 @@
+"""Objects that users name as `module:object`."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from offpolicy.core.errors import InputError, unknown_name
+
+
+def check_import(where: str, text: str, allowed: Sequence[str]) -> None:
+    """Raise where a file names an object of a module that was not allowed: importing runs code, and users choose that."""
+    module = text.partition(":")[0]
+    if module not in allowed:
+        raise InputError(
+            f"{where} names {text!r}, and importing {module!r} runs its code. A file may not choose that: if you trust it, "
+            f"add --import {module}, or name the object on the command line."
+        )
+
+
+def imported(text: str) -> Any:
+    """The object that `module:object` names; modules in the working folder are found, too."""
+    module_name, _, attribute = text.partition(":")
+    sys.path.insert(0, str(Path.cwd()))
+    try:
+        found: Any = importlib.import_module(module_name)
+        for part in attribute.split("."):
+            found = getattr(found, part)
+    except ModuleNotFoundError as error:
+        raise InputError(f"{text}: cannot import {module_name!r} (looked in {Path.cwd()} too): {error}") from None
+    except AttributeError:
+        names = [name for name in vars(sys.modules[module_name]) if not name.startswith("_")]
+        raise InputError(f"{text}: {unknown_name(f'object in {module_name}', attribute, names)}") from None
+    except (Exception, SystemExit) as error:
+        raise InputError(f"{text}: importing {module_name!r} failed: {type(error).__name__}: {error}") from error
+    finally:
+        sys.path.remove(str(Path.cwd()))
+    return found

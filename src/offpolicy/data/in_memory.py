@@ -1,0 +1,185 @@
+"""A log of arrays in memory: its actions, features and units, checked and encoded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow.types as pt
+
+from offpolicy.core.arrays import FloatArray
+from offpolicy.core.errors import InputError, RowsError
+from offpolicy.core.hashing import hash_rows, hash_values
+from offpolicy.data import checks
+from offpolicy.data.batch import Batch
+from offpolicy.data.labels import Actions, to_arrow
+from offpolicy.data.schema import Dimension, Schema, dimensions
+from offpolicy.data.source import Partition, chunks
+
+
+def _encode_actions(taken: npt.NDArray[Any], actions: Any, n_actions: int | None) -> tuple[npt.NDArray[np.int64], Actions]:
+    """Integers are codes 0..n−1 unless `actions` lists labels (or is "labels"); other labels are sorted."""
+    column = to_arrow(taken, "action")
+    missing = np.asarray(column.is_null()) | (taken != taken)
+    if missing.any():
+        raise RowsError("action", "are missing", np.flatnonzero(missing), "Every round needs the action that was taken.")
+    if isinstance(actions, str) and actions != "labels":
+        raise InputError(f'`actions` is {actions!r}; give a list of labels, or "labels" to number those that occur.')
+    if actions is not None and not isinstance(actions, str):
+        book = Actions.listed(actions)
+    elif actions is None and pt.is_integer(column.type):
+        book = (
+            Actions(n_actions)
+            if n_actions is not None
+            else Actions.codes(int(taken.max()) if len(taken) else -1, len(taken), "action")
+        )
+    else:
+        book = Actions.seen(column)
+    codes, bad = book.encode(column)
+    if bad.any():
+        what, advice = book.unknown(taken[bad][:3].tolist())
+        raise RowsError("action", what, np.flatnonzero(bad), advice)
+    return codes, book
+
+
+MOST_CATEGORIES = 1_000
+
+
+def _feature_matrix(
+    values: npt.ArrayLike, name: str, rows: int | None, letter: str
+) -> tuple[FloatArray, tuple[Dimension, ...]]:
+    """Floats as they are; integers are categories, and are one-hot encoded."""
+    whole_numbers = checks.array(values, name).dtype.kind in "iub"
+    matrix = checks.matrix(values, name, rows)
+    if not whole_numbers:
+        return checks.checked("features", name, matrix), dimensions([(f"{letter}{j}", None) for j in range(matrix.shape[1])])
+    parts, named = [], []
+    for j, column in enumerate(matrix.T):
+        categories, code = np.unique(column, return_inverse=True)
+        too_many_categories(f"{name} {j}", len(categories))
+        parts.append(np.equal.outer(code, np.arange(len(categories))).astype(np.float64))
+        named.append((f"{letter}{j}", len(categories)))
+    return np.hstack(parts), dimensions(named)
+
+
+def too_many_categories(name: str, count: int) -> None:
+    """Raise where a column of categories is hardly one."""
+    if count > MOST_CATEGORIES:
+        raise InputError(
+            f"{name}: {count:,} different values are too many for one-hot encoding (at most {MOST_CATEGORIES:,}). Whole "
+            "numbers and text are categories among features: make a quantity a float, or group the rare values."
+        )
+
+
+def _units(cluster: Any, row_id: Any, rows: int) -> npt.NDArray[np.uint64]:
+    """The hash of each row's unit of randomness: its cluster, else its id, else its number."""
+    for name, values in (("cluster", cluster), ("row_id", row_id)):
+        column = checks.column(values, name, rows)
+        if column is not None:
+            return hash_values(to_arrow(column, name))
+    return hash_rows("", 0, rows)
+
+
+@dataclass(frozen=True)
+class ArraySource:
+    """A log in memory. Batches are views of its arrays."""
+
+    whole: Batch
+    schema: Schema
+    ordered: bool = True
+    described: str = "arrays in memory"
+    roles: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def rows(self) -> int:
+        return len(self.whole)
+
+    def head(self, rows: int, columns: tuple[str, ...] = ()) -> Batch:
+        self.partitions(columns)  # says what to do where columns are named
+        return self.whole.take(slice(0, rows))
+
+    def where(self, row: int) -> str:
+        return str(row)
+
+    def partitions(self, columns: tuple[str, ...]) -> Sequence[Partition]:
+        if columns:
+            raise InputError(
+                f"the log is in memory and has no column {columns[0]!r}; give the policy the array itself, "
+                "or read the table with `read_log`."
+            )
+        return [_Slice(self.whole, *ends) for ends in chunks(self.rows)]
+
+    @classmethod
+    def build(
+        cls, context: Any, action: Any, reward: Any, propensity: Any, actions: Any, n_actions: int | None,
+        action_features: Any, catalog: Any, cluster: Any, row_id: Any, weight: Any, by: Any,
+    ) -> ArraySource:  # fmt: skip
+        taken = checks.array(action, "action")
+        if taken.ndim != 1:
+            raise InputError(f"action: shape {taken.shape}; one action a round is expected.")
+        n = len(taken)
+        catalog_dimensions: tuple[Dimension, ...] = ()
+        if catalog is not None:
+            catalog, catalog_dimensions = _feature_matrix(catalog, "catalog", None, "c")
+            n_actions = len(catalog) if n_actions is None else n_actions
+        n_actions = None if n_actions is None else checks.whole("n_actions", n_actions, 1)
+        codes, book = _encode_actions(taken, actions, n_actions)
+        if catalog is not None and len(catalog) != book.count:
+            raise InputError(f"catalog: {len(catalog)} rows for {book.count} actions; it needs one row an action.")
+        x = checks.checked(
+            "context", "context", checks.matrix(np.empty((n, 0)) if context is None else context, "context", n)
+        )
+        r = checks.checked("reward", "reward", checks.matrix(reward, "reward", n))
+        if not r.shape[1]:
+            raise InputError("reward: has no column; give at least one reward a round.")
+        p, omega = checks.numbers(propensity, "propensity", n), checks.numbers(weight, "weight", n)
+        features, feature_dimensions = (
+            (None, ()) if action_features is None else _feature_matrix(action_features, "action_features", n, "e")
+        )
+        slices = checks.column(by, "by", n)
+        slice_labels, slice_codes = (
+            (None, None) if slices is None else np.unique(checks.texts(slices, "by"), return_inverse=True)
+        )
+        unit = _units(cluster, row_id, n)
+        batch = Batch(
+            row=np.arange(n),
+            unit=unit,
+            action=codes,
+            reward=r,
+            context_parts=(x,),
+            actions=book,
+            propensity=p,
+            weight=omega,
+            slice_code=slice_codes,
+            feature_parts=() if features is None else (features,),
+        )
+        schema = Schema(
+            actions=book,
+            context=tuple(f"x{j}" for j in range(x.shape[1])),
+            rewards=("reward",) if r.shape[1] == 1 else tuple(f"reward_{j}" for j in range(r.shape[1])),
+            slices=None if slice_labels is None else tuple(slice_labels.tolist()),
+            slice_name=None if by is None else "by",
+            propensity=p is not None,
+            weighted=omega is not None,
+            clustered=cluster is not None,
+            features=() if features is None else tuple(f"e{j}" for j in range(features.shape[1])),
+            feature_dimensions=feature_dimensions,
+            catalog=catalog,
+            catalog_names=() if catalog is None else tuple(f"c{j}" for j in range(catalog.shape[1])),
+            catalog_dimensions=catalog_dimensions,
+        )
+        return cls(batch, schema)
+
+
+@dataclass(frozen=True)
+class _Slice:
+    whole: Batch
+    start: int
+    stop: int
+
+    def batches(self, rows: int) -> Iterator[Batch]:
+        for start in range(self.start, self.stop, rows):
+            yield self.whole.take(slice(start, min(start + rows, self.stop)))

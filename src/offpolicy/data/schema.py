@@ -1,0 +1,55 @@
+"""`Schema`: what a log holds, and the meaning of every code and column."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from offpolicy.core.arrays import FloatArray
+from offpolicy.data.labels import Actions
+
+
+@dataclass(frozen=True)
+class Dimension:
+    """One pre-defined feature: columns start..stop, several where its categories are one-hot encoded."""
+
+    name: str
+    start: int
+    stop: int
+    categorical: bool
+
+    @property
+    def width(self) -> int:
+        return self.stop - self.start
+
+    def moved(self, by: int) -> Dimension:
+        return Dimension(self.name, self.start + by, self.stop + by, self.categorical)
+
+
+def dimensions(named: Sequence[tuple[str, int | None]]) -> tuple[Dimension, ...]:
+    """Dimensions side by side, from names and numbers of categories (None: a number, used as it is)."""
+    found, start = [], 0
+    for name, categories in named:
+        stop = start + (1 if categories is None else categories)
+        found.append(Dimension(name, start, stop, categories is not None))
+        start = stop
+    return tuple(found)
+
+
+@dataclass(frozen=True)
+class Schema:
+    """What a log holds: the meaning of every code and column."""
+
+    actions: Actions
+    context: tuple[str, ...]
+    rewards: tuple[str, ...]
+    slices: tuple[str, ...] | None = None
+    slice_name: str | None = None
+    propensity: bool = False
+    weighted: bool = False
+    clustered: bool = False
+    features: tuple[str, ...] = ()
+    feature_dimensions: tuple[Dimension, ...] = ()
+    catalog: FloatArray | None = None
+    catalog_names: tuple[str, ...] = ()
+    catalog_dimensions: tuple[Dimension, ...] = ()

@@ -1,0 +1,83 @@
+"""Whether estimates agree: with a nearly unbiased one, and the candidates of a blend with each other."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from offpolicy.diagnostics.overlap import Overlap, weight_findings
+from offpolicy.diagnostics.verdict import Finding, graded
+from offpolicy.inference.blending import Combination
+
+
+def disagreement(other: str, difference: float, z: float, blend: bool) -> Finding:
+    """Two estimators that cannot both be right."""
+    return graded(
+        "disagreement of a blend" if blend else "disagreement",
+        abs(z),
+        "disagreement",
+        f"It differs from {other} by {difference:+.4g}, {abs(z):.1f} standard errors of the paired difference.",
+        "Chance seldom brings that, so at least one of the two is likely to be biased here.",
+        "Trust the one whose assumptions you can check; a reward model is the usual suspect.",
+    )
+
+
+def own_bias(other: str, difference: float, error: float, own_error: float) -> Finding:
+    """How large a bias the log cannot rule out, beside the interval that does not know of it.
+
+    A nearly unbiased estimate is off by `difference`, give or take two of its `error`s; so much of it might be bias. The
+    interval reaches two of its own errors to each side.
+    """
+    half_width = 2 * own_error
+    might = (abs(difference) + 2 * error) / half_width if half_width > 0 else np.inf
+    return graded(
+        "hidden bias",
+        might,
+        "own bias",
+        f"It may be biased by design, and {other} shows only that the bias is within ±{abs(difference) + 2 * error:.2g}, "
+        f"which is {might:.1f} times the reach of its 95% interval.",
+        "The interval knows the chance of the draw, not this bias, and may miss the truth by it.",
+        f"Lead with a nearly unbiased estimate (op.DR, {other}) or with op.Auto, whose interval allows for it; or log more.",
+    )
+
+
+def combined_findings(combination: Combination, o: Overlap) -> list[Finding]:
+    """What speaks against a blend: candidates that cannot all be right, and biases that nothing can show."""
+    candidates, weights = combination.candidates, combination.weights
+    anchor = candidates.anchor
+    weighed = sum(w for w, exact in zip(weights, candidates.unbiased, strict=True) if exact)
+    keys = ("mean weight", "effective sample size") if weighed >= 0.5 else ("mean weight",)
+    found = [finding for finding in weight_findings(o) if finding.code in keys]
+    error = float(np.sqrt(candidates.variance(weights)))
+    heavy = [k for k in range(len(weights)) if weights[k] >= CARRIES and abs(candidates.difference(k, anchor)[0]) > error]
+    z, a, b = max(((abs(candidates.z(k, anchor)), k, anchor) for k in heavy), default=(0.0, 0, 0))
+    if heavy:
+        found.append(
+            graded(
+                "candidates",
+                z,
+                "candidates disagree",
+                f"{candidates.names[a]} says {candidates.values[a]:.4g} and {candidates.names[b]} says "
+                f"{candidates.values[b]:.4g}, {z:.1f} standard errors of the paired difference apart.",
+                "Chance does not explain that, so the first is biased here, and still part of the blend.",
+                "See what each candidate says (in the report, or .explain() in Python); trust the one whose assumptions you "
+                "can check, or log more rounds.",
+            )
+        )
+    if weighed < 0.5:
+        found.append(
+            graded(
+                "rounds to check a model",
+                o.ess,
+                "unchecked bias",
+                f"The {o.n:,} rounds count like {o.ess:,.0f} rounds of the new policy: {candidates.names[anchor]}, which is "
+                f"nearly unbiased, knows the value only to ±{candidates.errors[anchor]:.2g}.",
+                "The blend leans on reward models, and a bias of theirs of that size would not be seen; the interval allows "
+                "for it.",
+                "Log some rounds of the new policy, or of one closer to it.",
+            )
+        )
+    return found
+
+
+CARRIES = 0.05
+"""The weight from which a candidate counts as part of a blend."""

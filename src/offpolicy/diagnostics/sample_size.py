@@ -1,0 +1,46 @@
+"""Whether there are enough rewards, clusters and rounds to speak of."""
+
+from __future__ import annotations
+
+from offpolicy.core.hashing import BUCKETS
+from offpolicy.diagnostics.verdict import Finding, graded
+
+
+def concentrated(share: float) -> Finding:
+    """Whether the spread of the estimate comes from one place in the log."""
+    return graded(
+        "concentration",
+        share,
+        "concentration",
+        f"One {BUCKETS:,}th of the log carries {share:.0%} of the estimate's variance.",
+        "A single round, or a few, with a huge weight or reward decide the answer, and the next log may lack them.",
+        "Look at the largest rewards and weights; compare with ClippedIPS, or evaluate a bounded reward.",
+    )
+
+
+def reward_findings(nonzero: int, n: int) -> list[Finding]:
+    """Whether there are enough rewards to speak of at all."""
+    if nonzero == n:  # rewards that are all there are few only if the rounds are
+        return []
+    return [
+        graded(
+            "rewards",
+            nonzero,
+            "few rewards",
+            f"Only {nonzero:,} of {n:,} rounds have a reward other than 0.",
+            "The intervals lean on many such rounds, and are too narrow with few.",
+            "Log more rounds, or evaluate a more frequent reward as well.",
+        )
+    ]
+
+
+def few_units(units: int) -> Finding:
+    """Clustered errors from a handful of clusters."""
+    return graded(
+        "clusters",
+        units,
+        "few clusters",
+        f"There are only about {units} clusters.",
+        "A clustered standard error is itself uncertain with so few, and usually too small.",
+        "Use a finer cluster if rows within it are independent, or log more of them.",
+    )

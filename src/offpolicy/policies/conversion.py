@@ -1,0 +1,40 @@
+"""`as_policy`: a policy from what users write."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from offpolicy.core.errors import InputError
+from offpolicy.data.checks import array
+from offpolicy.policies.base import Policy
+from offpolicy.policies.candidates import Candidates
+from offpolicy.policies.tables import Column, Columns, Function, Table
+from offpolicy.policies.two_tower import TwoTower
+
+
+def as_policy(policy: Any) -> Policy:
+    """A policy from what users write: a policy, a column's name or pattern, a pair of list columns, a matrix, a callable."""
+    if isinstance(policy, Policy):
+        return policy
+    if isinstance(policy, str):
+        return Columns(policy) if "*" in policy else Column(policy)
+    if isinstance(policy, tuple) and len(policy) == 2 and all(isinstance(name, str) for name in policy):
+        return Candidates(*policy)
+    if isinstance(policy, type):
+        raise InputError(f"{policy.__name__} is a class; write {policy.__name__}(…).")
+    if isinstance(policy, TwoTower):
+        raise InputError("TwoTower gives scores, not chances; write op.Softmax(op.TwoTower(…)) or op.EpsilonGreedy(…).")
+    if callable(policy):
+        return Function(policy)
+    shape = array(policy, "policy").shape
+    if len(shape) == 2:
+        return Table(policy)
+    if len(shape) == 1:
+        raise InputError(
+            "a flat list of numbers could be one probability an action (say `Fixed(...)`) or the chance of each logged "
+            "action (say `Column(...)`)."
+        )
+    raise InputError(
+        f"cannot read a policy from {type(policy).__name__}; give a policy, a callable, a rounds × actions matrix, "
+        "a column's name, or a pair of list columns."
+    )

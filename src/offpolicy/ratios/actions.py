@@ -1,0 +1,45 @@
+"""The ratio of actions, π(a|x)/π0(a|x): that of every estimator that weights rounds by what was done."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from offpolicy.core.arrays import LARGEST_NUMBER, NEXT_TO_NOTHING, FloatArray
+from offpolicy.core.errors import InputError, RowsError
+from offpolicy.data.batch import Batch
+from offpolicy.policies.base import Policy
+
+
+def propensity_of(batch: Batch, logging: Policy | None) -> FloatArray | None:
+    """π0 of each logged action: the column, or the logging policy's own; where both are given they must agree."""
+    if logging is None:
+        return batch.propensity
+    return checked_propensity(batch, logging.probabilities(batch, batch.action), logging.accuracy)
+
+
+def checked_propensity(batch: Batch, own: FloatArray, accuracy: float) -> FloatArray:
+    """The logging policy's own chances of the logged actions, if they can be those of this log."""
+    if not (own >= 1 / LARGEST_NUMBER).all():
+        raise RowsError(
+            "logging", "took an action to which the logging policy gives no chance", batch.row[~(own >= 1 / LARGEST_NUMBER)],
+            "The logging policy given is not the one that made this log.",
+        )  # fmt: skip
+    if batch.propensity is not None and (np.abs(own - batch.propensity) > accuracy * batch.propensity).any():
+        rows = batch.row[np.abs(own - batch.propensity) > accuracy * batch.propensity]
+        raise RowsError("propensity", "differ from the logging policy given", rows, "Give one of the two, or correct it.")
+    return own
+
+
+def ratio_of(batch: Batch, policy: Policy, logging: Policy | None) -> FloatArray:
+    """w = π(a|x) / π0(a|x) of each logged action."""
+    propensity = propensity_of(batch, logging)
+    if propensity is None:
+        raise InputError("the log has no propensities.")
+    return ratios(policy.probabilities(batch, batch.action), propensity)
+
+
+def ratios(chance: FloatArray, propensity: FloatArray) -> FloatArray:
+    """w; 0 where it is next to nothing, so that nothing is divided by the smallest of numbers."""
+    w: FloatArray = chance / propensity
+    w[w < NEXT_TO_NOTHING] = 0.0
+    return w

@@ -1,0 +1,86 @@
+"""`evaluate`: what a policy would have earned, by each estimator."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from offpolicy.core.errors import InputError
+from offpolicy.core.memory import Budget
+from offpolicy.core.threads import one_blas_thread
+from offpolicy.data.checks import is_number, whole
+from offpolicy.data.log import Log
+from offpolicy.engines import Engine, Resampled, engine_for
+from offpolicy.estimators import Estimator
+from offpolicy.inference.bootstrap import Key, Redraws
+from offpolicy.models.propensities import estimate_logging
+from offpolicy.policies.base import Policy
+from offpolicy.policies.conversion import as_policy
+from offpolicy.results.evaluation import Evaluation
+from offpolicy.results.job import Job
+from offpolicy.scoring.requirements import Wanted
+
+
+def evaluate(
+    log: Log,
+    target: Any,
+    estimators: Estimator | Sequence[Estimator] | None = None,
+    *,
+    level: float = 0.95,
+    cross_fit: int | None = None,
+    engine: Engine | None = None,
+    memory: str | int | None = None,
+    seed: int = 0,
+    progress: bool | None = None,
+) -> Evaluation:
+    """What `target` would have earned, by each estimator.
+
+    `target` is a policy, anything `as_policy` takes, or a dict of them by name. Estimators that lack what they need are an
+    error when named and are skipped, with the reason in the result, when they came from the defaults. The log is read once
+    to fit what must be fitted and once to score everything. `memory` ("2GB"; by default a quarter of the machine) bounds
+    what is held: a job that cannot keep to it says so, with the sum, before it reads a row.
+    """
+    if not isinstance(log, Log):
+        raise InputError(f"log is a {type(log).__name__}; make a log of it first, with op.read_log(…) or op.Log(…).")
+    if not is_number(level) or not 0 < level < 1:
+        raise InputError(f"level is {level!r}; it must lie between 0 and 1.")
+    if cross_fit is not None:
+        cross_fit = whole("cross_fit", cross_fit, 2, besides=" (an estimator's own cross_fit=0 turns it off)")
+    seed = whole("seed", seed, -(2**63))
+    policies = {name: policy.settled(log) for name, policy in _policies(target).items()}
+    for policy in policies.values():
+        policy.check(log)
+    engine = engine_for(log, engine)
+    budget = Budget.of(memory)
+    as_given, log = log, estimate_logging(log, engine, seed, progress)
+
+    settings: dict[str, Any] = {"level": level, "cross_fit": cross_fit, "memory": memory, "seed": seed}
+
+    def run(some: Sequence[Estimator]) -> Evaluation:
+        return evaluate(log, policies, some, **settings, engine=engine, progress=progress)
+
+    def redrawn(draw: int) -> Mapping[Key, float]:
+        """The same evaluation of a log drawn anew; propensities that were estimated are estimated again."""
+        drawn = Resampled(engine, seed, draw)
+        return evaluate(as_given, policies, job.asked, **settings, engine=drawn, progress=False)._values()
+
+    wanted = Wanted.of(estimators)
+    job = Job.fitting(log, policies, wanted, cross_fit, seed, run, budget, engine)
+    with one_blas_thread():  # many small products: threads over partitions and refits keep the cores busy
+        try:
+            fits, scorer = job.fitted(engine, progress)
+        except Exception:
+            if not wanted.can_spare:
+                raise
+            fewer = wanted.without_failing(run, job.features)
+            job = Job.fitting(log, policies, fewer, cross_fit, seed, run, budget, engine)
+            fits, scorer = job.fitted(engine, progress)
+        return job.score(engine, fits, scorer, level, progress, Redraws(redrawn, progress))
+
+
+def _policies(target: Any) -> dict[str, Policy]:
+    if not isinstance(target, Mapping):
+        return {"target": as_policy(target)}
+    if not target or not all(isinstance(name, str) for name in target):
+        raise InputError("target: give a policy, or a dict of policies with text as names (and at least one).")
+    return {name: as_policy(policy) for name, policy in target.items()}
