@@ -23,7 +23,7 @@ from fuzz.judging import Outcome, Verdict, blamed
 from offpolicy.cli import app, settings
 from offpolicy.data.sources.list_cells import plain_lists
 from offpolicy.estimators.text import estimator
-from offpolicy.experiments.read import load
+from offpolicy.experiments.config import load
 
 EXPERIMENT = """title = "Mine"
 rounds = 100

@@ -19,15 +19,15 @@ from typer.testing import CliRunner
 
 import offpolicy as op
 from offpolicy.cli.app import app
-from offpolicy.experiments import bench, figures, runner, show
+from offpolicy.experiments import bench, figures, runner, tables
 from offpolicy.experiments.claims import Crossover, Falling, Lower, Share, claim
+from offpolicy.experiments.config import NAMES, load
 from offpolicy.experiments.entries import Entry, from_text
+from offpolicy.experiments.experiment import AxisPoint, Experiment
 from offpolicy.experiments.ranking import Ranking, is_blend
-from offpolicy.experiments.read import NAMES, load
 from offpolicy.experiments.reproduce import reproduce
-from offpolicy.experiments.results import Results
 from offpolicy.experiments.runner import run, run_task
-from offpolicy.experiments.spec import Experiment, Setting
+from offpolicy.experiments.runs import Results
 from offpolicy.experiments.store import Store
 from offpolicy.worlds import Toy
 from test_worlds import equal_actions, open_bandit
@@ -62,7 +62,7 @@ def tiny(tmp_path: Path) -> Path:
 def smaller(experiment: Experiment) -> Experiment:
     """The same estimators and claims in small worlds, with a fraction of the rounds."""
 
-    def shrunk(k: int, point: Setting) -> Setting:
+    def shrunk(k: int, point: AxisPoint) -> AxisPoint:
         settings = dict(point.settings) | ({"n_actions": 8 + k} if "n_actions" in point.settings else {})
         settings |= {"dimensions": 4, "hidden": settings["hidden"] // 2} if "hidden" in settings else {}
         return replace(point, settings=settings, rounds=300 + 10 * k)
@@ -81,13 +81,13 @@ def test_every_experiment_at_a_tiny_size(name: str, tmp_path: Path) -> None:
     results = reproduce(experiment, tmp_path / "out", processes=1)
     assert not results.failures
     assert np.isfinite(results.values).all()
-    printed, written = show.plain(results), (tmp_path / "out" / "summary.md").read_text()
+    printed, written = tables.plain(results), (tmp_path / "out" / "summary.md").read_text()
     for label in experiment.labels:
         assert label in printed
         assert label in written
-    assert len(show.judged(results)) == len(experiment.claims)
+    assert len(tables.judged(results)) == len(experiment.claims)
     assert (tmp_path / "out" / "figure.png").stat().st_size > 10_000
-    assert json.loads(json.dumps(show.as_dict(results), allow_nan=False))["schema"] == "offpolicy.experiment/1"
+    assert json.loads(json.dumps(tables.as_dict(results), allow_nan=False))["schema"] == "offpolicy.experiment/1"
 
 
 def test_a_part_of_the_published_table() -> None:
@@ -114,7 +114,7 @@ def results_of(experiment: Experiment, rows: list[dict[str, object]]) -> Results
 def made(values: np.ndarray, truth: np.ndarray | float = 0.0, truth_error: float = 0.0) -> Results:
     """Results with these values (estimators × points × worlds × logs), estimators called A, B, …"""
     labels = [chr(65 + k) for k in range(len(values))]
-    points = tuple(Setting(k + 1, "toy", {}, 10) for k in range(values.shape[1]))
+    points = tuple(AxisPoint(k + 1, "toy", {}, 10) for k in range(values.shape[1]))
     experiment = Experiment(
         "made", "made", points, tuple(Entry(label, "ips") for label in labels), values.shape[2], values.shape[3]
     )
@@ -462,7 +462,7 @@ def test_a_claim_about_an_estimator_that_failed_is_not_judged() -> None:
     judged = Lower("", "A", ("B",)).judge(failed)
     assert judged.verdict == "cannot be told"
     assert judged.evidence == ("A failed in 3 runs, so it is not compared",)
-    assert "A (failed in 3 runs)" in show.plain(failed)
+    assert "A (failed in 3 runs)" in tables.plain(failed)
 
 
 def test_ties_are_no_wins() -> None:
@@ -521,7 +521,7 @@ def test_odd_labels_are_drawn(tmp_path: Path) -> None:
     )
     results = replace(results, experiment=replace(results.experiment, entries=odd))
     figures.write(results, tmp_path / "figure.png")
-    assert "_a\\|b c" in show.markdown(results)
+    assert "_a\\|b c" in tables.markdown(results)
 
 
 def test_claims_that_a_size_cannot_judge_are_named(tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ from offpolicy.core.files import DRAFT, whole_file
 from offpolicy.core.threads import one_blas_thread
 from offpolicy.data.batch import Batch
 from offpolicy.engines.base import BATCH_ROWS
-from offpolicy.experiments.read import load
+from offpolicy.experiments.config import load
 from offpolicy.experiments.reproduce import reproduce
 from offpolicy.experiments.store import Store
 from offpolicy.experiments.workers import DEATHS, finished

@@ -9,7 +9,7 @@ import pytest
 from docs.pictures import trust
 
 import offpolicy as op
-from offpolicy.experiments.read import STUDIES, load
+from offpolicy.experiments.config import STUDIES, load
 
 AT_95 = 1
 

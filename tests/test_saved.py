@@ -21,7 +21,7 @@ from conftest import Small, make_small
 from offpolicy.cli import settings
 from offpolicy.cli.app import app, evaluate
 from offpolicy.core import storage
-from offpolicy.experiments.read import load
+from offpolicy.experiments.config import load
 from offpolicy.models.rewards import fitted
 from offpolicy.report import html
 from offpolicy.results import saved_result as recalled

@@ -14,10 +14,10 @@ from typer.testing import CliRunner
 import offpolicy as op
 from offpolicy.cli.app import app
 from offpolicy.diagnostics.verdict import LIMITS, Limits, Verdict
-from offpolicy.experiments import reproduce, study_show
-from offpolicy.experiments.keeping import Keeping, check_column, column
-from offpolicy.experiments.read import STUDIES, load
-from offpolicy.experiments.spec import Experiment
+from offpolicy.experiments import reproduce, study_tables
+from offpolicy.experiments.config import STUDIES, load
+from offpolicy.experiments.experiment import Experiment
+from offpolicy.experiments.measurements import Measurements, check_column, column
 from offpolicy.experiments.store import Store
 from offpolicy.experiments.study import EDGES, Study, grades
 from offpolicy.worlds import Users
@@ -117,7 +117,7 @@ def by_hand(experiment: Experiment, rows: list[dict[str, object]]) -> Study:
 
 def test_counts_by_hand(settings: Path) -> None:
     """Four runs: two hold, one of the two that miss has too few effective rounds to be trusted."""
-    experiment = replace(load(str(settings)), study=Keeping(("normal",)), worlds=1, logs=4)
+    experiment = replace(load(str(settings)), study=Measurements(("normal",)), worlds=1, logs=4)
     rows = []
     for log, (low, ess) in enumerate([(0.0, 1000.0), (0.5, 1000.0), (2.0, 1000.0), (3.0, 1.0)]):  # ends are low + 1 + level
         row: dict[str, object] = {"point": 0, "world": 0, "log": log, "estimator": "IPS", "value": low + 0.5, "truth": 1.0, "truth_error": 0.0,
@@ -136,7 +136,7 @@ def test_counts_by_hand(settings: Path) -> None:
     assert told["errors"]["easy"]["IPS"]["spread"] == pytest.approx(np.std([0.5, 1.0, 2.5, 3.5], ddof=1))
     bins = told["limits"]["effective rounds"]["bins"]
     assert [(b["from"], b["runs"], b["held"]) for b in bins] == [(0, 1, 0.0), (1000, 3, pytest.approx(2 / 3))]
-    header, rows_shown = study_show.verdicts(told)
+    header, rows_shown = study_tables.verdicts(told)
     assert dict(zip(header, rows_shown[0], strict=True))["missed: DO_NOT_TRUST"] == "50%"
 
 

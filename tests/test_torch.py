@@ -18,7 +18,7 @@ import offpolicy as op
 from conftest import Ragged, make_small
 from offpolicy.data.batch import Batch
 from offpolicy.data.features import Features
-from offpolicy.experiments.read import load
+from offpolicy.experiments.config import load
 from offpolicy.experiments.runner import run_task
 from offpolicy.models.rewards import AdamW, FitShape, RewardModel, Torch, network, sample, training, two_layer
 from offpolicy.models.rewards.base import Fits

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from offpolicy.estimators.text import estimator
-from offpolicy.experiments import study_figure, study_show
+from offpolicy.experiments import figures, study_tables
+from offpolicy.experiments.config import STUDIES, load
 from offpolicy.experiments.entries import MIPS_TRUE
-from offpolicy.experiments.read import STUDIES, load
 
 DOCS = Path(__file__).parent.parent
 PAGE, MEASURED, PICTURE = DOCS / "trust.md", DOCS / "measured", DOCS / "images" / "coverage.png"
@@ -52,8 +52,8 @@ def filled(page: str) -> str:
 
     def table(found: re.Match[str]) -> str:
         head, name, kind, of, end = found.groups()
-        made = study_show.TABLES[kind](summary(name), *([of] if of else []))
-        return "\n".join([head.rstrip(), "", *study_show.as_markdown(made), "", end])
+        made = study_tables.TABLES[kind](summary(name), *([of] if of else []))
+        return "\n".join([head.rstrip(), "", *study_tables.as_markdown(made), "", end])
 
     return MARK.sub(table, page)
 
@@ -83,7 +83,7 @@ def main(results: Path | None) -> None:
         shutil.copy(results / name / "summary.json", MEASURED / f"{name}.json")
     PAGE.write_text(filled(PAGE.read_text()))
     PACKAGED.write_text(json.dumps(packaged(summary("coverage")), indent=1) + "\n")
-    study_figure.write(summary("coverage"), PICTURE)
+    figures.write_study(summary("coverage"), PICTURE)
 
 
 if __name__ == "__main__":

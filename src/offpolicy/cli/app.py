@@ -278,14 +278,14 @@ def reproduce(
 ) -> None:
     """Run one of the paper's experiments; print its tables and the verdict on each claim, and draw its figure."""
     from offpolicy.experiments import reproduce as experiments
-    from offpolicy.experiments import show
-    from offpolicy.experiments.read import load
+    from offpolicy.experiments import tables
+    from offpolicy.experiments.config import load
 
     chosen = load(experiment, quick=quick, worlds=worlds, logs=logs, data=data, imports=imports or ())
     folder = out or Path("results") / (chosen.name + ("-quick" if quick else ""))
     with output.kept_in(folder):
         results = experiments.reproduce(chosen, folder, processes=processes, progress=progress)
-    output.say(show.as_dict(results) if json else show.plain(results))
+    output.say(tables.as_dict(results) if json else tables.plain(results))
     print(f"\nWritten to {folder}: summary.md, figure.png, runs.parquet", file=sys.stderr)
 
 
@@ -303,14 +303,14 @@ def study(
 ) -> None:
     """Measure how often intervals hold the truth, how wide they are, and whether the verdict knows which of them miss."""
     from offpolicy.experiments import reproduce as experiments
-    from offpolicy.experiments import study_show
-    from offpolicy.experiments.read import load
+    from offpolicy.experiments import study_tables
+    from offpolicy.experiments.config import load
 
     chosen = load(name, quick=quick, worlds=worlds, logs=logs, imports=imports or ())
     folder = out or Path("results") / (chosen.name + ("-quick" if quick else ""))
     with output.kept_in(folder):
         told = experiments.study(chosen, folder, processes=processes, progress=progress)
-    output.say(told if json else study_show.plain(told))
+    output.say(told if json else study_tables.plain(told))
     print(f"\nWritten to {folder}: summary.json, summary.md, figure.png, runs.parquet", file=sys.stderr)
 
 

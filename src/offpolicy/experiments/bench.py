@@ -13,11 +13,11 @@ import numpy as np
 
 from offpolicy.core.errors import InputError
 from offpolicy.experiments import entries
+from offpolicy.experiments.config import load, point
+from offpolicy.experiments.experiment import AxisPoint, Experiment, checked
 from offpolicy.experiments.ranking import Ranking
-from offpolicy.experiments.read import load, point
-from offpolicy.experiments.results import Results
-from offpolicy.experiments.show import notes
-from offpolicy.experiments.spec import Experiment, Setting, checked
+from offpolicy.experiments.runs import Results
+from offpolicy.experiments.tables import notes
 from offpolicy.report.tables import aligned
 from offpolicy.report.words import label
 from offpolicy.worlds.registry import DATA_VARIABLE, from_text
@@ -62,7 +62,7 @@ def experiment(
     return checked(replace(standard, entries=chosen, intervals=tuple(kept)), standard.name)
 
 
-def _point(text: str, rounds: int, data: Path | None) -> Setting:
+def _point(text: str, rounds: int, data: Path | None) -> AxisPoint:
     kind, settings = from_text(text)
     return point(text, {"label": text, "world": kind, **settings}, rounds, data)
 

@@ -12,23 +12,43 @@ from __future__ import annotations
 import dataclasses
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, final
+from typing import Any, Literal, Protocol, final
 
 import numpy as np
 
 from offpolicy.core.arrays import FloatArray
 from offpolicy.core.errors import InputError, unknown_name
 
-if TYPE_CHECKING:
-    from offpolicy.experiments.results import Results
-
 LEVEL = 0.05
 LEAST_UNITS = 10
 RESAMPLES = 10_000
 TINY = 1e-300
 Outcome = Literal["holds", "does not hold", "cannot be told"]
+
+
+class Comparable(Protocol):
+    """What a claim reads of the runs of an experiment."""
+
+    @property
+    def labels(self) -> Sequence[str]: ...
+
+    @property
+    def places(self) -> Sequence[Any]: ...
+
+    @property
+    def values(self) -> FloatArray: ...
+
+    @property
+    def failures(self) -> Mapping[str, Counter[str]]: ...
+
+    def units(self, measure: str) -> FloatArray: ...
+
+    def shares(self, label: str, other: str) -> tuple[float, float, float, int]: ...
+
+    def at(self, place: int) -> str: ...
 
 
 @dataclass(frozen=True)
@@ -52,7 +72,7 @@ class Claim(ABC):
         """The estimators that it is about."""
 
     @final
-    def judge(self, results: Results) -> Judged:
+    def judge(self, results: Comparable) -> Judged:
         """The verdict; none where an estimator failed in some runs, for those that are left may be the easy ones."""
         failed = {name: sum(results.failures[name].values()) for name in self.names if name in results.failures}
         if failed:
@@ -61,7 +81,7 @@ class Claim(ABC):
         return self._judge(results)
 
     @abstractmethod
-    def _judge(self, results: Results) -> Judged: ...
+    def _judge(self, results: Comparable) -> Judged: ...
 
 
 @dataclass(frozen=True)
@@ -79,19 +99,17 @@ class Lower(Claim):
     def names(self) -> tuple[str, ...]:
         return self.lower, *self.than
 
-    def _judge(self, results: Results) -> Judged:
-        labels, points = results.experiment.labels, results.experiment.points
-        units = results.units(self.measure)
-        places = [p for p, point in enumerate(points) if not self.at or point.label in self.at]
+    def _judge(self, results: Comparable) -> Judged:
+        labels, units = results.labels, results.units(self.measure)
         chances, evidence = [], []
-        for p in places:
+        for p in (p for p, place in enumerate(results.places) if not self.at or place in self.at):
             a = units[labels.index(self.lower), p]
             others = [units[labels.index(other), p] for other in self.than]
             found = [_chances(a - self.factor * b) for b in others]
             chances.append(found)
             for other, b, chance in zip(self.than, others, found, strict=True):
                 compared = _compare(a, b, other, chance, self.factor)
-                evidence.append(f"{_at(p, results)}{_measured(self.measure)}{self.lower} {compared}")
+                evidence.append(f"{results.at(p)}{_measured(self.measure)}{self.lower} {compared}")
         return Judged(self.says, _overall(chances, self.need), tuple(evidence))
 
 
@@ -106,14 +124,14 @@ class Falling(Claim):
     def names(self) -> tuple[str, ...]:
         return (self.falling,)
 
-    def _judge(self, results: Results) -> Judged:
-        units, points = results.units(self.measure)[results.experiment.labels.index(self.falling)], results.experiment.points
+    def _judge(self, results: Comparable) -> Judged:
+        units = results.units(self.measure)[results.labels.index(self.falling)]
         chances, evidence = [], []
-        for p in range(1, len(points)):
+        for p in range(1, len(results.places)):
             chance = _chances(units[p] - units[p - 1])
             chances.append([chance])
             change = _compare(units[p], units[p - 1], "before", chance, 1.0)
-            evidence.append(f"{_at(p, results)}{_measured(self.measure)}{change}")
+            evidence.append(f"{results.at(p)}{_measured(self.measure)}{change}")
         return Judged(self.says, _overall(chances, "each"), tuple(evidence))
 
 
@@ -128,9 +146,9 @@ class Crossover(Claim):
     def names(self) -> tuple[str, ...]:
         return self.crossover
 
-    def _judge(self, results: Results) -> Judged:
+    def _judge(self, results: Comparable) -> Judged:
         first, second = self.crossover
-        ends = [point.label for point in (results.experiment.points[0], results.experiment.points[-1])]
+        ends = (results.places[0], results.places[-1])
         each = [
             Lower(self.says, a, (b,), self.measure, at=(end,)).judge(results)
             for (a, b), end in zip([(first, second), (second, first)], ends, strict=True)
@@ -152,7 +170,7 @@ class Share(Claim):
     def names(self) -> tuple[str, ...]:
         return self.better, self.than
 
-    def _judge(self, results: Results) -> Judged:
+    def _judge(self, results: Comparable) -> Judged:
         share, low, high, n = results.shares(self.better, self.than)
         worlds, logs = results.values.shape[2:]
         verdict: Outcome = "holds" if low > 0.5 else "does not hold" if high < 0.5 else "cannot be told"
@@ -233,11 +251,6 @@ def _compare(a: FloatArray, b: FloatArray, other: str, chances: Chances, factor:
     few = f" (of {both.sum()} worlds, too few to tell)" if both.sum() < LEAST_UNITS else ""
     sign = "<" if chances[0] < LEVEL / 2 else ">" if chances[1] < LEVEL / 2 else "?"
     return f"{a[both].mean():.3g} {sign} {times}{b[both].mean():.3g} {other}{few}"
-
-
-def _at(p: int, results: Results) -> str:
-    experiment = results.experiment
-    return f"{experiment.axis} {experiment.points[p].name}: " if len(experiment.points) > 1 else ""
 
 
 def _overall(chances: Sequence[Sequence[Chances]], need: str) -> Outcome:

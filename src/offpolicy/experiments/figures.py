@@ -1,7 +1,8 @@
-"""Pictures of an experiment, in the manner of the paper's: ▽ for what sees only identities, × for what uses features."""
+"""Pictures of experiments and studies, in the manner of the paper's: ▽ for what sees only identities, × for what uses features."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +10,9 @@ import numpy as np
 
 from offpolicy.core.arrays import FloatArray
 from offpolicy.core.files import whole_file
-from offpolicy.experiments import show
-from offpolicy.experiments.results import MEASURES, Results
+from offpolicy.experiments import tables
+from offpolicy.experiments.runs import MEASURES, Results
+from offpolicy.experiments.study import LEVEL
 from offpolicy.report.words import label as one_line
 
 COLOURS = (
@@ -60,14 +62,14 @@ def _curves(results: Results) -> Any:
     points, numbers = results.experiment.points, [p.label for p in results.experiment.points]
     numeric = all(isinstance(n, (int, float)) for n in numbers)
     x = np.array(numbers, dtype=float) if numeric else np.arange(len(points), dtype=float)
-    measures = show.measures(results)[-4:]  # of several medians the one over the most logs
+    measures = tables.measures(results)[-4:]  # of several medians the one over the most logs
     figure, axes = _figure(len(measures))
     for ax, measure in zip(axes, measures, strict=True):
         for k, label in enumerate(results.experiment.labels):
             mean, error = (m[k] for m in results.summary(measure))
             style = _style(results, k) | ({} if numeric else {"linestyle": "none"})  # worlds have no order
             _line(ax, x, mean, error, _name(label), **style)
-        _axes(ax, x, numbers, numeric, results.experiment.axis, show.name_of(measure))
+        _axes(ax, x, numbers, numeric, results.experiment.axis, tables.name_of(measure))
     _legend(figure, axes, results)
     return figure
 
@@ -97,7 +99,7 @@ def _series(results: Results) -> Any:
                         label=_name(experiment.labels[k] + tail),
                     )  # fmt: skip
         x = np.array([n for n, _ in next(iter(families.values()))])
-        _axes(ax, x, x.astype(int).tolist(), True, "size of the embedding", show.name_of(measure))
+        _axes(ax, x, x.astype(int).tolist(), True, "size of the embedding", tables.name_of(measure))
     _legend(figure, axes, results)
     return figure
 
@@ -169,3 +171,38 @@ def _name(label: str) -> str:
     """A label that Matplotlib takes as plain text, and does not hide."""
     plain = one_line(label).replace("$", r"\$")
     return f" {plain}" if plain.startswith("_") else plain
+
+
+WORST = 0.5
+"""All that holds less often has one colour."""
+
+
+def write_study(told: Mapping[str, Any], path: Path, method: str = "normal") -> None:
+    """A square for each estimator in each world, with the share in it; whole or not at all."""
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+
+    at, worlds = told["levels"].index(LEVEL), [w["world"] for w in told["worlds"]]
+    names = [n for n in told["estimators"] if any(method in told["coverage"][w].get(n, {}) for w in worlds)]
+    shares = np.array(
+        [
+            [told["coverage"][w].get(n, {}).get(method, {"held": [np.nan] * (at + 1)})["held"][at] for w in worlds]
+            for n in names
+        ]
+    )
+    with mpl.rc_context({"font.size": 9}):
+        figure = Figure(figsize=(2.2 + 0.95 * len(worlds), 1.5 + 0.27 * len(names)), layout="constrained")
+        axes = figure.subplots()
+        colours = mpl.colormaps["RdYlGn"].with_extremes(bad="#eeeeee")
+        axes.imshow(np.ma.masked_invalid(shares), cmap=colours, vmin=WORST, vmax=1.0, aspect="auto")
+        for (row, col), share in np.ndenumerate(shares):
+            said = "–" if np.isnan(share) else f"{100 * share:.0f}"
+            axes.text(col, row, said, ha="center", va="center", color="white" if share < 0.55 else "black")
+        axes.set_xticks(range(len(worlds)), [w.replace(", ", ",\n").replace(" ", "\n", 1) for w in worlds])
+        axes.set_yticks(range(len(names)), names)
+        axes.xaxis.tick_top()
+        axes.tick_params(length=0)
+        axes.spines[:].set_visible(False)
+        axes.set_xlabel(f"runs in 100 whose {LEVEL:.0%} interval ({method}) holds the truth")
+        with whole_file(path) as draft:
+            figure.savefig(draft, dpi=130, format=path.suffix[1:], metadata={"Software": None})

@@ -16,8 +16,8 @@ from offpolicy.core.errors import InputError
 from offpolicy.estimators import Combined
 from offpolicy.estimators.text import estimator
 from offpolicy.experiments.entries import MIPS_TRUE, Entry
-from offpolicy.experiments.results import Results
-from offpolicy.experiments.show import notes
+from offpolicy.experiments.runs import Results
+from offpolicy.experiments.tables import notes
 
 DRAWS = 200
 FEWEST = 4

@@ -8,10 +8,10 @@ from typing import Any
 
 from offpolicy.core.errors import InputError
 from offpolicy.core.files import whole_file
-from offpolicy.experiments import figures, show, study_figure, study_show
-from offpolicy.experiments.results import Results
+from offpolicy.experiments import figures, study_tables, tables
+from offpolicy.experiments.experiment import Experiment
 from offpolicy.experiments.runner import run
-from offpolicy.experiments.spec import Experiment
+from offpolicy.experiments.runs import Results
 from offpolicy.experiments.store import Store
 from offpolicy.experiments.study import Study
 
@@ -22,7 +22,7 @@ def reproduce(experiment: Experiment, out: Path, *, processes: int | None = None
         raise InputError(f"{experiment.name}: is a study; see `offpolicy study`.")
     results = run(experiment, Store.open(out, experiment), processes, progress)
     with whole_file(out / "summary.md") as draft:
-        draft.write_text(show.markdown(results))
+        draft.write_text(tables.markdown(results))
     figures.write(results, out / "figure.png")
     return results
 
@@ -39,6 +39,6 @@ def study(
     with whole_file(out / "summary.json") as draft:
         draft.write_text(json.dumps(told, indent=1, allow_nan=False) + "\n")
     with whole_file(out / "summary.md") as draft:
-        draft.write_text(study_show.markdown(told))
-    study_figure.write(told, out / "figure.png")
+        draft.write_text(study_tables.markdown(told))
+    figures.write_study(told, out / "figure.png")
     return told

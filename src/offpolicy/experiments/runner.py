@@ -23,8 +23,8 @@ from offpolicy.data.log import Log
 from offpolicy.engines import Local
 from offpolicy.estimators import Estimator
 from offpolicy.experiments.entries import Entry
-from offpolicy.experiments.results import Results
-from offpolicy.experiments.spec import Experiment
+from offpolicy.experiments.experiment import Experiment
+from offpolicy.experiments.runs import Results
 from offpolicy.experiments.store import Store
 from offpolicy.experiments.workers import finished
 from offpolicy.policies.base import Policy

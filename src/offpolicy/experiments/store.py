@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from offpolicy.core.errors import InputError
 from offpolicy.core.files import whole_file
-from offpolicy.experiments.spec import Experiment
+from offpolicy.experiments.experiment import Experiment
 
 SCHEMA = pa.schema(
     [

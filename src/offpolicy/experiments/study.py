@@ -12,8 +12,8 @@ import pyarrow as pa
 
 from offpolicy.core.arrays import FloatArray, IntArray
 from offpolicy.diagnostics.verdict import LIMITS, Limits, Verdict
-from offpolicy.experiments.keeping import Keeping, check_column, column
-from offpolicy.experiments.spec import Experiment
+from offpolicy.experiments.experiment import Experiment
+from offpolicy.experiments.measurements import Measurements, check_column, column
 from offpolicy.inference.intervals import normal_quantile
 
 LEVEL = 0.95
@@ -42,11 +42,11 @@ class Study:
     """The runs of a study, column by column."""
 
     experiment: Experiment
-    keeping: Keeping
+    keeping: Measurements
     columns: Mapping[str, Any]
 
     @classmethod
-    def of(cls, experiment: Experiment, keeping: Keeping, table: pa.Table) -> Study:
+    def of(cls, experiment: Experiment, keeping: Measurements, table: pa.Table) -> Study:
         inside = table.filter(pa.compute.less(table["world"], experiment.worlds))
         return cls(experiment, keeping, {n: inside[n].to_numpy(zero_copy_only=False) for n in inside.column_names})
 

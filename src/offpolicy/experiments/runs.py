@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from offpolicy.core.arrays import FloatArray
-from offpolicy.experiments.spec import Experiment
+from offpolicy.experiments.experiment import Experiment
 
 MEASURES = ("mse", "bias2", "variance")
 DRAWS = 2_000
@@ -56,6 +56,20 @@ class Results:
     @cached_property
     def errors(self) -> FloatArray:
         return self.values - self.truth[None, :, :, None]
+
+    @property
+    def labels(self) -> list[str]:
+        return self.experiment.labels
+
+    @property
+    def places(self) -> list[str | int | float]:
+        """The label of each point."""
+        return [point.label for point in self.experiment.points]
+
+    def at(self, place: int) -> str:
+        """A point in words, where there are several."""
+        points = self.experiment.points
+        return f"{self.experiment.axis} {points[place].name}: " if len(points) > 1 else ""
 
     @property
     def runs(self) -> int:

@@ -14,7 +14,7 @@ from offpolicy import __version__
 from offpolicy.core.errors import InputError, unknown_name
 from offpolicy.experiments.claims import Claim
 from offpolicy.experiments.entries import Entry
-from offpolicy.experiments.keeping import Keeping
+from offpolicy.experiments.measurements import Measurements
 from offpolicy.results.estimate import Estimate
 from offpolicy.worlds.registry import world
 
@@ -23,7 +23,7 @@ FORMAT = 1
 
 
 @dataclass(frozen=True)
-class Setting:
+class AxisPoint:
     """One place on the horizontal axis: a kind of world and the number of rounds of its logs."""
 
     label: str | int | float
@@ -43,7 +43,7 @@ class Experiment:
 
     name: str
     title: str
-    points: tuple[Setting, ...]
+    points: tuple[AxisPoint, ...]
     entries: tuple[Entry, ...]
     worlds: int
     logs: int
@@ -59,7 +59,7 @@ class Experiment:
     note: str = ""
     intervals: tuple[str, ...] = ()
     """Estimators of which the 95% interval of each run is kept, to see how often it holds the truth."""
-    study: Keeping | None = None
+    study: Measurements | None = None
     """What else is kept of each run, where it is a study of intervals and verdicts."""
     unjudged: tuple[str, ...] = ()
     """Claims that this size has not the logs or the points for."""

@@ -12,8 +12,8 @@ from typing import Any
 from offpolicy.core.errors import InputError, unknown_name
 from offpolicy.experiments.claims import Claim, claim
 from offpolicy.experiments.entries import entry
-from offpolicy.experiments.keeping import Keeping
-from offpolicy.experiments.spec import Experiment, Setting, checked
+from offpolicy.experiments.experiment import AxisPoint, Experiment, checked
+from offpolicy.experiments.measurements import Measurements
 from offpolicy.worlds.registry import world
 
 NAMES = ("table1", "actions", "samples", "hidden", "real", "rank", "nonlinear", "models")
@@ -95,12 +95,12 @@ def _experiment(name: str, read: Mapping[str, Any], data: Path | None, imports: 
     )
 
 
-def _study(name: str, given: Mapping[str, Any]) -> Keeping:
+def _study(name: str, given: Mapping[str, Any]) -> Measurements:
     """`[study]` names the methods of the intervals that are kept."""
     methods = given.get("methods")
     if set(given) != {"methods"} or not isinstance(methods, list) or not all(isinstance(m, str) for m in methods):
         raise InputError(f"{name}: [study] needs `methods`, a list of text, and nothing else.")
-    return Keeping(tuple(methods))
+    return Measurements(tuple(methods))
 
 
 def _list(name: str, key: str, read: Mapping[str, Any], kind: type) -> tuple[Any, ...]:
@@ -118,7 +118,7 @@ def _can_be_judged(made: Claim, experiment: Experiment, quick: bool) -> bool:
     return not quick or {point.label for point in experiment.points}.issuperset(getattr(made, "at", ()))
 
 
-def _points(name: str, read: Mapping[str, Any], data: Path | None) -> tuple[Setting, ...]:
+def _points(name: str, read: Mapping[str, Any], data: Path | None) -> tuple[AxisPoint, ...]:
     shared, rounds = dict(read.get("world", {})), read.get("rounds", 20_000)
     if "points" in read:
         if shared or "vary" in read:
@@ -140,7 +140,7 @@ def _points(name: str, read: Mapping[str, Any], data: Path | None) -> tuple[Sett
     )
 
 
-def point(name: str, given: Any, rounds: int, data: Path | None) -> Setting:
+def point(name: str, given: Any, rounds: int, data: Path | None) -> AxisPoint:
     """A point from its `label`, `world`, `rounds` and the settings of the world."""
     if not isinstance(given, dict):
         raise InputError(f"{name}: a point is {given!r}, but must be a table.")
@@ -153,4 +153,4 @@ def point(name: str, given: Any, rounds: int, data: Path | None) -> Setting:
     n = settings.pop("rounds", rounds)
     if kind == "open-bandit" and "path" not in settings:
         settings["path"] = str(world(kind, settings).path)  # type: ignore[attr-defined]
-    return Setting(kind if label is None else label, kind, settings, n)
+    return AxisPoint(kind if label is None else label, kind, settings, n)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from offpolicy.experiments.claims import Judged
-from offpolicy.experiments.results import MEASURES, Results
+from offpolicy.experiments.runs import MEASURES, Results
 from offpolicy.report.tables import aligned, markdown_table
 from offpolicy.report.words import label as one_line
 from offpolicy.report.words import number

@@ -26,7 +26,7 @@ def check_column(scale: str) -> str:
 
 
 @dataclass(frozen=True)
-class Keeping:
+class Measurements:
     """Which intervals are kept. Verdicts are not: they follow from the checks, by the limits of the day they are read."""
 
     methods: tuple[str, ...]
