@@ -6,13 +6,13 @@ import math
 from collections import Counter
 
 import pytest
+
+import offpolicy as op
 from fuzz.again import again
 from fuzz.arrays import Arrays
 from fuzz.commands import Ended, judge_ended
 from fuzz.judging import Outcome, Truth, judged, truth_of
 from fuzz.parts import PARTS, run
-
-import offpolicy as op
 
 GOOD = {"reward": [1.0, 0.0, 2.0], "p": [0.5, 0.25, 0.5], "q": [0.25, 0.5, 0.5]}
 CASES = {

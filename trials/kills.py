@@ -23,8 +23,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pyarrow.parquet as pq
-from benchmarks.common import table
 
+from benchmarks.common import table
 from offpolicy.core.files import DRAFT
 from trials.common import publish
 

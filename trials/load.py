@@ -22,10 +22,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from benchmarks.common import run_alone, table
 from threadpoolctl import threadpool_info
 
 import offpolicy as op
+from benchmarks.common import run_alone, table
 from offpolicy.worlds import Linear
 from offpolicy.worlds.simulate import simulate
 from trials.common import publish

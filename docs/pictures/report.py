@@ -10,7 +10,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.browsers import launched
+from tests.report.browser import launched
 
 PICTURE = Path(__file__).parent.parent / "images" / "report.png"
 SIZE = {"width": 1100, "height": 1180}

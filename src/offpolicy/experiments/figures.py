@@ -1,4 +1,4 @@
-"""Pictures of experiments and studies, in the manner of the paper's: ▽ for what sees only identities, × for what uses features."""
+"""Pictures of experiments, in the manner of the paper's (▽ sees only identities, × uses features), and of studies."""
 
 from __future__ import annotations
 

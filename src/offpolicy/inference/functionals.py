@@ -212,7 +212,7 @@ def sampling_variance(f: Functional, sums: ScoreSums) -> float:
     return float(influence @ influence) * filled / max(filled - 1, 1)
 
 
-def _besides(f: Functional, sums: ScoreSums) -> float:
+def unresampled_variance(f: Functional, sums: ScoreSums) -> float:
     """Variance, or squared bias, that resampling does not show."""
     return f.extra + (0.0 if f.way is None else max(f.way.value**2, DOUBT * variance(f.way, sums)))
 
@@ -220,7 +220,7 @@ def _besides(f: Functional, sums: ScoreSums) -> float:
 def variance(f: Functional, sums: ScoreSums) -> float:
     """Sampling variance and, where a fit counts, its own variance and its covariance with the sampling, by the jackknife."""
     sampled = sampling_variance(f, sums)
-    besides = _besides(f, sums)
+    besides = unresampled_variance(f, sums)
     if f.fit is None or f.sampling is None:
         return sampled + besides
     fit, sampling = f.fit - f.fit.mean(), f.sampling - f.sampling.mean()

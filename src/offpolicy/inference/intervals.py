@@ -15,9 +15,9 @@ from offpolicy.inference.functionals import (
     DRAWS,
     Functional,
     ScoreSums,
-    _besides,
     sampling_variance,
     std_error,
+    unresampled_variance,
     variance,
 )
 from offpolicy.scoring.plan import Terms
@@ -110,7 +110,7 @@ def _percentiles(draws: FloatArray, level: float) -> tuple[float, float]:
 def refitted_interval(f: Functional, sums: ScoreSums, level: float, draws: FloatArray) -> Interval:
     """Percentiles of the values on logs drawn anew, all that was fitted with them; what no draw shows (the bias that a
     blend may have) is added as a normal draw of its size."""
-    level, spread = checked_level(level), np.sqrt(_besides(f, sums))
+    level, spread = checked_level(level), np.sqrt(unresampled_variance(f, sums))
     if spread > 0:
         further = np.random.default_rng([sums.seed % 2**64, 0xB007, 1]).standard_normal(max(0, len(draws) - DRAWS))
         draws = draws + spread * np.concatenate([sums.resampled[1], further])[: len(draws)]

@@ -1,0 +1,67 @@
+"""The committed results of the studies: the page, the packaged numbers and what must hold."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+import offpolicy as op
+from docs.pictures import trust
+from offpolicy.experiments.config import STUDIES, load
+
+AT_95 = 1
+
+
+def held(name: str, world: str, estimator: str, method: str = "normal") -> float:
+    return float(trust.summary(name)["coverage"][world][estimator][method]["held"][AT_95])
+
+
+def test_the_page_shows_what_was_measured() -> None:
+    page = trust.PAGE.read_text()
+    assert trust.filled(page) == page, "run python -m docs.pictures.trust"
+    assert json.loads(trust.PACKAGED.read_text()) == trust.packaged(trust.summary("coverage"))
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_results_are_those_of_the_settings(name: str) -> None:
+    assert trust.summary(name)["key"] == load(name).key
+
+
+@pytest.mark.parametrize("estimator", ["IPS", "SNIPS", "DR", "MIPS (true)"])
+def test_nearly_unbiased_intervals_cover_where_there_is_enough_data(estimator: str) -> None:
+    """Where the answer is in the log: 500 effective rounds, 100 rewards, full support, clusters told."""
+    told = trust.summary("coverage")
+    able = [w["world"] for w in told["worlds"] if w["effective_rounds"] >= 500 and w["rewards"] >= 100]
+    fair = [world for world in able if world in trust.FAIR]
+    assert len(fair) >= 4
+    for world in fair:
+        assert 0.92 <= held("coverage", world, estimator) <= 0.98, (world, estimator)
+
+
+@pytest.mark.parametrize("estimator", ["IPS", "SNIPS", "DR"])
+def test_clusters_that_are_told_are_covered_and_others_are_not(estimator: str) -> None:
+    assert 0.92 <= held("coverage", "clustered users", estimator) <= 0.98
+    assert held("coverage", "users, not told", estimator) < 0.9
+
+
+def test_dr_covers_with_estimated_propensities() -> None:
+    assert held("propensities", "estimated", "DR") >= 0.9
+
+
+def test_measured_coverage_stands_in_the_reasons() -> None:
+    world = op.worlds.Synthetic(10, beta=-0.5, epsilon=0.2)
+    result = op.evaluate(
+        world.sample(2000, 1), world.target, [op.DM(), op.LearnedMIPS(), op.GroupIPS(), op.OffCEM(), op.DR()]
+    )
+    packaged = json.loads(trust.PACKAGED.read_text())
+    for name in ("DM", "LearnedMIPS", "GroupIPS", "OffCEM"):
+        seen = packaged[name]
+        said = f"held the truth in {seen['least']:.0%} to {seen['most']:.0%} of the runs"
+        told = [reason for reason in result[name].reasons if reason.code == "own bias"]
+        assert not told or said in told[0].why
+        assert result[name].diagnostics["measured_coverage_of_95%_intervals"] == seen
+    assert "measured_coverage_of_95%_intervals" not in result["DR"].diagnostics
+    assert any(reason.code == "own bias" for name in ("DM", "OffCEM") for reason in result[name].reasons)
+    assert np.isfinite(result["DM"].value)

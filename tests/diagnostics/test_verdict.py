@@ -1,0 +1,167 @@
+"""The verdict: each finding appears when it should, and says what was seen, why it matters and what to do."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from rich.cells import cell_len
+
+import offpolicy as op
+from tests.logs import Small, make_small
+
+
+def codes(estimate: op.Estimate) -> set[str]:
+    return {reason.code for reason in estimate.reasons}
+
+
+@pytest.fixture
+def large() -> Small:
+    return make_small(n=4000)
+
+
+def test_nothing_to_say_of_a_good_log(large: Small) -> None:
+    every = [op.Auto(), op.LoggedMean(), op.IPS(), op.SNIPS(), op.DM(), op.DR()]
+    result = op.evaluate(large.log(), 0.1 * large.target + 0.9 * large.logging, every)
+    for name in ("Auto", "IPS", "SNIPS", "DR"):
+        assert result[name].verdict is op.Verdict.OK, result[name].reasons
+    assert codes(result["LoggedMean"]) == {"naive"}
+    assert codes(result["DM"]) <= {"own bias"}
+
+
+def test_few_effective_rounds() -> None:
+    rng = np.random.default_rng(0)
+    log = op.Log(None, rng.integers(0, 500, 1000), rng.normal(size=1000), propensity=np.full(1000, 0.002), n_actions=500)
+    one = np.zeros(500)
+    one[7] = 1
+    result = op.evaluate(log, op.Fixed(one), [op.SNIPS(), op.DM()])
+    assert result["SNIPS"].diagnostics["effective_sample_size"] < 5
+    assert result["SNIPS"].verdict is op.Verdict.DO_NOT_TRUST
+    assert {"effective sample size", "top weights"} <= codes(result["SNIPS"])
+    reason = result["SNIPS"].reasons[0]
+    assert reason.seen.startswith("The 1,000 rounds count like")
+    assert "effective sample size" not in codes(result["DM"])
+
+
+def test_actions_never_logged(large: Small) -> None:
+    """A fifth action exists that nobody took, and the target likes it."""
+    target = np.column_stack([large.target * 0.8, np.full(4000, 0.2)])
+    log = op.Log(large.context, large.action, large.reward, propensity=large.propensity, n_actions=5)
+    result = op.evaluate(log, target, [op.IPS(), op.DR()])
+    assert result["IPS"].diagnostics["target_mass_never_logged"] == pytest.approx(0.2)
+    assert {"support", "mean weight"} <= codes(result["IPS"])
+    assert result["IPS"].verdict is op.Verdict.DO_NOT_TRUST
+    assert "reward model's guess" in next(r.why for r in result["DR"].reasons if r.code == "support")
+
+
+def test_no_support_in_some_contexts(large: Small) -> None:
+    """The logging policy never takes action 0 where x₀ > 0; it does elsewhere, so the action is in the log."""
+    logging = large.logging.copy()
+    logging[large.context[:, 0] > 0, 0] = 0
+    logging /= logging.sum(axis=1, keepdims=True)
+    rng = np.random.default_rng(1)
+    action = (logging.cumsum(axis=1) > rng.random((4000, 1))).argmax(axis=1)
+    result = op.evaluate(op.Log(large.context, action, large.reward, logging=logging), large.target, [op.DR()])
+    mass = (large.target * (logging == 0)).sum(axis=1).mean()
+    assert result["DR"].diagnostics["target_mass_without_support"] == pytest.approx(mass)
+    assert "support" in codes(result["DR"])
+
+
+def test_wrong_propensities_are_seen(large: Small) -> None:
+    log = op.Log(large.context, large.action, large.reward, propensity=np.clip(large.propensity * 2, 0, 1))
+    estimate = op.evaluate(log, large.target, [op.SNIPS()])["SNIPS"]
+    assert "mean weight" in codes(estimate)
+    assert estimate.verdict is op.Verdict.DO_NOT_TRUST
+
+
+def test_an_error_that_is_nearly_all_of_the_fit() -> None:
+    """Rewards of noise: what is learned from them hangs by a thread, and the first-order error says so, loudly."""
+    world = op.worlds.Synthetic(10, beta=-0.5, epsilon=0.2)
+    result = op.evaluate(world.sample(1000, 3), world.target, [op.LearnedMDR(inputs="identity"), op.DR(), op.DM()])
+    reason = next(r for r in result["LearnedMDR"].reasons if r.code == "uncertain fit")
+    assert reason.verdict is op.Verdict.CAUTION
+    assert "refit=True" in reason.do
+    assert "uncertain fit" not in codes(result["DR"]) | codes(result["DM"])
+
+
+def test_one_round_that_decides(large: Small) -> None:
+    propensity = np.full(4000, 0.5)
+    propensity[5] = 1e-5
+    log = op.Log(None, large.action % 2, large.reward, propensity=propensity)
+    assert "largest weight" in codes(op.evaluate(log, op.Uniform(), [op.SNIPS()])["SNIPS"])
+
+
+def test_few_rewards() -> None:
+    rng = np.random.default_rng(0)
+    reward = np.zeros(5000)
+    reward[:30] = 1
+    log = op.Log(None, rng.integers(0, 2, 5000), rng.permutation(reward), propensity=np.full(5000, 0.5))
+    estimate = op.evaluate(log, op.Uniform(), [op.IPS()])["IPS"]
+    assert codes(estimate) == {"few rewards"}
+    assert "Only 30 of 5,000 rounds" in estimate.reasons[0].seen
+
+
+def test_a_model_that_explains_nothing(large: Small) -> None:
+    rng = np.random.default_rng(0)
+    q = 20 + rng.normal(size=(4000, 4)) * 10
+    result = op.evaluate(large.log(), large.target, [op.SNIPS(), op.DM(op.Given(q)), op.DR(op.Given(q))])
+    assert {"reward model", "disagreement"} <= codes(result["DM"])
+    assert "reward model" in codes(result["DR"])
+
+
+def test_a_model_that_nothing_checks(large: Small) -> None:
+    """Without propensities the direct method is all there is, and nothing would show that it is wrong."""
+    log = op.Log(large.context, large.action, large.reward, n_actions=4)
+    found = op.evaluate(log, large.target, [op.DM()])["DM"]
+    assert found.verdict is op.Verdict.CAUTION
+    assert "unchecked model" in [reason.code for reason in found.reasons]
+
+
+def test_few_clusters(large: Small) -> None:
+    log = large.log(cluster=np.arange(4000) % 4)
+    estimate = op.evaluate(log, large.logging, [op.IPS()])["IPS"]
+    assert "few clusters" in codes(estimate)
+    assert estimate.verdict is op.Verdict.DO_NOT_TRUST
+
+
+def test_no_overlap_at_all(small: Small) -> None:
+    log = op.Log(None, np.arange(400) % 2, small.reward, propensity=np.full(400, 0.5), n_actions=3)
+    result = op.evaluate(log, op.Fixed([0, 0, 1.0]), [op.IPS(), op.SNIPS()])
+    assert np.isnan(result["SNIPS"].value)
+    assert "undefined" in codes(result["SNIPS"])
+    assert result["SNIPS"].verdict is op.Verdict.DO_NOT_TRUST
+    assert "undefined" in str(result)
+    assert np.isnan(result["SNIPS"].confidence_interval(method="bootstrap").low)
+
+
+def test_one_huge_reward(large: Small) -> None:
+    reward = large.reward.copy()
+    reward[17] = 1e9
+    estimate = op.evaluate(op.Log(None, large.action, reward, propensity=large.propensity), op.Uniform(), [op.SNIPS()])[
+        "SNIPS"
+    ]
+    assert "concentration" in codes(estimate)
+    assert estimate.verdict is op.Verdict.DO_NOT_TRUST
+
+
+def test_the_mean_weight_of_clusters() -> None:
+    """40 clusters of one action each: a mean weight of 0.94 is no surprise, though thousands of rows say it."""
+    rng = np.random.default_rng(0)
+    cluster = np.repeat(np.arange(60), 100)
+    action = rng.integers(0, 2, 60)[cluster]
+    log = op.Log(None, action, rng.normal(size=6000), propensity=np.full(6000, 0.5), cluster=cluster)
+    estimate = op.evaluate(log, op.Fixed([0.9, 0.1]), [op.SNIPS()])["SNIPS"]
+    assert abs(estimate.diagnostics["mean_weight_z"]) < 4
+
+
+def test_words_below_the_table(large: Small) -> None:
+    """Every doubt is in words, labels stay on one line, and the logged mean stands once."""
+    by = np.where(large.context[:, 0] > 0, "a\nb" + "c" * 100, "rest")
+    log = op.Log(large.context, large.action, np.column_stack([large.reward, large.reward**2]), logging=large.logging, by=by)
+    result = op.evaluate(log, {"new": large.target, "old": large.logging}, [op.SNIPS(), op.ClippedIPS(0.2)])
+    shown = str(result)
+    assert shown.count("LoggedMean") == 6  # two rewards, overall and in two slices
+    assert "a b" + "c" * 36 + "…" in shown
+    assert "ClippedIPS of old: It differs from SNIPS" in " ".join(shown.split())
+    assert "SNIPS says" in shown
+    assert "\nold: SNIPS says" in shown
+    assert max(map(cell_len, shown.splitlines())) <= 80

@@ -1,0 +1,131 @@
+"""Every page runs as written and shows what it prints; the pages name all that they should. `tests/docs/pages.py` has the rules.
+
+After a change of what is printed, `python -m tests.docs.refresh` rewrites what the pages show.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+import offpolicy as op
+from offpolicy.estimators import REGISTRY
+from tests.docs import pages
+from tests.docs import refresh as refresh_docs
+from tests.engines.sessions import OWN_WARNINGS
+
+DOCS = pages.ROOT / "docs"
+RULES = """
+```python
+x = 2
+print(x)
+```
+
+```
+2
+```
+
+```python
+# mine.py
+y = 3
+```
+
+<!-- not run: there is no such thing -->
+```sh
+rm missing
+```
+
+```
+gone
+```
+
+<!-- runs: echo instead -->
+```sh
+false
+```
+
+```
+instead
+```
+
+<!-- needs: no_such_module -->
+```python
+1 / 0
+```
+
+```python
+from mine import y
+
+print(x + y)
+```
+
+```
+wrong
+```
+"""
+
+
+@OWN_WARNINGS
+@pytest.mark.parametrize("page", pages.PAGES, ids=lambda page: page.name)
+def test_a_page_prints_what_it_shows(page: Path, tmp_path: Path) -> None:
+    for shown in pages.run(page.read_text(), page.name, tmp_path):
+        assert shown.printed.strip() == shown.block.body.strip(), f"{page.name}:{shown.block.line}"
+    if page.name == "README.md":
+        kept = {"log.parquet", "log.truth.json", "report.html", "report.md", "estimates.png"}
+        assert kept <= {path.name for path in (tmp_path / "build" / "demo").iterdir()}
+
+
+def test_what_does_not_run_says_why() -> None:
+    """A mark is one of those known, and has something to say; Python that needs a module names it. `-s` lists what is not run."""
+    not_run = []
+    for page in pages.PAGES:
+        assert not re.search(r"^ +```", page.read_text(), flags=re.MULTILINE), f"{page.name}: an indented block is not run"
+        for block in pages.blocks(page.read_text()):
+            where = f"{page.name}:{block.line}"
+            assert block.mark in ("", *pages.MARKS), f"{where}: {block.mark!r} is no mark"
+            assert not block.mark or block.said, f"{where}: {block.mark} what?"
+            if block.mark == "not run":
+                not_run.append(f"{where}: {block.said}")
+                assert len(block.said.split()) >= 3, f"{where}: say why it is not run"
+                words = set(re.findall(r"\w+", block.body))
+                assert not (block.language == "python" and words & {"pyspark", "torch"}), f"{where}: use <!-- needs: … -->"
+    print(f"\n{len(not_run)} blocks are not run:", *not_run, sep="\n")
+
+
+def test_a_page_is_run_by_the_rules(tmp_path: Path) -> None:
+    """The rules of tests/docs/pages.py, on a page of their own."""
+    shown = pages.run(RULES, "page.md", tmp_path)
+    assert [(each.block.body, each.printed) for each in shown] == [
+        ("2\n", "2\n"),
+        ("instead\n", "instead\n"),
+        ("wrong\n", "5\n"),
+    ]
+
+
+def test_what_a_page_shows_is_refreshed() -> None:
+    assert refresh_docs.refreshed(RULES, "page.md") == RULES.replace("wrong", "5")
+
+
+@pytest.mark.parametrize("page", ["```\nno code\n```", "```toml\na = 1\n```", "```python\n1 / 0\n```", "```sh\nfalse\n```"])
+def test_a_page_that_does_not_hold_fails(page: str, tmp_path: Path) -> None:
+    with pytest.raises((AssertionError, ZeroDivisionError)):
+        pages.run(page, "page.md", tmp_path)
+
+
+def test_the_reference_has_every_public_name() -> None:
+    named = re.findall(r"^\.\. auto\w+:: offpolicy\.([\w.]+)$", (DOCS / "api.md").read_text(), flags=re.MULTILINE)
+    assert len(named) == len(set(named))
+    assert set(op.__all__) - {"__version__"} == {name for name in named if "." not in name}
+    assert {f"worlds.{name}" for name in op.worlds.__all__} <= set(named)
+
+
+def test_the_mathematics_has_every_estimator() -> None:
+    text = (DOCS / "mathematics.md").read_text()
+    assert [name for name in REGISTRY if f"`{name}`" not in text] == []
+
+
+def test_every_page_is_on_the_front_page() -> None:
+    listed = re.findall(r"^(\w[\w-]*)$", (DOCS / "index.md").read_text(), flags=re.MULTILINE)
+    assert sorted(listed) == sorted(page.stem for page in DOCS.glob("*.md") if page.stem != "index")

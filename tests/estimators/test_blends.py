@@ -1,0 +1,392 @@
+"""One answer from several candidates: the rules by hand, what they are made of, and what they say."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from sklearn.linear_model import LinearRegression
+
+import offpolicy as op
+from offpolicy.estimators import Combined, Estimator, Member
+from offpolicy.estimators.selection import CandidateEstimates, blend, chain, cross_validated, widest
+from offpolicy.inference.blending import covariance
+from offpolicy.inference.functionals import Functional
+from offpolicy.ratios.weights import Switch, Weight
+from offpolicy.worlds import Linear
+from tests.logs import Small, make_small
+
+
+def candidates(values: Sequence[float], matrix: Sequence[Sequence[float]], **more: object) -> CandidateEstimates:
+    """The first is nearly unbiased."""
+    size = len(values)
+    settings: dict = {
+        "names": tuple("abcdef"[:size]),
+        "values": np.array(values, float),
+        "covariance": np.array(matrix, float),
+        "unbiased": (True, *[False] * (size - 1)),
+        "known": (True,) * size,
+        "resampled": lambda k, counts: np.full(len(counts), values[k]),
+        "buckets": 10,
+        **more,
+    }
+    return CandidateEstimates(**settings)
+
+
+class TestChain:
+    def test_one_step_by_hand(self) -> None:
+        """d = −2, var d = 1 + 0.25 = 1.25, s = −(2 − 1.5·√1.25); cov(x, d) = −1, so l = 1 / (1.25 + s²)."""
+        found = chain(candidates([2, 0], [[1, 0], [0, 0.25]]), reach=1.5)
+        s = -(2 - 1.5 * np.sqrt(1.25))
+        assert found.weights[1] == pytest.approx(1 / (1.25 + s**2))
+        assert found.biases[1] == pytest.approx(s)
+
+    def test_all_the_way_where_chance_explains_the_difference(self) -> None:
+        assert chain(candidates([0.1, 0], [[1, 0.01], [0.01, 0.01]]), 1.5).weights == pytest.approx([0, 1])
+
+    def test_nowhere_where_it_does_not(self) -> None:
+        assert chain(candidates([100, 0], [[1, 0], [0, 0.01]]), 1.5).weights[0] == pytest.approx(1, abs=1e-3)
+
+    def test_candidates_that_are_wrong_alike_do_not_add_up(self) -> None:
+        """The second of two equal candidates moves nothing, and neither do three more of them."""
+        once = chain(candidates([3, 0], [[1, 0], [0, 0.1]]), 1.0)
+        same = [[1, 0, 0, 0]] + [[0, 0.1, 0.1, 0.1]] * 3
+        several = chain(candidates([3, 0, 0, 0], same), 1.0)
+        assert several.weights[0] == pytest.approx(once.weights[0])
+
+    def test_unknown_errors_get_no_weight(self) -> None:
+        c = candidates([0, 0], [[1, 0], [0, 0.01]], known=(True, False))
+        for choice in (chain(c, 1.5), blend(c, 1.0), widest(c, 2.0), cross_validated(c, one_error=True)):
+            assert choice.weights.tolist() == [1, 0]
+
+
+def test_blend_is_the_best_point_of_the_simplex() -> None:
+    rng = np.random.default_rng(0)
+    root = rng.normal(size=(3, 3))
+    c = candidates([1.0, 1.8, -0.5], root @ root.T / 20)
+    found = blend(c, 1.0)
+    matrix = c.covariance + np.outer(found.biases, found.biases)
+    grid = np.array([(a, b, 1 - a - b) for a in np.linspace(0, 1, 201) for b in np.linspace(0, 1 - a, 201)])
+    best = np.einsum("ij,jk,ik->i", grid, matrix, grid).min()
+    assert found.weights @ matrix @ found.weights <= best + 1e-9
+    assert found.weights.sum() == pytest.approx(1)
+    assert (found.weights >= 0).all()
+
+
+def test_slope_takes_the_last_that_agrees_with_all_before() -> None:
+    c = candidates([0, 0.5, 0.6, 9], np.diag([1, 0.3, 0.1, 0.01]))
+    assert widest(c, 2.0).weights.tolist() == [0, 0, 1, 0]
+
+
+def test_ocv_takes_the_nearest_to_what_it_has_not_seen() -> None:
+    values = np.array([0.0, 0.2, 3.0])
+
+    def resampled(k: int, counts: np.ndarray) -> np.ndarray:
+        noise = np.random.default_rng(int(1e6 * counts[0].mean()) + k).normal(size=len(counts)) * [0.5, 0.1, 0.1][k]
+        return values[k] + noise
+
+    c = candidates(values.tolist(), np.diag([0.25, 0.01, 0.01]), resampled=resampled, buckets=4096)
+    assert cross_validated(c, one_error=False).weights.tolist() == [0, 1, 0]
+
+
+BOTH = [op.SNDR(), op.DM(op.Ridge(0.3)), op.LearnedMDR("identity", op.Ridge(0.3), op.Gaussian(0.56))]
+
+
+def test_the_covariance_is_that_over_logs() -> None:
+    """Errors of estimates and of their differences, fits included, within a third; the chance error is about 10%."""
+    world = Linear(6, context=2, seed=1)
+    values, errors = [], []
+    for seed in range(60):
+        result = op.evaluate(world.sample(600, seed), world.target, BOTH, progress=False)
+        parts = [result[e.name] for e in BOTH]
+        matrix = covariance([part._functional for part in parts], parts[0]._sums)
+        values.append([part.value for part in parts])
+        errors.append([matrix[i, i] + matrix[j, j] - 2 * matrix[i, j] for i in range(3) for j in range(i)])
+        errors[-1] += np.diag(matrix).tolist()
+    v = np.array(values)
+    over_logs = [np.var(v[:, i] - v[:, j], ddof=1) for i in range(3) for j in range(i)] + np.var(v, axis=0, ddof=1).tolist()
+    ratio = np.sqrt(np.mean(errors, axis=0) / over_logs)
+    assert ratio[2:] == pytest.approx(np.ones(4), rel=0.34)
+    assert (ratio > 0.7).all()  # SNDR and DM − SNDR differ in second order only, and are overstated
+
+
+def gradient_by_differences(f: Functional, means: np.ndarray) -> np.ndarray:
+    steps = 1e-6 * np.maximum(np.abs(means), 1e-3)
+    up, down = (f.evaluate(means + sign * np.diag(steps)) for sign in (1, -1))
+    return (up - down) / (2 * steps)
+
+
+@pytest.mark.parametrize("estimator", [op.ScaledDR(op.Ridge(1.0), clip=0.7), op.Auto(), op.Blend()], ids=lambda e: e.name)
+def test_gradients(small: Small, estimator: Estimator) -> None:
+    estimate = op.evaluate(small.log(), small.target, [estimator])[estimator.name]
+    f, means = estimate._functional, estimate._sums.moments["mean"]
+    assert f.evaluate(means) == pytest.approx(estimate.value, rel=1e-9)
+    np.testing.assert_allclose(f.gradient, gradient_by_differences(f, means), rtol=1e-4, atol=1e-6)
+
+
+def test_scaled_dr_from_dr_to_the_mean_residual(small: Small) -> None:
+    log = small.log()
+    every = [op.ScaledDR(op.Ridge(1.0), clip=c, name=f"{c}") for c in (np.inf, 1e-4)] + [
+        op.DR(op.Ridge(1.0)),
+        op.DM(op.Ridge(1.0), cross_fit=5),
+    ]
+    result = op.evaluate(log, small.target, every)
+    assert result["inf"].value == pytest.approx(result["DR"].value, rel=1e-12)
+    assert result["inf"].std_error == pytest.approx(result["DR"].std_error, rel=1e-12)
+    ones = op.evaluate(small.log(propensity=None), small.target, every)  # the same log, for its weights
+    weight = ones["DR"].diagnostics["mean_weight"]
+    residual = op.evaluate(log, small.logging, [op.DR(op.Ridge(1.0)), op.DM(op.Ridge(1.0), cross_fit=5)])
+    mean_residual = residual["DR"].value - residual["DM"].value
+    assert result["0.0001"].value == pytest.approx(result["DM"].value + weight * mean_residual, rel=1e-3)
+
+
+def test_scaled_dr_where_the_residuals_cancel() -> None:
+    """w = 1 throughout: it is DR, whose error is not 0 because the mean residual is."""
+    reward = np.array([1.0, -1, -1, 1])
+    log = op.Log(None, [0, 1, 0, 1], reward, logging=op.Uniform(), n_actions=2)
+    given = op.Given(np.zeros((4, 2)))
+    result = op.evaluate(log, op.Uniform(), [op.ScaledDR(given, clip=1), op.DR(given)])
+    assert result["ScaledDR"].std_error == pytest.approx(result["DR"].std_error)
+
+
+@pytest.fixture(scope="module")
+def result() -> op.Evaluation:
+    w = make_small(n=1500)
+    other = 0.98 * w.target + 0.02 * w.logging
+    return op.evaluate(w.log(), {"new": w.target, "near": other, "same": w.target.copy()})
+
+
+class TestAuto:
+    def test_it_leads_and_the_defaults_are_there(self, result: op.Evaluation) -> None:
+        assert result.estimators == ("Auto", "LoggedMean", "SNIPS", "DR", "LearnedMIPS")
+        assert result.headline.estimator == "Auto"
+
+    def test_it_is_the_weighted_sum_of_its_candidates(self, result: op.Evaluation) -> None:
+        told = result["new", "Auto"].diagnostics["candidates"]
+        assert sum(c["weight"] for c in told) == pytest.approx(1)
+        assert sum(c["weight"] * c["value"] for c in told) == pytest.approx(result["new", "Auto"].value)
+        assert [c["weight"] for c in told] == sorted((c["weight"] for c in told), reverse=True)
+
+    def test_it_explains_itself(self, result: op.Evaluation) -> None:
+        words, shown = (" ".join(text.split()) for text in (result["new", "Auto"].explain(), str(result)))
+        heaviest = result["new", "Auto"].diagnostics["candidates"][0]
+        assert f"{heaviest['weight']:.0%} {heaviest['name']} [± {heaviest['std_error']:.2g}, bias " in words
+        assert f"{heaviest['weight']:.0%} {heaviest['name']} [± " in shown
+        assert "The runner-up, " in words
+        assert "(nearly unbiased)" in words
+        assert "bias seen" in words
+        assert heaviest["name"] in shown
+        assert "verdict" in result["new", "DR"].explain()
+
+    def test_differences_between_policies_stay_paired(self, result: op.Evaluation) -> None:
+        """The way from the anchor is the same for both policies, and does not count against their difference."""
+        auto, dr = (result.difference("near", "new", estimator=name) for name in ("Auto", "DR"))
+        assert auto.value == pytest.approx(dr.value, abs=4 * dr.std_error)
+        assert auto.std_error < 3 * dr.std_error
+        assert result.difference("same", "new", estimator="Auto").std_error == pytest.approx(0, abs=1e-9)
+
+    def test_the_interval_counts_the_way_from_the_anchor(self, result: op.Evaluation) -> None:
+        estimate = result["new", "Auto"]
+        told = {c["name"]: c for c in estimate.diagnostics["candidates"]}
+        way = estimate.value - told[estimate.diagnostics["anchor"]]["value"]
+        assert estimate.std_error >= abs(way)
+        low, high = (getattr(estimate.confidence_interval(method="bootstrap"), end) for end in ("low", "high"))
+        normal = estimate.confidence_interval()
+        assert high - low == pytest.approx(normal.high - normal.low, rel=0.15)
+
+
+def test_auto_does_not_care_for_units() -> None:
+    w = make_small(n=800)
+    plain = op.evaluate(w.log(), w.target, [op.Auto()])["Auto"]
+    moved = op.evaluate(op.Log(w.context, w.action, 1e3 * w.reward - 7, logging=w.logging), w.target, [op.Auto()])["Auto"]
+    assert moved.value == pytest.approx(1e3 * plain.value - 7, rel=1e-6)
+    assert moved.std_error == pytest.approx(1e3 * plain.std_error, rel=1e-6)
+
+
+def test_auto_finds_the_truth_as_rounds_grow() -> None:
+    """Clicks, which no linear model fits: the direct method stays off, Auto does not."""
+    world = Linear(5, context=2, clicks=True, seed=2)
+    truth = world.value(world.target)
+    off = {}
+    for n in (2_000, 200_000):
+        result = op.evaluate(world.sample(n, 3), world.target, [op.Auto(), op.DM(op.Ridge(1.0))])
+        off[n] = {name: abs(result[name].value - truth) for name in ("Auto", "DM")}
+    assert off[200_000]["Auto"] < 0.005
+    assert off[200_000]["DM"] > 3 * off[200_000]["Auto"]
+
+
+def test_one_pass_to_fit_and_one_to_score(small: Small) -> None:
+    reads = []
+
+    class Counted(op.Local):
+        def reduce(self, log: op.Log, *rest: object) -> object:
+            reads.append(len(log))
+            return super().reduce(log, *rest)
+
+    op.evaluate(small.log(), small.target, [op.Auto()], engine=Counted())
+    assert reads == [400, 400]
+
+
+@dataclass(frozen=True)
+class Nothing(Estimator):
+    """Self-normalised weights that are all 0."""
+
+    def members(self, cross_fit: int | None = None) -> tuple[Member, ...]:  # noqa: ARG002
+        return (Member(Weight(bend=Switch(0.0)), normalised=True),)
+
+
+@pytest.mark.parametrize("kind", [op.Auto, op.Blend, op.SLOPE, op.OCV])
+class TestBadCandidates:
+    def test_nothing_nearly_unbiased(self, kind: type[Combined], small: Small) -> None:
+        words = (
+            "first candidate, DM, is not nearly unbiased"
+            if kind is op.SLOPE
+            else "none of the candidates .* nearly unbiased"
+        )
+        with pytest.raises(op.InputError, match=words):
+            op.evaluate(small.log(), small.target, [kind([op.DM(), op.LearnedMIPS()])])
+
+    def test_one_that_cannot_be_computed_is_left_out_and_said(self, kind: type[Combined], small: Small) -> None:
+        log = op.Log(small.context, small.action, small.reward, propensity=small.propensity, n_actions=4)
+        result = op.evaluate(log, small.target, [kind([op.SNIPS(), op.DR(), op.LearnedMIPS()])])
+        assert list(result[kind.__name__].diagnostics["left_out"]) == ["LearnedMIPS"]
+        assert np.isfinite(result[kind.__name__].value)
+        if kind is op.Auto:
+            assert "Auto leaves out LearnedMIPS: it weighs by embeddings" in " ".join(str(result).split())
+
+    def test_one_that_fails_in_the_fit_is_left_out_and_said(self, kind: type[Combined], small: Small) -> None:
+        log = op.Log(small.context, small.action, np.full(400, 3.0), logging=small.logging, n_actions=4)
+        estimate = op.evaluate(log, small.target, [kind()])[kind.__name__]
+        assert "the same for every action" in estimate.diagnostics["left_out"]["LearnedMDR"]
+        assert estimate.value == pytest.approx(3.0)
+
+    def test_nan_is_left_out_and_said(self, kind: type[Combined], small: Small) -> None:
+        result = op.evaluate(small.log(), small.target, [kind([op.SNIPS(), op.DM(), Nothing()])])
+        assert result[kind.__name__].diagnostics["left_out"] == {"Nothing": "gave no number"}
+        assert np.isfinite(result[kind.__name__].value)
+
+    def test_no_overlap_at_all(self, kind: type[Combined], small: Small) -> None:
+        action = np.zeros(400, int)
+        logging = np.tile([0.5, 0.5, 0, 0], (400, 1))
+        log = op.Log(small.context, action, small.reward, logging=logging, n_actions=4)
+        estimate = op.evaluate(log, np.tile([0, 1.0, 0, 0], (400, 1)), [kind()])[kind.__name__]
+        assert np.isnan(estimate.value)
+        assert estimate.verdict is op.Verdict.DO_NOT_TRUST
+
+    def test_what_is_no_list_of_estimators(self, kind: type[Combined]) -> None:
+        for bad in ([], op.SNIPS(), "snips", [op.SNIPS], [op.SNIPS(), kind()], [op.LoggedMean()]):
+            with pytest.raises(op.InputError, match="candidate"):
+                kind(bad)
+        with pytest.raises(op.InputError, match="two candidates are called 'DM'"):
+            kind([op.SNIPS(), op.DM(), op.DM(op.Ridge(1.0))])
+
+
+def test_settings_out_of_range() -> None:
+    for kind in (op.Auto, op.Blend, op.SLOPE):
+        with pytest.raises(op.InputError, match="reach is -1"):
+            kind(reach=-1)
+    with pytest.raises(op.InputError, match="one_error is 'no'"):
+        op.OCV(one_error="no")
+    with pytest.raises(op.InputError, match="clip is 0"):
+        op.ScaledDR(clip=0)
+
+
+def test_a_tuned_estimator_is_no_anchor_but_a_candidate(small: Small) -> None:
+    with pytest.raises(op.InputError, match="nearly unbiased"):
+        op.evaluate(small.log(), small.target, [op.Auto([op.ClippedIPS(), op.DM()])])
+    assert np.isfinite(
+        op.evaluate(small.log(), small.target, [op.Auto([op.SNIPS(), op.ClippedIPS(), op.DM()])])["Auto"].value
+    )
+
+
+def test_weights_alone_where_nothing_can_be_modelled(small: Small) -> None:
+    chance = small.target[np.arange(400), small.action]
+    log = op.Log(small.context, small.action, small.reward, propensity=small.propensity, n_actions=4)
+    estimate = op.evaluate(log, op.Column(chance))["Auto"]
+    assert {c["name"] for c in estimate.diagnostics["candidates"]} == {"SNIPS", "IPS"}
+
+
+def test_features_of_a_catalog_are_candidates_whatever_else_is_lacking(small: Small) -> None:
+    catalog = np.arange(8.0).reshape(4, 2) ** 2
+    log = op.Log(small.context, small.action, small.reward, propensity=small.propensity, n_actions=4, catalog=catalog)
+    names = [c["name"] for c in op.evaluate(log, small.target, [op.Auto()])["Auto"].diagnostics["candidates"]]
+    assert "SNDR with features" in names
+    assert "DM with features" in names
+
+
+def test_a_shortfall_of_weights_widens_only_where_it_matters() -> None:
+    """A mean weight of 1 − 4e-9 is 60 of its tiny standard errors from 1, and means nothing."""
+    w = make_small(n=1000)
+    off = (w.logging + 1e-9)[np.arange(1000), w.action]
+    log = op.Log(w.context, w.action, w.reward, propensity=off, n_actions=4)
+    result = op.evaluate(log, w.logging, [op.Auto(), op.SNDR()])
+    assert result["Auto"].std_error == pytest.approx(result["SNDR"].std_error, rel=0.2)
+
+
+def test_slices_and_several_rewards(small: Small) -> None:
+    log = op.Log(
+        small.context, small.action, np.column_stack([small.reward, small.reward**2]), logging=small.logging, n_actions=4,
+        by=np.where(small.context[:, 0] > 0, "a", "b"),
+    )  # fmt: skip
+    result = op.evaluate(log, small.target)
+    assert len(result.rewards) == 2
+    for part in result.slices.values():
+        assert np.isfinite(part["Auto"].value)
+        assert part["Auto"].std_error > 0
+
+
+class Silent(LinearRegression):
+    def predict(self, x: np.ndarray) -> np.ndarray:
+        return super().predict(x) * np.nan
+
+
+class Failing(LinearRegression):
+    def fit(self, *data: object) -> None:
+        raise RuntimeError(f"boom, with {len(data)} arrays")
+
+
+def test_a_model_that_gives_nan_takes_nobody_with_it(small: Small) -> None:
+    result = op.evaluate(small.log(), small.target, [op.SNIPS(), op.Auto([op.DR(), op.DM(Silent())]), op.DM(Silent())])
+    assert result["Auto"].diagnostics["left_out"] == {"DM": "gave no number"}
+    for name in ("SNIPS", "Auto"):
+        assert result[name].std_error > 0
+    assert {reason.code for reason in result["DM"].reasons} >= {"no number"}
+    alone = op.evaluate(small.log(), small.target, [op.SNIPS()])["SNIPS"]
+    assert result["SNIPS"].std_error == pytest.approx(alone.std_error, rel=1e-12)
+
+
+def test_a_model_that_raises_is_left_out_and_said(small: Small) -> None:
+    result = op.evaluate(small.log(), small.target, [op.Auto([op.DR(), op.DM(Failing())])])
+    assert "Auto leaves out DM: it failed (RuntimeError: boom" in " ".join(str(result).split())
+    with pytest.raises(RuntimeError, match="boom"):
+        op.evaluate(small.log(), small.target, [op.DM(Failing())])
+
+
+def test_unknown_errors_are_shown_and_get_no_weight(small: Small) -> None:
+    estimate = op.evaluate(small.log(), small.target, [op.Auto([op.DR(), op.DM(LinearRegression())])])["Auto"]
+    words = estimate.explain()
+    assert "not judged" in words
+    assert "not known" in words
+    assert estimate.diagnostics["candidates"][-1]["weight"] == 0
+
+
+def test_the_policy_that_is_known_in_part_is_named(small: Small) -> None:
+    chance = op.Column(small.target[np.arange(400), small.action])
+    words = " ".join(str(op.evaluate(small.log(), {"new": small.target, "part": chance})).split())
+    assert "of 'part' only that of the logged action is known" in words
+
+
+def test_blends_say_that_their_interval_is_another(small: Small) -> None:
+    result = op.evaluate(small.log(reward_range=(-20, 20)), small.target).with_interval("bernstein")
+    assert "Auto †" in str(result)
+    assert "† a normal interval" in str(result)
+
+
+def test_slices_say_why(small: Small) -> None:
+    by = np.where(np.arange(400) < 394, "large", "tiny")
+    words = " ".join(str(op.evaluate(small.log(by=by), small.target)).split())
+    tiny = words.split("tiny · ")[1]
+    assert tiny.startswith("reward: 6 rounds, 4 actions Auto says ")
+    assert "The 6 rounds count like" in tiny

@@ -1,0 +1,193 @@
+"""A saved result says what it said; one that was edited says nothing."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import offpolicy as op
+from offpolicy.core import storage
+from offpolicy.report import html
+from offpolicy.results import saved_result as recalled
+from tests.logs import Small, labelled
+
+
+@pytest.fixture(scope="module")
+def result(both: tuple[Small, Small]) -> op.Evaluation:
+    by = np.where(np.arange(500) % 3 == 0, "<b>third</b>", "rest")
+    log = labelled(both[0], by=by, logging=both[0].logging)
+    policies = {"new": both[0].target, "old <i>": op.Uniform()}
+    return op.evaluate(log, policies, [op.SNIPS(), op.DR(), op.LearnedMIPS(), op.Auto()])
+
+
+def test_a_result_comes_back_in_every_form(result: op.Evaluation, tmp_path: Path) -> None:
+    result.save(tmp_path / "r.json")
+    again = op.load_result(tmp_path / "r.json")
+    assert str(again) == str(result)
+    assert again.to_markdown() == result.to_markdown()
+    assert html.page(again.to_dict(shown=2_000)) == html.page(result.to_dict(shown=2_000))
+    assert json.dumps(again.to_dict()) == json.dumps(result.to_dict())
+    assert again.verdict is result.verdict
+    assert again["new", "DR"].reasons == result["new", "DR"].reasons
+    assert again["new", "DR"].explain() == result["new", "DR"].explain()
+    assert again["new", "Auto"].error_covers == result["new", "Auto"].error_covers
+    assert again.headline.value == result.headline.value
+    for level in (0.5, 0.95, 0.99):
+        assert again["new", "DR"].confidence_interval(level) == result["new", "DR"].confidence_interval(level)
+        assert again.lift().confidence_interval(level) == result.lift().confidence_interval(level)
+        pair = ("new", "old <i>")
+        assert again.difference(*pair).confidence_interval(level) == result.difference(*pair).confidence_interval(level)
+    assert again.slices["rest"]["new", "SNIPS"].value == result.slices["rest"]["new", "SNIPS"].value
+    again.save(tmp_path / "again.json")
+    assert (tmp_path / "again.json").read_bytes() == (tmp_path / "r.json").read_bytes()
+
+
+def test_what_a_saved_result_cannot_say_it_says(result: op.Evaluation, tmp_path: Path) -> None:
+    result.with_interval("bootstrap").save(tmp_path / "r.json")
+    again = op.load_result(tmp_path / "r.json")
+    kept = result["new", "DR"].confidence_interval(method="bootstrap")
+    assert again["new", "DR"].confidence_interval() == kept
+    assert again["new", "DR"].confidence_interval(0.9, "normal") == result["new", "DR"].confidence_interval(0.9)
+    for asked, message in [
+        (lambda: again["new", "DR"].confidence_interval(0.9), "the bootstrap one at level 0.95; for others evaluate again"),
+        (lambda: again["new", "DR"].confidence_interval(2.0), "between 0 and 1"),
+        (lambda: again["new", "DR"].confidence_interval(method="magic"), "interval method"),
+        (lambda: again.difference("old <i>", "new"), "is not in the saved result; it has new − old <i>"),
+        (lambda: again.lift("newer"), "no policy 'newer'"),
+        (lambda: again.lift().explain(), "only estimates are explained"),
+        (lambda: result.save(tmp_path / "r.html"), "must end in .json"),
+    ]:
+        with pytest.raises(op.InputError, match=message):
+            asked()
+    with pytest.raises(KeyError, match="several policies"):
+        again["DR"]
+    with pytest.raises(KeyError, match="no estimator 'DRR'"):
+        again["new", "DRR"]
+
+
+def test_a_refitted_result_keeps_its_intervals(both: tuple[Small, Small], tmp_path: Path) -> None:
+    policies = {"new": both[0].target, "old": op.Uniform()}
+    result = op.evaluate(labelled(both[0]), policies, [op.DM()]).with_interval("bootstrap", refit=True)
+    result.save(tmp_path / "r.JSON")
+    again = op.load_result(tmp_path / "r.JSON")
+    asked = {"method": "bootstrap", "refit": True}
+    for of, live in (
+        (again["new", "DM"], result["new", "DM"]),
+        (again.lift(), result.lift()),
+        (again.difference("new", "old"), result.difference("new", "old")),
+    ):
+        kept = of.confidence_interval()
+        assert kept == live.confidence_interval(**asked)
+        assert of.confidence_interval(0.95, "bootstrap, refitted") == kept
+        with pytest.raises(op.InputError, match="the bootstrap, refitted one at level 0.95; for others evaluate again"):
+            of.confidence_interval(0.9)
+        assert of.confidence_interval(0.9, "normal") == live.confidence_interval(0.9, "normal")
+
+
+def test_a_number_that_is_too_large_is_none(result: op.Evaluation, tmp_path: Path) -> None:
+    path = tmp_path / "r.json"
+    result.save(path)
+    path.write_text(path.read_text().replace('"level": 0.95', '"level": 1e999'))
+    with pytest.raises(op.InputError, match=r"no readable JSON \(1e999 is too large\)"):
+        op.load_result(path)
+
+
+def test_numbers_that_json_does_not_know_come_back(tmp_path: Path) -> None:
+    log = op.Log(None, action=[0, 1, 0, 1], reward=[0.0, 0.0, 0.0, 0.0], propensity=[0.5] * 4, reward_range=(0, 1))
+    nothing = op.evaluate(log, np.array([[1.0, 0.0]] * 4)[:, ::1], [op.SNIPS(), op.DM()])
+    nothing.save(tmp_path / "r.json")
+    assert str(op.load_result(tmp_path / "r.json")) == str(nothing)
+    told = {"a": math.nan, "b": [math.inf, -math.inf, np.float64(1.5)], "c": {"number": "seven"}}
+    assert json.dumps(recalled._numbers(json.loads(json.dumps(recalled._plain(told), allow_nan=False)))) == json.dumps(
+        {**told, "b": [math.inf, -math.inf, 1.5]}
+    )
+
+
+def edited(path: Path, change: Callable[[dict[str, Any]], None], honest: bool = False) -> None:
+    told = json.loads(path.read_text())
+    change(told)
+    if not honest:  # by someone who knows how to compute a checksum
+        told["sha256"] = storage.digest(storage.exact(told["result"]))
+    path.write_text(json.dumps(told))
+
+
+def put(*where: Any, value: Any) -> Callable[[dict[str, Any]], None]:
+    def change(told: dict[str, Any]) -> None:
+        for key in where[:-1]:
+            told = told[key]
+        told[where[-1]] = value
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "honest", "message"),
+    [
+        (put("result", "estimates", 0, "value", value=1e6), True, "does not match its checksum"),
+        (put("version", value=3), True, "newer offpolicy, in version 3 of the format; this one reads up to version 1"),
+        (put("format", value="offpolicy/embedding"), True, "op.load_embedding"),
+        (put("format", value=None), True, "is not a saved result"),
+        (put("result", "estimates", 0, "value", value="<script>"), False, r"estimates\[0\].value is '<script>'"),
+        (put("result", "estimates", 0, "verdict", value="FINE"), False, "verdict is 'FINE'"),
+        (put("result", "rounds", value=True), False, "rounds is 'True'"),
+        (put("result", "slices", value={"a": {}}), False, "result.slices.a.reward is missing"),
+        (put("result", "headline", "estimator", value="X"), False, "has no estimate by 'X'"),
+        (put("result", "embedding", "points", 0, "x", value="0"), False, r"embedding.points\[0\].x"),
+        (put("result", value=[]), False, "result is"),
+        (put("result", "propensities", value={}), False, "result.propensities.source is missing"),
+        (put("result", "propensities", "bins", 0, "predicted", value="0"), False, r"propensities.bins\[0\].predicted"),
+        (put("result", "sensitivity", value=[{}]), False, r"sensitivity\[0\].policy is missing"),
+        (put("result", "sensitivity", value={}), False, "result.sensitivity is"),
+        (put("result", "lifts", 0, "relative_interval", value="0 to 1"), False, "it cannot be shown"),
+        (put("result", "estimates", 1, "diagnostics", "effective_sample_size", value="many"), False, "it cannot be shown"),
+    ],
+)
+def test_a_result_that_was_edited_is_refused(
+    result: op.Evaluation, tmp_path: Path, change: Callable[[dict[str, Any]], None], honest: bool, message: str
+) -> None:
+    path = tmp_path / "r.json"
+    result.save(path)
+    edited(path, change, honest)
+    with pytest.raises(op.InputError, match=message):
+        op.load_result(path)
+
+
+def test_a_result_that_ends_early_or_is_too_large_is_refused(
+    result: op.Evaluation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "r.json"
+    result.save(path)
+    monkeypatch.setattr("offpolicy.core.memory.machine_bytes", lambda: 1_000)
+    with pytest.raises(op.InputError, match="more than a quarter of this machine's"):
+        op.load_result(path)
+    monkeypatch.undo()
+    path.write_text(path.read_text()[:-100])
+    with pytest.raises(op.InputError, match="no readable JSON"):
+        op.load_result(path)
+    with pytest.raises(op.InputError, match="no such file"):
+        op.load_result(tmp_path / "none.json")
+
+
+def test_what_a_file_says_is_text_in_a_report(result: op.Evaluation, tmp_path: Path) -> None:
+    """A result from a stranger is opened in a browser."""
+    evil = "<script>alert(1)</script><img src=x onerror=alert(1)>"
+    path = tmp_path / "r.json"
+    result.save(path)
+    text = json.loads(path.read_text())
+    text["result"] = json.loads(json.dumps(text["result"]).replace("LearnedMIPS", evil).replace("Ridge()", evil))
+    text["result"] |= {"reward": evil, "input": {"source": evil, evil: evil}, "skipped": {evil: evil}}
+    text["sha256"] = storage.digest(storage.exact(text["result"]))
+    path.write_text(json.dumps(text))
+    loaded = op.load_result(path)
+    loaded.write_html(tmp_path / "r.html")
+    page = (tmp_path / "r.html").read_text()
+    assert "<script>alert" not in page
+    assert "<img src=x" not in page
+    assert "alert(1)" in page  # it is shown, as text
+    assert "<script>alert" not in loaded._repr_html_()
