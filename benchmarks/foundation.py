@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 import offpolicy as op
 from benchmarks.common import CONTEXT, best_times, peak_megabytes, publish, table, write_log
-from offpolicy.engines import Local
+from offpolicy.engines.local import Local
 from offpolicy.policies.base import blocks
 
 N_ACTIONS = 1_000

@@ -1,81 +1,71 @@
 """The public names, each with the module it comes from."""
 
 from . import worlds as worlds
-from .core.errors import InputError as InputError
-from .core.errors import InputWarning as InputWarning
+from .core.errors import InputError as InputError, InputWarning as InputWarning
 from .data.estimated_logging import EstimatedLogging as EstimatedLogging
 from .data.log import Log as Log
-from .data.sources import from_obp as from_obp
-from .data.sources import read_log as read_log
-from .diagnostics.verdict import Finding as Finding
-from .diagnostics.verdict import Verdict as Verdict
-from .engines import Local as Local
-from .engines import Spark as Spark
-from .estimators import CAB as CAB
-from .estimators import DM as DM
-from .estimators import DR as DR
-from .estimators import IPS as IPS
-from .estimators import MDR as MDR
-from .estimators import MIPS as MIPS
-from .estimators import MR as MR
-from .estimators import MRDR as MRDR
-from .estimators import OCV as OCV
-from .estimators import SLOPE as SLOPE
-from .estimators import SNDR as SNDR
-from .estimators import SNIPS as SNIPS
-from .estimators import Auto as Auto
-from .estimators import Blend as Blend
-from .estimators import ClippedIPS as ClippedIPS
-from .estimators import DRos as DRos
-from .estimators import Estimator as Estimator
-from .estimators import GroupIPS as GroupIPS
-from .estimators import LearnedMDR as LearnedMDR
-from .estimators import LearnedMIPS as LearnedMIPS
-from .estimators import LoggedMean as LoggedMean
-from .estimators import Member as Member
-from .estimators import OffCEM as OffCEM
-from .estimators import ScaledDR as ScaledDR
-from .estimators import SubGaussianIPS as SubGaussianIPS
-from .estimators import SwitchDR as SwitchDR
-from .models.embedding_table import EmbeddingTable as EmbeddingTable
-from .models.embedding_table import load_embedding as load_embedding
-from .models.posteriors import Categorical as Categorical
-from .models.posteriors import Exact as Exact
-from .models.posteriors import Gaussian as Gaussian
-from .models.posteriors import Logistic as Logistic
-from .models.posteriors import Posterior as Posterior
-from .models.rewards import AdamW as AdamW
-from .models.rewards import FittedRewards as FittedRewards
-from .models.rewards import Given as Given
-from .models.rewards import Regressor as Regressor
-from .models.rewards import RewardModel as RewardModel
-from .models.rewards import Ridge as Ridge
-from .models.rewards import Torch as Torch
-from .models.rewards import load_rewards as load_rewards
-from .models.rewards import two_layer as two_layer
+from .data.sources import from_obp as from_obp, read_log as read_log
+from .diagnostics.verdict import Finding as Finding, Verdict as Verdict
+from .engines.local import Local as Local
+from .engines.spark import Spark as Spark
+from .estimators import (
+    CAB as CAB,
+    DM as DM,
+    DR as DR,
+    IPS as IPS,
+    MDR as MDR,
+    MIPS as MIPS,
+    MR as MR,
+    MRDR as MRDR,
+    OCV as OCV,
+    SLOPE as SLOPE,
+    SNDR as SNDR,
+    SNIPS as SNIPS,
+    Auto as Auto,
+    Blend as Blend,
+    ClippedIPS as ClippedIPS,
+    DRos as DRos,
+    Estimator as Estimator,
+    GroupIPS as GroupIPS,
+    LearnedMDR as LearnedMDR,
+    LearnedMIPS as LearnedMIPS,
+    LoggedMean as LoggedMean,
+    Member as Member,
+    OffCEM as OffCEM,
+    ScaledDR as ScaledDR,
+    SubGaussianIPS as SubGaussianIPS,
+    SwitchDR as SwitchDR,
+)  # fmt: skip
+from .models.embedding_table import EmbeddingTable as EmbeddingTable, load_embedding as load_embedding
+from .models.posteriors.base import Posterior as Posterior
+from .models.posteriors.categorical import Categorical as Categorical, Exact as Exact
+from .models.posteriors.gaussian import Gaussian as Gaussian
+from .models.posteriors.logistic import Logistic as Logistic
+from .models.rewards.base import RewardModel as RewardModel
+from .models.rewards.fitted import FittedRewards as FittedRewards, load_rewards as load_rewards
+from .models.rewards.given import Given as Given
+from .models.rewards.ridge.model import Ridge as Ridge
+from .models.rewards.scikit import Regressor as Regressor
+from .models.rewards.torch import AdamW as AdamW, Torch as Torch, two_layer as two_layer
 from .policies.base import Policy as Policy
 from .policies.candidates import Candidates as Candidates
 from .policies.mixture import Mixture as Mixture
-from .policies.scores import EpsilonGreedy as EpsilonGreedy
-from .policies.scores import Softmax as Softmax
-from .policies.tables import Column as Column
-from .policies.tables import Columns as Columns
-from .policies.tables import Fixed as Fixed
-from .policies.tables import Function as Function
-from .policies.tables import Table as Table
-from .policies.tables import Uniform as Uniform
+from .policies.scores import EpsilonGreedy as EpsilonGreedy, Softmax as Softmax
+from .policies.tables import (
+    Column as Column,
+    Columns as Columns,
+    Fixed as Fixed,
+    Function as Function,
+    Table as Table,
+    Uniform as Uniform,
+)  # fmt: skip
 from .policies.two_tower import TwoTower as TwoTower
-from .ratios.weights import Bend as Bend
-from .ratios.weights import Weight as Weight
-from .results.estimate import Difference as Difference
-from .results.estimate import Estimate as Estimate
+from .ratios.weights import Bend as Bend, Weight as Weight
+from .results.estimate import Difference as Difference, Estimate as Estimate
 from .results.evaluate import evaluate as evaluate
 from .results.evaluation import Evaluation as Evaluation
-from .results.fitting import embed as embed
-from .results.fitting import fit_rewards as fit_rewards
-from .results.saved_result import SavedEstimate as SavedEstimate
-from .results.saved_result import SavedResult as SavedResult
-from .results.saved_result import load_result as load_result
+from .results.fitting import embed as embed, fit_rewards as fit_rewards
+from .results.saved_result import SavedEstimate as SavedEstimate, SavedResult as SavedResult, load_result as load_result
 from .results.sensitivity import Sensitivity as Sensitivity
 
 __version__: str

@@ -12,8 +12,7 @@ import pytest
 
 import offpolicy as op
 from offpolicy.estimators import REGISTRY
-from tests.docs import pages
-from tests.docs import refresh as refresh_docs
+from tests.docs import pages, refresh as refresh_docs
 from tests.engines.sessions import OWN_WARNINGS
 
 DOCS = pages.ROOT / "docs"

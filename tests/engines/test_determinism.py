@@ -17,7 +17,7 @@ import offpolicy as op
 from offpolicy.cli.app import app
 from offpolicy.cli.output import finite
 from offpolicy.data.batch import Batch, in_blocks
-from offpolicy.statistics import State
+from offpolicy.statistics.base import State
 from offpolicy.worlds import Linear
 from offpolicy.worlds.simulate import simulate
 from tests.logs import Small

@@ -20,7 +20,7 @@ import pytest
 
 import offpolicy as op
 from offpolicy.cli import settings
-from offpolicy.engines import Resampled
+from offpolicy.engines.resampling import Resampled
 from tests.engines.sessions import NEEDS_SPARK, OWN_WARNINGS, SESSIONS, classic, server
 
 pytestmark = [OWN_WARNINGS, NEEDS_SPARK]

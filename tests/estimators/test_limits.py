@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 import offpolicy as op
-from offpolicy.engines import Engine
+from offpolicy.engines.base import Engine
 from offpolicy.ratios.weights import Bend, Clip, Harmonic, Shrink, Straight, Switch
 from tests.logs import Ragged, Small, make_small
 

@@ -11,7 +11,7 @@ import pytest
 
 import offpolicy as op
 from offpolicy.core.hashing import buckets, drawn_counts, hash_rows
-from offpolicy.engines import Resampled
+from offpolicy.engines.resampling import Resampled
 from offpolicy.estimators import REGISTRY
 from offpolicy.inference.functionals import unresampled_variance
 from offpolicy.inference.intervals import Interval, refitted_interval

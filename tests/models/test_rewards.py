@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from sklearn.linear_model import LinearRegression
 from sklearn.tree import DecisionTreeRegressor
 
 import offpolicy as op
-from offpolicy.models.rewards import FitShape, LinearPredictor
-from offpolicy.models.rewards.base import Fits
+from offpolicy.models.rewards.base import Fits, FitShape, LinearPredictor
 from tests.logs import Ragged, Small, make_small
 
 

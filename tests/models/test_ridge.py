@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 import offpolicy as op
 from offpolicy.data.features import Features
-from offpolicy.models.rewards import FitShape
-from offpolicy.models.rewards.base import Fits, LinearPredictor
+from offpolicy.models.rewards.base import Fits, FitShape, LinearPredictor
 from tests.logs import Ragged
 
 N_ACTIONS = 7

@@ -15,8 +15,10 @@ from sklearn.tree import DecisionTreeRegressor
 import offpolicy as op
 from offpolicy.data.batch import Batch
 from offpolicy.data.features import Features
-from offpolicy.models.rewards import AdamW, FitShape, Regressor, RewardModel, Torch, sample, two_layer
-from offpolicy.models.rewards.base import Fits, embedding_of
+from offpolicy.models.rewards import sample
+from offpolicy.models.rewards.base import Fits, FitShape, RewardModel, embedding_of
+from offpolicy.models.rewards.scikit import Regressor
+from offpolicy.models.rewards.torch import AdamW, Torch, two_layer
 from tests.logs import Ragged
 
 N_ACTIONS = 5

@@ -19,9 +19,9 @@ from offpolicy.data.batch import Batch
 from offpolicy.data.features import Features
 from offpolicy.experiments.config import load
 from offpolicy.experiments.runner import run_task
-from offpolicy.models.rewards import AdamW, FitShape, RewardModel, Torch, sample, training, two_layer
-from offpolicy.models.rewards import torch as network
-from offpolicy.models.rewards.base import Fits
+from offpolicy.models.rewards import sample, torch as network, training
+from offpolicy.models.rewards.base import Fits, FitShape, RewardModel
+from offpolicy.models.rewards.torch import AdamW, Torch, two_layer
 from tests.logs import Ragged, make_small
 
 N_ACTIONS = 5

@@ -10,12 +10,12 @@ import pyarrow as pa
 import pyarrow.csv as pc
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 import offpolicy as op
 from offpolicy.diagnostics.embedding_map import map_view
-from offpolicy.statistics import Calibration, LogHistogram
+from offpolicy.statistics.calibration import Calibration
+from offpolicy.statistics.histogram import LogHistogram
 from offpolicy.worlds import Linear
 from tests.logs import Ragged
 

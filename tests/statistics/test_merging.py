@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from hypothesis.extra.numpy import arrays
 
 from offpolicy.core.hashing import BUCKETS, buckets, group_of_bucket, hash_rows
-from offpolicy.statistics import Gram, LogHistogram, Moments
+from offpolicy.statistics.gram import Gram
+from offpolicy.statistics.histogram import LogHistogram
+from offpolicy.statistics.moments import Moments
 
 numbers = st.floats(-100, 100, allow_nan=False)
 columns = st.integers(0, 12).flatmap(lambda n: arrays(np.float64, (3, n), elements=numbers))

@@ -12,7 +12,9 @@ import pytest
 import offpolicy as op
 from offpolicy.data.log import Log
 from offpolicy.estimators import REGISTRY
-from offpolicy.statistics import Gram, Statistic, wire
+from offpolicy.statistics import wire
+from offpolicy.statistics.base import Statistic
+from offpolicy.statistics.gram import Gram
 from offpolicy.statistics.wire import Leaf, Pieces
 from tests.logs import make_small
 

@@ -188,7 +188,7 @@ def embed(
 ) -> None:
     """Learn an embedding of every action from the rewards, and write it as a table."""
     from offpolicy.cli import settings
-    from offpolicy.models.rewards import Ridge
+    from offpolicy.models.rewards.ridge.model import Ridge
 
     known = settings.settings_of(evaluate)  # one file serves both commands
     given = {name: value for name, value in locals().items() if name in known}
@@ -219,8 +219,7 @@ def simulate(
     import json as json_module
 
     from offpolicy.worlds import Linear
-    from offpolicy.worlds.simulate import simulate as write
-    from offpolicy.worlds.simulate import truth_path
+    from offpolicy.worlds.simulate import simulate as write, truth_path
 
     world = Linear(actions, clicks=clicks, overlap=overlap, seed=seed)
     with output.kept(out, truth_path(out)):
@@ -277,8 +276,7 @@ def reproduce(
     imports: Imports = None,
 ) -> None:
     """Run one of the paper's experiments; print its tables and the verdict on each claim, and draw its figure."""
-    from offpolicy.experiments import reproduce as experiments
-    from offpolicy.experiments import tables
+    from offpolicy.experiments import reproduce as experiments, tables
     from offpolicy.experiments.config import load
 
     chosen = load(experiment, quick=quick, worlds=worlds, logs=logs, data=data, imports=imports or ())
@@ -302,8 +300,7 @@ def study(
     progress: Annotated[bool | None, typer.Option(help="A progress bar on stderr; by default on a terminal.")] = None,
 ) -> None:
     """Measure how often intervals hold the truth, how wide they are, and whether the verdict knows which of them miss."""
-    from offpolicy.experiments import reproduce as experiments
-    from offpolicy.experiments import study_tables
+    from offpolicy.experiments import reproduce as experiments, study_tables
     from offpolicy.experiments.config import load
 
     chosen = load(name, quick=quick, worlds=worlds, logs=logs, imports=imports or ())

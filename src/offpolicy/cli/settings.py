@@ -18,12 +18,14 @@ from offpolicy.data.log import Log
 from offpolicy.data.sources import read_log
 from offpolicy.data.sources.reader import find_files
 from offpolicy.data.sources.spark_session import frame_of, session
-from offpolicy.engines import Engine, Local, Spark
+from offpolicy.engines.base import Engine
+from offpolicy.engines.local import Local
+from offpolicy.engines.spark import Spark
 from offpolicy.estimators import Estimator
 from offpolicy.estimators.text import estimator, is_own
 from offpolicy.inference.intervals import Method
 from offpolicy.models.embedding_table import EmbeddingTable
-from offpolicy.models.rewards import Ridge
+from offpolicy.models.rewards.ridge.model import Ridge
 from offpolicy.policies.base import Policy
 from offpolicy.policies.conversion import as_policy
 from offpolicy.results.evaluate import evaluate

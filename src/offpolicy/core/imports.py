@@ -39,3 +39,13 @@ def imported(text: str) -> Any:
     finally:
         sys.path.remove(str(Path.cwd()))
     return found
+
+
+def pandas(instead: str) -> Any:
+    """The package, for a data frame; `instead` names the method that needs none."""
+    try:
+        return importlib.import_module("pandas")
+    except ImportError:
+        raise InputError(
+            f"to_frame() gives a pandas data frame, and pandas is not installed; {instead} needs none."
+        ) from None

@@ -1,4 +1,4 @@
-"""`Batch`: some rounds of a log as arrays, and the checks that every value must pass."""
+"""`Batch`: some rounds of a log as arrays."""
 
 from __future__ import annotations
 

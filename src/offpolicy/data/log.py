@@ -1,4 +1,4 @@
-"""`Log` and `Batch`: the logged rounds, their checks, and how they stream in batches."""
+"""`Log`: the logged rounds, and how they stream in batches."""
 
 from __future__ import annotations
 

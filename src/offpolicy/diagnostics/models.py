@@ -12,7 +12,8 @@ from offpolicy.models.rewards.base import FITTED_BEFORE
 from offpolicy.scoring.fit_pass import FitResults
 from offpolicy.scoring.plan import ModelKey
 from offpolicy.scoring.scorer import Scorer
-from offpolicy.statistics import Calibration, State
+from offpolicy.statistics.base import State
+from offpolicy.statistics.calibration import Calibration
 
 MOST_BINS = 12
 

@@ -7,7 +7,8 @@ from typing import Any
 
 from offpolicy.core.arrays import FloatArray
 from offpolicy.diagnostics.verdict import Finding, Verdict, graded
-from offpolicy.statistics import LogHistogram, State
+from offpolicy.statistics.base import State
+from offpolicy.statistics.histogram import LogHistogram
 
 NOT_ONE = 0.01
 """How far a mean weight must be from 1 to matter, however well it is known."""

@@ -14,7 +14,7 @@ from offpolicy.diagnostics.propensity_tests import CELLS, SURE, Misfit, Propensi
 from offpolicy.diagnostics.verdict import ESTIMATED, FIT_LEFT_OUT, Finding, Verdict
 from offpolicy.models.propensities import FittedLogging
 from offpolicy.policies.base import Policy
-from offpolicy.statistics import State
+from offpolicy.statistics.base import State
 
 MATTERS, MATTERS_ESTIMATED = 1.02, 1.1
 """By what factor frequencies must be off to matter, however sure that is: of propensities that were logged, and of a fit."""

@@ -19,7 +19,7 @@ from offpolicy.core.arrays import FloatArray, IntArray
 from offpolicy.core.hashing import BUCKETS
 from offpolicy.data.batch import Batch
 from offpolicy.policies.base import Policy, blocks
-from offpolicy.statistics import State
+from offpolicy.statistics.base import State, added
 
 CHECK_ROWS, WHOLE_ROWS = 10_000, 2_000
 """Rounds whose logged propensity is looked at, and for which the whole policy is asked: enough to see what matters."""
@@ -170,7 +170,7 @@ class PropensityTests:
             yield rows, row, code, p.ravel(), np.arange(len(p)) * self.n_actions + batch.action[rows]
 
     def merge(self, a: State, b: State) -> State:
-        return _added(a, b) | _floor(a, b)
+        return added(a, b) | _floor(a, b)
 
     def misfits(self, state: State, logged: bool = True) -> list[Misfit]:
         """The tests that failed, the worst first; without the means of 1/p where chances were estimated, not logged."""
@@ -207,10 +207,6 @@ class PropensityTests:
         if total > most and (n * total) ** 2 >= LEAST_ROUNDS * alike * float(squares.sum()):
             found.append(Misfit("total", 0, most, total, (total - most) * n / math.sqrt(float(variance[0]))))
         return found, int(logged.sum()) + 1
-
-
-def _added(a: State, b: State) -> State:
-    return {name: _added(part, b[name]) if isinstance(part, dict) else part + b[name] for name, part in a.items()}
 
 
 def _floor(a: State, b: State) -> State:

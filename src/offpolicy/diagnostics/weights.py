@@ -13,7 +13,8 @@ from offpolicy.scoring.fit_pass import FitResults
 from offpolicy.scoring.plan import WeightColumn
 from offpolicy.scoring.scorer import AGREE, Scorer
 from offpolicy.scoring.tallies import pool_name
-from offpolicy.statistics import LogHistogram, State
+from offpolicy.statistics.base import State
+from offpolicy.statistics.histogram import LogHistogram
 
 
 @dataclass(frozen=True)

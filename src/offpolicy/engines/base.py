@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from offpolicy.data.log import Log
-from offpolicy.statistics import Statistic
+from offpolicy.statistics.base import Statistic
 
 BATCH_ROWS = 65_536
 

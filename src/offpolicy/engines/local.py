@@ -14,7 +14,7 @@ from offpolicy.data.batch import in_blocks
 from offpolicy.data.log import Log
 from offpolicy.data.source import Partition
 from offpolicy.engines.base import BATCH_ROWS, Progress
-from offpolicy.statistics import State, Statistic
+from offpolicy.statistics.base import State, Statistic
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from offpolicy.core.hashing import drawn_counts
 from offpolicy.data.batch import Batch
 from offpolicy.data.log import Log
 from offpolicy.engines.base import Engine, Progress
-from offpolicy.statistics import Joint, State, Statistic
+from offpolicy.statistics.base import Joint, State, Statistic
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from offpolicy.data.sources.spark import Decoder, SparkSource
 from offpolicy.data.sources.spark_session import told
 from offpolicy.engines.base import BATCH_ROWS, Progress
 from offpolicy.engines.spark_errors import folded, pickled, traced, words
-from offpolicy.statistics import Joint, State, Statistic
+from offpolicy.statistics.base import Joint, State, Statistic
 from offpolicy.statistics.wire import Leaf, Pieces
 
 ROWS = "piece string, leaf int, dtype string, shape array<bigint>, data binary, part int, block int, error string"

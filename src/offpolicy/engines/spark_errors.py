@@ -10,7 +10,7 @@ from offpolicy.core.errors import InputError, RowsError
 from offpolicy.data.batch import Batch
 from offpolicy.data.sources.spark import Chunk
 from offpolicy.policies.base import Policy
-from offpolicy.statistics import State, Statistic
+from offpolicy.statistics.base import State, Statistic
 
 
 def pickled(statistic: Statistic, work: Any) -> bytes:

@@ -12,7 +12,8 @@ from typing import Any, ClassVar, Literal, TypeVar, get_args
 
 from offpolicy.core.errors import InputError
 from offpolicy.data.features import Features, Inputs
-from offpolicy.models.rewards import RewardModel
+from offpolicy.models.rewards.base import RewardModel
+from offpolicy.models.rewards.scikit import as_reward_model
 from offpolicy.ratios.weights import Weight
 
 Number = float | Literal["auto"]
@@ -96,12 +97,16 @@ def register(estimator: E) -> E:
 
 
 class CrossFitted(Estimator):
-    """What estimators with something to fit share: the number of folds it is left out of."""
+    """What estimators with something to fit share: a reward model, perhaps, and the number of folds it is left out of."""
 
     default_folds: ClassVar[int] = DEFAULT_FOLDS
     cross_fit: int | None
 
-    def check_folds(self) -> None:
+    def __post_init__(self) -> None:
+        if hasattr(self, "rewards"):
+            object.__setattr__(self, "rewards", as_reward_model(self.rewards))
+        super().__post_init__()
+        check_inputs(self.name, getattr(self, "inputs", None))
         if self.cross_fit is not None and (not isinstance(self.cross_fit, int) or self.cross_fit < 0 or self.cross_fit == 1):
             raise InputError(f"{self.name}: cross_fit is {self.cross_fit}; give 0 for none, or a number of folds from 2.")
 

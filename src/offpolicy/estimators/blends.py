@@ -16,8 +16,8 @@ from offpolicy.estimators.dr import DM, SNDR, DRos, ScaledDR
 from offpolicy.estimators.embedded import LearnedMDR
 from offpolicy.estimators.ips import IPS, SNIPS, LoggedMean
 from offpolicy.estimators.selection import CandidateEstimates, Choice, blend, chain, cross_validated, widest
-from offpolicy.models.posteriors import Gaussian
-from offpolicy.models.rewards import Ridge
+from offpolicy.models.posteriors.gaussian import Gaussian
+from offpolicy.models.rewards.ridge.model import Ridge
 
 LIGHT = 0.3
 """The penalty, in rounds, of the reward model that the candidates share; the direct method has others as well."""

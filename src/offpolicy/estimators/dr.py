@@ -8,10 +8,10 @@ from typing import Any, ClassVar
 import numpy as np
 
 from offpolicy.data.features import Features, Inputs
-from offpolicy.estimators.base import CrossFitted, Estimator, Member, Number, Run, check_inputs, register
+from offpolicy.estimators.base import CrossFitted, Estimator, Member, Number, Run, register
 from offpolicy.estimators.ips import LIMITS, SHRINKAGES, Bent
-from offpolicy.models.rewards import Ridge, as_reward_model
-from offpolicy.ratios.weights import Clip, Shrink, Switch, Weight, check_setting
+from offpolicy.models.rewards.ridge.model import Ridge
+from offpolicy.ratios.weights import Clip, Shrink, Switch, Weight
 
 
 @dataclass(frozen=True)
@@ -21,12 +21,6 @@ class _Modelled(CrossFitted):
     rewards: Any = field(default_factory=Ridge)
     cross_fit: int | None = None
     inputs: Inputs | None = "identity"
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "rewards", as_reward_model(self.rewards))
-        super().__post_init__()
-        self.check_folds()
-        check_inputs(self.name, self.inputs)
 
     def settled(self, features: Features, run: Run) -> Estimator:  # noqa: ARG002
         return replace(self, inputs=features.resolve(self.inputs, self.name))
@@ -89,9 +83,6 @@ class SwitchDR(_BentModelled):
     threshold: Number = "auto"
     tuned, bend, values, straight = "threshold", Switch, LIMITS, np.inf
 
-    def _check(self) -> None:
-        check_setting(self.name, "threshold", self.threshold, 0)
-
 
 @register
 @dataclass(frozen=True)
@@ -101,9 +92,6 @@ class DRos(_BentModelled):
     shrinkage: Number = "auto"
     tuned, bend, values, straight = "shrinkage", Shrink, SHRINKAGES, np.inf
 
-    def _check(self) -> None:
-        check_setting(self.name, "shrinkage", self.shrinkage, 0)
-
 
 @register
 @dataclass(frozen=True)
@@ -112,10 +100,7 @@ class ScaledDR(_BentModelled):
     to h, as in the fluctuation of TMLE (van der Laan & Rubin 2006). clip = ∞ is DR; towards 0 it adds the mean residual."""
 
     clip: Number = "auto"
-    tuned, bend, values, straight = "clip", Clip, LIMITS, np.inf
-
-    def _check(self) -> None:
-        check_setting(self.name, "clip", self.clip, 1e-6)
+    tuned, bend, values, straight, least = "clip", Clip, LIMITS, np.inf, 1e-6
 
     def members(self, cross_fit: int | None = None) -> tuple[Member, ...]:
         return tuple(self.member(weight, cross_fit, scaled=True, setting=v) for v, weight in self.weights())
@@ -129,6 +114,3 @@ class CAB(_BentModelled):
     clip: Number = "auto"
     tuned, bend, values, straight = "clip", Clip, LIMITS, np.inf
     remainder: ClassVar[bool] = True
-
-    def _check(self) -> None:
-        check_setting(self.name, "clip", self.clip, 0)

@@ -11,10 +11,17 @@ import numpy as np
 
 from offpolicy.core.errors import InputError
 from offpolicy.data.features import Features, Inputs
-from offpolicy.estimators.base import DEFAULT_FOLDS, CrossFitted, Estimator, Member, Run, check_inputs, register
-from offpolicy.models.posteriors import Categorical, Clusters, Gaussian, Logistic, Posterior
-from offpolicy.models.posteriors.gaussian import BANDWIDTHS
-from offpolicy.models.rewards import FittedRewards, Given, RewardModel, Ridge, TwoStep, as_reward_model
+from offpolicy.estimators.base import DEFAULT_FOLDS, CrossFitted, Estimator, Member, Run, register
+from offpolicy.models.posteriors.base import Posterior
+from offpolicy.models.posteriors.categorical import Categorical
+from offpolicy.models.posteriors.clusters import Clusters
+from offpolicy.models.posteriors.gaussian import BANDWIDTHS, Gaussian
+from offpolicy.models.posteriors.logistic import Logistic
+from offpolicy.models.rewards.base import RewardModel
+from offpolicy.models.rewards.fitted import FittedRewards
+from offpolicy.models.rewards.given import Given
+from offpolicy.models.rewards.ridge.model import Ridge
+from offpolicy.models.rewards.two_step import TwoStep
 from offpolicy.ratios.weights import Pooled, Weight
 
 MOST_FOR_LOGISTIC = 5_000
@@ -39,10 +46,7 @@ class _Learned(CrossFitted):
     tuned = "bandwidth"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "rewards", as_reward_model(self.rewards))
         super().__post_init__()
-        self.check_folds()
-        check_inputs(self.name, self.inputs)
         if self.posterior != "auto":
             _check_posterior(self.name, self.posterior)
 
@@ -116,7 +120,6 @@ class _Predefined(CrossFitted):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.check_folds()
         if self.posterior is not None:
             _check_posterior(self.name, self.posterior)
 
@@ -214,10 +217,6 @@ class MDR(_Predefined):
     rewards: Any = field(default_factory=Ridge)
     default_folds: ClassVar[int] = DEFAULT_FOLDS
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "rewards", as_reward_model(self.rewards))
-        super().__post_init__()
-
     def settled(self, features: Features, run: Run) -> Estimator:
         if features.varies and not (self.rewards.linear or isinstance(self.rewards, Given)):
             raise InputError(
@@ -265,11 +264,8 @@ class GroupIPS(CrossFitted):
     default_folds: ClassVar[int] = 0
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "rewards", as_reward_model(self.rewards))
         super().__post_init__()
         object.__setattr__(self, "clusters", _clusters(self.name, self.clusters))
-        self.check_folds()
-        check_inputs(self.name, self.inputs)
 
     def settled(self, features: Features, run: Run) -> Estimator:  # noqa: ARG002
         return replace(self, inputs=features.resolve(self.inputs, self.name))
@@ -293,10 +289,8 @@ class OffCEM(CrossFitted):
     cross_fit: int | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "rewards", as_reward_model(self.rewards))
         super().__post_init__()
         object.__setattr__(self, "clusters", _clusters(self.name, self.clusters))
-        self.check_folds()
         if not isinstance(self.rewards, (Ridge, Given, FittedRewards)):
             raise InputError(f"{self.name}: the two steps are those of op.Ridge(); give that, or op.Given(q).")
 

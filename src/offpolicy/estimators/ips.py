@@ -51,6 +51,12 @@ class Bent(Estimator):
     values: ClassVar[tuple[float, ...]]
     straight: ClassVar[float]
     """The value at which nothing is bent."""
+    least: ClassVar[float] = 0.0
+    most: ClassVar[float] = np.inf
+
+    def _check(self) -> None:
+        assert self.tuned is not None
+        check_setting(self.name, self.tuned, getattr(self, self.tuned), self.least, self.most)
 
     def weights(self) -> list[tuple[float, Weight]]:
         bend = type(self).bend
@@ -65,9 +71,6 @@ class ClippedIPS(Bent):
     clip: Number = "auto"
     tuned, bend, values, straight = "clip", Clip, LIMITS, np.inf
 
-    def _check(self) -> None:
-        check_setting(self.name, "clip", self.clip, 0)
-
     def members(self, cross_fit: int | None = None) -> tuple[Member, ...]:  # noqa: ARG002
         return tuple(Member(weight, setting=v) for v, weight in self.weights())
 
@@ -78,10 +81,7 @@ class SubGaussianIPS(Bent):
     """IPS with weights w / (1 − λ + λw), λ = `shrinkage` (Metelli et al. 2021)."""
 
     shrinkage: Number = "auto"
-    tuned, bend, values, straight = "shrinkage", Harmonic, HARMONICS, 0.0
-
-    def _check(self) -> None:
-        check_setting(self.name, "shrinkage", self.shrinkage, 0, 1)
+    tuned, bend, values, straight, most = "shrinkage", Harmonic, HARMONICS, 0.0, 1.0
 
     def members(self, cross_fit: int | None = None) -> tuple[Member, ...]:  # noqa: ARG002
         return tuple(Member(weight, setting=v) for v, weight in self.weights())
@@ -92,14 +92,11 @@ class SubGaussianIPS(Bent):
 class MR(CrossFitted):
     """Marginal ratio: mean[E[w | r]·r] (Taufiq et al. 2023), cross-fitted.
 
-    CrossFitted on the rows that it weighs (`cross_fit=0`) it is IPS again wherever rewards take few values.
+    Fitted on the rows that it weighs (`cross_fit=0`) it is IPS again wherever rewards take few values.
     """
 
     normalised: bool = False
     cross_fit: int | None = None
-
-    def _check(self) -> None:
-        self.check_folds()
 
     def members(self, cross_fit: int | None = None) -> tuple[Member, ...]:
         return (Member(Weight(Outcome(self.folds(cross_fit))), normalised=self.normalised),)

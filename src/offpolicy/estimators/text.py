@@ -11,8 +11,13 @@ from typing import Any
 from offpolicy.core.errors import InputError, unknown_name
 from offpolicy.core.imports import imported
 from offpolicy.estimators import REGISTRY, Estimator
-from offpolicy.models.posteriors import Categorical, Gaussian, Logistic, Posterior
-from offpolicy.models.rewards import AdamW, RewardModel, Ridge, Torch
+from offpolicy.models.posteriors.base import Posterior
+from offpolicy.models.posteriors.categorical import Categorical
+from offpolicy.models.posteriors.gaussian import Gaussian
+from offpolicy.models.posteriors.logistic import Logistic
+from offpolicy.models.rewards.base import RewardModel
+from offpolicy.models.rewards.ridge.model import Ridge
+from offpolicy.models.rewards.torch import AdamW, Torch
 
 
 def is_own(text: str) -> bool:

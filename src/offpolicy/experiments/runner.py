@@ -20,7 +20,7 @@ from offpolicy.core.errors import InputError
 from offpolicy.core.progress import PassProgress
 from offpolicy.core.threads import cores
 from offpolicy.data.log import Log
-from offpolicy.engines import Local
+from offpolicy.engines.local import Local
 from offpolicy.estimators import Estimator
 from offpolicy.experiments.entries import Entry
 from offpolicy.experiments.experiment import Experiment

@@ -10,8 +10,7 @@ import numpy as np
 from offpolicy.experiments.claims import Judged
 from offpolicy.experiments.runs import MEASURES, Results
 from offpolicy.report.tables import aligned, markdown_table
-from offpolicy.report.words import label as one_line
-from offpolicy.report.words import number
+from offpolicy.report.words import label as one_line, number
 
 NAMES = {"mse": "mean squared error", "bias2": "bias²", "variance": "variance"}
 LONGEST_WORDS = 300

@@ -1,4 +1,4 @@
-"""From the sums of a scoring pass to values, standard errors and intervals. Written once for every estimator.
+"""From the sums of a scoring pass to values and standard errors. Written once for every estimator.
 
 An estimate is a smooth function V of the columns' means m that does not change when all means are scaled alike (every mean
 is a ratio to the mean row weight). With g = ∇V(m), a row's influence is g·z, a bucket's is g·Σz, and g·m = 0.
@@ -15,7 +15,7 @@ import numpy as np
 from offpolicy.core.arrays import FloatArray
 from offpolicy.estimators.selection import standardised
 from offpolicy.scoring.plan import Terms
-from offpolicy.statistics import State
+from offpolicy.statistics.base import State
 
 DRAWS, BLOCK = 2_000, 50
 """Of the bootstrap, and how many of them are made at a time."""

@@ -121,7 +121,7 @@ def refitted_interval(f: Functional, sums: ScoreSums, level: float, draws: Float
 def _bernstein(f: Functional, sums: ScoreSums, level: float, bounds: Range) -> tuple[float, float]:
     """Empirical Bernstein (Maurer & Pontil 2009), two-sided, with the reach of one unit as the range.
 
-    Where units are clusters, a unit is a bucket of them, and its extreme is that of its rows together.
+    Where units are clusters, a unit is a bucket of them, and its range is that of its rows together.
     """
     if sums.moments["m2"][0, 0] > 0:
         raise InputError("a bernstein interval knows no row weights; use normal, bootstrap or cressie-read.")

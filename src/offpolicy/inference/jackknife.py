@@ -11,15 +11,15 @@ from offpolicy.core.arrays import FloatArray
 from offpolicy.core.threads import parallel
 from offpolicy.estimators import Member
 from offpolicy.inference.functionals import Functional, ScoreSums
-from offpolicy.models.posteriors import Exact
-from offpolicy.models.rewards import LinearPredictor
+from offpolicy.models.posteriors.categorical import Exact
+from offpolicy.models.rewards.base import LinearPredictor
 from offpolicy.ratios.embeddings import slopes_of
 from offpolicy.ratios.weights import Outcome, Pooled, Weight
 from offpolicy.scoring.fit_pass import FitResults
 from offpolicy.scoring.plan import BaselineColumn, ModelKey, Terms
 from offpolicy.scoring.scorer import Scorer
 from offpolicy.scoring.tallies import outcome_name, pool_name
-from offpolicy.statistics import State
+from offpolicy.statistics.base import State
 
 
 @dataclass(frozen=True)

@@ -19,13 +19,13 @@ from offpolicy.core.hashing import buckets
 from offpolicy.core.progress import PassProgress
 from offpolicy.data.batch import Batch
 from offpolicy.data.log import Log
-from offpolicy.engines import Engine
+from offpolicy.engines.base import Engine
 from offpolicy.inference.intervals import normal_quantile
 from offpolicy.policies.base import Policy
 from offpolicy.ratios.actions import ratio_of
 from offpolicy.scoring.scorer import Scorer
-from offpolicy.statistics import RewardBins, State
-from offpolicy.statistics.reward_bins import GROUPS, points_of
+from offpolicy.statistics.base import State, added
+from offpolicy.statistics.reward_bins import GROUPS, RewardBins, points_of
 
 ANY_GAMMA = 1e6
 """A claim that holds at this Γ holds at any."""
@@ -203,11 +203,7 @@ class RewardPass:
         return state
 
     def merge(self, a: State, b: State) -> State:
-        weighted = {
-            key: {name: sums + b["weighted"][key][name] for name, sums in part.items()}
-            for key, part in a["weighted"].items()
-        }
-        return {"weighted": weighted, "logged": a["logged"] + b["logged"]}
+        return added(a, b)
 
     def finish(self, state: State) -> State:
         return state

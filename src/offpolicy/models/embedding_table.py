@@ -15,6 +15,7 @@ from offpolicy.core import storage
 from offpolicy.core.arrays import FloatArray
 from offpolicy.core.errors import InputError
 from offpolicy.core.files import whole_file
+from offpolicy.core.imports import pandas
 from offpolicy.data.batch import Batch
 from offpolicy.data.features import Features
 from offpolicy.data.labels import places
@@ -204,12 +205,7 @@ class EmbeddingTable:
 
     def to_frame(self) -> Any:
         """The same as a pandas data frame."""
-        try:
-            import pandas  # noqa: F401
-        except ImportError:
-            raise InputError(
-                "to_frame() gives a pandas data frame, and pandas is not installed; to_arrow() needs none."
-            ) from None
+        pandas("to_arrow()")
         return self.to_arrow().to_pandas()
 
 

@@ -20,7 +20,7 @@ from offpolicy.models.posteriors.logistic_solver import Counts, Problem
 from offpolicy.models.rewards.base import FitShape, FitStatistic
 from offpolicy.models.rewards.sample import SampleRows
 from offpolicy.policies.base import Policy, blocks
-from offpolicy.statistics import Joint, State
+from offpolicy.statistics.base import Joint, State
 
 BoolArray = npt.NDArray[np.bool_]
 

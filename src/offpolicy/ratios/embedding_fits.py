@@ -12,11 +12,9 @@ import numpy.typing as npt
 
 from offpolicy.core.arrays import FloatArray, IntArray
 from offpolicy.models.embedding_table import Affine, Embedding, EmbeddingTable, FeatureMap
-from offpolicy.models.posteriors import Known, Pooling
-from offpolicy.models.posteriors.base import MOST_ELEMENTS
+from offpolicy.models.posteriors.base import MOST_ELEMENTS, Known, Pooling
 from offpolicy.models.posteriors.sums import ActionSums, GroupedSums
-from offpolicy.models.rewards import Fits, FitShape
-from offpolicy.models.rewards.base import embedding_of
+from offpolicy.models.rewards.base import Fits, FitShape, embedding_of
 from offpolicy.ratios.weights import Pooled
 
 

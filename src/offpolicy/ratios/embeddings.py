@@ -10,11 +10,11 @@ import numpy as np
 
 from offpolicy.core.arrays import FloatArray, IntArray
 from offpolicy.data.batch import Batch
-from offpolicy.models.posteriors import Pooling
+from offpolicy.models.posteriors.base import Pooling
 from offpolicy.policies.blocks import Layout, Lists
 from offpolicy.ratios.embedding_fits import Slopes
 from offpolicy.ratios.weights import Pooled, Weight
-from offpolicy.statistics import State
+from offpolicy.statistics.base import State, added
 
 
 @dataclass(frozen=True)
@@ -205,9 +205,7 @@ def zero_pool(poolings: Sequence[Pooling], sums: int, sloped: bool) -> State:
 
 def merged_pools(a: State, b: State) -> State:
     """The sums of two sets of rows."""
-    return {
-        name: np.maximum(part, b[name]) if name in ("largest", "contextual") else part + b[name] for name, part in a.items()
-    }
+    return added(a, b, ("largest", "contextual"))
 
 
 def slopes_of(pool: State) -> list[Slopes]:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from offpolicy.core.arrays import FloatArray, IntArray
 from offpolicy.data.batch import Batch
 from offpolicy.models.rewards.base import FitStatistic
-from offpolicy.statistics import State
+from offpolicy.statistics.base import State
 
 MOST_ROWS = 500_000
 MOST_DISTINCT = 100

@@ -11,8 +11,8 @@ import numpy as np
 from offpolicy.core.arrays import FloatArray
 from offpolicy.core.errors import InputError
 from offpolicy.data.features import Inputs
-from offpolicy.models.posteriors import Posterior
-from offpolicy.models.rewards import RewardModel
+from offpolicy.models.posteriors.base import Posterior
+from offpolicy.models.rewards.base import RewardModel
 
 
 class Bend(ABC):

@@ -15,8 +15,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from offpolicy.core.files import whole_file
-from offpolicy.report import answer, evidence
-from offpolicy.report import sensitivity as bounds
+from offpolicy.report import answer, evidence, sensitivity as bounds
 from offpolicy.report.answer import IntervalTable, Summary
 from offpolicy.report.charts import COLOURS
 from offpolicy.report.prose import compared, said_of_part, title

@@ -6,8 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from offpolicy.report import prose
-from offpolicy.report import sensitivity as bounds
+from offpolicy.report import prose, sensitivity as bounds
 from offpolicy.report.tables import RIGHT, markdown_table, rows_of
 from offpolicy.report.words import VERDICTS, visible
 

@@ -100,7 +100,6 @@ def weights(summary: Summary, ax: Axes | None = None, policy: str | None = None)
     ax.set_ylabel("rounds")
     ax.set_ylim(bottom=0)
     ax.grid(axis="y", alpha=0.3)
-    ax.spines[["top", "right"]].set_visible(False)
     ax.legend(fontsize=SMALL, frameon=False, loc="lower left", bbox_to_anchor=(0, 1))
     return ax
 
@@ -116,24 +115,30 @@ def calibration(summary: Summary, ax: Axes | None = None, model: int = 0) -> Axe
         raise InputError(f"there is no model {model}; there are {len(models)}, counted from 0.")
     chosen = models[model]
     ax = _axes(ax, (4.8, 4.4))
-    predicted, observed, errors = (
-        np.array([bin_[key] for bin_ in chosen["bins"]], dtype=float) for key in ("predicted", "observed", "std_error")
-    )
-    ends = [float(np.nanmin([*predicted, *observed])), float(np.nanmax([*predicted, *observed]))]
-    ax.plot(ends, ends, color=GREY, linewidth=0.9, linestyle="--", zorder=1)
+    ends = _against_predicted(ax, chosen["bins"])
     ax.annotate(
         "as predicted", (ends[0], ends[0]), (8, 0), textcoords="offset points", va="center", fontsize=SMALL, color=GREY
-    )
-    ax.errorbar(
-        predicted, observed, TWO_SIDED_95 * errors, fmt="o", color=BLUE, markersize=5, linewidth=1.4, capsize=2, zorder=2
     )
     r2 = "" if chosen["r2"] is None else f": R² = {number(chosen['r2'], 0.01)} out of fold"
     ax.set_title(f"{_name(chosen['model'])}{r2}", fontsize=10)
     ax.set_xlabel(f"predicted {_name(summary['reward'])}")
     ax.set_ylabel("observed, with 95% intervals")
     ax.grid(alpha=0.3)
-    ax.spines[["top", "right"]].set_visible(False)
     return ax
+
+
+def _against_predicted(ax: Axes, bins: Sequence[Mapping[str, Any]], least: float | None = None) -> tuple[float, float]:
+    """What was observed in each bin, with 95% intervals, and the diagonal that it should lie on; gives the ends of that."""
+    predicted, observed, errors = (
+        np.array([bin_[key] for bin_ in bins], dtype=float) for key in ("predicted", "observed", "std_error")
+    )
+    low, high = (float(end([*predicted, *observed])) for end in (np.nanmin, np.nanmax))
+    ends = (low if least is None else least, high)
+    ax.plot(ends, ends, color=GREY, linewidth=0.9, linestyle="--", zorder=1)
+    ax.errorbar(
+        predicted, observed, TWO_SIDED_95 * errors, fmt="o", color=BLUE, markersize=5, linewidth=1.4, capsize=2, zorder=2
+    )
+    return ends
 
 
 def propensities(summary: Summary, ax: Axes | None = None) -> Axes:
@@ -143,14 +148,7 @@ def propensities(summary: Summary, ax: Axes | None = None) -> Axes:
         raise InputError("there are no propensities to draw: give propensity= or logging=; of a slice none are kept.")
     ax = _axes(ax, (4.8, 4.4))
     if found["bins"]:
-        predicted, observed, errors = (
-            np.array([b[key] for b in found["bins"]], dtype=float) for key in ("predicted", "observed", "std_error")
-        )
-        ends = [0.0, float(max(predicted.max(), observed.max()))]
-        ax.plot(ends, ends, color=GREY, linewidth=0.9, linestyle="--", zorder=1)
-        ax.errorbar(
-            predicted, observed, TWO_SIDED_95 * errors, fmt="o", color=BLUE, markersize=5, linewidth=1.4, capsize=2, zorder=2
-        )
+        _against_predicted(ax, found["bins"], least=0.0)
         ax.set_xlabel(
             "chance of an action, estimated out of fold" if found["source"] == "estimated" else "chance of an action"
         )
@@ -164,7 +162,6 @@ def propensities(summary: Summary, ax: Axes | None = None) -> Axes:
         ax.set_ylabel("mean of 1/propensity (0 in rounds of others)")
         ax.set_title("1 where an action can always be taken; never above", fontsize=10)
     ax.grid(alpha=0.3)
-    ax.spines[["top", "right"]].set_visible(False)
     return ax
 
 
@@ -198,7 +195,6 @@ def embedding(summary: Summary, ax: Axes | None = None) -> Axes:
     ax.set_title(f"{_name(table['estimator'])}: {shown}{hollow}", fontsize=10)
     ax.set_xlabel(f"first axis (the two show {percent(table['explained'], 0.01)} of the variance)")
     ax.set_ylabel("second axis")
-    ax.spines[["top", "right"]].set_visible(False)
     return ax
 
 
@@ -241,7 +237,6 @@ def sensitivity(summary: Summary, ax: Axes | None = None) -> Axes:
             ax.axvline(summary[name], color=RED, linestyle=style, linewidth=1.2, label=words)
     ax.set_xlabel("Γ: true propensities up to so many times larger or smaller")
     ax.set_ylabel(f"{_name(summary['reward'])} a round")
-    ax.spines[["top", "right"]].set_visible(False)
     ax.legend(fontsize=SMALL, frameon=False, loc="center left", bbox_to_anchor=(1, 0.5))
     return ax
 
@@ -291,12 +286,11 @@ class Plots:
 
 def _axes(ax: Axes | None, size: tuple[float, float]) -> Axes:
     """The given axes, or those of a figure of their own."""
-    if ax is not None:
-        return ax
     import matplotlib.pyplot as plt
 
-    own: Axes = plt.subplots(figsize=size, layout="constrained")[1]
-    return own
+    axes: Axes = plt.subplots(figsize=size, layout="constrained")[1] if ax is None else ax
+    axes.spines[["top", "right"]].set_visible(False)
+    return axes
 
 
 def _name(text: object) -> str:

@@ -7,8 +7,7 @@ from typing import Any
 
 from rich.text import Text
 
-from offpolicy.report import prose
-from offpolicy.report import sensitivity as bounds
+from offpolicy.report import prose, sensitivity as bounds
 from offpolicy.report.markdown import markdown
 from offpolicy.report.tables import COLOURS, SHORTEST_NAME, aligned, main_table, room_for_names
 from offpolicy.report.words import VERDICTS, WIDTH, label, number, percent, shortened, span, wrapped

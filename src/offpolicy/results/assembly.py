@@ -22,7 +22,8 @@ from offpolicy.diagnostics.propensities import PropensityDiagnostics
 from offpolicy.diagnostics.propensity_tests import PropensityTests
 from offpolicy.diagnostics.sample_size import concentrated, few_units, reward_findings
 from offpolicy.diagnostics.weights import WeightDiagnostics
-from offpolicy.engines import Engine, Spark
+from offpolicy.engines.base import Engine
+from offpolicy.engines.spark import Spark
 from offpolicy.estimators import Combined, Estimator, LoggedMean, Member
 from offpolicy.estimators.selection import slope, smallest_error
 from offpolicy.inference.blending import Candidate, Combination
@@ -40,7 +41,9 @@ from offpolicy.inference.intervals import Range
 from offpolicy.inference.jackknife import Refits
 from offpolicy.inference.sensitivity import Tilting
 from offpolicy.models.propensities import FittedLogging
-from offpolicy.models.rewards import AdamW, FittedRewards, Given, Torch
+from offpolicy.models.rewards.fitted import FittedRewards
+from offpolicy.models.rewards.given import Given
+from offpolicy.models.rewards.torch import AdamW, Torch
 from offpolicy.ratios.weights import Outcome, Pooled, Weight
 from offpolicy.results.estimate import Details, Estimate, Later, Redrawn
 from offpolicy.results.evaluation import Evaluation, Views
@@ -50,7 +53,8 @@ from offpolicy.scoring.fit_pass import FitResults
 from offpolicy.scoring.plan import Family, ModelKey, Terms, fit_of, model_key
 from offpolicy.scoring.scorer import Scorer
 from offpolicy.scoring.tallies import pool_name
-from offpolicy.statistics import LogHistogram, State
+from offpolicy.statistics.base import State
+from offpolicy.statistics.histogram import LogHistogram
 
 LEADS = ("Auto", "DR", "SNDR", "SNIPS", "IPS", "DM")
 """Which estimator leads, the first of these that was run; else the last in the list."""

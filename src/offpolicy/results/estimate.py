@@ -203,7 +203,7 @@ class Estimate:
     def scores(self, path: str | Path) -> None:
         """Write row, baseline, correction and weight of every round as Parquet. Reads the log once more."""
         if self._write_scores is None:
-            raise InputError("scores are described for the whole log, not for a slice of it.")
+            raise InputError("scores are written for the whole log, not for a slice of it.")
         self._write_scores(Path(path))
 
     def to_dict(self) -> dict[str, Any]:

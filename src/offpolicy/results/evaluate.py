@@ -10,7 +10,9 @@ from offpolicy.core.memory import Budget
 from offpolicy.core.threads import one_blas_thread
 from offpolicy.data.checks import is_number, whole
 from offpolicy.data.log import Log
-from offpolicy.engines import Engine, Resampled, engine_for
+from offpolicy.engines.base import Engine
+from offpolicy.engines.choice import engine_for
+from offpolicy.engines.resampling import Resampled
 from offpolicy.estimators import Estimator
 from offpolicy.inference.bootstrap import Key, Redraws
 from offpolicy.models.propensities import estimate_logging

@@ -14,6 +14,7 @@ import numpy as np
 
 from offpolicy.core.arrays import NEXT_TO_NOTHING, FloatArray
 from offpolicy.core.errors import InputError, unknown_name
+from offpolicy.core.imports import pandas
 from offpolicy.core.threads import one_blas_thread
 from offpolicy.data.checks import factors
 from offpolicy.diagnostics.embedding_map import map_view
@@ -270,12 +271,7 @@ class Evaluation:
 
     def to_frame(self) -> Any:
         """One row an estimate, as a pandas data frame."""
-        try:
-            import pandas as pd
-        except ImportError:
-            raise InputError(
-                "to_frame() gives a pandas data frame, and pandas is not installed; to_dict() needs none."
-            ) from None
+        pd = pandas("to_dict()")
         rows = []
         for name, part in {"": self, **self.slices}.items():
             for e in (e for reward in (part.rewards or {"": part}).values() for e in reward):

@@ -10,11 +10,14 @@ from offpolicy.core.memory import Budget
 from offpolicy.core.threads import one_blas_thread
 from offpolicy.data.features import Features, Inputs
 from offpolicy.data.log import Log
-from offpolicy.engines import Engine, engine_for
+from offpolicy.engines.base import Engine
+from offpolicy.engines.choice import engine_for
 from offpolicy.estimators import Member
 from offpolicy.models.embedding_table import EmbeddingTable
-from offpolicy.models.posteriors import Gaussian
-from offpolicy.models.rewards import FittedRewards, Ridge, as_reward_model
+from offpolicy.models.posteriors.gaussian import Gaussian
+from offpolicy.models.rewards.fitted import FittedRewards
+from offpolicy.models.rewards.ridge.model import Ridge
+from offpolicy.models.rewards.scikit import as_reward_model
 from offpolicy.ratios.embedding_fits import PooledFits
 from offpolicy.ratios.weights import Pooled, Weight
 from offpolicy.results.job import Job

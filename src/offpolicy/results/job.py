@@ -20,12 +20,11 @@ from offpolicy.data.batch import Batch
 from offpolicy.data.features import Features
 from offpolicy.data.log import Log
 from offpolicy.diagnostics.propensity_tests import PropensityTests
-from offpolicy.engines import Engine
+from offpolicy.engines.base import Engine
 from offpolicy.estimators import Estimator, Run
 from offpolicy.inference.bootstrap import Redraws
 from offpolicy.models.propensities import FittedLogging
-from offpolicy.models.rewards import Fits, FitShape, LinearPredictor, Predictor
-from offpolicy.models.rewards.base import NO_FEATURES
+from offpolicy.models.rewards.base import NO_FEATURES, Fits, FitShape, LinearPredictor, Predictor
 from offpolicy.policies.base import Policy
 from offpolicy.policies.conversion import as_policy
 from offpolicy.ratios.actions import ratio_of
@@ -41,7 +40,7 @@ from offpolicy.scoring.plan import Family, FitKey, ModelKey, Plan, Terms, fit_of
 from offpolicy.scoring.requirements import Lacking, Wanted, choose
 from offpolicy.scoring.score_pass import ScorePass
 from offpolicy.scoring.scorer import Scorer
-from offpolicy.statistics import Statistic
+from offpolicy.statistics.base import Statistic
 
 PLANNED_THREADS = 2
 """What fits the memory is planned for at least so many threads: or the choice, and with it the numbers, would differ on

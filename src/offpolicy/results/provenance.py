@@ -8,7 +8,8 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from offpolicy.data.log import Log
-from offpolicy.statistics import Fingerprint, State
+from offpolicy.statistics.base import State
+from offpolicy.statistics.fingerprint import Fingerprint
 
 ALWAYS = ("offpolicy", "numpy", "scipy", "scikit-learn", "pyarrow")
 

@@ -12,7 +12,7 @@ from offpolicy.core.errors import RowsError
 from offpolicy.data.batch import Batch
 from offpolicy.data.log import Log
 from offpolicy.engines.base import BATCH_ROWS
-from offpolicy.models.rewards import LinearPredictor
+from offpolicy.models.rewards.base import LinearPredictor
 from offpolicy.policies.base import blocks
 from offpolicy.scoring.scorer import Scorer
 

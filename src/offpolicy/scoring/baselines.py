@@ -10,14 +10,14 @@ import numpy as np
 
 from offpolicy.core.arrays import FloatArray
 from offpolicy.data.batch import Batch
-from offpolicy.models.rewards import LinearPredictor, Predictor
+from offpolicy.models.rewards.base import LinearPredictor, Predictor
 from offpolicy.policies.blocks import Layout, Lists
 from offpolicy.scoring.plan import BaselineColumn, ModelKey, Plan, ShareTable
 
 
 @dataclass(frozen=True)
 class BaselinePart:
-    """The baselines of one share of a policy in one fold. LinearPredictor models are one matrix product."""
+    """The baselines of one share of a policy in one fold. Linear models are one matrix product."""
 
     clip: float | None
     table: int | None

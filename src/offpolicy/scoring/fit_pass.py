@@ -10,13 +10,13 @@ from typing import Any
 from offpolicy.core.errors import InputError
 from offpolicy.core.progress import PassProgress
 from offpolicy.data.log import Log
-from offpolicy.engines import Engine
-from offpolicy.models.rewards import Fits
+from offpolicy.engines.base import Engine
+from offpolicy.models.rewards.base import Fits
 from offpolicy.ratios.embedding_fits import PooledFits
 from offpolicy.ratios.outcomes import OutcomeFits
 from offpolicy.ratios.weights import Pooled
 from offpolicy.scoring.plan import FitKey
-from offpolicy.statistics import Joint, Statistic
+from offpolicy.statistics.base import Joint, Statistic
 
 LEAST_GROUPS = 20
 

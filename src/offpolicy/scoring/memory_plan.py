@@ -13,9 +13,10 @@ from typing import Literal, get_args
 from offpolicy.core.memory import Budget, Need
 from offpolicy.data.features import Features
 from offpolicy.data.source import CHUNK_ROWS
-from offpolicy.models.posteriors import Logistic
-from offpolicy.models.rewards import Ridge, TwoStep
+from offpolicy.models.posteriors.logistic import Logistic
+from offpolicy.models.rewards.ridge.model import Ridge
 from offpolicy.models.rewards.ridge.packed import ACTIONS_FOR_COVARIANCE, BLOCK_NUMBERS
+from offpolicy.models.rewards.two_step import TwoStep
 from offpolicy.ratios.weights import Pooled
 from offpolicy.scoring.plan import FitKey, Plan
 from offpolicy.statistics.gram import DENSE

@@ -8,7 +8,7 @@ from typing import Any
 
 from offpolicy.data.features import Inputs
 from offpolicy.estimators import Estimator, Member
-from offpolicy.models.rewards import RewardModel
+from offpolicy.models.rewards.base import RewardModel
 from offpolicy.ratios.weights import Outcome, Pooled, Times, Weight
 
 

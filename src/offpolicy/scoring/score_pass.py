@@ -16,7 +16,11 @@ from offpolicy.ratios.embeddings import merged_pools, zero_pool
 from offpolicy.ratios.weights import Pooled, Weight
 from offpolicy.scoring.scorer import Scorer
 from offpolicy.scoring.tallies import Tallies, outcome_name, pool_name
-from offpolicy.statistics import Calibration, Fingerprint, LogHistogram, Moments, State
+from offpolicy.statistics.base import State, added
+from offpolicy.statistics.calibration import Calibration
+from offpolicy.statistics.fingerprint import Fingerprint
+from offpolicy.statistics.histogram import LARGEST_OF, LogHistogram
+from offpolicy.statistics.moments import Moments
 
 SLICE_BUCKETS = 256
 MOST_SLICE_ELEMENTS = 1 << 25
@@ -118,38 +122,22 @@ class ScorePass:
         return state
 
     def merge(self, a: State, b: State) -> State:
-        moments = self.moments
-        return {
-            "moments": moments.merge(a["moments"], b["moments"]),
-            "buckets": a["buckets"] + b["buckets"],
-            "slices": {
-                s: {
-                    "moments": moments.merge(part["moments"], b["slices"][s]["moments"]),
-                    **{name: part[name] + b["slices"][s][name] for name in ("buckets", "nonzero", "tables", "table_rows")},
-                }
-                for s, part in a["slices"].items()
-            },
-            "policies": {
-                p: {
-                    **{name: part[name] + b["policies"][p][name] for name in ("mass", "unsupported", "rows")},
-                    "weights": LogHistogram().merge(part["weights"], b["policies"][p]["weights"]),
-                }
-                for p, part in a["policies"].items()
-            },
-            **{name: a[name] + b[name] for name in ("tables", "counts", "misfit", "nonzero")},
+        tests = self.scorer.propensities
+        own = {
+            "moments": self.moments.merge(a["moments"], b["moments"]),
+            "slices": {s: self._merge_slices(part, b["slices"][s]) for s, part in a["slices"].items()},
             "pools": {name: merged_pools(pool, b["pools"][name]) for name, pool in a["pools"].items()},
-            "pooled_weights": {
-                name: LogHistogram().merge(part, b["pooled_weights"][name]) for name, part in a["pooled_weights"].items()
-            },
-            "calibration": {k: Calibration().merge(part, b["calibration"][k]) for k, part in a["calibration"].items()},
             "fingerprint": Fingerprint(self.clustered).merge(a["fingerprint"], b["fingerprint"]),
-            "propensities": {}
-            if self.scorer.propensities is None
-            else self.scorer.propensities.merge(a["propensities"], b["propensities"]),
-            "outcomes": {name: sums + b["outcomes"][name] for name, sums in a["outcomes"].items()},
+            "propensities": {} if tests is None else tests.merge(a["propensities"], b["propensities"]),
             "reward_low": np.minimum(a["reward_low"], b["reward_low"]),
             "reward_high": np.maximum(a["reward_high"], b["reward_high"]),
         }
+        rest = added({name: part for name, part in a.items() if name not in own}, b, LARGEST_OF)
+        return {name: own[name] if name in own else rest[name] for name in a}
+
+    def _merge_slices(self, a: State, b: State) -> State:
+        sums = added({name: part for name, part in a.items() if name != "moments"}, b)
+        return {"moments": self.moments.merge(a["moments"], b["moments"]), **sums}
 
     def finish(self, state: State) -> State:
         slices = {s: _without_lost(part) for s, part in state["slices"].items()}

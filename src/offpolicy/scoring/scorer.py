@@ -15,8 +15,8 @@ import numpy.typing as npt
 from offpolicy.core.arrays import FloatArray, IntArray
 from offpolicy.core.hashing import buckets, group_of_bucket
 from offpolicy.data.batch import Batch
-from offpolicy.models.posteriors import Pooling
-from offpolicy.models.rewards import LinearPredictor, Predictor, design
+from offpolicy.models.posteriors.base import Pooling
+from offpolicy.models.rewards.base import LinearPredictor, Predictor, design
 from offpolicy.policies.base import Policy
 from offpolicy.ratios.actions import checked_propensity, propensity_of, ratios
 from offpolicy.ratios.embeddings import Pool
@@ -26,7 +26,7 @@ from offpolicy.scoring.baselines import Baselines
 from offpolicy.scoring.plan import BaselineColumn, CorrectionColumn, ModelKey, Plan, TableKey, WeightColumn
 from offpolicy.scoring.query import Block, Mode, Question
 from offpolicy.scoring.tallies import Tallies, pool_name
-from offpolicy.statistics import State
+from offpolicy.statistics.base import State
 
 AGREE = 1e-6
 

@@ -13,7 +13,9 @@ from offpolicy.policies.blocks import Layout
 from offpolicy.ratios.embeddings import Sides
 from offpolicy.ratios.weights import Outcome, Pooled, Weight
 from offpolicy.scoring.plan import Plan, TableKey, WeightTable
-from offpolicy.statistics import Calibration, LogHistogram, State
+from offpolicy.statistics.base import State
+from offpolicy.statistics.calibration import Calibration
+from offpolicy.statistics.histogram import LogHistogram
 
 
 def pool_name(plan: Plan, policy: int, weight: Weight) -> str:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
 
 from offpolicy.data.batch import Batch
 
@@ -36,6 +38,17 @@ class Statistic(Protocol):
     def merge(self, a: State, b: State) -> State: ...
 
     def finish(self, state: State) -> Any: ...
+
+
+def added(a: State, b: State, largest: Container[str] = ()) -> State:
+    """The sums of two sets of rows; of names in `largest`, the larger of the two."""
+
+    def both(name: str, part: Any) -> Any:
+        if isinstance(part, dict):
+            return added(part, b[name], largest)
+        return np.maximum(part, b[name]) if name in largest else part + b[name]
+
+    return {name: both(name, part) for name, part in a.items()}
 
 
 @runtime_checkable

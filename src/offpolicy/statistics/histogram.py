@@ -7,12 +7,16 @@ from dataclasses import dataclass
 import numpy as np
 
 from offpolicy.core.arrays import FloatArray
-from offpolicy.statistics.base import State
+from offpolicy.statistics.base import State, added
 
 _SHIFT = np.int64(46)  # keeps the exponent and 6 bits of the fraction of a float64: bins about 1% wide
 _LOW = np.int64((1023 - 64) << 6)  # values below 2⁻⁶⁴ share the bin of zero
 _OCTAVES = 128
 _HALF = 27  # of 64 parts of an octave: 1 + 27/64 is about √2
+
+
+LARGEST_OF = ("max", "heaviest")
+"""What is not summed, but the largest of all rows."""
 
 
 @dataclass(frozen=True)
@@ -50,8 +54,7 @@ class LogHistogram:
         }
 
     def merge(self, a: State, b: State) -> State:
-        largest = ("max", "heaviest")
-        return {name: np.maximum(part, b[name]) if name in largest else part + b[name] for name, part in a.items()}
+        return added(a, b, LARGEST_OF)
 
     @staticmethod
     def top_share(state: State, share: float) -> float:

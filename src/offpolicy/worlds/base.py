@@ -13,7 +13,7 @@ from offpolicy.core.hashing import hash_rows
 from offpolicy.data.batch import Batch
 from offpolicy.data.labels import Actions
 from offpolicy.data.log import Log
-from offpolicy.models.posteriors import Posterior
+from offpolicy.models.posteriors.base import Posterior
 from offpolicy.policies.base import Policy, blocks
 from offpolicy.policies.conversion import as_policy
 

@@ -29,7 +29,7 @@ from offpolicy.models.posteriors.neighbours import Near, nearest
 from offpolicy.models.posteriors.sums import ActionSums, FeatureSums
 from offpolicy.models.rewards.base import NO_FEATURES, FitShape
 from offpolicy.policies.blocks import Layout, Lists
-from offpolicy.statistics import Statistic
+from offpolicy.statistics.base import Statistic
 
 Form = Literal["ratio", "posterior"]
 MOST_ELEMENTS = 1 << 22

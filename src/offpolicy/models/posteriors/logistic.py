@@ -17,7 +17,7 @@ from offpolicy.models.posteriors.logistic_solver import Counts, Problem
 from offpolicy.models.posteriors.pairs import Pairs, PairSample, pair_batch
 from offpolicy.models.posteriors.sums import FeatureSums
 from offpolicy.models.rewards.base import FitShape
-from offpolicy.statistics import Statistic
+from offpolicy.statistics.base import Statistic
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from offpolicy.core.hashing import mix
 from offpolicy.data.batch import Batch
 from offpolicy.data.labels import Actions
 from offpolicy.models.rewards.base import FitStatistic
-from offpolicy.statistics import State
+from offpolicy.statistics.base import State
 
 
 @dataclass(frozen=True)

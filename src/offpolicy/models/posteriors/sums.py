@@ -12,7 +12,7 @@ from offpolicy.core.arrays import FloatArray
 from offpolicy.data.batch import Batch
 from offpolicy.data.features import Features
 from offpolicy.models.rewards.base import FitStatistic
-from offpolicy.statistics import State
+from offpolicy.statistics.base import State
 
 ROUNDING = 1e-12
 """What is left below this part of what was subtracted is nothing."""

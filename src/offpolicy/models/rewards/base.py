@@ -17,7 +17,7 @@ from offpolicy.data.batch import Batch
 from offpolicy.data.features import Features, Inputs
 from offpolicy.data.schema import Schema
 from offpolicy.models.embedding_table import Embedding, FeatureMap
-from offpolicy.statistics import Statistic
+from offpolicy.statistics.base import Statistic
 
 RowWeight = Callable[[Batch], FloatArray]
 NO_FEATURES = Features()
@@ -234,25 +234,27 @@ def embedding_of(predictor: Predictor, name: str) -> Embedding:
     return found
 
 
-class Fits(Protocol):
+class Fits(ABC):
     """What the fit pass gives: predictors for each reward, on all rows or without some."""
 
+    @abstractmethod
     def on_all(self, reward: int) -> Predictor: ...
 
+    @abstractmethod
     def without_fold(self, reward: int, fold: int, folds: int) -> Predictor: ...
 
     @property
     def can_refit(self) -> bool:
         """Whether refits without one group, for the jackknife, are to be had from the statistics."""
-        ...
+        return False
 
-    def without_group(self, reward: int, group: int) -> LinearPredictor | None:
+    def without_group(self, reward: int, group: int) -> LinearPredictor | None:  # noqa: ARG002
         """For the jackknife; None where it cannot be had."""
-        ...
+        return None
 
+    @abstractmethod
     def diagnostics(self, reward: int) -> dict[str, Any]:
         """`r2`: out of fold, where known; and what was chosen in the fit."""
-        ...
 
 
 class RewardModel(ABC):

@@ -19,7 +19,7 @@ from offpolicy.data.labels import places
 from offpolicy.data.schema import Dimension, Schema
 from offpolicy.models.rewards.base import FITTED_BEFORE, Fits, FitShape, LinearPredictor, Predictor, RewardModel
 from offpolicy.models.rewards.torch import Dotted, Network
-from offpolicy.statistics import Statistic
+from offpolicy.statistics.base import Statistic
 
 SUFFIX = ".safetensors"
 ACTIONS = "actions"
@@ -196,7 +196,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 @dataclass(frozen=True)
-class _FittedFits:
+class _FittedFits(Fits):
     models: Sequence[Predictor]
     rounds: int
 
@@ -205,13 +205,6 @@ class _FittedFits:
 
     def without_fold(self, reward: int, fold: int, folds: int) -> Predictor:  # noqa: ARG002
         return self.models[reward]
-
-    @property
-    def can_refit(self) -> bool:
-        return False
-
-    def without_group(self, reward: int, group: int) -> LinearPredictor | None:  # noqa: ARG002
-        return None
 
     def diagnostics(self, reward: int) -> dict[str, Any]:  # noqa: ARG002
         return {FITTED_BEFORE: self.rounds}

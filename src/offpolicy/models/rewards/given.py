@@ -12,8 +12,8 @@ import numpy.typing as npt
 from offpolicy.core.arrays import FloatArray
 from offpolicy.core.errors import InputError, RowsError
 from offpolicy.data.batch import Batch
-from offpolicy.models.rewards.base import Fits, FitShape, LinearPredictor, Predictor, RewardModel
-from offpolicy.statistics import Statistic
+from offpolicy.models.rewards.base import Fits, FitShape, Predictor, RewardModel
+from offpolicy.statistics.base import Statistic
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,7 +44,7 @@ class Given(RewardModel):
 
 
 @dataclass(frozen=True)
-class _GivenFits:
+class _GivenFits(Fits):
     q: Any
     control: Any = None
 
@@ -77,13 +77,6 @@ class _GivenFits:
 
     def without_fold(self, reward: int, fold: int, folds: int) -> Predictor:  # noqa: ARG002
         return self.on_all(reward)
-
-    @property
-    def can_refit(self) -> bool:
-        return False
-
-    def without_group(self, reward: int, group: int) -> LinearPredictor | None:  # noqa: ARG002
-        return None
 
     def diagnostics(self, reward: int) -> dict[str, Any]:  # noqa: ARG002
         return {}

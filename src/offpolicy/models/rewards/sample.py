@@ -14,8 +14,8 @@ from offpolicy.core.arrays import FloatArray, IntArray
 from offpolicy.core.errors import InputError
 from offpolicy.data.batch import Batch
 from offpolicy.data.features import Features
-from offpolicy.models.rewards.base import FitShape, FitStatistic, LinearPredictor, Predictor
-from offpolicy.statistics import State
+from offpolicy.models.rewards.base import Fits, FitShape, FitStatistic, Predictor
+from offpolicy.statistics.base import State
 
 PAIRS = 1 << 17
 """So many (round, action) pairs are predicted at a time, so that memory stays bounded."""
@@ -159,7 +159,7 @@ class FitRows:
         return np.asarray(np.bincount(self.action, values, self.shape.n_actions), dtype=np.float64)
 
 
-class SampleFits:
+class SampleFits(Fits):
     """Models trained on the sample: on all rows and without each fold, each when it is first asked for.
 
     `train` gives a predictor and numbers to tell of, of which the largest over the fits is told.
@@ -175,13 +175,6 @@ class SampleFits:
 
     def without_fold(self, reward: int, fold: int, folds: int) -> Predictor:
         return self._fit(reward, fold, folds)
-
-    @property
-    def can_refit(self) -> bool:
-        return False
-
-    def without_group(self, reward: int, group: int) -> LinearPredictor | None:  # noqa: ARG002
-        return None
 
     def diagnostics(self, reward: int) -> dict[str, Any]:
         told: dict[str, Any] = {"fitted_rows": len(self._sample["order"]), "log_rows": int(self._sample["rows"])}

@@ -16,7 +16,7 @@ from offpolicy.data.batch import Batch
 from offpolicy.models.embedding_table import Embedding
 from offpolicy.models.rewards.base import Fits, FitShape, RewardModel
 from offpolicy.models.rewards.sample import FitRows, SampleFits, SampleRows, features_of, pairs
-from offpolicy.statistics import Statistic
+from offpolicy.statistics.base import Statistic
 
 MOST_ONE_HOT = 50
 

@@ -30,7 +30,7 @@ from offpolicy.models.rewards.training import (
     indices,
     require_torch,
 )
-from offpolicy.statistics import Statistic
+from offpolicy.statistics.base import Statistic
 
 ModuleFactory = Callable[[int, int, int], Any]
 """(actions, columns of the context, columns of features) → torch.nn.Module."""

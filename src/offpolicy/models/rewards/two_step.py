@@ -23,7 +23,8 @@ from offpolicy.models.rewards.base import Fits, FitShape, LinearPredictor, Rewar
 from offpolicy.models.rewards.clusters import clusters_of
 from offpolicy.models.rewards.ridge import solve
 from offpolicy.models.rewards.ridge.model import Ridge, RidgeFits
-from offpolicy.statistics import GramState, Statistic
+from offpolicy.statistics.base import Statistic
+from offpolicy.statistics.gram import GramState
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,9 @@ class TwoStep(RewardModel):
 
 
 @dataclass(frozen=True)
-class _TwoStepFits:
+class _TwoStepFits(Fits):
+    """Without refits: clusters change by jumps."""
+
     model: TwoStep
     fits: RidgeFits
 
@@ -62,13 +65,6 @@ class _TwoStepFits:
         return self._refined(
             reward, self.fits.without_fold(reward, fold, folds), self.fits.without(reward, folds)[fold].gram
         )
-
-    @property
-    def can_refit(self) -> bool:
-        return False
-
-    def without_group(self, reward: int, group: int) -> LinearPredictor | None:  # noqa: ARG002
-        return None  # clusters change by jumps
 
     def diagnostics(self, reward: int) -> dict[str, Any]:
         return self.fits.diagnostics(reward)

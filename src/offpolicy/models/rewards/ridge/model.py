@@ -24,7 +24,8 @@ from offpolicy.models.rewards.base import Fits, FitShape, FitStatistic, LinearPr
 from offpolicy.models.rewards.ridge.packed import Packed, PackedFits
 from offpolicy.models.rewards.ridge.solutions import RowSums, estimation_covariance, solutions, squared_error, varying_error
 from offpolicy.models.rewards.ridge.varying import Cross, CrossPass
-from offpolicy.statistics import Gram, GramState, State, Statistic
+from offpolicy.statistics.base import State, Statistic
+from offpolicy.statistics.gram import Gram, GramState
 
 PENALTIES = np.logspace(-1, 5, 8)
 FOLDS_TO_CHOOSE = 5
@@ -153,7 +154,7 @@ class Grams(list[GramState]):
         return self._without[reward, folds]
 
 
-class RidgeFits:
+class RidgeFits(Fits):
     """Fits on all rows, without each fold, and without each group, all from the same sums."""
 
     def __init__(self, model: Ridge, shape: FitShape, grams: Grams, crosses: list[Cross] | None = None) -> None:

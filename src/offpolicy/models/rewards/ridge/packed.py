@@ -18,10 +18,11 @@ import numpy.typing as npt
 
 from offpolicy.core.arrays import FloatArray, IntArray
 from offpolicy.core.threads import parallel
-from offpolicy.models.rewards.base import FitShape, LinearPredictor
+from offpolicy.models.rewards.base import Fits, FitShape, LinearPredictor
 from offpolicy.models.rewards.ridge import solve
 from offpolicy.models.rewards.ridge.solutions import HowToSolve, RowSums, estimation_covariance, turned_down, unpenalised
-from offpolicy.statistics import Gram, GramState, State
+from offpolicy.statistics.base import State
+from offpolicy.statistics.gram import Gram, GramState
 
 BLOCK_NUMBERS = 1 << 19
 """Of the matrices of a block of actions: 4 MB."""
@@ -109,7 +110,7 @@ def _freedom(state: State) -> FloatArray:
     return np.asarray(np.maximum(n - state["square"] / np.where(n > 0, n, 1.0), 0.0), dtype=np.float64)
 
 
-class PackedFits:
+class PackedFits(Fits):
     """Fits on all rows and without each fold."""
 
     def __init__(self, model: HowToSolve, shape: FitShape, packed: Packed, chosen: Any) -> None:
@@ -121,13 +122,6 @@ class PackedFits:
 
     def without_fold(self, reward: int, fold: int, folds: int) -> LinearPredictor:
         return self._fit(reward, fold, folds)
-
-    @property
-    def can_refit(self) -> bool:
-        return False
-
-    def without_group(self, reward: int, group: int) -> LinearPredictor | None:  # noqa: ARG002
-        return None
 
     def diagnostics(self, reward: int) -> dict[str, Any]:
         choice = self._choices[reward]

@@ -14,7 +14,7 @@ from offpolicy.models.embedding_table import FeatureMap
 from offpolicy.models.rewards.base import FitShape, LinearPredictor
 from offpolicy.models.rewards.ridge import solve
 from offpolicy.models.rewards.ridge.varying import ARMS_AT_ONCE, Arrow, Cross, Shared
-from offpolicy.statistics import GramState
+from offpolicy.statistics.gram import GramState
 
 
 class HowToSolve(Protocol):

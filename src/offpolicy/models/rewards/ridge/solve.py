@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from offpolicy.core.arrays import FloatArray
-from offpolicy.statistics import GramState
+from offpolicy.statistics.gram import GramState
 
 RCOND = 1e-10
 ACTIONS_AT_ONCE = 256

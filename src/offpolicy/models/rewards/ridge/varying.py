@@ -18,7 +18,7 @@ from offpolicy.data.batch import Batch
 from offpolicy.data.features import Features
 from offpolicy.models.rewards.base import FitStatistic
 from offpolicy.models.rewards.ridge.solve import RCOND, Scaled, Standard, solve_system, with_free_mean
-from offpolicy.statistics import State
+from offpolicy.statistics.base import State
 
 ROWS_AT_ONCE = 1_024
 ARM_BYTES = 48 << 20
