@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test lint fuzz trials bench bench-quick docs pictures torch spark browser clean
+.PHONY: demo test lint golden fuzz trials bench bench-quick docs pictures torch spark browser clean
 
 demo: .venv/.core
 	$(BIN)/offpolicy demo --out build/demo
@@ -28,6 +28,11 @@ lint: .venv/.dev
 	$(BIN)/mypy
 	MYPYPATH=src $(BIN)/mypy --follow-imports=silent trials
 	$(BIN)/lint-imports
+
+# Whether every answer is, to the last byte, what it was: for changes of structure. Needs Spark.
+golden: export OPENBLAS_NUM_THREADS = 1
+golden: .venv/.dev .venv/.spark
+	$(BIN)/python -m tests.golden check
 
 # Hostile input: the right answer, or a refusal in words. Its table stands in docs/hostile.md.
 fuzz: export OPENBLAS_NUM_THREADS = 1
@@ -54,6 +59,7 @@ docs: .venv/.docs
 
 # Of the page on learned embeddings: simulated, seeded, and printed as numbers as well. Of the README: a report in Chromium.
 pictures: .venv/.browser
+	$(BIN)/python -m docs.pictures.architecture
 	$(BIN)/python -m docs.pictures.embeddings
 	$(BIN)/python -m docs.pictures.propensities
 	$(BIN)/python -m docs.pictures.report

@@ -203,7 +203,7 @@ def growth(sizes: list[int], rounds: int) -> list[list[str]]:
 
 
 def _ask(log: object, target: object) -> None:
-    from offpolicy.policies.base import blocks
+    from offpolicy.policies.blocks import blocks
 
     for partition in log.partitions():  # type: ignore[attr-defined]
         for batch in partition.batches(65_536):

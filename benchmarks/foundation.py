@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 import offpolicy as op
 from benchmarks.common import CONTEXT, best_times, peak_megabytes, publish, table, write_log
 from offpolicy.engines.local import Local
-from offpolicy.policies.base import blocks
+from offpolicy.policies.blocks import blocks
 
 N_ACTIONS = 1_000
 WEIGHTS = np.random.default_rng(1).normal(size=(len(CONTEXT), N_ACTIONS)) * 0.3

@@ -118,6 +118,18 @@ def arrays(folder: Path) -> None:
     table = op.embed(log, progress=False)
     table.save(folder / "embedding.parquet")
     op.fit_rewards(log, op.Ridge(), progress=False).save(folder / "rewards.safetensors")
+    (folder / "rewards.txt").write_text(with_rewards(folder / "rewards.safetensors"))
+    (folder / "rewards.safetensors").unlink()  # its header may be written in other ways
+
+
+def with_rewards(path: Path) -> str:
+    """What a saved reward model gives on rounds that it has not seen."""
+    world = Linear(n_actions=12, clicks=True, overlap=0.6, seed=3)
+    model = op.load_rewards(path)
+    result = op.evaluate(
+        world.sample(2_000, seed=6), world.target, [op.DM(rewards=model), op.DR(rewards=model)], progress=False
+    )
+    return "\n".join(f"{e.estimator} {e.value!r} {e.std_error!r}" for e in result)
 
 
 def embedded(folder: Path) -> None:

@@ -44,8 +44,6 @@ MORE_TYPES = {
     "sensitivity": ((str, int, float, list), "a list of numbers"),
 }
 """What a TOML file may say where a command line has only text."""
-
-
 NEEDED = ("logs", "action", "reward", "target")
 
 

@@ -6,16 +6,8 @@ import numpy as np
 import numpy.typing as npt
 
 UInt64Array = npt.NDArray[np.uint64]
-
-
 IntArray = npt.NDArray[np.int64]
-
-
 FloatArray = npt.NDArray[np.float64]
-
-
 LARGEST_NUMBER = 1e30
-
-
 NEXT_TO_NOTHING = 1e-100
 """What is smaller is 0 to anything that would be divided by it."""

@@ -17,8 +17,6 @@ from offpolicy.core.arrays import IntArray, UInt64Array
 from offpolicy.core.errors import InputError
 
 BUCKETS = 4096
-
-
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
 _MIX_2 = np.uint64(0x94D049BB133111EB)

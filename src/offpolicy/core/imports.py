@@ -1,4 +1,4 @@
-"""Objects that users name as `module:object`."""
+"""What is imported by name: objects that users give as `module:object`, and packages that only some need."""
 
 from __future__ import annotations
 

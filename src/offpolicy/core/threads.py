@@ -14,8 +14,6 @@ from typing import Any, TypeVar
 from threadpoolctl import ThreadpoolController
 
 T = TypeVar("T")
-
-
 _share: list[int] = []
 
 

@@ -153,46 +153,32 @@ FINITE = Check(
     "are missing, NaN or infinite",
     "Repair or remove those rows first: nothing is dropped in silence.",
 )
-
-
 NOT_TOO_LARGE = Check(
     lambda v: np.abs(v) > LARGEST_NUMBER,
     f"are beyond ±{LARGEST_NUMBER:g}",
     "Their products and squares would overflow; check how they were recorded, or change the unit.",
 )
-
-
 POSITIVE = Check(
     lambda v: v <= 0,
     "have a propensity of 0 or less",
     "A logged action had a positive chance of being logged; check how the propensity was recorded.",
 )
-
-
 NOT_TOO_SMALL = Check(
     lambda v: v < 1 / LARGEST_NUMBER,
     f"have a propensity below {1 / LARGEST_NUMBER:g}",
     "Nothing was logged with such a chance; check how the propensity was recorded.",
 )
-
-
 AT_MOST_ONE = Check(
     lambda v: v > 1,
     "have a propensity above 1",
     "A propensity is a probability; if these are densities or inverse weights, convert them.",
 )
-
-
 NOT_NEGATIVE = Check(lambda v: v < 0, "have a negative weight", "Row weights must be 0 or more.")
-
-
 NOT_NEARLY_ZERO = Check(
     lambda v: (v > 0) & (v < 1 / LARGEST_NUMBER),
     f"have a weight between 0 and {1 / LARGEST_NUMBER:g}",
     "Write 0, or change the unit.",
 )
-
-
 CHECKS: Mapping[str, tuple[Check, ...]] = {
     "reward": (FINITE, NOT_TOO_LARGE),
     "context": (FINITE, NOT_TOO_LARGE),

@@ -16,8 +16,10 @@ from offpolicy.core.hashing import hash_rows, hash_values
 from offpolicy.data import checks
 from offpolicy.data.batch import Batch
 from offpolicy.data.labels import Actions, to_arrow
+from offpolicy.data.partitions import Partition, chunks
 from offpolicy.data.schema import Dimension, Schema, dimensions
-from offpolicy.data.source import Partition, chunks
+
+MOST_CATEGORIES = 1_000
 
 
 def _encode_actions(taken: npt.NDArray[Any], actions: Any, n_actions: int | None) -> tuple[npt.NDArray[np.int64], Actions]:
@@ -43,9 +45,6 @@ def _encode_actions(taken: npt.NDArray[Any], actions: Any, n_actions: int | None
         what, advice = book.unknown(taken[bad][:3].tolist())
         raise RowsError("action", what, np.flatnonzero(bad), advice)
     return codes, book
-
-
-MOST_CATEGORIES = 1_000
 
 
 def _feature_matrix(

@@ -15,8 +15,8 @@ from offpolicy.data import checks
 from offpolicy.data.batch import Batch
 from offpolicy.data.estimated_logging import EstimatedLogging
 from offpolicy.data.in_memory import ArraySource
+from offpolicy.data.partitions import Partition, Source
 from offpolicy.data.schema import Schema
-from offpolicy.data.source import Partition, Source
 
 
 class Log:

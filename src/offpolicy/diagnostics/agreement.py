@@ -8,6 +8,9 @@ from offpolicy.diagnostics.overlap import Overlap, weight_findings
 from offpolicy.diagnostics.verdict import Finding, graded
 from offpolicy.inference.blending import Combination
 
+CARRIES = 0.05
+"""The weight from which a candidate counts as part of a blend."""
+
 
 def disagreement(other: str, difference: float, z: float, blend: bool) -> Finding:
     """Two estimators that cannot both be right."""
@@ -77,7 +80,3 @@ def combined_findings(combination: Combination, o: Overlap) -> list[Finding]:
             )
         )
     return found
-
-
-CARRIES = 0.05
-"""The weight from which a candidate counts as part of a blend."""

@@ -18,7 +18,8 @@ import numpy as np
 from offpolicy.core.arrays import FloatArray, IntArray
 from offpolicy.core.hashing import BUCKETS
 from offpolicy.data.batch import Batch
-from offpolicy.policies.base import Policy, blocks
+from offpolicy.policies.base import Policy
+from offpolicy.policies.blocks import blocks
 from offpolicy.statistics.base import State, added
 
 CHECK_ROWS, WHOLE_ROWS = 10_000, 2_000

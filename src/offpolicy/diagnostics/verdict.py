@@ -80,8 +80,6 @@ class Finding:
 
 ABOUT_THE_FIT = ("fit not covered", "uncertain fit")
 """Codes of findings that an interval takes away for which everything was fitted anew."""
-
-
 ESTIMATED = "estimated propensities"
 FIT_LEFT_OUT = "The error of that fit is not in the interval, and what the old policy saw besides the context is a bias."
 FIT_COUNTED = "The error of that fit is in the interval, but what the old policy saw besides the context is a bias."

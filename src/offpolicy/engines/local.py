@@ -12,7 +12,7 @@ from offpolicy.core.errors import InputError
 from offpolicy.core.threads import cores, one_blas_thread
 from offpolicy.data.batch import in_blocks
 from offpolicy.data.log import Log
-from offpolicy.data.source import Partition
+from offpolicy.data.partitions import Partition
 from offpolicy.engines.base import BATCH_ROWS, Progress
 from offpolicy.statistics.base import State, Statistic
 

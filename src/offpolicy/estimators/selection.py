@@ -21,6 +21,7 @@ from offpolicy.core.arrays import FloatArray
 
 SUM_WEIGHT = 1e4
 SPLITS = 20
+REACH = 2.0
 
 
 @dataclass(frozen=True)
@@ -165,9 +166,6 @@ def cross_validated(candidates: CandidateEstimates, one_error: bool) -> Choice:
         limit = loss[picked] + float(losses[:, picked].std() / np.sqrt(SPLITS))
         picked = min((k for k in range(size) if loss[k] <= limit), key=lambda k: float(variances[k]))
     return Choice(np.eye(size)[picked], candidates.values - candidates.values[anchor])
-
-
-REACH = 2.0
 
 
 def standardised(value: float, error: float) -> float:

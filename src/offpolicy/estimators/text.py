@@ -53,11 +53,7 @@ def _registered() -> dict[str, type[Estimator]]:
 
 
 POSTERIORS: dict[str, type[Posterior]] = {"logistic": Logistic, "gaussian": Gaussian, "categorical": Categorical}
-
-
 REWARDS: dict[str, type[RewardModel]] = {"ridge": Ridge, "adamw": AdamW, "network": Torch}
-
-
 WHOLE_NUMBERS = ("cross_fit", "rank", "clusters", "rows", "epochs", "batch", "seed", "neighbours")
 
 

@@ -30,6 +30,8 @@ COLOURS = (
     "#2f4b7c",
 )
 DASHES = ("-", "--", ":")
+WORST = 0.5
+"""All that holds less often has one colour."""
 
 
 def write(results: Results, path: Path) -> None:
@@ -171,10 +173,6 @@ def _name(label: str) -> str:
     """A label that Matplotlib takes as plain text, and does not hide."""
     plain = one_line(label).replace("$", r"\$")
     return f" {plain}" if plain.startswith("_") else plain
-
-
-WORST = 0.5
-"""All that holds less often has one colour."""
 
 
 def write_study(told: Mapping[str, Any], path: Path, method: str = "normal") -> None:

@@ -23,12 +23,8 @@ from offpolicy.inference.functionals import (
 from offpolicy.scoring.plan import Terms
 
 Method = Literal["normal", "bootstrap", "bernstein", "cressie-read"]
-
-
 REFITTED = "bootstrap, refitted"
 """The method of an interval for which everything was fitted anew in each draw."""
-
-
 normal_quantile = NormalDist().inv_cdf
 
 

@@ -19,7 +19,8 @@ from offpolicy.engines.base import Engine
 from offpolicy.models.posteriors.logistic_solver import Counts, Problem
 from offpolicy.models.rewards.base import FitShape, FitStatistic
 from offpolicy.models.rewards.sample import SampleRows
-from offpolicy.policies.base import Policy, blocks
+from offpolicy.policies.base import Policy
+from offpolicy.policies.blocks import blocks
 from offpolicy.statistics.base import Joint, State
 
 BoolArray = npt.NDArray[np.bool_]

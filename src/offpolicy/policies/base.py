@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from functools import cached_property
-from itertools import pairwise
+from collections.abc import Callable
 from typing import Any, ClassVar, final
 
 import numpy as np
@@ -17,37 +14,10 @@ from offpolicy.core.errors import InputError, RowsError
 from offpolicy.data.batch import Batch
 from offpolicy.data.checks import NUMBERS, floats
 from offpolicy.data.log import Log
+from offpolicy.policies.blocks import Listed, blocks
 
 SUM_TOLERANCE = 1e-5
-BLOCK_ELEMENTS = 1 << 18
-"""Elements of a rounds × actions block: 2 MB, so that a block stays in a core's cache while it is worked on."""
-
-
-def blocks(rows: int, n_actions: int) -> Iterator[slice]:
-    """Runs of rows, of about equal length, whose rounds × actions block stays small."""
-    count = min(-(-rows * n_actions // BLOCK_ELEMENTS), rows)
-    edges = [rows * k // max(count, 1) for k in range(count + 1)]
-    return (slice(a, b) for a, b in pairwise(edges))
-
-
-@dataclass(frozen=True)
-class Listed:
-    """The few actions of each round that have a chance, each once, and the chance of each; all others have none."""
-
-    starts: IntArray
-    """Rounds + 1: where the list of each round starts, and where the last one ends. No list is empty."""
-    codes: IntArray
-    chances: FloatArray
-
-    @cached_property
-    def row(self) -> IntArray:
-        """The round of each entry."""
-        return np.repeat(np.arange(len(self.starts) - 1), np.diff(self.starts))
-
-    def take(self, rows: slice) -> Listed:
-        """Neighbouring rounds."""
-        first, last = self.starts[rows.start], self.starts[rows.stop]
-        return Listed(self.starts[rows.start : rows.stop + 1] - first, self.codes[first:last], self.chances[first:last])
+Score = Callable[[FloatArray], npt.ArrayLike]
 
 
 class Policy(ABC):
@@ -151,9 +121,6 @@ def check_sums(
         what = f"do not sum to 1 (the worst sums to {worst:.6g})"
         rounded = "Divide each row by its sum first; numbers rounded to a few digits are a usual cause."
         raise RowsError(name, what, bad, f"{rounded} {advice}".strip(), where=places)
-
-
-Score = Callable[[FloatArray], npt.ArrayLike]
 
 
 def called(function: Score, batch: Batch, name: str) -> npt.NDArray[Any]:

@@ -6,16 +6,46 @@ the logged action, one number a round next to each action's, and products with t
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from offpolicy.core.arrays import FloatArray, IntArray
-from offpolicy.policies.base import Listed
 
 ENTRIES_AT_ONCE = 1 << 15
+BLOCK_ELEMENTS = 1 << 18
+"""Elements of a rounds × actions block: 2 MB, so that a block stays in a core's cache while it is worked on."""
+
+
+def blocks(rows: int, n_actions: int) -> Iterator[slice]:
+    """Runs of rows, of about equal length, whose rounds × actions block stays small."""
+    count = min(-(-rows * n_actions // BLOCK_ELEMENTS), rows)
+    edges = [rows * k // max(count, 1) for k in range(count + 1)]
+    return (slice(a, b) for a, b in pairwise(edges))
+
+
+@dataclass(frozen=True)
+class Listed:
+    """The few actions of each round that have a chance, each once, and the chance of each; all others have none."""
+
+    starts: IntArray
+    """Rounds + 1: where the list of each round starts, and where the last one ends. No list is empty."""
+    codes: IntArray
+    chances: FloatArray
+
+    @cached_property
+    def row(self) -> IntArray:
+        """The round of each entry."""
+        return np.repeat(np.arange(len(self.starts) - 1), np.diff(self.starts))
+
+    def take(self, rows: slice) -> Listed:
+        """Neighbouring rounds."""
+        first, last = self.starts[rows.start], self.starts[rows.stop]
+        return Listed(self.starts[rows.start : rows.stop + 1] - first, self.codes[first:last], self.chances[first:last])
 
 
 @dataclass(frozen=True)

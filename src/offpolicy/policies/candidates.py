@@ -18,7 +18,8 @@ from offpolicy.data.batch import Batch
 from offpolicy.data.labels import to_arrow
 from offpolicy.data.log import Log
 from offpolicy.data.sources.list_cells import plain_lists
-from offpolicy.policies.base import Listed, Policy, check_sums
+from offpolicy.policies.base import Policy, check_sums
+from offpolicy.policies.blocks import Listed
 
 SHOWN = 5
 """Entries of a list that a message quotes."""

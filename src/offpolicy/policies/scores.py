@@ -1,4 +1,4 @@
-"""Policies from scores, `Softmax` and `EpsilonGreedy`, and the score of two towers, whose actions come in blocks."""
+"""Policies from scores: `Softmax` and `EpsilonGreedy`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from offpolicy.core.errors import InputError, RowsError
 from offpolicy.core.threads import parallel
 from offpolicy.data.batch import Batch
 from offpolicy.data.log import Log
-from offpolicy.policies.base import Listed, Policy, Score, blocks, called
+from offpolicy.policies.base import Policy, Score, called
+from offpolicy.policies.blocks import Listed, blocks
 from offpolicy.policies.candidates import Eligible, answers_of, grid_of
 from offpolicy.policies.two_tower import TwoTower, best_of_towers, runs
 

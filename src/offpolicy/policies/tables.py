@@ -1,4 +1,4 @@
-"""The kinds of policies: the chance of each action in each round, asked batch by batch."""
+"""Policies that are tables: one chance an action, a matrix, columns of the log; and plain functions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from offpolicy.data.batch import Batch
 from offpolicy.data.checks import floats
 from offpolicy.data.labels import Actions, to_arrow
 from offpolicy.data.log import Log
-from offpolicy.policies.base import SUM_TOLERANCE, Policy, Score, blocks, called, check_probabilities, check_sums
+from offpolicy.policies.base import SUM_TOLERANCE, Policy, Score, called, check_probabilities, check_sums
+from offpolicy.policies.blocks import blocks
 from offpolicy.policies.candidates import as_numbers
 
 

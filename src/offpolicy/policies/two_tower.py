@@ -17,8 +17,6 @@ from offpolicy.data.checks import array, floats
 from offpolicy.policies.base import Score, called
 
 ROWS_AT_ONCE = 512
-
-
 ACTIONS_AT_ONCE = 512
 """A block of scores of two towers: it stays in a core's cache between the product, the exponential and the sums."""
 

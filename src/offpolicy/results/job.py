@@ -1,4 +1,4 @@
-"""`evaluate`: plan the passes, run them, and put the answer together. (Not evaluate.py: `op.evaluate` is the function.)"""
+"""`Job`: an evaluation whose every choice has been made: the passes it takes, and what fits into the memory."""
 
 from __future__ import annotations
 

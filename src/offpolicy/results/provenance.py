@@ -1,4 +1,4 @@
-"""Where a result comes from: what was asked for, in words that can be typed again, and the versions that computed it."""
+"""Where a result comes from: what was read, and the versions that computed it."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from offpolicy.data.batch import Batch
 from offpolicy.data.log import Log
 from offpolicy.engines.base import BATCH_ROWS
 from offpolicy.models.rewards.base import LinearPredictor
-from offpolicy.policies.base import blocks
+from offpolicy.policies.blocks import blocks
 from offpolicy.scoring.scorer import Scorer
 
 

@@ -20,8 +20,6 @@ from offpolicy.scoring.scorer import Scorer
 from offpolicy.scoring.tallies import Tallies
 
 SCHEMA = pa.schema([("row", pa.int64()), *((name, pa.float64()) for name in ("baseline", "correction", "weight"))])
-
-
 Parts = Sequence[tuple[float, Terms]]
 """The estimators that an estimate is made of, and what each counts."""
 

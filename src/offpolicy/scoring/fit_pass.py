@@ -19,8 +19,6 @@ from offpolicy.scoring.plan import FitKey
 from offpolicy.statistics.base import Joint, Statistic
 
 LEAST_GROUPS = 20
-
-
 MOST_GROUPS = 200
 
 

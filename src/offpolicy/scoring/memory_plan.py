@@ -12,7 +12,7 @@ from typing import Literal, get_args
 
 from offpolicy.core.memory import Budget, Need
 from offpolicy.data.features import Features
-from offpolicy.data.source import CHUNK_ROWS
+from offpolicy.data.partitions import CHUNK_ROWS
 from offpolicy.models.posteriors.logistic import Logistic
 from offpolicy.models.rewards.ridge.model import Ridge
 from offpolicy.models.rewards.ridge.packed import ACTIONS_FOR_COVARIANCE, BLOCK_NUMBERS

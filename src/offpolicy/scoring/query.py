@@ -11,8 +11,8 @@ import numpy as np
 
 from offpolicy.core.arrays import FloatArray, IntArray
 from offpolicy.data.batch import Batch
-from offpolicy.policies.base import BLOCK_ELEMENTS, Listed, Policy, blocks
-from offpolicy.policies.blocks import Grid, Layout, Lists
+from offpolicy.policies.base import Policy
+from offpolicy.policies.blocks import BLOCK_ELEMENTS, Grid, Layout, Listed, Lists, blocks
 from offpolicy.ratios.embeddings import Pool, Sides
 from offpolicy.scoring.baselines import Baselines, share_of
 from offpolicy.scoring.tallies import Tallies
@@ -25,7 +25,7 @@ Both = tuple[FloatArray, FloatArray]
 
 
 @dataclass(frozen=True)
-class Question:
+class Query:
     """How one policy is asked."""
 
     index: int
@@ -58,7 +58,7 @@ class Question:
 class Block:
     """Some rounds for which a policy is asked: fills baselines and pools, and gives π and π0 of logged actions."""
 
-    question: Question
+    query: Query
     group: int
     rows: slice
     batch: Batch
@@ -70,7 +70,7 @@ class Block:
 
     def grid(self, work: Baselines) -> tuple[FloatArray, FloatArray | None]:
         """π of all actions."""
-        q, batch = self.question, self.batch
+        q, batch = self.query, self.batch
         pi, loose = q.policy.proportional(batch)
         asked = q.asks_logging or self.group < q.mass_groups
         pi0 = q.logging.probabilities(batch) if asked and q.logging is not None else None
@@ -80,7 +80,7 @@ class Block:
 
     def listed(self, work: Baselines, target: Listed, logging: Listed | None) -> tuple[FloatArray, FloatArray | None]:
         """π of the actions that a policy lists (or the logging policy does)."""
-        q, batch = self.question, self.batch
+        q, batch = self.query, self.batch
         both = [target] if logging is None else [target, logging]
         layout, chances = Lists.union(batch.action, batch.n_actions, *both)
         pi0 = chances[1] if logging is not None else None
@@ -90,7 +90,7 @@ class Block:
 
     def apart(self, work: Baselines) -> tuple[FloatArray, FloatArray | None]:
         """Sums over π, and the chances of logged actions and of those near them."""
-        q, batch = self.question, self.batch
+        q, batch = self.query, self.batch
         near = [pool.near(batch, self._fold(pool)) for pool in self.pools]
         row, code, back = _together([Lists.of_each(batch.action, batch.n_actions, batch.action[:, None]), *near])
         parts = [part for part in work.parts if part.columns]
@@ -123,7 +123,7 @@ class Block:
     def _add_mass(self) -> None:
         """Where the mass lies, from all actions of a few rounds."""
         few = slice(0, max(1, MASS_ELEMENTS // self.batch.n_actions))
-        shown, q = self.batch.take(few), self.question
+        shown, q = self.batch.take(few), self.query
         pi, layout = q.policy.probabilities(shown), Grid(shown.action)
         sides = None if q.logging is None else Sides(pi, q.logging.probabilities(shown), layout)
         self.kept.add_mass(q.index, self.omega[few], self.omega[few], pi, layout, sides)
@@ -132,7 +132,7 @@ class Block:
         """The weights of all actions of the layout, or of the near ones where these are looked up."""
         fold, row = self._fold(pool), np.arange(len(self.batch))
         if isinstance(sides.layout, Lists) or pool.poolings[fold].near is None:
-            pool.fill(self.rows, self.batch, fold, sides, self.group < self.question.table_groups)
+            pool.fill(self.rows, self.batch, fold, sides, self.group < self.query.table_groups)
             return
         layout, table = pool.near(self.batch, fold), pool.unseen(fold)
         both = (sides.pi, sides.pi0)
@@ -141,12 +141,12 @@ class Block:
         self._fill_near(pool, layout, chances, tuple(side @ table for side in both), logged)  # type: ignore[arg-type]
 
     def _fold(self, pool: Pool) -> int:
-        return self.group * (pool.ratio_of.cross_fit or 1) // self.question.groups
+        return self.group * (pool.ratio_of.cross_fit or 1) // self.query.groups
 
     def _fill(
         self, work: Baselines, layout: Layout, pi: FloatArray, pi0: FloatArray | None, loose: bool
     ) -> tuple[FloatArray, FloatArray | None]:
-        q, batch = self.question, self.batch
+        q, batch = self.query, self.batch
         scale = work.fill(self.out, batch, self.x, pi, pi0, layout, loose)
         sides = None if pi0 is None else Sides(pi, pi0, layout)
         if sides is not None:

@@ -24,7 +24,7 @@ from offpolicy.ratios.outcomes import OutcomeFits
 from offpolicy.ratios.weights import Outcome, Pooled, Weight
 from offpolicy.scoring.baselines import Baselines
 from offpolicy.scoring.plan import BaselineColumn, CorrectionColumn, ModelKey, Plan, TableKey, WeightColumn
-from offpolicy.scoring.query import Block, Mode, Question
+from offpolicy.scoring.query import Block, Mode, Query
 from offpolicy.scoring.tallies import Tallies, pool_name
 from offpolicy.statistics.base import State
 
@@ -172,7 +172,7 @@ class Scorer:
 
     def _near(self, p: int, ratio: Pooled) -> bool:
         """Whether the weights of a policy are sums over near actions, whose slopes are not known."""
-        return self._questions[p].mode != "lists" and self.poolings[ratio][0].near is not None
+        return self._queries[p].mode != "lists" and self.poolings[ratio][0].near is not None
 
     def residual(self, key: CorrectionColumn, batch: Batch, controls: Mapping[ModelKey, FloatArray]) -> FloatArray:
         """r less the control of a correction."""
@@ -228,7 +228,7 @@ class Scorer:
         pools: Sequence[Pool],
     ) -> tuple[FloatArray, FloatArray | None]:  # fmt: skip
         """Ask a policy for all actions, block by block; fill its baselines and pools; give π and π0 of logged actions."""
-        q = self._questions[p]
+        q = self._queries[p]
         chance = np.empty(len(batch))
         logged = np.empty(len(batch)) if q.asks_logging else None
         target = q.policy.listed(batch) if q.mode == "lists" else None
@@ -251,10 +251,10 @@ class Scorer:
         return chance, logged
 
     @cached_property
-    def _questions(self) -> list[Question]:
+    def _queries(self) -> list[Query]:
         logging = self.logging if self.logging is not None and self.logging.whole else None
         return [
-            Question(
+            Query(
                 p, policy, logging, self._asks_logging(p), self._mode(p), self.groups,
                 0 if self.many else self.table_groups, self.mass_groups,
             )

@@ -14,8 +14,6 @@ _SHIFT = np.int64(49)  # keeps the exponent and 3 bits of the fraction of a floa
 _LOW = np.int64((1023 - 64) << 3)
 _SIDE = 128 << 3
 _BINS = 2 * _SIDE + 1
-
-
 SAME = 1e-12
 """Below this part of their square, rewards vary by rounding only."""
 

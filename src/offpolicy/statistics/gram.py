@@ -12,8 +12,6 @@ from offpolicy.core.arrays import FloatArray, IntArray
 from offpolicy.statistics.base import State
 
 TILE_ROWS = 8_192
-
-
 DENSE = 0.25
 """The part of the keys from which on a state holds all of them."""
 

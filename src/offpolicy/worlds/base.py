@@ -14,7 +14,8 @@ from offpolicy.data.batch import Batch
 from offpolicy.data.labels import Actions
 from offpolicy.data.log import Log
 from offpolicy.models.posteriors.base import Posterior
-from offpolicy.policies.base import Policy, blocks
+from offpolicy.policies.base import Policy
+from offpolicy.policies.blocks import blocks
 from offpolicy.policies.conversion import as_policy
 
 Seed = int | np.random.SeedSequence

@@ -16,7 +16,8 @@ from offpolicy.core.arrays import FloatArray, IntArray
 from offpolicy.core.errors import InputError
 from offpolicy.models.posteriors.base import Posterior
 from offpolicy.models.posteriors.categorical import Exact
-from offpolicy.policies.base import Policy, blocks
+from offpolicy.policies.base import Policy
+from offpolicy.policies.blocks import blocks
 from offpolicy.policies.conversion import as_policy
 from offpolicy.policies.scores import EpsilonGreedy, Softmax
 from offpolicy.worlds.base import (

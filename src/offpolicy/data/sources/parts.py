@@ -16,7 +16,7 @@ import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
 from offpolicy.core.errors import InputError
-from offpolicy.data.source import CHUNK_ROWS
+from offpolicy.data.partitions import CHUNK_ROWS
 from offpolicy.data.sources.file_stamp import Stamp
 
 PARQUET_BUFFER_BYTES = 1 << 18

@@ -20,8 +20,8 @@ from offpolicy.data.checks import whole
 from offpolicy.data.in_memory import too_many_categories
 from offpolicy.data.labels import Actions
 from offpolicy.data.log import Log
+from offpolicy.data.partitions import chunks
 from offpolicy.data.schema import Dimension, dimensions
-from offpolicy.data.source import chunks
 from offpolicy.data.sources.file_stamp import Stamp
 from offpolicy.data.sources.parts import (
     CsvPart,

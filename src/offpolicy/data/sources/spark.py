@@ -22,8 +22,8 @@ from offpolicy.core.errors import InputError, RowsError, unknown_name
 from offpolicy.data.batch import Batch
 from offpolicy.data.in_memory import MOST_CATEGORIES
 from offpolicy.data.labels import Actions
+from offpolicy.data.partitions import Partition
 from offpolicy.data.schema import Dimension, Schema
-from offpolicy.data.source import Partition
 from offpolicy.data.sources.parts import TablePart
 from offpolicy.data.sources.spark_session import told
 from offpolicy.data.sources.table import ColumnRoles, Place, TableSource

@@ -20,8 +20,8 @@ from offpolicy.data.batch import Batch
 from offpolicy.data.checks import Check, failed_check
 from offpolicy.data.in_memory import MOST_CATEGORIES, too_many_categories
 from offpolicy.data.labels import Actions, decoded
+from offpolicy.data.partitions import Partition
 from offpolicy.data.schema import Dimension, Schema, dimensions
-from offpolicy.data.source import Partition
 from offpolicy.data.sources.parts import RowRange
 
 SCAN_ROWS = 65_536

@@ -34,8 +34,6 @@ from offpolicy.statistics.base import Statistic
 Form = Literal["ratio", "posterior"]
 MOST_ELEMENTS = 1 << 22
 """Shares are kept as a table of (embeddings × actions) up to 32 MB of them; else they are made anew for each block."""
-
-
 Influence = Callable[[FloatArray, FloatArray], "Callable[[Embedding, Known], FloatArray]"]
 """From the slopes of sums in weight and bias, a function that tells how the sums move with a refit, to first order.
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from offpolicy.core.arrays import FloatArray
 from offpolicy.core.threads import parallel
-from offpolicy.policies.base import blocks
+from offpolicy.policies.blocks import blocks
 
 GRADIENT = 0.03
 """Steps end when the loss is flat to this part of a standard error in every coordinate."""

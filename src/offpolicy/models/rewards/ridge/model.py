@@ -19,7 +19,7 @@ from offpolicy.core.arrays import FloatArray
 from offpolicy.core.errors import InputError
 from offpolicy.core.threads import parallel
 from offpolicy.data.batch import Batch
-from offpolicy.data.source import CHUNK_ROWS
+from offpolicy.data.partitions import CHUNK_ROWS
 from offpolicy.models.rewards.base import Fits, FitShape, FitStatistic, LinearPredictor, RewardModel
 from offpolicy.models.rewards.ridge.packed import Packed, PackedFits
 from offpolicy.models.rewards.ridge.solutions import RowSums, estimation_covariance, solutions, squared_error, varying_error

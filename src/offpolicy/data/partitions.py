@@ -1,4 +1,4 @@
-"""`Source`: where a log comes from, and how it is cut into parts that threads read."""
+"""How a log is read in parts: `Source`, where it comes from, and `Partition`, what one thread reads."""
 
 from __future__ import annotations
 
@@ -10,11 +10,7 @@ from offpolicy.data.schema import Schema
 
 CHUNK_ROWS = 262_144
 """Rows of a log that one thread takes at a time; fixed, so that results do not depend on the number of threads."""
-
-
 FEW_ROWS = 4_096
-
-
 FEW_CHUNKS = 8
 
 
