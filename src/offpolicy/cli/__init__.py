@@ -1,1 +1,1 @@
-"""The command."""
+"""The command: options, settings files, output and signals."""

@@ -1,1 +1,1 @@
-"""What the rest stands on, and what knows nothing of bandits."""
+"""Errors, arrays, hashing, threads, memory, progress and files. Knows nothing of bandits."""

@@ -1,1 +1,1 @@
-"""What was logged: rounds, their schema and checks, and where they are read from."""
+"""What was logged: rounds, their schema and checks, and the sources they are read from."""

@@ -1,1 +1,1 @@
-"""What supports or undermines an answer."""
+"""What supports or undermines the answer: findings and the verdict."""

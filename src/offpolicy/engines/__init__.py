@@ -1,1 +1,1 @@
-"""Who reads a log, and runs statistics over it."""
+"""Who reads the log: threads on one machine, Spark, or either on a resampled log."""

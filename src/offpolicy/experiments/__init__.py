@@ -1,1 +1,1 @@
-"""The paper's table and figures, and a bench of estimators in many worlds."""
+"""The paper's table and figures, the studies, and the bench of estimators."""

@@ -1,1 +1,1 @@
-"""From sums to values, standard errors and intervals."""
+"""From sums to values, standard errors, intervals, blends and bounds."""

@@ -1,1 +1,1 @@
-"""What is fitted to a log: reward models, posteriors p(a|e), embeddings, propensities."""
+"""What is fitted: reward models, posteriors p(a|e), embeddings, propensities."""

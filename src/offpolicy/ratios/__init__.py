@@ -1,1 +1,1 @@
-"""How rounds are weighted: how much more often the target policy would have done this."""
+"""How rounds are weighted: by actions, by embeddings, by outcomes."""

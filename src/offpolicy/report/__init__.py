@@ -1,1 +1,1 @@
-"""From a plain dict of results to text, Markdown and pictures."""
+"""Plain dicts become words, tables, pictures and pages."""

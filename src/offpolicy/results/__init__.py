@@ -1,1 +1,1 @@
-"""The answer, and the calls that give it."""
+"""The answer as an object, and the calls that give it."""

@@ -1,1 +1,1 @@
-"""The one pass that scores every estimator for every policy."""
+"""The pass that fits everything, and the pass that scores every estimator for every policy."""

@@ -1,1 +1,1 @@
-"""Mergeable statistics: `zero`, `fold`, `merge`, `finish`, with states of plain arrays."""
+"""What is summed: statistics that fold over batches and merge over partitions."""
