@@ -19,7 +19,7 @@ from scipy.spatial import cKDTree
 from threadpoolctl import threadpool_limits
 
 from benchmarks.common import best_times, publish, table
-from offpolicy.models.posteriors.neighbours import nearest_of
+from offpolicy.models.posteriors.nearest_actions import nearest_of
 
 Points = npt.NDArray[np.float64]
 Codes = npt.NDArray[np.int64]

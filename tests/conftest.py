@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import offpolicy as op
-from tests.logs import ACTION, REWARD, Small, make_small
+from tests.logs import ACTION, REWARD, Small, labelled, make_small
 
 
 @pytest.fixture
@@ -26,3 +26,12 @@ def both() -> tuple[Small, Small]:
     w = make_small(n=900, seed=3)
     cut = [Small(*(getattr(w, f)[rows] for f in w.__dataclass_fields__)) for rows in (slice(0, 500), slice(500, 900))]
     return cut[0], cut[1]
+
+
+@pytest.fixture(scope="module")
+def awkward_result(both: tuple[Small, Small]) -> op.Evaluation:
+    """Two policies, four estimators and slices, with names that are no names in HTML."""
+    by = np.where(np.arange(500) % 3 == 0, "<b>third</b>", "rest")
+    log = labelled(both[0], by=by, logging=both[0].logging)
+    policies = {"new": both[0].target, "old <i>": op.Uniform()}
+    return op.evaluate(log, policies, [op.SNIPS(), op.DR(), op.LearnedMIPS(), op.Auto()])

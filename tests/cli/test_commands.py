@@ -406,7 +406,7 @@ def test_secrets_in_an_address_stay_out_of_the_report(monkeypatch: pytest.Monkey
 def test_the_answer_is_printed_though_a_file_cannot_be_written(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    from offpolicy.report import html
+    from offpolicy.report.page import html
 
     def full(*_: object) -> None:
         raise op.InputError("r.html: cannot be written: No space left on device.")

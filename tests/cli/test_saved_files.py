@@ -53,8 +53,8 @@ def test_the_command_saves_and_reports_again(folder: Path, tmp_path: Path) -> No
         raise run("evaluate", *usual(folder), "--target", "p_new", "--save", tmp_path / "r.txt").exception
 
 
-def test_a_verdict_keeps_its_exit_code(result: op.Evaluation, tmp_path: Path) -> None:
-    told = result.to_dict()
+def test_a_verdict_keeps_its_exit_code(awkward_result: op.Evaluation, tmp_path: Path) -> None:
+    told = awkward_result.to_dict()
     recalled.write({**told, "verdict": "DO_NOT_TRUST"}, tmp_path / "r.json")
     assert run("report", tmp_path / "r.json").exit_code == 3
 

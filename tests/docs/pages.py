@@ -131,6 +131,11 @@ def _shell(commands: str, where: str) -> str:
     return done.stdout
 
 
+def settled(printed: str) -> str:
+    """Without the last of very many digits, which depend on the processor."""
+    return re.sub(r"\d+\.\d{14,}", lambda found: f"{float(found[0]):.13f}", printed).strip()
+
+
 @contextlib.contextmanager
 def _at_home(folder: Path) -> Iterator[dict[str, object]]:
     """The page's namespace, with its folder as the place where files are written, modules imported and commands found."""

@@ -70,7 +70,7 @@ wrong
 @pytest.mark.parametrize("page", pages.PAGES, ids=lambda page: page.name)
 def test_a_page_prints_what_it_shows(page: Path, tmp_path: Path) -> None:
     for shown in pages.run(page.read_text(), page.name, tmp_path):
-        assert shown.printed.strip() == shown.block.body.strip(), f"{page.name}:{shown.block.line}"
+        assert pages.settled(shown.printed) == pages.settled(shown.block.body), f"{page.name}:{shown.block.line}"
     if page.name == "README.md":
         kept = {"log.parquet", "log.truth.json", "report.html", "report.md", "estimates.png"}
         assert kept <= {path.name for path in (tmp_path / "build" / "demo").iterdir()}

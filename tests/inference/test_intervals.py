@@ -51,7 +51,7 @@ def test_bootstrap_agrees_with_normal_where_things_are_normal() -> None:
 
 
 def test_bernstein_by_formula(five: op.Log) -> None:
-    from conftest import TARGET
+    from tests.logs import TARGET
 
     estimate = op.evaluate(five, TARGET, [op.IPS()])["IPS"]
     terms = np.array([0.4, 0, 2, 1.8, 3.6])

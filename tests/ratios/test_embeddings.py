@@ -81,7 +81,7 @@ def test_mr_in_sample_on_binary_rewards_is_ips(small: Small) -> None:
 
 def test_mr_by_hand() -> None:
     """w is 0.4, 0.8, 1, 1.8 and 1.2, so E[w | r] is 0.8, 1.1, 1.0 and 1.2 where r = 0, 1, 2 and 3."""
-    from conftest import ACTION, REWARD, TARGET
+    from tests.logs import ACTION, REWARD, TARGET
 
     log = op.Log(None, np.tile(ACTION, 20), np.tile(REWARD, 20), logging=op.Uniform())
     means = {0.0: 0.8, 1.0: (0.4 + 1.8) / 2, 2.0: 1.0, 3.0: 1.2}

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from offpolicy.report.html import embedded, page
+from offpolicy.report.page.html import embedded, page
 from tests.report import summaries as reports
 from tests.report.browser import launched, missing
 

@@ -19,10 +19,10 @@ from hypothesis import example, given, strategies as st
 import offpolicy as op
 from offpolicy.diagnostics import overlap as dx
 from offpolicy.diagnostics.verdict import worst
-from offpolicy.report import charts
-from offpolicy.report.answer import cards, shown, signed
-from offpolicy.report.html import MOST_IN_FULL, MOST_SLICES, embedded, page
-from offpolicy.report.words import label
+from offpolicy.report.formatting import label
+from offpolicy.report.page import charts
+from offpolicy.report.page.answer import cards, shown, signed
+from offpolicy.report.page.html import MOST_IN_FULL, MOST_SLICES, embedded, page
 from offpolicy.worlds import Linear
 from tests.logs import make_small
 from tests.report import summaries as reports

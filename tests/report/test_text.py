@@ -19,9 +19,9 @@ from rich.cells import cell_len
 
 import offpolicy as op
 from offpolicy.report import terminal, text
+from offpolicy.report.formatting import count, label, number, percent, visible, wrapped
 from offpolicy.report.markdown import escaped
-from offpolicy.report.prose import says
-from offpolicy.report.words import count, label, number, percent, visible, wrapped
+from offpolicy.report.sentences import says
 from tests.logs import Small
 
 NAIVE = {"verdict": "CAUTION", "code": "naive", "seen": "It is the log.", "why": "It says nothing.", "do": "Compare."}

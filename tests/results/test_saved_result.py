@@ -13,47 +13,41 @@ import pytest
 
 import offpolicy as op
 from offpolicy.core import storage
-from offpolicy.report import html
+from offpolicy.report.page import html
 from offpolicy.results import saved_result as recalled
 from tests.logs import Small, labelled
 
 
-@pytest.fixture(scope="module")
-def result(both: tuple[Small, Small]) -> op.Evaluation:
-    by = np.where(np.arange(500) % 3 == 0, "<b>third</b>", "rest")
-    log = labelled(both[0], by=by, logging=both[0].logging)
-    policies = {"new": both[0].target, "old <i>": op.Uniform()}
-    return op.evaluate(log, policies, [op.SNIPS(), op.DR(), op.LearnedMIPS(), op.Auto()])
-
-
-def test_a_result_comes_back_in_every_form(result: op.Evaluation, tmp_path: Path) -> None:
-    result.save(tmp_path / "r.json")
+def test_a_result_comes_back_in_every_form(awkward_result: op.Evaluation, tmp_path: Path) -> None:
+    awkward_result.save(tmp_path / "r.json")
     again = op.load_result(tmp_path / "r.json")
-    assert str(again) == str(result)
-    assert again.to_markdown() == result.to_markdown()
-    assert html.page(again.to_dict(shown=2_000)) == html.page(result.to_dict(shown=2_000))
-    assert json.dumps(again.to_dict()) == json.dumps(result.to_dict())
-    assert again.verdict is result.verdict
-    assert again["new", "DR"].reasons == result["new", "DR"].reasons
-    assert again["new", "DR"].explain() == result["new", "DR"].explain()
-    assert again["new", "Auto"].error_covers == result["new", "Auto"].error_covers
-    assert again.headline.value == result.headline.value
+    assert str(again) == str(awkward_result)
+    assert again.to_markdown() == awkward_result.to_markdown()
+    assert html.page(again.to_dict(shown=2_000)) == html.page(awkward_result.to_dict(shown=2_000))
+    assert json.dumps(again.to_dict()) == json.dumps(awkward_result.to_dict())
+    assert again.verdict is awkward_result.verdict
+    assert again["new", "DR"].reasons == awkward_result["new", "DR"].reasons
+    assert again["new", "DR"].explain() == awkward_result["new", "DR"].explain()
+    assert again["new", "Auto"].error_covers == awkward_result["new", "Auto"].error_covers
+    assert again.headline.value == awkward_result.headline.value
     for level in (0.5, 0.95, 0.99):
-        assert again["new", "DR"].confidence_interval(level) == result["new", "DR"].confidence_interval(level)
-        assert again.lift().confidence_interval(level) == result.lift().confidence_interval(level)
+        assert again["new", "DR"].confidence_interval(level) == awkward_result["new", "DR"].confidence_interval(level)
+        assert again.lift().confidence_interval(level) == awkward_result.lift().confidence_interval(level)
         pair = ("new", "old <i>")
-        assert again.difference(*pair).confidence_interval(level) == result.difference(*pair).confidence_interval(level)
-    assert again.slices["rest"]["new", "SNIPS"].value == result.slices["rest"]["new", "SNIPS"].value
+        assert again.difference(*pair).confidence_interval(level) == awkward_result.difference(*pair).confidence_interval(
+            level
+        )
+    assert again.slices["rest"]["new", "SNIPS"].value == awkward_result.slices["rest"]["new", "SNIPS"].value
     again.save(tmp_path / "again.json")
     assert (tmp_path / "again.json").read_bytes() == (tmp_path / "r.json").read_bytes()
 
 
-def test_what_a_saved_result_cannot_say_it_says(result: op.Evaluation, tmp_path: Path) -> None:
-    result.with_interval("bootstrap").save(tmp_path / "r.json")
+def test_what_a_saved_result_cannot_say_it_says(awkward_result: op.Evaluation, tmp_path: Path) -> None:
+    awkward_result.with_interval("bootstrap").save(tmp_path / "r.json")
     again = op.load_result(tmp_path / "r.json")
-    kept = result["new", "DR"].confidence_interval(method="bootstrap")
+    kept = awkward_result["new", "DR"].confidence_interval(method="bootstrap")
     assert again["new", "DR"].confidence_interval() == kept
-    assert again["new", "DR"].confidence_interval(0.9, "normal") == result["new", "DR"].confidence_interval(0.9)
+    assert again["new", "DR"].confidence_interval(0.9, "normal") == awkward_result["new", "DR"].confidence_interval(0.9)
     for asked, message in [
         (lambda: again["new", "DR"].confidence_interval(0.9), "the bootstrap one at level 0.95; for others evaluate again"),
         (lambda: again["new", "DR"].confidence_interval(2.0), "between 0 and 1"),
@@ -61,7 +55,7 @@ def test_what_a_saved_result_cannot_say_it_says(result: op.Evaluation, tmp_path:
         (lambda: again.difference("old <i>", "new"), "is not in the saved result; it has new − old <i>"),
         (lambda: again.lift("newer"), "no policy 'newer'"),
         (lambda: again.lift().explain(), "only estimates are explained"),
-        (lambda: result.save(tmp_path / "r.html"), "must end in .json"),
+        (lambda: awkward_result.save(tmp_path / "r.html"), "must end in .json"),
     ]:
         with pytest.raises(op.InputError, match=message):
             asked()
@@ -90,9 +84,9 @@ def test_a_refitted_result_keeps_its_intervals(both: tuple[Small, Small], tmp_pa
         assert of.confidence_interval(0.9, "normal") == live.confidence_interval(0.9, "normal")
 
 
-def test_a_number_that_is_too_large_is_none(result: op.Evaluation, tmp_path: Path) -> None:
+def test_a_number_that_is_too_large_is_none(awkward_result: op.Evaluation, tmp_path: Path) -> None:
     path = tmp_path / "r.json"
-    result.save(path)
+    awkward_result.save(path)
     path.write_text(path.read_text().replace('"level": 0.95', '"level": 1e999'))
     with pytest.raises(op.InputError, match=r"no readable JSON \(1e999 is too large\)"):
         op.load_result(path)
@@ -149,20 +143,20 @@ def put(*where: Any, value: Any) -> Callable[[dict[str, Any]], None]:
     ],
 )
 def test_a_result_that_was_edited_is_refused(
-    result: op.Evaluation, tmp_path: Path, change: Callable[[dict[str, Any]], None], honest: bool, message: str
+    awkward_result: op.Evaluation, tmp_path: Path, change: Callable[[dict[str, Any]], None], honest: bool, message: str
 ) -> None:
     path = tmp_path / "r.json"
-    result.save(path)
+    awkward_result.save(path)
     edited(path, change, honest)
     with pytest.raises(op.InputError, match=message):
         op.load_result(path)
 
 
 def test_a_result_that_ends_early_or_is_too_large_is_refused(
-    result: op.Evaluation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    awkward_result: op.Evaluation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "r.json"
-    result.save(path)
+    awkward_result.save(path)
     monkeypatch.setattr("offpolicy.core.memory.machine_bytes", lambda: 1_000)
     with pytest.raises(op.InputError, match="more than a quarter of this machine's"):
         op.load_result(path)
@@ -174,11 +168,11 @@ def test_a_result_that_ends_early_or_is_too_large_is_refused(
         op.load_result(tmp_path / "none.json")
 
 
-def test_what_a_file_says_is_text_in_a_report(result: op.Evaluation, tmp_path: Path) -> None:
+def test_what_a_file_says_is_text_in_a_report(awkward_result: op.Evaluation, tmp_path: Path) -> None:
     """A result from a stranger is opened in a browser."""
     evil = "<script>alert(1)</script><img src=x onerror=alert(1)>"
     path = tmp_path / "r.json"
-    result.save(path)
+    awkward_result.save(path)
     text = json.loads(path.read_text())
     text["result"] = json.loads(json.dumps(text["result"]).replace("LearnedMIPS", evil).replace("Ridge()", evil))
     text["result"] |= {"reward": evil, "input": {"source": evil, evil: evil}, "skipped": {evil: evil}}

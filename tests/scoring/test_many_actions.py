@@ -9,7 +9,7 @@ import pytest
 
 import offpolicy as op
 from offpolicy.estimators import REGISTRY
-from offpolicy.models.posteriors.neighbours import nearest_of
+from offpolicy.models.posteriors.nearest_actions import nearest_of
 
 A, N, LISTED = 30, 3000, 8
 

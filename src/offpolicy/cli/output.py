@@ -93,7 +93,7 @@ def write(summary: dict[str, Any], report: Path | None, markdown: Path | None, p
 
     summary = {**summary, "command": typed()}
     if report is not None:
-        from offpolicy.report import html
+        from offpolicy.report.page import html
 
         html.write(summary, report)
     if markdown is not None:

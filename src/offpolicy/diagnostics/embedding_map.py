@@ -8,7 +8,7 @@ import numpy as np
 
 from offpolicy.core.arrays import FloatArray, IntArray
 from offpolicy.models.embedding_table import EmbeddingTable
-from offpolicy.models.posteriors.neighbours import nearest_of
+from offpolicy.models.posteriors.nearest_actions import nearest_of
 
 NEIGHBOURS = 5
 

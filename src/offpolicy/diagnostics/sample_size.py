@@ -1,21 +1,8 @@
-"""Whether there are enough rewards, clusters and rounds to speak of."""
+"""Whether there are enough rewards and clusters."""
 
 from __future__ import annotations
 
-from offpolicy.core.hashing import BUCKETS
 from offpolicy.diagnostics.verdict import Finding, graded
-
-
-def concentrated(share: float) -> Finding:
-    """Whether the spread of the estimate comes from one place in the log."""
-    return graded(
-        "concentration",
-        share,
-        "concentration",
-        f"One {BUCKETS:,}th of the log carries {share:.0%} of the estimate's variance.",
-        "A single round, or a few, with a huge weight or reward decide the answer, and the next log may lack them.",
-        "Look at the largest rewards and weights; compare with ClippedIPS, or evaluate a bounded reward.",
-    )
 
 
 def reward_findings(nonzero: int, n: int) -> list[Finding]:

@@ -13,7 +13,7 @@ from offpolicy.core.files import whole_file
 from offpolicy.experiments import tables
 from offpolicy.experiments.runs import MEASURES, Results
 from offpolicy.experiments.study import LEVEL
-from offpolicy.report.words import label as one_line
+from offpolicy.report.formatting import label as one_line
 
 COLOURS = (
     "#0072b2",

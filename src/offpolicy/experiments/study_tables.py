@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from offpolicy.experiments.study import LEVEL, half_width
+from offpolicy.report.formatting import label as one_line
 from offpolicy.report.tables import aligned, markdown_table
-from offpolicy.report.words import label as one_line
 
 Summary = Mapping[str, Any]
 Table = tuple[list[str], list[list[str]]]

@@ -253,17 +253,6 @@ def mean_weight(column: int, sums: ScoreSums) -> Functional:
     return Functional(float(means[column] / unit), g, lambda m: m[..., column] / m[..., 0])
 
 
-def concentration(f: Functional, sums: ScoreSums) -> float:
-    """The part of the sampling variance that one bucket of units carries; 0 where there are few of them."""
-    if not np.isfinite(f.gradient).all():
-        return 0.0
-    influence = sums.buckets @ f.gradient
-    total = float(influence @ influence)
-    if (sums.buckets[:, 0] > 0).sum() < 100 or not np.isfinite(total) or total <= 0:
-        return 0.0
-    return float((influence**2).max()) / total
-
-
 def in_errors(f: Functional, sums: ScoreSums) -> float:
     """The value in standard errors."""
     return standardised(f.value, std_error(f, sums))

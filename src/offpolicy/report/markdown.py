@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from offpolicy.report import prose, sensitivity as bounds
+from offpolicy.report import sensitivity as bounds, sentences
+from offpolicy.report.formatting import VERDICTS, visible
 from offpolicy.report.tables import RIGHT, markdown_table, rows_of
-from offpolicy.report.words import VERDICTS, visible
 
 SPECIAL = re.compile(r"([\\`*_\[\]<>|~$&#])")
 
@@ -24,18 +24,25 @@ def escaped(text: object) -> str:
 
 def markdown(result: Mapping[str, Any]) -> str:
     """The answer, the table, the findings as a list, the other rewards and slices, and how it was made."""
-    lines = [f"# {escaped(prose.title(result))}", ""]
-    for e in prose.leading(result):
-        do = prose.first_thing_to_do(e)
-        lines += [f"{escaped(prose.says(result, e))} Verdict: **{VERDICTS[e['verdict']]}**.", ""]
+    lines = [f"# {escaped(sentences.title(result))}", ""]
+    for e in sentences.leading(result):
+        do = sentences.first_thing_to_do(e)
+        lines += [f"{escaped(sentences.says(result, e))} Verdict: **{VERDICTS[e['verdict']]}**.", ""]
         lines += [f"First: {escaped(do)}", ""] if do else []
-    lines += [*_paragraphs(prose.compared(result)), *_table(result), ""]
-    for heading, reasons in prose.why(result):
+    lines += [*_paragraphs(sentences.compared(result)), *_table(result), ""]
+    for heading, reasons in sentences.why(result):
         lines += [escaped(heading), "", *(f"- {escaped(reason)}" for reason in reasons), ""]
-    lines += [*_paragraphs(prose.notes(result)), *_bounds(result)]
-    for heading, part in prose.sections(result):
-        lines += [f"## {escaped(heading)}", "", *_table(part), "", *_paragraphs(prose.said_of_part(part)), *_bounds(part)]
-    lines += [*_paragraphs(prose.footnotes(result)), *_provenance(result)]
+    lines += [*_paragraphs(sentences.notes(result)), *_bounds(result)]
+    for heading, part in sentences.sections(result):
+        lines += [
+            f"## {escaped(heading)}",
+            "",
+            *_table(part),
+            "",
+            *_paragraphs(sentences.said_of_part(part)),
+            *_bounds(part),
+        ]
+    lines += [*_paragraphs(sentences.footnotes(result)), *_provenance(result)]
     return "\n".join(lines).rstrip() + "\n"
 
 

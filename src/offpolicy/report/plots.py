@@ -13,8 +13,8 @@ import numpy as np
 
 from offpolicy.core.errors import InputError
 from offpolicy.data.checks import factors
+from offpolicy.report.formatting import THE_LOG, VERDICTS, count, label, number, percent
 from offpolicy.report.tables import is_naive
-from offpolicy.report.words import THE_LOG, VERDICTS, count, label, number, percent
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

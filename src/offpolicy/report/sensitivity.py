@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from offpolicy.report.words import label, number, percent
+from offpolicy.report.formatting import label, number, percent
 
 RIGHT = frozenset({"Γ", "at least", "at most"})
 

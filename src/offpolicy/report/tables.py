@@ -11,7 +11,7 @@ from typing import Any
 from rich.text import Text
 
 from offpolicy.inference.intervals import REFITTED
-from offpolicy.report.words import THE_LOG, VERDICTS, WIDTH, count, label, number, percent, shortened, span
+from offpolicy.report.formatting import THE_LOG, VERDICTS, WIDTH, count, label, number, percent, shortened, span
 
 RIGHT = frozenset({"value", "eff. rounds", "off by"})
 LEAST_NEEDED = ("eff. rounds", "off by", "verdict", "interval")

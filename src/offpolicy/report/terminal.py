@@ -9,7 +9,7 @@ from typing import Any
 from rich.console import Console
 
 from offpolicy.report import text
-from offpolicy.report.words import WIDTH
+from offpolicy.report.formatting import WIDTH
 
 NARROWEST = 40
 SIMPLER = str.maketrans({"─": "-", "–": "-", "…": "~", "·": "-", "±": "+-"})

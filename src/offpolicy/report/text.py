@@ -7,10 +7,10 @@ from typing import Any
 
 from rich.text import Text
 
-from offpolicy.report import prose, sensitivity as bounds
+from offpolicy.report import sensitivity as bounds, sentences
+from offpolicy.report.formatting import VERDICTS, WIDTH, label, number, percent, shortened, span, wrapped
 from offpolicy.report.markdown import markdown
 from offpolicy.report.tables import COLOURS, SHORTEST_NAME, aligned, main_table, room_for_names
-from offpolicy.report.words import VERDICTS, WIDTH, label, number, percent, shortened, span, wrapped
 
 __all__ = ["explained", "label", "markdown", "number", "page", "plain", "sensitivity"]
 
@@ -22,15 +22,15 @@ def plain(result: Mapping[str, Any]) -> str:
 
 def page(result: Mapping[str, Any], width: int = WIDTH) -> Text:
     """The same with styles for a terminal: without them it is the plain text, so the two cannot differ."""
-    lines = [*_prose([prose.title(result)], width), Text(), *_answers(result, width), Text(), *main_table(result, width)]
-    for heading, reasons in prose.why(result):
+    lines = [*_prose([sentences.title(result)], width), Text(), *_answers(result, width), Text(), *main_table(result, width)]
+    for heading, reasons in sentences.why(result):
         lines += [Text(), *_prose([heading], width), *_prose((f"- {reason}" for reason in reasons), width)]
-    notes = _prose(prose.notes(result), width)
+    notes = _prose(sentences.notes(result), width)
     lines += [Text(), *notes, *_bounds(result, width)[0 if notes else 1 :]]
-    for heading, part in prose.sections(result):
-        lines += [Text(), *_prose([heading], width), Text(), *_prose(prose.said_of_part(part), width)]
+    for heading, part in sentences.sections(result):
+        lines += [Text(), *_prose([heading], width), Text(), *_prose(sentences.said_of_part(part), width)]
         lines += [Text(), *main_table(part, width), *_bounds(part, width)]
-    marks = prose.footnotes(result)
+    marks = sentences.footnotes(result)
     lines += [Text(), *_prose(marks, width)] if marks else []
     whole = Text("\n").join(lines)
     whole.rstrip()
@@ -45,12 +45,12 @@ def _prose(paragraphs: Iterable[str], width: int) -> list[Text]:
 def _answers(result: Mapping[str, Any], width: int) -> list[Text]:
     """For each policy: what is said, the verdict, and what to do first."""
     lines: list[Text] = []
-    for e in prose.leading(result):
+    for e in sentences.leading(result):
         lines += [Text()] if lines else []
         verdict = Text("Verdict: ").append(VERDICTS[e["verdict"]], f"bold {COLOURS[e['verdict']]}").append(".")
-        do = prose.first_thing_to_do(e)
-        lines += [*_prose([prose.says(result, e)], width), verdict, *_prose([f"First: {do}"] if do else [], width)]
-    compared = prose.compared(result)
+        do = sentences.first_thing_to_do(e)
+        lines += [*_prose([sentences.says(result, e)], width), verdict, *_prose([f"First: {do}"] if do else [], width)]
+    compared = sentences.compared(result)
     return [*lines, Text(), *_prose(compared, width)] if compared else lines
 
 
@@ -82,7 +82,7 @@ def explained(estimate: Mapping[str, Any]) -> str:
     lines = wrapped(f"{name}: {value}, {level} interval {span(ci, error)}; verdict: {verdict}.", indent="  ")
     if "candidates" in seen:
         lines += ["", *_candidates(seen), ""]
-        told = [*prose.blended(estimate, whole=True), seen["rule"]]
+        told = [*sentences.blended(estimate, whole=True), seen["rule"]]
         if not all(c["error_known"] for c in seen["candidates"]):
             told.append("A candidate whose error is not known gets no weight.")
         factor = seen["errors_of_nearly_unbiased_multiplied_by"]
@@ -92,7 +92,7 @@ def explained(estimate: Mapping[str, Any]) -> str:
                 "what weights are largest for, and the errors of nearly unbiased candidates are multiplied by that number."
             )
         lines += [line for each in told for line in wrapped(each, indent="  ")]
-    for reason in prose.worst_first(estimate):
+    for reason in sentences.worst_first(estimate):
         lines += wrapped(f"- {reason['seen']} {reason['why']} {reason['do']}", indent="  ")
     return "\n".join(lines)
 
@@ -106,7 +106,7 @@ def _candidates(seen: Mapping[str, Any]) -> list[str]:
             f"{c['weight']:.1%}",
             number(c["value"], c["std_error"]),
             f"{c['std_error']:.2g}" if c["error_known"] else "not known",
-            prose.bias(c),
+            sentences.bias(c),
             f"{number(c['difference'], c['difference_error'])} ± {c['difference_error']:.2g}"
             if c["name"] != seen["anchor"] else "(nearly unbiased)",
         ]

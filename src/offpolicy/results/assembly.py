@@ -16,27 +16,19 @@ from offpolicy.core.threads import one_blas_thread
 from offpolicy.data.log import Log
 from offpolicy.diagnostics import verdict as findings
 from offpolicy.diagnostics.agreement import combined_findings, disagreement, own_bias
+from offpolicy.diagnostics.concentration import concentrated, concentration
 from offpolicy.diagnostics.models import ModelDiagnostics, model_findings, uncertain_fit
-from offpolicy.diagnostics.overlap import NOT_ONE, pooled_findings, support_findings, weight_findings
+from offpolicy.diagnostics.overlap import NOT_ONE, WeightDiagnostics, pooled_findings, support_findings, weight_findings
 from offpolicy.diagnostics.propensities import PropensityDiagnostics
 from offpolicy.diagnostics.propensity_tests import PropensityTests
-from offpolicy.diagnostics.sample_size import concentrated, few_units, reward_findings
-from offpolicy.diagnostics.weights import WeightDiagnostics
+from offpolicy.diagnostics.sample_size import few_units, reward_findings
 from offpolicy.engines.base import Engine
 from offpolicy.engines.spark import Spark
 from offpolicy.estimators import Combined, Estimator, LoggedMean, Member
 from offpolicy.estimators.selection import slope, smallest_error
 from offpolicy.inference.blending import Candidate, Combination
 from offpolicy.inference.bootstrap import Redraws
-from offpolicy.inference.functionals import (
-    Functional,
-    ScoreSums,
-    concentration,
-    functional,
-    in_errors,
-    sampling_variance,
-    std_error,
-)
+from offpolicy.inference.functionals import Functional, ScoreSums, functional, in_errors, sampling_variance, std_error
 from offpolicy.inference.intervals import Range
 from offpolicy.inference.jackknife import Refits
 from offpolicy.inference.sensitivity import Tilting

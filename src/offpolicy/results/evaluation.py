@@ -23,7 +23,8 @@ from offpolicy.inference.bootstrap import Key
 from offpolicy.inference.functionals import quotient, std_error
 from offpolicy.inference.intervals import REFITTED
 from offpolicy.inference.sensitivity import GAMMAS, Tilted
-from offpolicy.report import html, text
+from offpolicy.report import text
+from offpolicy.report.page import html
 from offpolicy.report.plots import Plots
 from offpolicy.results import saved_result as recalled
 from offpolicy.results.estimate import Difference, Estimate, Later, Redrawn

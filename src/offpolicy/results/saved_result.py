@@ -17,7 +17,8 @@ from offpolicy.core.errors import InputError, unknown_name
 from offpolicy.core.files import whole_file
 from offpolicy.diagnostics.verdict import Finding, Verdict
 from offpolicy.inference.intervals import Interval, Method, checked_level, normal_quantile
-from offpolicy.report import html, text
+from offpolicy.report import text
+from offpolicy.report.page import html
 from offpolicy.report.plots import Plots
 
 SUFFIX = ".json"

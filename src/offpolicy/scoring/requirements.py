@@ -9,18 +9,10 @@ from typing import Any
 from offpolicy.core.errors import InputError
 from offpolicy.data.features import Features
 from offpolicy.data.log import Log
-from offpolicy.estimators import DM, DR, SNIPS, Auto, Combined, Estimator, LearnedMIPS, LoggedMean, Member, Run
+from offpolicy.estimators import DM, Combined, Estimator, LoggedMean, Member, Run
+from offpolicy.estimators.defaults import LARGEST_FIRST, default_estimators
 from offpolicy.policies.base import Policy
 from offpolicy.ratios.weights import Pooled
-
-
-def default_estimators() -> list[Estimator]:
-    """What is run when nothing is named."""
-    return [Auto(), LoggedMean(), SNIPS(), DR(), LearnedMIPS()]
-
-
-LARGEST_FIRST = ("Auto", "LearnedMIPS", "DR")
-"""Of the defaults, those that hold something of each action, the largest first."""
 
 
 @dataclass(frozen=True)

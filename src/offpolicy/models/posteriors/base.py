@@ -25,7 +25,7 @@ from offpolicy.core.errors import RowsError
 from offpolicy.data.batch import Batch
 from offpolicy.data.features import Features
 from offpolicy.models.embedding_table import Affine, Embedding
-from offpolicy.models.posteriors.neighbours import Near, nearest
+from offpolicy.models.posteriors.nearest_actions import Near, nearest
 from offpolicy.models.posteriors.sums import ActionSums, FeatureSums
 from offpolicy.models.rewards.base import NO_FEATURES, FitShape
 from offpolicy.policies.blocks import Layout, Lists

@@ -15,11 +15,12 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from offpolicy.core.files import whole_file
-from offpolicy.report import answer, evidence, sensitivity as bounds
-from offpolicy.report.answer import IntervalTable, Summary
-from offpolicy.report.charts import COLOURS
-from offpolicy.report.prose import compared, said_of_part, title
-from offpolicy.report.words import label, shortened, visible
+from offpolicy.report import sensitivity as bounds
+from offpolicy.report.formatting import label, shortened, visible
+from offpolicy.report.page import answer, evidence
+from offpolicy.report.page.answer import IntervalTable, Summary
+from offpolicy.report.page.charts import COLOURS
+from offpolicy.report.sentences import compared, said_of_part, title
 
 MOST_SLICES, MOST_IN_FULL = 100, 20
 """Slices, the largest first, whose headline the page shows, and of which it shows every estimate: so that it stays small."""
@@ -59,7 +60,7 @@ def _document(summary: Summary, *, made: str | None, framed: bool) -> str:
 @cache
 def _templates() -> tuple[Environment, Markup, Markup]:
     """The templates, and the style and the script, which are our own and hold no data."""
-    loader = PackageLoader("offpolicy.report")
+    loader = PackageLoader("offpolicy.report.page")
     environment = Environment(
         loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )

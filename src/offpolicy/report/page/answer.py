@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from offpolicy.report.charts import Axis, Strip, finite, percent
-from offpolicy.report.prose import bias, by_reason, leading, worst_first
+from offpolicy.report.formatting import THE_LOG, VERDICTS, count, label, number, percent as hundredths
+from offpolicy.report.page.charts import Axis, Strip, finite, percent
+from offpolicy.report.sentences import bias, by_reason, leading, worst_first
 from offpolicy.report.tables import is_naive, marks_of, meanings
-from offpolicy.report.words import THE_LOG, VERDICTS, count, label, number, percent as hundredths
 
 WORDS = {"OK": "Believe it", "CAUTION": "Believe it with care", "DO_NOT_TRUST": "Do not trust it"}
 Summary = Mapping[str, Any]

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from offpolicy.diagnostics.verdict import LIMITS
-from offpolicy.report import charts
-from offpolicy.report.answer import Summary, isolated, listed, rough, share, shown
-from offpolicy.report.charts import CalibrationPlot, Dot, Histogram, finite
-from offpolicy.report.words import count, label, number, shortened
+from offpolicy.report.formatting import count, label, number, shortened
+from offpolicy.report.page import charts
+from offpolicy.report.page.answer import Summary, isolated, listed, rough, share, shown
+from offpolicy.report.page.charts import CalibrationPlot, Dot, Histogram, finite
 
 MOST_SAID = 240_000
 """Bytes that are said of all points together, so that the page stays small."""

@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from offpolicy.report.formatting import VERDICTS, label, number, percent, span, visible
 from offpolicy.report.tables import estimate_rows, is_naive, meanings
-from offpolicy.report.words import VERDICTS, label, number, percent, span, visible
 
 SHOWN = 3
 MOST_SLICES = 20

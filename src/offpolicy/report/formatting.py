@@ -105,7 +105,9 @@ def wrapped(text: str, width: int = WIDTH, indent: str = "") -> list[str]:
     """Lines of at most so many cells; all but the first begin with the indent. Words wider than a line are broken."""
     room = max(width - cell_len(indent), 2)
     unbroken = re.split("(?<!±) ", visible(text))  # a sign stays with its number
-    words = [piece for word in unbroken for piece in (chop_cells(word, room) if word else [])]
+    words = [
+        piece for word in unbroken for piece in (chop_cells(word, room) if cell_len(word) > room else [word] * bool(word))
+    ]
     lines: list[str] = []
     for word in words:
         if lines and cell_len(f"{lines[-1]} {word}") <= width:
