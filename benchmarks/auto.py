@@ -66,7 +66,10 @@ CANDIDATES = {
     "shrinkage 10": {"shrinkage": 10.0},
     "penalties 1, 10": {"penalties": (1.0, 10.0)},
 }
-PATCHED = {"missed 2": "offpolicy.combining.MISSED", "left out 7/8": "offpolicy.rewards.ridge.LEFT_OUT"}
+PATCHED = {
+    "missed 2": "offpolicy.inference.blending.MISSED",
+    "left out 7/8": "offpolicy.models.rewards.ridge.model.LEFT_OUT",
+}
 """Twice 7/8 of a group cannot be left out: there the double is all of it."""
 
 

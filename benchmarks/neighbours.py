@@ -55,7 +55,7 @@ def figures(sizes: tuple[int, ...], asked: int) -> str:
         points = embeddings(actions, kind)
         some = points[:asked]
         tree = cKDTree(points)
-        with threadpool_limits(1), patch("offpolicy.threads.cores", lambda: 1):
+        with threadpool_limits(1), patch("offpolicy.core.threads.cores", lambda: 1):
             mine, by_tree = best_times(partial(nearest_of, points, some, COUNT), partial(tree.query, some, COUNT), times=1)
             index = by_index(points, some)
         cells = [f"{actions:,}, {kind}", *(f"{1e3 * t / asked:.3f}" for t in (mine, by_tree)), f"{mine / by_tree:.2f}"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,8 @@ import pytest
 grimp = pytest.importorskip("grimp")
 
 from docs.pictures import architecture  # noqa: E402
+
+ROOT = architecture.DOCS.parent
 
 
 def test_the_page_lists_the_packages_and_their_modules() -> None:
@@ -30,11 +33,13 @@ def test_imports_point_upwards() -> None:
     assert all(order.index(imported) < order.index(importer) for importer, imported in architecture.imports())
 
 
-def test_files_that_the_page_names_exist() -> None:
-    names = [name for line in architecture.PAGE.read_text().splitlines() for name in line.split("`")[1::2]]
-    paths = [Path(name) for name in names if name.endswith((".py", "/")) and "*" not in name]
-    assert len(paths) > 40
-    places = (architecture.SOURCE, architecture.DOCS.parent)
-    for path in paths:
+@pytest.mark.parametrize(
+    "page", [*sorted(architecture.DOCS.glob("*.md")), ROOT / "CONTRIBUTING.md"], ids=lambda page: page.name
+)
+def test_files_that_a_page_names_exist(page: Path) -> None:
+    prose = re.sub(r"```.*?```", "", page.read_text(), flags=re.S)
+    names = [name for line in prose.splitlines() for name in line.split("`")[1::2]]
+    for path in (name for name in names if re.fullmatch(r"[\w./]*\w\.pyi?|(\w+/)+", name) and not name.startswith("build")):
+        places = (ROOT, architecture.SOURCE, *architecture.SOURCE.glob("*/"))
         found = any((place / path).exists() for place in places)
-        assert found or list(architecture.SOURCE.rglob(path.name)), f"{path} is not there"
+        assert found or ("/" not in path and list((ROOT / "fuzz").glob(path))), f"{page.name}: {path} is not there"

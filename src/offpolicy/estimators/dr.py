@@ -9,7 +9,7 @@ import numpy as np
 
 from offpolicy.data.features import Features, Inputs
 from offpolicy.estimators.base import CrossFitted, Estimator, Member, Number, Run, register
-from offpolicy.estimators.ips import LIMITS, SHRINKAGES, Bent
+from offpolicy.estimators.ips import CLIPS, SHRINKAGES, Bent
 from offpolicy.models.rewards.ridge.model import Ridge
 from offpolicy.ratios.weights import Clip, Shrink, Switch, Weight
 
@@ -81,7 +81,7 @@ class SwitchDR(_BentModelled):
     """DR that trusts the model alone where w > `threshold` (Wang et al. 2017)."""
 
     threshold: Number = "auto"
-    tuned, bend, values, straight = "threshold", Switch, LIMITS, np.inf
+    tuned, bend, values, straight = "threshold", Switch, CLIPS, np.inf
 
 
 @register
@@ -100,7 +100,7 @@ class ScaledDR(_BentModelled):
     to h, as in the fluctuation of TMLE (van der Laan & Rubin 2006). clip = ∞ is DR; towards 0 it adds the mean residual."""
 
     clip: Number = "auto"
-    tuned, bend, values, straight, least = "clip", Clip, LIMITS, np.inf, 1e-6
+    tuned, bend, values, straight, least = "clip", Clip, CLIPS, np.inf, 1e-6
 
     def members(self, cross_fit: int | None = None) -> tuple[Member, ...]:
         return tuple(self.member(weight, cross_fit, scaled=True, setting=v) for v, weight in self.weights())
@@ -112,5 +112,5 @@ class CAB(_BentModelled):
     """Continuous adaptive blending: IPS up to `clip`, the model for the mass above it (Su et al. 2019)."""
 
     clip: Number = "auto"
-    tuned, bend, values, straight = "clip", Clip, LIMITS, np.inf
+    tuned, bend, values, straight = "clip", Clip, CLIPS, np.inf
     remainder: ClassVar[bool] = True

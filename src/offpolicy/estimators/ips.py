@@ -10,7 +10,7 @@ import numpy as np
 from offpolicy.estimators.base import CrossFitted, Estimator, Member, Number, register
 from offpolicy.ratios.weights import Clip, Harmonic, Outcome, Shrink, Straight, Switch, Weight, check_setting
 
-LIMITS: tuple[float, ...] = (np.inf, 1000.0, 300.0, 100.0, 30.0, 10.0, 3.0, 1.0)
+CLIPS: tuple[float, ...] = (np.inf, 1000.0, 300.0, 100.0, 30.0, 10.0, 3.0, 1.0)
 """The grid of "auto" for limits on w, from the least biased to the most."""
 SHRINKAGES: tuple[float, ...] = (np.inf, 1e5, 1e4, 1e3, 1e2, 10.0, 1.0)
 HARMONICS: tuple[float, ...] = (0.0, 1e-4, 1e-3, 0.01, 0.03, 0.1, 0.3)
@@ -69,7 +69,7 @@ class ClippedIPS(Bent):
     """IPS with weights min(w, clip)."""
 
     clip: Number = "auto"
-    tuned, bend, values, straight = "clip", Clip, LIMITS, np.inf
+    tuned, bend, values, straight = "clip", Clip, CLIPS, np.inf
 
     def members(self, cross_fit: int | None = None) -> tuple[Member, ...]:  # noqa: ARG002
         return tuple(Member(weight, setting=v) for v, weight in self.weights())
