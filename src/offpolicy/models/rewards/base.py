@@ -254,7 +254,7 @@ class Fits(ABC):
 
     @abstractmethod
     def diagnostics(self, reward: int) -> dict[str, Any]:
-        """`r2`: out of fold, where known; and what was chosen in the fit."""
+        """`r2`: out of fold, where known; and what was chosen in the fit. Empty only where nothing was fitted."""
 
 
 class RewardModel(ABC):
