@@ -1,4 +1,4 @@
-"""Overlap: how far the log speaks for a policy, by its weights and by what was never logged."""
+"""Overlap: how well the log supports a policy, by its weights and by what was never logged."""
 
 from __future__ import annotations
 
