@@ -425,12 +425,18 @@ def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
 def test_the_report_is_written_though_the_output_is_gone(folder: Path, tmp_path: Path) -> None:
     command = shlex.join([sys.executable, "-m", "offpolicy", "evaluate", *map(str, usual(folder)), "--target", "p_new",
                           "--report", str(tmp_path / "r.html")])  # fmt: skip
-    for k, where in enumerate(("| true", "> /dev/full", ">&-")):
-        done = subprocess.run(f"{command} {where}", shell=True, capture_output=True, text=True)
+    buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    cases = [
+        (where, env)
+        for where in ("| true", "> /dev/full", ">&-")
+        for env in (buffered, {**buffered, "PYTHONUNBUFFERED": "1"})
+    ]
+    for where, env in cases:
+        done = subprocess.run(f"{command} {where}", shell=True, capture_output=True, text=True, env=env)
         assert "Traceback" not in done.stderr, where
         assert (tmp_path / "r.html").exists(), where
         (tmp_path / "r.html").unlink()
-        assert done.returncode == (1 if k == 1 else 0), where
+        assert done.returncode == (1 if where.endswith("full") else 0), where
 
 
 def test_embed_does_not_write_over_its_log(tmp_path: Path) -> None:

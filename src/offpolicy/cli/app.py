@@ -352,7 +352,11 @@ def main() -> None:
         sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115
     warnings.showwarning = lambda message, *_, **__: print(f"warning: {message}", file=sys.stderr)
     try:
-        app()
+        try:
+            app()
+        except SystemExit:
+            sys.stdout.flush()  # what is still buffered would fail only when Python ends, with an exit code of its own
+            raise
     except InputError as error:
         print(f"offpolicy: {error}", file=sys.stderr)
         sys.exit(2)
