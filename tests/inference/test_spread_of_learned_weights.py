@@ -1,6 +1,6 @@
 """Standard errors of learned weights against the spread of the values over many logs.
 
-In a file of its own: the workers of the tests share out files, and this one takes as long as `test_spread.py`.
+In a file of its own: the workers of the tests share out files, and this one takes as long as `test_spread_over_logs.py`.
 """
 
 from __future__ import annotations
