@@ -10,9 +10,10 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from multiprocessing.context import SpawnContext, SpawnProcess
 from multiprocessing.process import BaseProcess
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from offpolicy.core.errors import InputError
 from offpolicy.core.threads import share_cores
@@ -52,18 +53,15 @@ class _DiedError(Exception):
 
 
 def _pooled(work: Callable[[T], R], todo: Sequence[T], processes: int) -> Iterator[tuple[T, R]]:
-    spawn = multiprocessing.get_context("spawn")  # a fork of a process with threads may hang
-    others = set(multiprocessing.active_children())
-    workers: list[BaseProcess] = []
-    count = min(processes, len(todo))
-    pool = ProcessPoolExecutor(count, mp_context=spawn, initializer=_begin, initargs=(count,))
+    context, count = _Remembering(), min(processes, len(todo))
+    pool = ProcessPoolExecutor(count, mp_context=context, initializer=_begin, initargs=(count,))
     try:
         waiting, running = iter(todo), dict[Future[R], T]()
         while True:
-            with _deaf():  # the first task starts the workers
+            # a pool that breaks here says so again below, after what is finished
+            with _deaf(), suppress(BrokenProcessPool):
                 while len(running) < 2 * processes and (task := next(waiting, None)) is not None:
                     running[pool.submit(work, task)] = task
-                workers = workers or [child for child in multiprocessing.active_children() if child not in others]
             if not running:
                 pool.shutdown()
                 return
@@ -72,11 +70,27 @@ def _pooled(work: Callable[[T], R], todo: Sequence[T], processes: int) -> Iterat
             for future in sorted(done, key=lambda future: isinstance(future.exception(), BrokenProcessPool)):
                 yield running.pop(future), future.result()
     except BrokenProcessPool:
-        raise _DiedError(_how(workers)) from None
+        pool.shutdown()  # its thread ends the other workers and reads exit codes, which two threads cannot do at once
+        raise _DiedError(_how(context.started)) from None
     finally:
-        for worker in workers:  # those still at work when all is stopped: nothing waits for what they do
+        for worker in context.started:  # those still at work when all is stopped: nothing waits for what they do
             worker.terminate()
         pool.shutdown(cancel_futures=True)
+
+
+class _Remembering(SpawnContext):
+    """Keeps the processes it starts: one that died at once must still be asked how. A fork with threads may hang."""
+
+    def __init__(self) -> None:
+        self._made: list[SpawnProcess] = []
+
+    def Process(self, *arguments: Any, **options: Any) -> SpawnProcess:  # type: ignore[override]  # noqa: N802
+        self._made.append(SpawnProcess(*arguments, **options))
+        return self._made[-1]
+
+    @property
+    def started(self) -> list[SpawnProcess]:
+        return [process for process in self._made if process.pid is not None]
 
 
 @contextmanager
@@ -94,8 +108,6 @@ def _deaf() -> Iterator[None]:
 
 def _how(workers: Sequence[BaseProcess]) -> str:
     """What ended the worker that died first; the rest of them were then ended by SIGTERM."""
-    for worker in workers:
-        worker.join()
     codes = [worker.exitcode for worker in workers if worker.exitcode]
     code = next((code for code in codes if code != -signal.SIGTERM), -signal.SIGTERM)
     if code > 0:
