@@ -65,7 +65,7 @@ from .results.estimate import Difference as Difference, Estimate as Estimate
 from .results.evaluate import evaluate as evaluate
 from .results.evaluation import Evaluation as Evaluation
 from .results.fitting import embed as embed, fit_rewards as fit_rewards
-from .results.saved_result import SavedEstimate as SavedEstimate, SavedResult as SavedResult, load_result as load_result
+from .results.loading import SavedEstimate as SavedEstimate, SavedResult as SavedResult, load_result as load_result
 from .results.sensitivity import Sensitivity as Sensitivity
 
 __version__: str

@@ -34,6 +34,8 @@ class ScoreSums:
     """Rows whose reward is not 0, for each reward."""
     clustered: bool
     seed: int
+    slice_: str | None = None
+    """The number of the slice; None for the whole log."""
 
     @property
     def n(self) -> int:

@@ -61,9 +61,7 @@ class Refits:
                 self._jackknife[model] = None
         return self._jackknife[model]
 
-    def with_fit_error(
-        self, p: int, f: Functional, member: Member, terms: Terms, sums: ScoreSums, slice_: str | None
-    ) -> Functional:
+    def with_fit_error(self, p: int, f: Functional, member: Member, terms: Terms, sums: ScoreSums) -> Functional:
         """How the value moves when each group of rows is left out of the scoring, and of all that was fitted."""
         by_group = sums.by_group(self.scorer.groups)
         kept = np.flatnonzero(by_group[:, 0] > 0)
@@ -73,10 +71,10 @@ class Refits:
             return f
         moves: list[FloatArray | None] = []
         if model is not None and self.is_fitted(model):
-            moves.append(self._moves_of_model(terms, model, sums, slice_))
+            moves.append(self._moves_of_model(terms, model, sums))
         ratio = member.weight.ratio
         if isinstance(ratio, Outcome) or (isinstance(ratio, Pooled) and ratio.posterior.fitted):
-            moves.append(None if slice_ is not None else self._moves_of_weights(p, f, member.weight, terms, sums))
+            moves.append(None if sums.slice_ is not None else self._moves_of_weights(p, f, member.weight, terms, sums))
         known = [move for move in moves if move is not None]
         if not moves or len(known) < len(moves):
             return f
@@ -89,9 +87,9 @@ class Refits:
         assert isinstance(key, BaselineColumn)
         return key.model
 
-    def _moves_of_model(self, terms: Terms, model: ModelKey, sums: ScoreSums, slice_: str | None) -> FloatArray | None:
+    def _moves_of_model(self, terms: Terms, model: ModelKey, sums: ScoreSums) -> FloatArray | None:
         """V depends on the coefficients through ⟨Σ share·x̃, β⟩ / Σ1 − ⟨Σ weight·x̃, β⟩ / Σ1: two tables."""
-        state = self.state if slice_ is None else self.state["slices"][slice_]
+        state = self.state if sums.slice_ is None else self.state["slices"][sums.slice_]
         refits = None if terms.tables[0] is None else self._refits(model)
         by_group = sums.by_group(self.scorer.groups)
         rows = float(state["table_rows"]) if "table_rows" in state else by_group[: self.scorer.table_groups, 0].sum()

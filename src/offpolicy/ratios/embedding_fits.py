@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from offpolicy.core.arrays import FloatArray, IntArray
-from offpolicy.models.embedding_table import Affine, Embedding, EmbeddingTable, FeatureMap
+from offpolicy.models.embedding_table import Affine, Embedding, FeatureMap, LabelledEmbedding
 from offpolicy.models.posteriors.base import MOST_ELEMENTS, Known, Pooling
 from offpolicy.models.posteriors.sums import ActionSums, GroupedSums
 from offpolicy.models.rewards.base import Fits, FitShape, embedding_of
@@ -160,13 +160,10 @@ class PooledFits:
             out.append(moved)
         return np.array(out)
 
-    def table(self, labels: npt.NDArray[Any], model: str = "") -> EmbeddingTable:
-        """The embedding to look at."""
-        e = self.embedding
-        published = e.table if e.own_units is None else e.table @ e.own_units
-        scaled = Affine.of(e, scaled=True)(e.table)
-        reward = None if self.ratio.rewards is None else e.reward
-        return EmbeddingTable(labels, e.counts, reward, e.table, published, scaled, model)
+    def labelled(self, labels: npt.NDArray[Any], model: str = "") -> LabelledEmbedding:
+        """The embedding to look at, without what only fits need."""
+        alone = replace(self.embedding, varying=None, covariance=None)
+        return LabelledEmbedding(labels, alone, self.ratio.rewards is not None, model)
 
 
 def aligned(pooling: Pooling, refit: Embedding, known: Known) -> Embedding:

@@ -53,7 +53,7 @@ def embed(
     with one_blas_thread():
         found = fit_pass(log, engine, needed, progress)
         fits = PooledFits.of("embed", ratio, pooled, found[ratio], fitted.fits(shape, found[key]))
-        return fits.table(log.actions, described(model))
+        return fits.labelled(log.actions, described(model)).table()
 
 
 def fit_rewards(

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from offpolicy.core.arrays import FloatArray
-from offpolicy.core.describe import described
 from offpolicy.core.errors import RowsError
 from offpolicy.core.memory import Budget, OverBudgetError, size
 from offpolicy.core.progress import PassProgress
@@ -22,7 +21,6 @@ from offpolicy.data.log import Log
 from offpolicy.diagnostics.propensity_tests import PropensityTests
 from offpolicy.engines.base import Engine
 from offpolicy.estimators import Estimator, Run
-from offpolicy.inference.bootstrap import Redraws
 from offpolicy.models.propensities import FittedLogging
 from offpolicy.models.rewards.base import NO_FEATURES, Fits, FitShape, LinearPredictor, Predictor
 from offpolicy.policies.base import Policy
@@ -31,8 +29,7 @@ from offpolicy.ratios.actions import ratio_of
 from offpolicy.ratios.embedding_fits import PooledFits
 from offpolicy.ratios.outcomes import OutcomeFits, OutcomeRows
 from offpolicy.ratios.weights import Outcome, Pooled
-from offpolicy.results.assembly import Assembly
-from offpolicy.results.evaluation import Evaluation
+from offpolicy.results.scores import Scores
 from offpolicy.scoring.audit import audited
 from offpolicy.scoring.fit_pass import FitResults, fit_pass, groups_for
 from offpolicy.scoring.memory_plan import Rung, Sizes, folds_kept, rows_for, rung_for
@@ -265,9 +262,7 @@ class Job:
         first = self.log.head(64, score_pass.columns)
         return float(sum(len(policy.listed(first).codes) for policy in listing)) / len(first)
 
-    def score(
-        self, engine: Engine, fitted: FitResults, scorer: Scorer, level: float, progress: bool | None, redraws: Redraws
-    ) -> Evaluation:
+    def score(self, engine: Engine, fitted: FitResults, scorer: Scorer, progress: bool | None) -> Scores:
         """The one pass that scores every estimator for every policy and reward."""
         score_pass = ScorePass(scorer, self.log.n_actions, len(self.log.schema.slices or ()), self.log.schema.clustered)
         try:
@@ -276,24 +271,18 @@ class Job:
                 state = engine.reduce(self.log, score_pass, told)
         except RowsError as error:
             raise audited(error, self.log, scorer, score_pass.columns) from None
-        assembly = Assembly(
+        return Scores(
             log=self.log,
             engine=engine,
             policies=tuple(self.policies),
             estimators=self.estimators,
-            asked=tuple(described(estimator) for estimator in self.asked),
             members=self.members,
             references=self.references,
             scorer=scorer,
             fitted=fitted,
             propensity_tests=self._propensity_tests,
             state=state,
-            level=level,
-            cross_fit=self.cross_fit,
-            skipped=self.skipped,
-            redraws=redraws,
         )
-        return assembly.evaluation()
 
 
 @dataclass(frozen=True)
