@@ -36,7 +36,7 @@ from offpolicy.models.propensities import FittedLogging
 from offpolicy.models.rewards.fitted import FittedRewards
 from offpolicy.models.rewards.given import Given
 from offpolicy.models.rewards.torch import AdamW, Torch
-from offpolicy.ratios.weights import Outcome, Pooled, Weight
+from offpolicy.ratios.weights import Weight
 from offpolicy.results.estimate import Details, Estimate, Later, Redrawn
 from offpolicy.results.evaluation import Evaluation, Views
 from offpolicy.results.provenance import read, versions
@@ -44,7 +44,6 @@ from offpolicy.scoring.export import write_scores
 from offpolicy.scoring.fit_pass import FitResults
 from offpolicy.scoring.plan import Family, ModelKey, Terms, fit_of, model_key
 from offpolicy.scoring.scorer import Scorer
-from offpolicy.scoring.tallies import pool_name
 from offpolicy.statistics.base import State
 from offpolicy.statistics.histogram import LogHistogram
 
@@ -196,9 +195,9 @@ class Assembly:
         for p, policy in enumerate(self.policies):
             used: dict[Weight, list[str]] = {Weight(): []} if (p, reward) in self.references else {}
             for e in (e for e in estimates if e.policy == policy and (e._weight is None or e._weight.weighs)):
-                pooled = e._weight if e._weight is not None and isinstance(e._weight.ratio, Pooled) else None
-                if pooled is not None or e._weight is None or e._weight.ratio == "action":
-                    used.setdefault(pooled or Weight(), []).append(e.estimator)
+                shown = Weight() if e._weight is None else e._weight.shown
+                if shown is not None:
+                    used.setdefault(shown, []).append(e.estimator)
             overlap += [self._weights.view(p, weight, names, sums) for weight, names in used.items()]
         users: dict[ModelKey, dict[str, None]] = {}
         for (p, index, of), families in self.members.items():
@@ -217,8 +216,7 @@ class Assembly:
             self.state["reward_low"][reward],
             self.state["reward_high"][reward],
         )
-        ratio = member.weight.ratio
-        bent = member.weight.bend.largest(self._largest(p, member.weight)) if member.weight.weighs else 1.0
+        bent = member.weight.bend.largest(self._weights.largest(p, member.weight)) if member.weight.weighs else 1.0
         return Estimate(
             policy=self.policies[p],
             estimator=self.estimators[e].name,
@@ -231,7 +229,7 @@ class Assembly:
             _range_given=self.log.reward_range is not None,
             _level=self.level,
             _write_scores=None if slice_ is not None else self._score_writer([(1.0, terms)], reward, sums, alone=True),
-            _embedding=self.fitted.pooled[ratio] if isinstance(ratio, Pooled) else None,
+            _embedding=self._weights.embedding(p, member.weight),
             _labels=self.log.schema.actions,
             _weight=member.weight,
             _kind=type(estimator).__name__,
@@ -318,13 +316,13 @@ class Assembly:
         found, seen = self._findings(p, reward, member, model, f, sums)
         if member.setting is not None:
             seen[self.estimators[e].tuned or "setting"] = member.setting
-        if isinstance(member.weight.ratio, Pooled) and member.weight.ratio.dimensions is not None:
+        if member.weight.ratio.dimensions is not None:
             seen["dimensions"] = list(member.weight.ratio.dimensions)
         if f.fit is None and self._refits.matters(member, model):
             seen["fit_not_covered"] = True
             found.append(self._not_covered(model))
         error = std_error(f, sums)
-        if f.fit is not None and isinstance(member.weight.ratio, Pooled):  # a reward model alone moves values as it should
+        if f.fit is not None and member.weight.ratio.whole:  # a reward model alone moves values as it should
             found += uncertain_fit(error, float(np.sqrt(sampling_variance(f, sums))))
         return Details(f, error, seen, tuple(found))
 
@@ -332,14 +330,6 @@ class Assembly:
         if model is not None and isinstance(model.fit.rewards, FittedRewards):
             return findings.FITTED_BEFORE
         return findings.TOO_MANY_FOR_REFITS if self.scorer.many else findings.FIT_NOT_COVERED
-
-    def _largest(self, p: int, weight: Weight) -> float:
-        """The largest ratio of any row."""
-        if isinstance(weight.ratio, Pooled):
-            return float(self.state["pools"][pool_name(self.scorer.plan, p, weight)]["largest"])
-        if isinstance(weight.ratio, Outcome):
-            return float(max(values.max() for values in self.scorer.outcomes[p, weight.ratio][1]))
-        return float(self.state["policies"][str(p)]["weights"]["max"])
 
     def _select(
         self, p: int, estimator: Estimator, family: Family, functionals: Sequence[Functional], sums: ScoreSums
@@ -353,8 +343,7 @@ class Assembly:
             return float(difference.value / error) if error > 0 else in_errors(difference, sums)
 
         if estimator.lattice:
-            ratios = [member.weight.ratio for member, _ in family]
-            sets = [frozenset(r.dimensions or ()) if isinstance(r, Pooled) else frozenset[str]() for r in ratios]
+            sets = [frozenset(member.weight.ratio.dimensions or ()) for member, _ in family]
             return smallest_error(sets, z, [std_error(f, sums) for f in functionals])
         return slope(len(family), z)
 
@@ -380,7 +369,7 @@ class Assembly:
     def _findings(
         self, p: int, reward: int, member: Member, model: ModelKey | None, f: Functional, sums: ScoreSums
     ) -> tuple[list[findings.Finding], dict[str, Any]]:
-        if member.weight.ratio == "one":
+        if member.weight.naive:
             return [findings.NAIVE], {}
         found: list[findings.Finding] = []
         seen: dict[str, Any] = {}
@@ -389,8 +378,8 @@ class Assembly:
         if (p, reward) in self.references:
             kept = self.state["policies"][str(p)] if sums.moments is self.state["moments"] else None  # not kept by slice
             o = self._weights.of_actions(p, sums, kept)
-            found += support_findings(o, model is not None, member.weight.ratio == "action")
-            if member.weight.ratio == "action":
+            found += support_findings(o, model is not None, member.weight.ratio.of_actions)
+            if member.weight.ratio.of_actions:
                 found += weight_findings(o)
                 seen |= o.to_dict()
             elif member.weight.weighs:
@@ -413,8 +402,8 @@ class Assembly:
 
     def _shares_covariance(self, member: Member, model: ModelKey | None, reward: int) -> bool:
         """Whether its reward model, or that of its embedding, had no room for a matrix of each action."""
-        fit = fit_of(member.weight.ratio) if isinstance(member.weight.ratio, Pooled) else None
-        fits = [fit for fit in (None if model is None else model.fit, fit) if fit is not None]
+        learned = fit_of(member.weight.ratio)
+        fits = [fit for fit in (None if model is None else model.fit, learned) if fit is not None]
         return any("covariance" in self.fitted.models[fit].diagnostics(reward) for fit in fits)
 
     def _no_number(self, p: int, member: Member, sums: ScoreSums) -> findings.Finding:
@@ -428,10 +417,8 @@ class Assembly:
 
 def _learns(member: Member, model: ModelKey | None) -> bool:
     """Whether anything of it is fitted to the log."""
-    ratio = member.weight.ratio
-    pooled = isinstance(ratio, Pooled) and (ratio.posterior.fitted or ratio.rewards is not None)
     learned = model is not None and not isinstance(model.fit.rewards, (Given, FittedRewards))
-    return pooled or isinstance(ratio, Outcome) or learned
+    return member.weight.ratio.fitted or member.weight.ratio.rewards is not None or learned
 
 
 def _compared(evaluation: Evaluation, hidden: Mapping[str, Functional], sums: ScoreSums) -> dict[tuple[str, str], Estimate]:
