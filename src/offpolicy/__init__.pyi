@@ -60,6 +60,7 @@ from .policies.tables import (
     Uniform as Uniform,
 )  # fmt: skip
 from .policies.two_tower import TwoTower as TwoTower
+from .ratios.base import FittedRatio as FittedRatio, Ratio as Ratio
 from .ratios.weights import Bend as Bend, Weight as Weight
 from .results.estimate import Difference as Difference, Estimate as Estimate
 from .results.evaluate import evaluate as evaluate

@@ -22,7 +22,8 @@ from offpolicy.models.rewards.fitted import FittedRewards
 from offpolicy.models.rewards.given import Given
 from offpolicy.models.rewards.ridge.model import Ridge
 from offpolicy.models.rewards.two_step import TwoStep
-from offpolicy.ratios.weights import Pooled, Weight
+from offpolicy.ratios.embeddings import EmbeddingRatio
+from offpolicy.ratios.weights import Weight
 
 MOST_FOR_LOGISTIC = 5_000
 NEIGHBOURS = 100
@@ -63,7 +64,11 @@ class _Learned(CrossFitted):
         folds = self.folds(cross_fit)
         family = _bandwidths(Logistic() if self.posterior == "auto" else self.posterior)
         return [
-            (setting, Weight(Pooled(posterior, self.rewards, self.inputs, folds)), _normalised(self.normalised, posterior))
+            (
+                setting,
+                Weight(EmbeddingRatio(posterior, self.rewards, self.inputs, folds)),
+                _normalised(self.normalised, posterior),
+            )
             for setting, posterior in family
         ]
 
@@ -139,7 +144,7 @@ class _Predefined(CrossFitted):
         return [
             (
                 setting,
-                Weight(Pooled(p, None, "features", self.folds(cross_fit), dimensions)),
+                Weight(EmbeddingRatio(p, None, "features", self.folds(cross_fit), dimensions)),
                 _normalised(self.normalised, p),
             )
             for setting, p in _bandwidths(posterior)
@@ -247,8 +252,8 @@ def _clusters(name: str, given: Any) -> int | tuple[int, ...]:
 def _cluster_weight(clusters: Any, rewards: RewardModel, inputs: Inputs | None, folds: int) -> Weight:
     """Clusters of a learned embedding; labels that were given need none."""
     if isinstance(clusters, tuple):
-        return Weight(Pooled(Clusters(clusters), None, "identity", 0))
-    return Weight(Pooled(Clusters(clusters), rewards, inputs, folds))
+        return Weight(EmbeddingRatio(Clusters(clusters), None, "identity", 0))
+    return Weight(EmbeddingRatio(Clusters(clusters), rewards, inputs, folds))
 
 
 @register

@@ -11,14 +11,11 @@ from offpolicy.core.arrays import FloatArray
 from offpolicy.core.threads import parallel
 from offpolicy.estimators import Member
 from offpolicy.inference.functionals import Functional, ScoreSums
-from offpolicy.models.posteriors.categorical import Exact
 from offpolicy.models.rewards.base import LinearPredictor
-from offpolicy.ratios.embeddings import slopes_of
-from offpolicy.ratios.weights import Outcome, Pooled, Weight
+from offpolicy.ratios.weights import Weight
 from offpolicy.scoring.fit_pass import FitResults
-from offpolicy.scoring.plan import BaselineColumn, ModelKey, Terms
+from offpolicy.scoring.plan import BaselineColumn, ModelKey, Terms, WeightColumn
 from offpolicy.scoring.scorer import Scorer
-from offpolicy.scoring.tallies import outcome_name, pool_name
 from offpolicy.statistics.base import State
 
 
@@ -36,12 +33,9 @@ class Refits:
     def matters(self, member: Member, model: ModelKey | None) -> bool:
         """Whether the value moves, to first order, with what was fitted. With the exact ratio of actions a reward model's
         error cancels: baseline and control move alike on average; so it does for the exact ratio of embeddings."""
-        ratio = member.weight.ratio
-        if isinstance(ratio, Outcome) or (isinstance(ratio, Pooled) and ratio.posterior.fitted):
+        if member.weight.ratio.fitted:
             return True
-        if isinstance(ratio, Pooled) and isinstance(ratio.posterior, Exact):
-            return False
-        return model is not None and not member.weight.exact and self.is_fitted(model)
+        return model is not None and not member.weight.model_error_cancels and self.is_fitted(model)
 
     @cached_property
     def _jackknife(self) -> dict[ModelKey, FloatArray | None]:
@@ -72,8 +66,7 @@ class Refits:
         moves: list[FloatArray | None] = []
         if model is not None and self.is_fitted(model):
             moves.append(self._moves_of_model(terms, model, sums))
-        ratio = member.weight.ratio
-        if isinstance(ratio, Outcome) or (isinstance(ratio, Pooled) and ratio.posterior.fitted):
+        if member.weight.ratio.fitted:
             moves.append(None if sums.slice_ is not None else self._moves_of_weights(p, f, member.weight, terms, sums))
         known = [move for move in moves if move is not None]
         if not moves or len(known) < len(moves):
@@ -111,18 +104,12 @@ class Refits:
         """V depends on the fitted weights through the means of two columns."""
         assert terms.weight is not None
         assert terms.correction is not None
-        plan, ratio = self.scorer.plan, weight.ratio
-        if isinstance(ratio, Outcome):
-            table = self.state["outcomes"][outcome_name(p, ratio)]
-            moved, rows, at = self.fitted.outcomes[p, ratio].moves(table), table[0].sum(), 1
-        elif ratio in self.scorer.sloped and isinstance(ratio, Pooled):
-            pool = self.state["pools"][pool_name(plan, p, weight)]
-            if not pool["sloped_rows"] > 0:
-                return None
-            moved, rows = self.fitted.pooled[ratio].moves(slopes_of(pool)), float(pool["sloped_rows"])
-            at = 1 + plan.corrections(p, weight).index(terms.correction)
-        else:
+        plan, key = self.scorer.plan, WeightColumn(p, weight)
+        k, columns = plan.weights.index(key), [1 + plan.columns.index(each) for each in plan.corrections(key)]
+        found = self.fitted.ratios[k].moves(self.state["ratios"][str(k)], columns.index(terms.correction))
+        if found is None:
             return None
+        moved, rows = found
         means = moved / rows * float(sums.moments["mean"][0])
-        moves: FloatArray = means[:, 0] * f.gradient[terms.weight] + means[:, at] * f.gradient[terms.correction]
+        moves: FloatArray = means[:, 0] * f.gradient[terms.weight] + means[:, 1] * f.gradient[terms.correction]
         return moves

@@ -19,7 +19,8 @@ from offpolicy.models.embedding_table import LabelledEmbedding
 from offpolicy.models.propensities import FittedLogging
 from offpolicy.models.rewards.fitted import FittedRewards
 from offpolicy.models.rewards.given import Given
-from offpolicy.ratios.weights import Outcome, Pooled, Weight
+from offpolicy.ratios.base import Ratio
+from offpolicy.ratios.weights import Weight
 from offpolicy.results.details import Details, Examination, compared, without_error
 from offpolicy.results.estimate import Estimate
 from offpolicy.results.evaluation import Evaluation, Views
@@ -30,7 +31,6 @@ from offpolicy.results.scores import Scores
 from offpolicy.results.values import Picked, Values
 from offpolicy.scoring.export import RoundScores
 from offpolicy.scoring.plan import ModelKey, Terms, model_key
-from offpolicy.scoring.tallies import pool_name
 
 LEADS = ("Auto", "DR", "SNDR", "SNIPS", "IPS", "DM")
 """Which estimator leads, the first of these that was run; else the last in the list."""
@@ -174,47 +174,37 @@ class Assembly:
             n=sums.n,
             diagnostics={**details.diagnostics, **coverage.diagnostics(kind)},
             checks=tuple(coverage.added(check, kind) for check in (*details.checks, *others)),
-            labelled=self._embedding(found.weight),
+            labelled=self._embedding(p, found.weight),
         )
 
     def _bounds(self, p: int, picked: Picked, reward: int) -> Range | None:
         member, weight = picked.member, picked.member.weight
         if member.scaled:
             return None
-        largest = weight.bend.largest(self._largest(p, weight)) if weight.weighs else 1.0
+        largest = weight.bend.largest(self._examination.weights.largest(p, weight)) if weight.weighs else 1.0
         return Range(*self.scores.reward_range(reward), largest, weight.mean_one, replace(picked.terms, tables=(None, None)))
-
-    def _largest(self, p: int, weight: Weight) -> float:
-        """The largest ratio of any row."""
-        state, scorer = self.scores.state, self.scores.scorer
-        if isinstance(weight.ratio, Pooled):
-            return float(state["pools"][pool_name(scorer.plan, p, weight)]["largest"])
-        if isinstance(weight.ratio, Outcome):
-            return float(max(values.max() for values in scorer.outcomes[p, weight.ratio][1]))
-        return float(state["policies"][str(p)]["weights"]["max"])
 
     def _learns(self, p: int, member: Member, reward: int) -> bool:
         """Whether anything of it is fitted to the log, the propensities that it weighs by among it."""
         ratio, model = member.weight.ratio, model_key(member, p, reward)
-        pooled = isinstance(ratio, Pooled) and (ratio.posterior.fitted or ratio.rewards is not None)
         learned = model is not None and not isinstance(model.fit.rewards, (Given, FittedRewards))
         estimated = isinstance(self.scores.scorer.logging, FittedLogging) and member.weight.weighs
-        return pooled or isinstance(ratio, Outcome) or learned or estimated
+        return ratio.fitted or ratio.rewards is not None or learned or estimated
 
     @cached_property
-    def _embeddings(self) -> dict[Pooled, LabelledEmbedding]:
+    def _embeddings(self) -> dict[Ratio, LabelledEmbedding]:
         return {}
 
-    def _embedding(self, weight: Weight | None) -> LabelledEmbedding | None:
+    def _embedding(self, p: int, weight: Weight | None) -> LabelledEmbedding | None:
         """The embedding that weights come from; made once, for all policies."""
-        ratio = None if weight is None else weight.ratio
-        if not isinstance(ratio, Pooled):
+        fits = None if weight is None else self._examination.weights.embedding(p, weight)
+        if weight is None or fits is None:
             return None
-        if ratio not in self._embeddings:
-            model = "" if ratio.rewards is None else described(ratio.rewards)
+        if weight.ratio not in self._embeddings:
+            model = weight.ratio.rewards
             labels = self.scores.log.schema.actions.to_numpy()
-            self._embeddings[ratio] = self.scores.fitted.pooled[ratio].labelled(labels, model)
-        return self._embeddings[ratio]
+            self._embeddings[weight.ratio] = fits.labelled(labels, "" if model is None else described(model))
+        return self._embeddings[weight.ratio]
 
     def _compared(self, p: int, found: Found, row: Sequence[Found], reward: int, sums: ScoreSums) -> tuple[Finding, ...]:
         """An estimate held against a nearly unbiased one: SNIPS, asked for or not."""
@@ -235,9 +225,9 @@ class Assembly:
         for p, row in enumerate(found):
             used: dict[Weight, list[str]] = {Weight(): []} if (p, reward) in self.scores.references else {}
             for each in (each for each in row if each.weight is None or each.weight.weighs):
-                pooled = each.weight if each.weight is not None and isinstance(each.weight.ratio, Pooled) else None
-                if pooled is not None or each.weight is None or each.weight.ratio == "action":
-                    used.setdefault(pooled or Weight(), []).append(each.estimator.name)
+                shown = Weight() if each.weight is None else each.weight.shown
+                if shown is not None:
+                    used.setdefault(shown, []).append(each.estimator.name)
             overlap += [self._examination.weights.view(p, weight, names, sums) for weight, names in used.items()]
         users: dict[ModelKey, dict[str, None]] = {}
         for model, name in self.scores.cross_fitted(reward):

@@ -20,7 +20,7 @@ from offpolicy.inference.blending import Combination
 from offpolicy.inference.functionals import Functional, ScoreSums, in_errors, sampling_variance, std_error
 from offpolicy.inference.jackknife import Refits
 from offpolicy.models.rewards.fitted import FittedRewards
-from offpolicy.ratios.weights import Pooled, Weight
+from offpolicy.ratios.weights import Weight
 from offpolicy.results.scores import Scores
 from offpolicy.results.values import Picked
 from offpolicy.scoring.plan import ModelKey, fit_of, model_key
@@ -92,13 +92,13 @@ class Examination:
         found, seen = self._findings(p, reward, member, model, f, sums)
         if member.setting is not None:
             seen[estimator.tuned or "setting"] = member.setting
-        if isinstance(member.weight.ratio, Pooled) and member.weight.ratio.dimensions is not None:
+        if member.weight.ratio.dimensions is not None:
             seen["dimensions"] = list(member.weight.ratio.dimensions)
         if f.fit is None and self.refits.matters(member, model):
             seen["fit_not_covered"] = True
             found.append(self._not_covered(model))
         error = std_error(f, sums)
-        if f.fit is not None and isinstance(member.weight.ratio, Pooled):  # a reward model alone moves values as it should
+        if f.fit is not None and member.weight.ratio.whole:  # a reward model alone moves values as it should
             found += uncertain_fit(error, float(np.sqrt(sampling_variance(f, sums))))
         return Details(f, error, seen, tuple(found))
 
@@ -110,7 +110,7 @@ class Examination:
     def _findings(
         self, p: int, reward: int, member: Member, model: ModelKey | None, f: Functional, sums: ScoreSums
     ) -> tuple[list[findings.Finding], dict[str, Any]]:
-        if member.weight.ratio == "one":
+        if member.weight.naive:
             return [findings.NAIVE], {}
         found: list[findings.Finding] = []
         seen: dict[str, Any] = {}
@@ -119,8 +119,8 @@ class Examination:
         if (p, reward) in self.scores.references:
             kept = self.scores.kept(p, sums)
             o = self.weights.of_actions(p, sums, kept)
-            found += support_findings(o, model is not None, member.weight.ratio == "action")
-            if member.weight.ratio == "action":
+            found += support_findings(o, model is not None, member.weight.ratio.of_actions)
+            if member.weight.ratio.of_actions:
                 found += weight_findings(o)
                 seen |= o.to_dict()
             elif member.weight.weighs:
@@ -140,8 +140,8 @@ class Examination:
 
     def _shares_covariance(self, member: Member, model: ModelKey | None, reward: int) -> bool:
         """Whether its reward model, or that of its embedding, had no room for a matrix of each action."""
-        fit = fit_of(member.weight.ratio) if isinstance(member.weight.ratio, Pooled) else None
-        fits = [fit for fit in (None if model is None else model.fit, fit) if fit is not None]
+        learned = fit_of(member.weight.ratio)
+        fits = [fit for fit in (None if model is None else model.fit, learned) if fit is not None]
         return any("covariance" in self.scores.fitted.models[fit].diagnostics(reward) for fit in fits)
 
     def _no_number(self, p: int, member: Member, sums: ScoreSums) -> findings.Finding:

@@ -38,17 +38,17 @@ def _version(name: str) -> str:
 
 def settings_of(job: Job, engine: Engine, level: float) -> dict[str, Any]:
     """As they were asked for, in words."""
-    log, logging = job.log, job.logging
+    log, logging, policies = job.log, job.fits.logging, zip(job.policies, job.fits.policies, strict=True)
     asked = logging.setting if isinstance(logging, FittedLogging) else logging
     return {
         "estimators": [described(estimator) for estimator in job.asked],
-        "policies": {name: described(policy) for name, policy in job.policies.items()},
+        "policies": {name: described(policy) for name, policy in policies},
         "logging": None if asked is None else described(asked),
         "level": level,
         "interval": "normal",
         "cross_fit": job.cross_fit,
         "reward_range": None if log.reward_range is None else list(log.reward_range),
-        "seed": job.seed,
+        "seed": job.fits.seed,
         "clustered": log.schema.clustered,
         "engine": type(engine).__name__,
     }

@@ -13,7 +13,6 @@ from offpolicy.estimators.selection import slope, smallest_error
 from offpolicy.inference.blending import Candidate, Combination
 from offpolicy.inference.functionals import Functional, ScoreSums, in_errors, std_error
 from offpolicy.inference.jackknife import Refits
-from offpolicy.ratios.weights import Pooled
 from offpolicy.results.scores import Scores
 from offpolicy.scoring.plan import Family, Terms, model_key
 from offpolicy.statistics.histogram import LogHistogram
@@ -59,8 +58,7 @@ class Values:
             return float(difference.value / error) if error > 0 else in_errors(difference, sums)
 
         if estimator.lattice:
-            ratios = [member.weight.ratio for member, _ in family]
-            sets = [frozenset(r.dimensions or ()) if isinstance(r, Pooled) else frozenset[str]() for r in ratios]
+            sets = [frozenset(member.weight.ratio.dimensions or ()) for member, _ in family]
             return smallest_error(sets, z, [std_error(f, sums) for f in functionals])
         return slope(len(family), z)
 

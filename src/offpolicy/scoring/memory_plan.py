@@ -13,11 +13,10 @@ from typing import Literal, get_args
 from offpolicy.core.memory import Budget, Need
 from offpolicy.data.features import Features
 from offpolicy.data.partitions import CHUNK_ROWS
-from offpolicy.models.posteriors.logistic import Logistic
 from offpolicy.models.rewards.ridge.model import Ridge
 from offpolicy.models.rewards.ridge.packed import ACTIONS_FOR_COVARIANCE, BLOCK_NUMBERS
 from offpolicy.models.rewards.two_step import TwoStep
-from offpolicy.ratios.weights import Pooled
+from offpolicy.ratios.base import Ratio, RatioNumbers
 from offpolicy.scoring.plan import FitKey, Plan
 from offpolicy.statistics.gram import DENSE
 
@@ -53,6 +52,14 @@ class Sizes:
     @property
     def ridges(self) -> list[FitKey]:
         return [fit for fit in self.plan.fits if isinstance(fit.rewards, (Ridge, TwoStep))]
+
+    def _numbers(self, ratio: Ratio) -> RatioNumbers:
+        return ratio.numbers(self.context, self.features.size)
+
+    @property
+    def _ratios(self) -> list[RatioNumbers]:
+        """What each fit of a ratio keeps per action."""
+        return [self._numbers(key.ratio) for key in self.plan.ratios]
 
     def needs(self, rung: Rung) -> list[Need]:
         """What is kept on a rung."""
@@ -102,18 +109,15 @@ class Sizes:
 
     def _pools(self) -> Need:
         """Embeddings, and what turns them into weights."""
-        ratios = self.plan.ratios
-        size = max(self.context + 1, self.features.size)
-        near = 0 if self.listed else max((getattr(r.posterior, "neighbours", None) or 0 for r in ratios), default=0)
-        each = 6 * size + near
-        logistic = sum(25 * size + 4 * size**2 for r in ratios if isinstance(r.posterior, Logistic))
-        numbers = sum(max(r.cross_fit, 1) for r in ratios) * each + logistic
+        kept = self._ratios
+        near = 0 if self.listed else max((ratio.near for ratio in kept), default=0)
+        numbers = sum(ratio.fitted + ratio.folds * near for ratio in kept)
         return Need("embeddings", 8.0 * numbers * self.n_actions, f"{self.n_actions:,} actions × {numbers:.0f} numbers")
 
     def _scoring(self, rung: Rung) -> Need:
         """Counts, masses and sums of features of each part of the log at work."""
         kept = self.groups if rung == "refits" else self.folds
-        sums = max((1 + (0 if r.inputs == "identity" else self.features.size) for r in self.plan.ratios), default=0)
+        sums = max((ratio.sums for ratio in self._ratios), default=0)
         numbers = (self.threads + 2) * (1 + self.plan.n_policies + kept * sums)
         return Need("counts", 8.0 * numbers * self.n_actions, f"{self.n_actions:,} actions × {numbers} numbers")
 
@@ -121,11 +125,8 @@ class Sizes:
         """How estimates move with what was fitted."""
         size = self.context + 1
         tables = len(self.plan.tables) * size
-        for policy, weight in self.plan.weights(Pooled):
-            ratio = weight.ratio
-            sums = 1 + len(self.plan.corrections(policy, weight))
-            width = size if getattr(ratio, "rewards", None) is not None else self.features.size
-            tables += max(getattr(ratio, "cross_fit", 0), 1) * sums * (2 * width + 1)
+        for key in self.plan.weights:
+            tables += self._numbers(key.weight.ratio).slopes * (1 + len(self.plan.corrections(key)))
         refits = self.groups * size * sum(1 for fit in self.ridges) * self.rewards
         numbers = tables * (self.threads + 2) + refits
         told = f"{self.n_actions:,} actions × {numbers} numbers"

@@ -192,6 +192,11 @@ class Posterior(ABC):
         return False
 
     @property
+    def true_likelihood(self) -> bool:
+        """Whether p(e|a) is the true one, so that its ratio is exact wherever rewards depend on the embedding alone."""
+        return False
+
+    @property
     def fitted(self) -> bool:
         """Whether anything of it comes from the log."""
         return True

@@ -96,6 +96,10 @@ class Exact(Posterior):
         return True
 
     @property
+    def true_likelihood(self) -> bool:
+        return True
+
+    @property
     def fitted(self) -> bool:
         return False
 
