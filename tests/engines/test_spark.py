@@ -93,7 +93,7 @@ def test_a_failing_policy_is_told_with_its_partition_and_row(folder: Path, sessi
 
 def test_a_policy_of_ones_own_class_fails_in_the_same_way(log: op.Log) -> None:
     class Broken(op.Policy):
-        def _all(self, batch: Any) -> np.ndarray:
+        def distribution(self, batch: Any) -> np.ndarray:
             return np.zeros((len(batch), 4))[:, batch.row[0] + 99]
 
     with pytest.raises(op.InputError, match=r"IndexError: .* \(partition \d row 0 \(\w+.parquet row 0\)\)"):

@@ -107,6 +107,22 @@ def test_duplicated_candidates_add_up() -> None:
     assert op.evaluate(log, policy, [op.IPS()])["IPS"].value == pytest.approx(1.0)
 
 
+def test_column_answers_for_logged_actions_alone(small: Small) -> None:
+    column = small.target[np.arange(len(small.action)), small.action]
+    batch = small.log().head(50)
+    policy = op.Mixture([op.Column(column), op.Uniform()], [0.5, 0.5])
+    np.testing.assert_allclose(policy.probabilities(batch, batch.action.copy()), 0.5 * column[:50] + 0.125)
+    with pytest.raises(op.InputError, match="the logged action only"):
+        policy.probabilities(batch, (batch.action + 1) % 4)
+    with pytest.raises(op.InputError, match="the logged action only"):
+        policy.probabilities(batch)
+
+
+def test_the_former_name_of_distribution_is_refused() -> None:
+    with pytest.raises(op.InputError, match="^Old overrides `_all`, .* rename it to `distribution`.$"):
+        type("Old", (op.Policy,), {"_all": lambda self, batch: np.ones((len(batch), 1))})
+
+
 def test_towers_alone_are_no_policy() -> None:
     with pytest.raises(op.InputError, match=r"write op.Softmax\(op.TwoTower"):
         as_policy(op.TwoTower(np.eye(3)))

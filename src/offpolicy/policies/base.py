@@ -21,14 +21,22 @@ Score = Callable[[FloatArray], npt.ArrayLike]
 
 
 class Policy(ABC):
-    """π(a|x). Subclasses answer for all actions (`_all`); those that can do less work for some override `answers`."""
+    """π(a|x). A subclass gives the probabilities of all actions with `distribution`, and names the columns it reads.
+
+    Policies over very many actions, which can answer without all of them, also override `answers`.
+    """
 
     describes_itself: ClassVar[bool] = True
     """In reports it is shown by its `repr`."""
 
+    def __init_subclass__(cls, **settings: Any) -> None:
+        super().__init_subclass__(**settings)
+        if "_all" in vars(cls):
+            raise InputError(f"{cls.__name__} overrides `_all`, which policies no longer have; rename it to `distribution`.")
+
     @property
     def columns(self) -> tuple[str, ...]:
-        """Columns of the log that the policy reads by name."""
+        """Columns of the log that the policy reads with `batch.column(name)`; a tuple as a class attribute will do."""
         return ()
 
     @property
@@ -45,15 +53,33 @@ class Policy(ABC):
 
     @final
     def probabilities(self, batch: Batch, actions: IntArray | None = None) -> FloatArray:
-        """Rounds × actions; or, given codes (one or several a round), the chances of those alone."""
-        return self._all(batch) if actions is None else self._some(batch, actions)
+        """Rounds × actions; or, given codes (one or several per round), the probabilities of those alone."""
+        if actions is None:
+            return self.distribution(batch)
+        row = np.repeat(np.arange(len(batch)), actions.size // max(len(batch), 1))
+        return self.entries(batch, row, actions.ravel()).reshape(actions.shape)
+
+    @abstractmethod
+    def distribution(self, batch: Batch) -> FloatArray:
+        """The probability of every action in each of some rounds: the one method that a policy of your own must have.
+
+        Parameters
+        ----------
+        batch
+            Some rounds of the log: `batch.context` (rounds × context columns, as in `log.schema.context`),
+            `batch.column(name)` for each name in `columns`, `len(batch)` and `batch.n_actions`.
+
+        Returns
+        -------
+        Rounds × actions, in the order of `log.actions`; each row sums to 1.
+        """
 
     def proportional(self, batch: Batch) -> tuple[FloatArray, bool]:
         """Rounds × actions, and whether each row is still to be divided by its sum.
 
         A policy that must normalise overrides this: the scoring pass gets the sums from a matrix product it makes anyway.
         """
-        return self._all(batch), False
+        return self.distribution(batch), False
 
     @property
     def accuracy(self) -> float:
@@ -76,18 +102,11 @@ class Policy(ABC):
         """
         sums, chances = np.empty((len(batch), values.shape[1])), np.empty(len(row))
         for rows in blocks(len(batch), batch.n_actions):
-            p = self._all(batch.take(rows))
+            p = self.distribution(batch.take(rows))
             sums[rows] = p @ values
             some = slice(*np.searchsorted(row, (rows.start, rows.stop)).tolist())
             chances[some] = p[row[some] - rows.start, code[some]]
         return sums, chances
-
-    @abstractmethod
-    def _all(self, batch: Batch) -> FloatArray: ...
-
-    def _some(self, batch: Batch, actions: IntArray) -> FloatArray:
-        row = np.repeat(np.arange(len(batch)), actions.size // max(len(batch), 1))
-        return self.entries(batch, row, actions.ravel()).reshape(actions.shape)
 
     def entries(self, batch: Batch, row: IntArray, code: IntArray) -> FloatArray:
         """π of some (round, action), rounds ascending."""

@@ -109,7 +109,7 @@ class Softmax(_Scored):
         np.exp(p, out=p)
         return p, True
 
-    def _all(self, batch: Batch) -> FloatArray:
+    def distribution(self, batch: Batch) -> FloatArray:
         p, loose = self.proportional(batch)
         if loose:
             p /= p.sum(axis=1, keepdims=True)
@@ -208,7 +208,7 @@ class EpsilonGreedy(_Scored):
         p[highest[np.searchsorted(highest, starts)]] += 1 - self.epsilon  # the first of them
         return eligible.with_chances(p)
 
-    def _all(self, batch: Batch) -> FloatArray:
+    def distribution(self, batch: Batch) -> FloatArray:
         if self.lists:
             return grid_of(self.listed(batch), batch.n_actions)
         p = np.full((len(batch), batch.n_actions), self.epsilon / batch.n_actions)
