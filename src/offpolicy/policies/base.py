@@ -7,17 +7,14 @@ from collections.abc import Callable
 from typing import Any, ClassVar, final
 
 import numpy as np
-import numpy.typing as npt
 
 from offpolicy.core.arrays import FloatArray, IntArray
 from offpolicy.core.errors import InputError, RowsError
 from offpolicy.data.batch import Batch
-from offpolicy.data.checks import NUMBERS, floats
 from offpolicy.data.log import Log
 from offpolicy.policies.blocks import Listed, blocks
 
 SUM_TOLERANCE = 1e-5
-Score = Callable[[FloatArray], npt.ArrayLike]
 
 
 class Policy(ABC):
@@ -43,6 +40,14 @@ class Policy(ABC):
     def whole(self) -> bool:
         """Whether the policy knows the chance of actions that were not logged."""
         return True
+
+    @final
+    def on(self, log: Log) -> Policy:
+        """The same, ready for this log; raises where the two do not fit, before a row is read."""
+        settled = self.settled(log)
+        settled.check(log)
+        log.source.check_columns(settled.columns)
+        return settled
 
     def check(self, log: Log) -> None:  # noqa: B027  (most policies fit every log)
         """Raise if the policy cannot belong to this log. Costs no pass over it."""
@@ -140,20 +145,3 @@ def check_sums(
         what = f"do not sum to 1 (the worst sums to {worst:.6g})"
         rounded = "Divide each row by its sum first; numbers rounded to a few digits are a usual cause."
         raise RowsError(name, what, bad, f"{rounded} {advice}".strip(), where=places)
-
-
-def called(function: Score, batch: Batch, name: str) -> npt.NDArray[Any]:
-    """What the user's function says of a batch; what it raises is told with the rows it was asked about."""
-    asked = f"rows {batch.row.min()} to {batch.row.max()}, contexts of shape {batch.context.shape}"
-    try:
-        said = function(batch.context)
-    except InputError:
-        raise
-    except (Exception, SystemExit) as error:
-        raise InputError(f"{name}: the function raised {type(error).__name__}: {error} ({asked}).") from error
-    try:
-        read = np.asarray(said)
-        return read if read.dtype.kind in NUMBERS else floats(said, name)
-    except ValueError:  # InputError among them
-        kind = type(said).__name__
-        raise InputError(f"{name}: the function gave a {kind} that is no array of numbers ({asked}).") from None

@@ -1,4 +1,4 @@
-"""Policies that are tables: one chance an action, a matrix, columns of the log; and plain functions."""
+"""Policies that are tables: one chance an action, a matrix, columns of the log."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from offpolicy.data.batch import Batch
 from offpolicy.data.checks import floats
 from offpolicy.data.labels import Actions, to_arrow
 from offpolicy.data.log import Log
-from offpolicy.policies.base import SUM_TOLERANCE, Policy, Score, called, check_probabilities, check_sums
+from offpolicy.policies.base import SUM_TOLERANCE, Policy, check_sums
 from offpolicy.policies.blocks import blocks
 from offpolicy.policies.candidates import as_numbers
 
@@ -117,19 +117,6 @@ class Table(Policy):
     def entries(self, batch: Batch, row: IntArray, code: IntArray) -> FloatArray:
         chances: FloatArray = self._matrix[batch.row[row], code]
         return chances
-
-
-@final
-@dataclass(frozen=True)
-class Function(Policy):
-    """A plain callable: contexts (rounds × features) to probabilities (rounds × actions)."""
-
-    function: Score
-
-    def distribution(self, batch: Batch) -> FloatArray:
-        return check_probabilities(
-            called(self.function, batch, "policy function").astype(np.float64), batch, "policy function"
-        )
 
 
 @final

@@ -111,9 +111,7 @@ class Job:
 
     @classmethod
     def of(cls, log: Log, policies: dict[str, Policy], wanted: Wanted, cross_fit: int | None, seed: int, run: Run) -> Job:
-        logging = None if log.logging is None else as_policy(log.logging).settled(log)
-        if logging is not None:
-            logging.check(log)
+        logging = None if log.logging is None else as_policy(log.logging).on(log)
         features = Features.of(log.schema)
         chosen, skipped = choose(wanted, Lacking(log, policies, logging, features), cross_fit)
         asked = tuple(chosen)
