@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import offpolicy as op
+from offpolicy.cli.settings import policy
 from offpolicy.core.describe import described
 from offpolicy.worlds import Linear
 
@@ -183,11 +184,29 @@ def test_the_columns_of_arrays_are_numbered() -> None:
         op.evaluate(in_memory(), op.Function(contexts, columns=["x2"]), [op.IPS()])
 
 
-@pytest.mark.parametrize("columns", ["age", [1], [None]])
-@pytest.mark.parametrize("kind", [op.Function, op.Softmax, op.EpsilonGreedy])
+@pytest.mark.parametrize("columns", ["age", [1], [None], None, 3])
+@pytest.mark.parametrize("kind", [op.Function, op.Softmax, op.EpsilonGreedy, op.TwoTower])
 def test_columns_must_be_a_list_of_names(kind: Any, columns: Any) -> None:
     with pytest.raises(op.InputError, match=f"{kind.__name__}: columns is .*; give a list of column names"):
-        kind(contexts, columns=columns)
+        kind(*((ITEMS, contexts) if kind is op.TwoTower else (contexts,)), columns=columns)
+
+
+def test_any_sequence_of_names_will_do() -> None:
+    for columns in (("age", "country"), np.array(["age", "country"]), iter(["age", "country"])):
+        assert op.Softmax(contexts, columns=columns).columns == ("age", "country")
+
+
+def test_the_command_line_takes_functions_and_policies_with_named_columns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "my_named.py").write_text(
+        "import numpy as np\nimport offpolicy as op\n"
+        "def old(x):\n    return np.eye(3)[(x[:, 0] > 0).astype(int)]\n"
+        "new = op.Function(lambda c: np.eye(3)[(c['age'] > 0).astype(int)], columns=['age'])\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    old, new = (op.evaluate(read(table()), policy(f"my_named:{name}"), [op.IPS()])["IPS"] for name in ("old", "new"))
+    assert old.value == new.value > 0
 
 
 def test_the_columns_of_towers_belong_to_their_users() -> None:

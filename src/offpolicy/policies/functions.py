@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -45,11 +45,12 @@ def with_columns(function: Score, columns: Sequence[str], name: str) -> Score:
     return Named(function, names) if names else function
 
 
-def column_names(columns: Sequence[str], name: str) -> tuple[str, ...]:
+def column_names(columns: Any, name: str) -> tuple[str, ...]:
     """Refuses one text, which would be read letter by letter."""
-    if isinstance(columns, str) or not all(isinstance(column, str) for column in columns):
+    names = tuple(columns) if isinstance(columns, Iterable) and not isinstance(columns, str) else (None,)
+    if not all(isinstance(column, str) for column in names):
         raise InputError(f"{name}: columns is {columns!r}; give a list of column names, such as ['age', 'country'].")
-    return tuple(columns)
+    return names
 
 
 def columns_of(function: Score | None) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from offpolicy.core.arrays import FloatArray, IntArray
 from offpolicy.core.errors import InputError, RowsError
 from offpolicy.data.batch import Batch
 from offpolicy.data.checks import array, floats
-from offpolicy.policies.functions import ColumnReader, Score, called, columns_of, with_columns
+from offpolicy.policies.functions import ColumnReader, Score, called, column_names, columns_of, with_columns
 
 ROWS_AT_ONCE = 512
 ACTIONS_AT_ONCE = 512
@@ -50,7 +50,7 @@ class TwoTower(ColumnReader):
                 "TwoTower: users must be a function of the contexts (rounds × features) that gives a vector a round; for "
                 "vectors that are in the log already, name their columns as `context` and leave `users` out."
             )
-        if users is None and len(columns):
+        if users is None and column_names(columns, "TwoTower"):
             raise InputError("TwoTower: columns is what `users` gets; give that function as well.")
         vectors = array(items, "TwoTower: items")
         kind = np.float32 if vectors.dtype == np.float32 else np.float64
