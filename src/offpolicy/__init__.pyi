@@ -49,13 +49,13 @@ from .models.rewards.scikit import Regressor as Regressor
 from .models.rewards.torch import AdamW as AdamW, Torch as Torch, two_layer as two_layer
 from .policies.base import Policy as Policy
 from .policies.candidates import Candidates as Candidates
+from .policies.functions import Function as Function
 from .policies.mixture import Mixture as Mixture
 from .policies.scores import EpsilonGreedy as EpsilonGreedy, Softmax as Softmax
 from .policies.tables import (
     Column as Column,
     Columns as Columns,
     Fixed as Fixed,
-    Function as Function,
     Table as Table,
     Uniform as Uniform,
 )  # fmt: skip

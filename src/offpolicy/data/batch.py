@@ -8,10 +8,12 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from offpolicy.core.arrays import FloatArray, IntArray, UInt64Array
-from offpolicy.data.labels import Actions
+from offpolicy.core.errors import InputError
+from offpolicy.data.labels import Actions, decoded
 
 BY_ROUND = ("row", "unit", "action", "reward", "propensity", "weight", "slice_code")
 """What a batch has one value, or one row, of for each round (or none at all)."""
@@ -51,6 +53,15 @@ class Batch:
     def features(self) -> FloatArray:
         """Rounds × features of the action seen in that round."""
         return _stack(self.feature_parts, len(self))
+
+    def column(self, name: str) -> npt.NDArray[Any]:
+        """A column of the log that the policy names in its `columns`, read-only; missing numbers are NaN, others None."""
+        if name not in self.extra:
+            raise InputError(f"column {name!r} was not read; name it in the `columns` of the policy.")
+        values = decoded(self.extra[name])
+        values = values.cast(pa.float64()) if pa.types.is_decimal(values.type) else values
+        array: npt.NDArray[Any] = values.to_numpy(zero_copy_only=False)
+        return array
 
     def take(self, rows: slice | IntArray) -> Batch:
         """The same columns for some of the rows, in the given order."""

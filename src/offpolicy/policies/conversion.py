@@ -8,7 +8,8 @@ from offpolicy.core.errors import InputError
 from offpolicy.data.checks import array
 from offpolicy.policies.base import Policy
 from offpolicy.policies.candidates import Candidates
-from offpolicy.policies.tables import Column, Columns, Function, Table
+from offpolicy.policies.functions import Function
+from offpolicy.policies.tables import Column, Columns, Table
 from offpolicy.policies.two_tower import TwoTower
 
 

@@ -47,11 +47,11 @@ class Mixture(Policy):
         for policy in self._policies:
             policy.check(log)
 
-    def _all(self, batch: Batch) -> FloatArray:
+    def distribution(self, batch: Batch) -> FloatArray:
         return self._mix(policy.probabilities(batch) for policy in self._policies)
 
-    def _some(self, batch: Batch, actions: IntArray) -> FloatArray:
-        return self._mix(policy.probabilities(batch, actions) for policy in self._policies)
+    def entries(self, batch: Batch, row: IntArray, code: IntArray) -> FloatArray:
+        return self._mix(policy.entries(batch, row, code) for policy in self._policies)
 
     def answers(self, batch: Batch, values: FloatArray, row: IntArray, code: IntArray) -> tuple[FloatArray, FloatArray]:
         parts = [policy.answers(batch, values, row, code) for policy in self._policies]

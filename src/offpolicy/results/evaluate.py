@@ -53,9 +53,7 @@ def evaluate(
     if cross_fit is not None:
         cross_fit = whole("cross_fit", cross_fit, 2, besides=" (an estimator's own cross_fit=0 turns it off)")
     seed = whole("seed", seed, -(2**63))
-    policies = {name: policy.settled(log) for name, policy in _policies(target).items()}
-    for policy in policies.values():
-        policy.check(log)
+    policies = {name: policy.on(log) for name, policy in _policies(target).items()}
     engine = engine_for(log, engine)
     budget = Budget.of(memory)
     as_given, log = log, estimate_logging(log, engine, seed, progress)

@@ -77,9 +77,7 @@ class Job:
 
     @classmethod
     def of(cls, log: Log, policies: dict[str, Policy], wanted: Wanted, cross_fit: int | None, seed: int, run: Run) -> Job:
-        logging = None if log.logging is None else as_policy(log.logging).settled(log)
-        if logging is not None:
-            logging.check(log)
+        logging = None if log.logging is None else as_policy(log.logging).on(log)
         features = Features.of(log.schema)
         available = Available(log.schema, policies, logging)
         chosen, skipped = choose(wanted, Lacking(available, features), cross_fit)

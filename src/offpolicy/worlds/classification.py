@@ -110,7 +110,8 @@ class Classification(World):
         """The mean chance of the right class: exact."""
         x, y = self._data
         rows = self._thirds[2]
-        p = as_policy(policy).probabilities(as_batch(x[rows], self.n_actions), y[rows])
+        asked = as_policy(policy)
+        p = asked.probabilities(as_batch(x[rows], self.n_actions, asked.columns), y[rows])
         return float(p.mean()), 0.0
 
 
