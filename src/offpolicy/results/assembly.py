@@ -33,9 +33,6 @@ from offpolicy.inference.intervals import Range
 from offpolicy.inference.jackknife import Refits
 from offpolicy.inference.sensitivity import Tilting
 from offpolicy.models.propensities import FittedLogging
-from offpolicy.models.rewards.fitted import FittedRewards
-from offpolicy.models.rewards.given import Given
-from offpolicy.models.rewards.torch import AdamW, Torch
 from offpolicy.ratios.weights import Outcome, Pooled, Weight
 from offpolicy.results.estimate import Details, Estimate, Later, Redrawn
 from offpolicy.results.evaluation import Evaluation, Views
@@ -166,8 +163,8 @@ class Assembly:
     @property
     def _extras(self) -> list[str]:
         """The packages besides the usual ones that had a part in the numbers."""
-        torch = any(isinstance(fit.rewards, (AdamW, Torch)) for fit in self.fitted.models)
-        return [*(["pyspark"] if isinstance(self.engine, Spark) else []), *(["torch"] if torch else [])]
+        of_models = dict.fromkeys(package for fit in self.fitted.models for package in fit.rewards.packages)
+        return [*(["pyspark"] if isinstance(self.engine, Spark) else []), *of_models]
 
     @property
     def _logging(self) -> str | None:
@@ -329,7 +326,7 @@ class Assembly:
         return Details(f, error, seen, tuple(found))
 
     def _not_covered(self, model: ModelKey | None) -> findings.Finding:
-        if model is not None and isinstance(model.fit.rewards, FittedRewards):
+        if model is not None and model.fit.rewards.fitted_before:
             return findings.FITTED_BEFORE
         return findings.TOO_MANY_FOR_REFITS if self.scorer.many else findings.FIT_NOT_COVERED
 
@@ -430,7 +427,7 @@ def _learns(member: Member, model: ModelKey | None) -> bool:
     """Whether anything of it is fitted to the log."""
     ratio = member.weight.ratio
     pooled = isinstance(ratio, Pooled) and (ratio.posterior.fitted or ratio.rewards is not None)
-    learned = model is not None and not isinstance(model.fit.rewards, (Given, FittedRewards))
+    learned = model is not None and model.fit.rewards.fitted
     return pooled or isinstance(ratio, Outcome) or learned
 
 

@@ -174,6 +174,8 @@ class Posterior(ABC):
     """Settings of a posterior. Frozen; `fit` gives a `Pooling`."""
 
     scale: bool
+    neighbours: int | None = None
+    """Of how many actions near the logged one sums are taken, where there is such a bound."""
 
     def statistics(self, shape: FitShape) -> tuple[Statistic, ...]:
         """What it needs of the fit pass; the first is always `FeatureSums`."""
@@ -185,6 +187,10 @@ class Posterior(ABC):
 
     @abstractmethod
     def fit(self, name: str, embedding: Embedding, affine: Affine, known: Known) -> Pooling: ...
+
+    def numbers_per_action(self, n_actions: int, size: int) -> int:  # noqa: ARG002
+        """Numbers that the fit holds per action, beside the embedding of `size` numbers: its share of the memory."""
+        return 0
 
     @property
     def exact(self) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Protocol, Self
+from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +13,7 @@ import numpy.typing as npt
 from offpolicy.core.arrays import FloatArray, IntArray
 from offpolicy.core.errors import InputError
 from offpolicy.core.hashing import buckets, group_of_bucket
+from offpolicy.core.memory import Need
 from offpolicy.data.batch import Batch
 from offpolicy.data.features import Features, Inputs
 from offpolicy.data.schema import Schema
@@ -21,8 +22,6 @@ from offpolicy.statistics.base import Statistic
 
 RowWeight = Callable[[Batch], FloatArray]
 NO_FEATURES = Features()
-FITTED_BEFORE = "fitted_before"
-"""Among the diagnostics of a model that was fitted on another log: on how many rounds."""
 
 
 @dataclass(frozen=True)
@@ -224,14 +223,17 @@ def _between(covariance: FloatArray | None, matrix: FloatArray | None) -> FloatA
 
 def embedding_of(predictor: Predictor, name: str) -> Embedding:
     """The embedding that a fitted reward model gives."""
-    embedding = getattr(predictor, "embedding", None)
+    embedding: Embedding | None = getattr(predictor, "embedding", None)
     if embedding is None:
-        raise InputError(
-            f"{name}: this reward model gives no embedding. Use op.Ridge(), op.AdamW(), op.Torch(…), or op.Regressor(…, "
-            "embedding=…) with a function that gives one."
-        )
-    found: Embedding = embedding
-    return found
+        raise no_embedding(name)
+    return embedding
+
+
+def no_embedding(name: str) -> InputError:
+    return InputError(
+        f"{name}: this reward model gives no embedding. Use op.Ridge(), op.AdamW(), op.Torch(…), or op.Regressor(…, "
+        "embedding=…) with a function that gives one."
+    )
 
 
 class Fits(ABC):
@@ -252,26 +254,70 @@ class Fits(ABC):
         """For the jackknife; None where it cannot be had."""
         return None
 
-    @abstractmethod
-    def diagnostics(self, reward: int) -> dict[str, Any]:
-        """`r2`: out of fold, where known; and what was chosen in the fit. Empty only where nothing was fitted."""
+    def diagnostics(self, reward: int) -> dict[str, Any]:  # noqa: ARG002
+        """`r2`: out of fold, where known; and what was chosen in the fit."""
+        return {}
 
 
 class RewardModel(ABC):
-    """Settings of a reward model. `statistics` are folded over the log; `fits` turns their results into predictors."""
+    """Settings of a reward model, and all that the package needs to know about it.
+
+    `statistics` are folded over the log, and `fits` turns their results into predictors. The other methods have defaults
+    for a model that is fitted to the log, gives no embedding and holds little memory. A class that states its `kind` can be
+    chosen by that name on the command line.
+    """
+
+    kind: ClassVar[str]
 
     @abstractmethod
     def statistics(self, shape: FitShape) -> tuple[Statistic, ...]:
-        """None where nothing needs to be fitted."""
+        """What is summed over the log; empty where nothing needs to be fitted. Equal statistics are folded once."""
 
     @abstractmethod
-    def fits(self, shape: FitShape, results: Sequence[Any]) -> Fits: ...
+    def fits(self, shape: FitShape, results: Sequence[Any]) -> Fits:
+        """From the results of the statistics, in their order."""
 
     def on(self, schema: Schema) -> RewardModel:  # noqa: ARG002
         """The same as it suits the actions and columns of a log; raises where it does not."""
         return self
 
     @property
-    def linear(self) -> bool:
-        """Whether q is linear in the features, so that an action's mean features are all that a baseline needs."""
+    def fitted(self) -> bool:
+        """Whether anything of it is fitted to the log at hand."""
+        return True
+
+    @property
+    def fitted_before(self) -> bool:
+        """Whether it was fitted to another log, so that it has an estimation error that this log knows nothing of."""
         return False
+
+    @property
+    def embeds(self) -> bool:
+        """Whether its predictors have an `embedding`."""
+        return False
+
+    @property
+    def knows_error(self) -> bool:
+        """Whether its embedding comes with the covariance with which it is estimated."""
+        return False
+
+    @property
+    def linear(self) -> bool:
+        """Whether q at an action is its mean over features that vary within the action, as for a q linear in them."""
+        return False
+
+    @property
+    def packages(self) -> tuple[str, ...]:
+        """The packages besides the required ones whose versions its numbers depend on."""
+        return ()
+
+    def needs(self, shape: FitShape, threads: int) -> tuple[Need, ...]:  # noqa: ARG002
+        """The memory that grows with actions, context or rewards, while `threads` parts of the log are at work.
+
+        Fits with the same row weights share needs that are equal.
+        """
+        return ()
+
+    def refit_numbers(self, shape: FitShape) -> int:  # noqa: ARG002
+        """Numbers per action that refits without each group hold, where there are refits."""
+        return 0

@@ -17,7 +17,7 @@ from offpolicy.core.errors import InputError
 from offpolicy.data.features import Features, Inputs
 from offpolicy.data.labels import places
 from offpolicy.data.schema import Dimension, Schema
-from offpolicy.models.rewards.base import FITTED_BEFORE, Fits, FitShape, LinearPredictor, Predictor, RewardModel
+from offpolicy.models.rewards.base import Fits, FitShape, LinearPredictor, Predictor, RewardModel
 from offpolicy.models.rewards.torch import Dotted, Network
 from offpolicy.statistics.base import Statistic
 
@@ -63,6 +63,12 @@ class FittedRewards(RewardModel):
     rounds: int = field(repr=False)
     chosen: tuple[str, ...] = field(default=(), repr=False)
     """The rewards of the log at hand, once it is known."""
+    fitted = False
+    fitted_before = True
+
+    @property
+    def embeds(self) -> bool:
+        return all(getattr(model, "embedding", None) is not None for model in self.by_reward.values())
 
     @property
     def linear(self) -> bool:
@@ -207,4 +213,4 @@ class _FittedFits(Fits):
         return self.models[reward]
 
     def diagnostics(self, reward: int) -> dict[str, Any]:  # noqa: ARG002
-        return {FITTED_BEFORE: self.rounds}
+        return {"fitted_before": self.rounds}

@@ -67,6 +67,8 @@ class Torch(RewardModel):
     device: str | None = None
     seed: int = 0
     rows: int = 1_000_000
+    embeds = True
+    packages = ("torch",)
 
     def __post_init__(self) -> None:
         if not callable(self.module):
@@ -110,14 +112,12 @@ class AdamW(RewardModel):
     device: str | None = None
     seed: int = 0
     rows: int = 1_000_000
+    embeds = linear = True
+    packages = ("torch",)
 
     def __post_init__(self) -> None:
         _check_rows("AdamW", self.rows)
         self._training.check()
-
-    @property
-    def linear(self) -> bool:
-        return True
 
     def statistics(self, shape: FitShape) -> tuple[Statistic, ...]:
         require_torch()
