@@ -22,6 +22,7 @@ import numpy.typing as npt
 
 from offpolicy.core.arrays import FloatArray, IntArray
 from offpolicy.core.errors import RowsError
+from offpolicy.core.registry import Named
 from offpolicy.data.batch import Batch
 from offpolicy.data.features import Features
 from offpolicy.models.embedding_table import Affine, Embedding
@@ -170,8 +171,11 @@ class Known:
     """Which columns of the features the embedding is, where it is pre-defined."""
 
 
-class Posterior(ABC):
-    """Settings of a posterior. Frozen; `fit` gives a `Pooling`."""
+class Posterior(Named, ABC):
+    """Settings of a posterior. Frozen; `fit` gives a `Pooling`.
+
+    A class that states its `kind` can be chosen by that name on the command line.
+    """
 
     scale: bool
     neighbours: int | None = None

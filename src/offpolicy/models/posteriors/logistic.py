@@ -33,6 +33,7 @@ class Logistic(Posterior):
     context: bool = False
     scale: bool = True
     rows: int = 50_000
+    kind = "logistic"
 
     def __post_init__(self) -> None:
         if not (isinstance(self.C, (int, float)) and self.C > 0):

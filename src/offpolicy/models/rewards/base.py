@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, ClassVar, Protocol, Self
+from typing import Any, Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +14,7 @@ from offpolicy.core.arrays import FloatArray, IntArray
 from offpolicy.core.errors import InputError
 from offpolicy.core.hashing import buckets, group_of_bucket
 from offpolicy.core.memory import Need
+from offpolicy.core.registry import Named
 from offpolicy.data.batch import Batch
 from offpolicy.data.features import Features, Inputs
 from offpolicy.data.schema import Schema
@@ -102,6 +103,39 @@ class Predictor(Protocol):
         ...
 
 
+class Savable(Named, ABC):
+    """A fitted q(x, a) that is nothing but arrays, so that it can be saved, loaded, and used on logs with other actions.
+
+    Files know it by its `kind`, and are read by `from_arrays` of the class that states it.
+    """
+
+    @abstractmethod
+    def all(self, batch: Batch) -> FloatArray:
+        """Rounds × actions."""
+
+    @abstractmethod
+    def taken(self, batch: Batch) -> FloatArray:
+        """Of the logged action of each round."""
+
+    @abstractmethod
+    def arrays(self) -> dict[str, npt.NDArray[Any]]:
+        """All that it is made of."""
+
+    @property
+    def settings(self) -> dict[str, int]:
+        """The few numbers besides that say how the arrays are used."""
+        return {}
+
+    @classmethod
+    @abstractmethod
+    def from_arrays(cls, arrays: Mapping[str, npt.NDArray[Any]], settings: Mapping[str, int], shape: FitShape) -> Self:
+        """The same again; raises ValueError or KeyError where the arrays do not belong together."""
+
+    @abstractmethod
+    def for_actions(self, at: IntArray, features: Features) -> Self:
+        """The same for a log whose actions stand at these places, and which has these features."""
+
+
 def design(batch: Batch, centre: FloatArray) -> FloatArray:
     """x̃ = (x − centre, 1), as (features + 1) × rounds."""
     out = np.empty((len(centre) + 1, len(batch)))
@@ -111,7 +145,7 @@ def design(batch: Batch, centre: FloatArray) -> FloatArray:
 
 
 @dataclass(frozen=True)
-class LinearPredictor:
+class LinearPredictor(Savable):
     """q(x, a) = (x − centre)·slope_a + intercept_a. `coef` is actions × (features + 1), the intercept last.
 
     With features φ that vary within an action, the control of a round is x̃·(own_a + φ·shared), and `coef` is that at each
@@ -131,6 +165,7 @@ class LinearPredictor:
     """The mean context of the rows behind the fit."""
     covariance: FloatArray | None = None
     """With which the scaled coefficients are estimated, averaged over the rounds."""
+    kind = "linear"
 
     def all(self, batch: Batch) -> FloatArray:
         product: FloatArray = design(batch, self.centre).T @ self.coef.T
@@ -153,19 +188,13 @@ class LinearPredictor:
         return replace(self, coef=self.coef @ step, centre=centre, varying=varying)
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
-        """All that it is made of."""
         parts = {f.name: getattr(self, f.name) for f in fields(self)}
         varying = parts.pop("varying")
         parts |= {} if varying is None else {"own": varying.own, "shared": varying.shared}
         return {name: np.asarray(part, dtype=np.float64) for name, part in parts.items() if part is not None}
 
-    @property
-    def settings(self) -> dict[str, int]:
-        return {}
-
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, npt.NDArray[Any]], settings: Any, shape: FitShape) -> Self:  # noqa: ARG003
-        """The same again, if the arrays have the shapes that belong together."""
         n, d = shape.n_actions, shape.context
         sizes: dict[str, tuple[int | None, ...]] = {
             "coef": (n, d + 1), "centre": (d,), "scale": (d,), "counts": (n,), "down": (d + 1, None), "mean": (d,),
@@ -178,7 +207,6 @@ class LinearPredictor:
         return cls(**parts)
 
     def for_actions(self, at: IntArray, features: Features) -> Self:
-        """The same for a log whose actions stand at these places, and which has these features."""
         varying = None if self.varying is None else FeatureMap(self.varying.own[at], self.varying.shared, features)
         counts = None if self.counts is None else self.counts[at]
         return replace(self, coef=self.coef[at], counts=counts, varying=varying)
@@ -259,15 +287,13 @@ class Fits(ABC):
         return {}
 
 
-class RewardModel(ABC):
+class RewardModel(Named, ABC):
     """Settings of a reward model, and all that the package needs to know about it.
 
     `statistics` are folded over the log, and `fits` turns their results into predictors. The other methods have defaults
     for a model that is fitted to the log, gives no embedding and holds little memory. A class that states its `kind` can be
     chosen by that name on the command line.
     """
-
-    kind: ClassVar[str]
 
     @abstractmethod
     def statistics(self, shape: FitShape) -> tuple[Statistic, ...]:

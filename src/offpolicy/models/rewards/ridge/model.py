@@ -51,6 +51,7 @@ class Ridge(RewardModel):
     rank: int | None = None
     intercept: bool = True
     unseen: Literal["prior", "zero"] = "prior"
+    kind = "ridge"
     embeds = knows_error = linear = True
 
     def __post_init__(self) -> None:
