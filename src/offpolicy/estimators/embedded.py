@@ -234,9 +234,6 @@ class MDR(_Predefined):
         return tuple(Member(w, self.rewards, folds, n, "features", setting=s) for s, w, n in self.pooled(cross_fit, None))
 
 
-Labels = int | Sequence[int]
-
-
 def _clusters(name: str, given: Any) -> int | tuple[int, ...]:
     if isinstance(given, (int, np.integer)) and not isinstance(given, bool):
         if given < 1:
@@ -260,7 +257,7 @@ def _cluster_weight(clusters: Any, rewards: RewardModel, inputs: Inputs | None, 
 class GroupIPS(CrossFitted):
     """IPS on clusters of actions with like learned outcomes (Peng et al. 2023), or on the clusters given."""
 
-    clusters: Labels = 10
+    clusters: int | Sequence[int] = 10
     inputs: Inputs | None = None
     rewards: Any = field(default_factory=Ridge)
     normalised: bool = False
@@ -289,7 +286,7 @@ class GroupIPS(CrossFitted):
 class OffCEM(CrossFitted):
     """Cluster weights, with q fitted in two steps: differences within clusters, then the clusters (Saito et al. 2023)."""
 
-    clusters: Labels = 10
+    clusters: int | Sequence[int] = 10
     rewards: Any = field(default_factory=Ridge)
     normalised: bool = False
     cross_fit: int | None = None
