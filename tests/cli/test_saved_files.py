@@ -16,7 +16,7 @@ from offpolicy.cli import settings
 from offpolicy.cli.app import app, evaluate
 from offpolicy.core import storage
 from offpolicy.experiments.config import load
-from offpolicy.models.rewards import fitted
+from offpolicy.models.rewards.base import Savable
 from offpolicy.results import storage as files
 
 SOURCE = Path(op.__file__).parent
@@ -192,4 +192,4 @@ def test_states_travel_as_plain_arrays() -> None:
 
 def test_kinds_of_saved_files_have_loaders() -> None:
     assert all(callable(getattr(op, f"load_{kind}")) for kind in storage.VERSIONS)
-    assert set(fitted.KINDS) == {"linear", "dotted", "network"}
+    assert {"linear", "dotted", "network"} <= set(Savable.kinds())

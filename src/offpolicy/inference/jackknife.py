@@ -28,7 +28,7 @@ class Refits:
     state: State
 
     def is_fitted(self, model: ModelKey) -> bool:
-        return bool(self.fitted.models[model.fit].diagnostics(model.reward))
+        return model.fit.rewards.fitted or model.fit.rewards.fitted_before
 
     def matters(self, member: Member, model: ModelKey | None) -> bool:
         """Whether the value moves, to first order, with what was fitted. With the exact ratio of actions a reward model's

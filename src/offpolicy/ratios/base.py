@@ -226,6 +226,6 @@ class Ratio(ABC):
         """Whether the report shows how its weights are spread."""
         return False
 
-    def numbers(self, context: int, features: int) -> RatioNumbers:  # noqa: ARG002
-        """What it keeps per action, for so many columns of context and of features of actions."""
+    def numbers(self, n_actions: int, context: int, features: int) -> RatioNumbers:  # noqa: ARG002
+        """What it keeps per action, for so many actions, columns of context and columns of features."""
         return RatioNumbers()

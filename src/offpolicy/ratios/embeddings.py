@@ -11,7 +11,6 @@ from typing import Any, Self, final
 
 from offpolicy.core.arrays import FloatArray
 from offpolicy.models.posteriors.base import Pooling
-from offpolicy.models.posteriors.logistic import Logistic
 from offpolicy.models.rewards.base import NO_FEATURES, FitShape
 from offpolicy.ratios.available import Available
 from offpolicy.ratios.base import FittedRatio, Fitting, Moves, PoolingDiagnostics, Ratio, RatioNumbers
@@ -82,14 +81,13 @@ class EmbeddingRatio(EmbeddingSettings, Ratio):
     def _shape(self, fitting: Fitting) -> FitShape:
         return replace(fitting.by_action, features=NO_FEATURES if self.inputs == "identity" else fitting.features)
 
-    def numbers(self, context: int, features: int) -> RatioNumbers:
+    def numbers(self, n_actions: int, context: int, features: int) -> RatioNumbers:
         size, folds = max(context + 1, features), max(self.cross_fit, 1)
-        iterated = 25 * size + 4 * size**2 if isinstance(self.posterior, Logistic) else 0
         width = features if self.rewards is None else context + 1
         return RatioNumbers(
-            fitted=folds * 6 * size + iterated,
+            fitted=folds * 6 * size + self.posterior.numbers_per_action(n_actions, size),
             folds=folds,
-            near=getattr(self.posterior, "neighbours", None) or 0,
+            near=self.posterior.neighbours or 0,
             sums=1 + (0 if self.inputs == "identity" else features),
             slopes=folds * (2 * width + 1),
         )

@@ -17,8 +17,6 @@ from offpolicy.inference.intervals import Range, normal_interval
 from offpolicy.inference.sensitivity import Tilting
 from offpolicy.models.embedding_table import LabelledEmbedding
 from offpolicy.models.propensities import FittedLogging
-from offpolicy.models.rewards.fitted import FittedRewards
-from offpolicy.models.rewards.given import Given
 from offpolicy.ratios.base import Ratio
 from offpolicy.ratios.weights import Weight
 from offpolicy.results.details import Details, Examination, compared, without_error
@@ -187,7 +185,7 @@ class Assembly:
     def _learns(self, p: int, member: Member, reward: int) -> bool:
         """Whether anything of it is fitted to the log, the propensities that it weighs by among it."""
         ratio, model = member.weight.ratio, model_key(member, p, reward)
-        learned = model is not None and not isinstance(model.fit.rewards, (Given, FittedRewards))
+        learned = model is not None and model.fit.rewards.fitted
         estimated = isinstance(self.scores.scorer.logging, FittedLogging) and member.weight.weighs
         return ratio.fitted or ratio.rewards is not None or learned or estimated
 

@@ -19,7 +19,6 @@ from offpolicy.estimators import Estimator, Member
 from offpolicy.inference.blending import Combination
 from offpolicy.inference.functionals import Functional, ScoreSums, in_errors, sampling_variance, std_error
 from offpolicy.inference.jackknife import Refits
-from offpolicy.models.rewards.fitted import FittedRewards
 from offpolicy.ratios.weights import Weight
 from offpolicy.results.scores import Scores
 from offpolicy.results.values import Picked
@@ -103,7 +102,7 @@ class Examination:
         return Details(f, error, seen, tuple(found))
 
     def _not_covered(self, model: ModelKey | None) -> findings.Finding:
-        if model is not None and isinstance(model.fit.rewards, FittedRewards):
+        if model is not None and model.fit.rewards.fitted_before:
             return findings.FITTED_BEFORE
         return findings.TOO_MANY_FOR_REFITS if self.scores.scorer.many else findings.FIT_NOT_COVERED
 

@@ -12,7 +12,6 @@ from offpolicy.data.log import Log
 from offpolicy.engines.base import Engine
 from offpolicy.engines.spark import Spark
 from offpolicy.models.propensities import FittedLogging
-from offpolicy.models.rewards.torch import AdamW, Torch
 from offpolicy.results.job import Job
 from offpolicy.scoring.fit_pass import FitResults
 from offpolicy.statistics.base import State
@@ -23,8 +22,8 @@ ALWAYS = ("offpolicy", "numpy", "scipy", "scikit-learn", "pyarrow")
 
 def versions(engine: Engine, fitted: FitResults) -> dict[str, str]:
     """Of Python, this package and those that the numbers come from."""
-    torch = any(isinstance(fit.rewards, (AdamW, Torch)) for fit in fitted.models)
-    besides = [*(["pyspark"] if isinstance(engine, Spark) else []), *(["torch"] if torch else [])]
+    of_models = dict.fromkeys(package for fit in fitted.models for package in fit.rewards.packages)
+    besides = [*(["pyspark"] if isinstance(engine, Spark) else []), *of_models]
     return {"python": platform.python_version(), **{name: _version(name) for name in (*ALWAYS, *besides)}}
 
 
