@@ -233,7 +233,7 @@ def test_one_pass_to_fit_and_one_to_score(small: Small) -> None:
 class Nothing(Estimator):
     """Self-normalised weights that are all 0."""
 
-    def members(self, cross_fit: int | None = None) -> tuple[Member, ...]:  # noqa: ARG002
+    def members(self, cross_fit: int | None = None) -> tuple[Member, ...]:
         return (Member(Weight(bend=Switch(0.0)), normalised=True),)
 
 

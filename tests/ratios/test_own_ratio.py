@@ -57,13 +57,13 @@ class WeekdayRatio(op.Ratio):
     cross_fit: int = 0
     columns: tuple[str, ...] = ("weekday",)
 
-    def lacks(self, available: Any) -> str | None:  # noqa: ARG002
+    def lacks(self, available: Any) -> str | None:
         return None if sum(self.mix) == 1 else "its shares do not sum to 1"  # needs no propensities
 
     def statistics(self, fitting: Any) -> tuple[Any, ...]:
         return (DayCounts(fitting, max(self.cross_fit, 1)),)
 
-    def fit(self, fitting: Any, results: Sequence[Any]) -> op.FittedRatio:  # noqa: ARG002
+    def fit(self, fitting: Any, results: Sequence[Any]) -> op.FittedRatio:
         rounds = results[0]
         used = rounds.sum(axis=0) - rounds if self.cross_fit else rounds
         return WeekdayWeights(np.array(self.mix) / (used / used.sum(axis=1, keepdims=True)))
@@ -83,7 +83,7 @@ class Weekdays(op.Estimator):
     cross_fit: int = 0
     normalised: bool = False
 
-    def members(self, cross_fit: int | None = None) -> tuple[op.Member, ...]:  # noqa: ARG002
+    def members(self, cross_fit: int | None = None) -> tuple[op.Member, ...]:
         return (op.Member(op.Weight(WeekdayRatio(self.mix, self.cross_fit)), normalised=self.normalised),)
 
 
