@@ -2,14 +2,53 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
+from typing import Any
+
 import numpy as np
 
-from offpolicy.diagnostics.overlap import Overlap, weight_findings
-from offpolicy.diagnostics.verdict import Finding, graded
+from offpolicy.diagnostics.base import Reading, Subject
+from offpolicy.diagnostics.overlap import Overlap, Overlaps, weight_findings
+from offpolicy.diagnostics.verdict import UNANCHORED, UNDEFINED, Finding, graded
 from offpolicy.inference.blending import Combination
+from offpolicy.inference.functionals import in_errors, std_error
 
 CARRIES = 0.05
 """The weight from which a candidate counts as part of a blend."""
+
+
+class Agreement(Reading):
+    """Whether an estimate agrees with a nearly unbiased one."""
+
+    def findings(self, subject: Subject) -> list[Finding]:
+        if subject.reference is None:
+            return []
+        (name, other), sums, member = subject.reference, subject.sums, subject.member
+        difference = replace(subject.functional, extra=0.0, way=None).minus(other)
+        if not np.isfinite(difference.value):
+            return []
+        z = in_errors(difference, sums)
+        found = [disagreement(name, difference.value, z, blend=member is None)] if np.isfinite(z) else []
+        if member is not None and not member.weight.mean_one:
+            found.append(own_bias(name, difference.value, std_error(difference, sums), subject.std_error))
+        return found
+
+
+@dataclass(frozen=True)
+class Candidates(Reading):
+    """Whether the candidates of a blend agree, and whether there is an anchor among them."""
+
+    overlaps: Overlaps
+
+    def findings(self, subject: Subject) -> list[Finding]:
+        o, combination = self.overlaps.of_actions(subject.policy, subject.sums), subject.combination
+        if combination is None or not combination.defined:
+            return [UNANCHORED if o.ess > 0 else UNDEFINED]
+        return combined_findings(combination, o)
+
+    def numbers(self, subject: Subject) -> dict[str, Any]:
+        o, combination = self.overlaps.of_actions(subject.policy, subject.sums), subject.combination
+        return o.to_dict() | (combination.told() if combination is not None and combination.defined else {})
 
 
 def disagreement(other: str, difference: float, z: float, blend: bool) -> Finding:

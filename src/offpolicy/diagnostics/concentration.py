@@ -5,8 +5,16 @@ from __future__ import annotations
 import numpy as np
 
 from offpolicy.core.hashing import BUCKETS
+from offpolicy.diagnostics.base import Reading, Subject
 from offpolicy.diagnostics.verdict import Finding, graded
 from offpolicy.inference.functionals import Functional, ScoreSums
+
+
+class Concentration(Reading):
+    """Whether one small part of the log decides the answer."""
+
+    def findings(self, subject: Subject) -> list[Finding]:
+        return [concentrated(concentration(subject.functional, subject.sums))]
 
 
 def concentrated(share: float) -> Finding:

@@ -4,45 +4,121 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
+
+import numpy as np
 
 from offpolicy.core.describe import described
-from offpolicy.diagnostics.verdict import Finding, Verdict, graded
-from offpolicy.scoring.fit_pass import FitResults
-from offpolicy.scoring.plan import ModelKey
-from offpolicy.scoring.scorer import Scorer
-from offpolicy.statistics.base import State
+from offpolicy.data.batch import Batch
+from offpolicy.diagnostics.base import Reading, Subject
+from offpolicy.diagnostics.verdict import (
+    FIT_NOT_COVERED,
+    FITTED_BEFORE,
+    SHARED_COVARIANCE,
+    TOO_MANY_FOR_REFITS,
+    UNCHECKED_MODEL,
+    Finding,
+    Verdict,
+    graded,
+)
+from offpolicy.inference.functionals import sampling_variance
+from offpolicy.inference.scores import Scores
+from offpolicy.scoring.plan import ModelKey, fit_of
+from offpolicy.scoring.scored_block import ScoredBlock
+from offpolicy.statistics.base import State, added
 from offpolicy.statistics.calibration import Calibration
 
 MOST_BINS = 12
 
 
 @dataclass(frozen=True)
-class ModelDiagnostics:
+class ModelSums:
+    """How well reward models predict the rounds: R², and for cross-fitted ones the calibration."""
+
+    columns: ClassVar[tuple[str, ...]] = ()
+    models: tuple[ModelKey, ...]
+
+    def zero(self) -> State:
+        calibration = {str(k): Calibration().zero() for k, model in enumerate(self.models) if model.folds}
+        return {"misfit": np.zeros((len(self.models), 4)), "calibration": calibration}
+
+    def fold(self, state: State, batch: Batch, scored: ScoredBlock) -> State:
+        """Σω, Σωr, Σωr² and Σω(r − q)² of each model, which give R²."""
+        for k, model in enumerate(self.models):
+            origin, omega = scored.origin[model.reward], scored.omega
+            reward, predicted = batch.reward[:, model.reward] - origin, scored.controls[model] - origin
+            residual = reward - predicted
+            state["misfit"][k] += (omega.sum(), omega @ reward, (omega * reward) @ reward, (omega * residual) @ residual)
+            if str(k) in state["calibration"]:
+                Calibration().fold(state["calibration"][str(k)], predicted, reward, omega)
+        return state
+
+    def merge(self, a: State, b: State) -> State:
+        return added(a, b)
+
+
+@dataclass(frozen=True)
+class Models(Reading):
     """How well reward models predict rounds that they were not fitted on."""
 
-    policies: tuple[str, ...]
-    scorer: Scorer
-    fitted: FitResults
     state: State
+    scores: Scores
+
+    def findings(self, subject: Subject) -> list[Finding]:
+        member, model, found = subject.member, subject.model, []
+        if model is not None and member is not None:
+            found += model_findings(self.fit(model)[0], member.weight.weighs)
+            found += [] if subject.weighable else [UNCHECKED_MODEL]
+        return [*found, SHARED_COVARIANCE] if self._shares_covariance(subject) else found
+
+    def numbers(self, subject: Subject) -> dict[str, Any]:
+        return {} if subject.model is None else {"reward_model": self.fit(subject.model)[1]}
+
+    def _shares_covariance(self, subject: Subject) -> bool:
+        """Whether its reward model, or that of its embedding, had no room for a matrix of each action."""
+        learned = None if subject.member is None else fit_of(subject.member.weight.ratio)
+        own = None if subject.model is None else subject.model.fit
+        fits = [self.scores.fitted.models[fit] for fit in (own, learned) if fit is not None]
+        return any("covariance" in fit.diagnostics(subject.reward) for fit in fits)
 
     def fit(self, model: ModelKey) -> tuple[float | None, dict[str, Any]]:
         """R² out of fold: from the scored residuals where the model was cross-fitted, else from the fit's own folds."""
-        fitted = self.fitted.models[model.fit].diagnostics(model.reward)
+        fitted = self.scores.fitted.models[model.fit].diagnostics(model.reward)
         r2 = fitted.get("r2")
         if model.folds or not model.fit.rewards.fitted:  # then these rounds are new to it
-            n, r, rr, misfit = map(float, self.state["misfit"][self.scorer.plan.models.index(model)])
+            n, r, rr, misfit = map(float, self.state["misfit"][self.scores.scorer.plan.models.index(model)])
             total = rr - r * r / n
             r2 = 1 - misfit / total if total > 0 else None
         return r2, {**fitted, "r2": r2}
 
     def view(self, model: ModelKey, estimators: Sequence[str]) -> dict[str, Any]:
         """What a cross-fitted model predicted, and what came."""
-        fit, sums = model.fit, self.state["calibration"][str(self.scorer.plan.models.index(model))]
+        scorer, fit = self.scores.scorer, model.fit
+        sums = self.state["calibration"][str(scorer.plan.models.index(model))]
         told = described(fit.rewards) + (
-            "" if fit.policy is None else f", rows weighed by w² of {self.policies[fit.policy]}"
+            "" if fit.policy is None else f", rows weighed by w² of {self.scores.policies[fit.policy]}"
         )
-        return calibration_view(told, estimators, sums, float(self.scorer.origin[model.reward]), self.fit(model)[0])
+        return calibration_view(told, estimators, sums, float(scorer.origin[model.reward]), self.fit(model)[0])
+
+
+@dataclass(frozen=True)
+class FitError(Reading):
+    """Whether the error counts what was fitted, and how much of it that is."""
+
+    many: bool
+    """Whether there are too many actions for refits."""
+
+    def findings(self, subject: Subject) -> list[Finding]:
+        f, member = subject.functional, subject.member
+        if subject.fit_missing:
+            before = subject.model is not None and subject.model.fit.rewards.fitted_before
+            return [FITTED_BEFORE if before else TOO_MANY_FOR_REFITS if self.many else FIT_NOT_COVERED]
+        if f.fit is None or member is None or not member.weight.ratio.whole:
+            return []  # a reward model alone moves values as it should
+        return uncertain_fit(subject.std_error, float(np.sqrt(sampling_variance(f, subject.sums))))
+
+    def numbers(self, subject: Subject) -> dict[str, Any]:
+        return {"fit_not_covered": True} if subject.fit_missing else {}
 
 
 def calibration_view(model: str, estimators: Sequence[str], sums: State, origin: float, r2: float | None) -> dict[str, Any]:

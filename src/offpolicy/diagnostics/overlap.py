@@ -4,19 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
+
+import numpy as np
 
 from offpolicy.core.arrays import FloatArray
+from offpolicy.data.batch import Batch
+from offpolicy.diagnostics.base import Reading, Subject
 from offpolicy.diagnostics.verdict import Finding, Verdict, graded
 from offpolicy.inference.functionals import ScoreSums, mean_weight, std_error
+from offpolicy.inference.scores import Scores
 from offpolicy.ratios.base import FittedRatio, PoolingDiagnostics
 from offpolicy.ratios.embedding_fits import PooledFits
 from offpolicy.ratios.weights import Weight
-from offpolicy.scoring.fit_pass import FitResults
 from offpolicy.scoring.plan import WeightColumn
-from offpolicy.scoring.scorer import Scorer
-from offpolicy.statistics.base import State
-from offpolicy.statistics.histogram import LogHistogram
+from offpolicy.scoring.scored_block import ScoredBlock
+from offpolicy.statistics.base import State, added
+from offpolicy.statistics.histogram import LARGEST_OF, LogHistogram
 
 NOT_ONE = 0.01
 """How far a mean weight must be from 1 to matter, however well it is known."""
@@ -52,13 +56,15 @@ class Overlap:
 
 
 def overlap(
-    moments: State, column: int, error: float, policy: State | None, counts: FloatArray, logging_known: bool
+    sums: ScoreSums, column: int, policy: State | None = None, counts: FloatArray | None = None, logging_known: bool = False
 ) -> Overlap:
-    """From the column of w, the standard error of its mean and, for the whole log, what was kept of the policy."""
+    """From a column of weights and, for the whole log, what was kept of the policy and how often each action was logged."""
+    moments, error = sums.moments, std_error(mean_weight(column, sums), sums)
     n, unit = float(moments["n"]), float(moments["mean"][0])
     mean = float(moments["mean"][column]) / unit if unit > 0 else 0.0
     second = float(moments["m2"][column, column]) / n + float(moments["mean"][column]) ** 2
     asked = 0.0 if policy is None else float(policy["rows"])
+    unlogged = None if policy is None or counts is None or not asked > 0 else float(policy["mass"][counts == 0].sum())
     return Overlap(
         n=int(n),
         ess=n * float(moments["mean"][column]) ** 2 / second if second > 0 else 0.0,
@@ -67,7 +73,7 @@ def overlap(
         largest_weight=None if policy is None else float(policy["weights"]["max"]),
         largest_share=None if policy is None else LogHistogram.largest_share(policy["weights"]),
         top_share=None if policy is None else LogHistogram.top_share(policy["weights"], 0.01),
-        never_logged=float(policy["mass"][counts == 0].sum()) / asked if policy is not None and asked > 0 else None,
+        never_logged=None if unlogged is None else unlogged / asked,
         no_support=float(policy["unsupported"]) / asked if policy is not None and asked > 0 and logging_known else None,
     )
 
@@ -224,57 +230,127 @@ def support_findings(o: Overlap, modelled: bool, weighed: bool) -> list[Finding]
 
 
 @dataclass(frozen=True)
-class WeightDiagnostics:
-    """Overlap, and how weights are spread."""
+class OverlapSums:
+    """How the action weights of each policy are spread, and on which actions its mass lies."""
 
-    policies: tuple[str, ...]
-    scorer: Scorer
-    fitted: FitResults
+    columns: ClassVar[tuple[str, ...]] = ()
+    sizes: tuple[int, ...]
+    """Actions that each policy is asked for: all, or none."""
+
+    def zero(self) -> State:
+        return {
+            str(p): {
+                "mass": np.zeros(size),
+                "unsupported": np.zeros(()),
+                "rows": np.zeros(()),
+                "weights": LogHistogram().zero(),
+            }
+            for p, size in enumerate(self.sizes)
+        }
+
+    def fold(self, state: State, batch: Batch, scored: ScoredBlock) -> State:
+        for p, (ratio, mass) in enumerate(zip(scored.ratios, scored.masses, strict=True)):
+            part = state[str(p)]
+            part["rows"] += mass.rows
+            part["mass"] += mass.by_action
+            part["unsupported"] += mass.unsupported
+            if ratio is not None:
+                part["weights"] = LogHistogram().fold(part["weights"], ratio, batch.weight)
+        return state
+
+    def merge(self, a: State, b: State) -> State:
+        return added(a, b, LARGEST_OF)
+
+
+@dataclass(frozen=True)
+class Overlaps:
+    """The overlap of each policy, by actions and by other ratios."""
+
     state: State
+    scores: Scores
 
-    def _raw_weight(self, p: int) -> int:
-        """The column of w itself."""
-        return 1 + self.scorer.plan.columns.index(WeightColumn(p, Weight()))
+    def of_actions(self, p: int, sums: ScoreSums) -> Overlap:
+        s = self.scores
+        logging, column = s.scorer.logging, 1 + s.scorer.plan.columns.index(WeightColumn(p, Weight()))
+        kept = self.state[str(p)] if sums.slice_ is None else None
+        return overlap(sums, column, kept, s.state["counts"], logging is not None and logging.whole)
 
-    def of_actions(self, p: int, sums: ScoreSums, kept: State | None) -> Overlap:
-        column, logging = self._raw_weight(p), self.scorer.logging
-        error = std_error(mean_weight(column, sums), sums)
-        whole = logging is not None and logging.whole
-        return overlap(sums.moments, column, error, kept, self.state["counts"], whole)
+    def of_ratio(self, p: int, weight: Weight, sums: ScoreSums) -> PooledOverlap:
+        """The weights of embeddings, outcomes and ratios of a user's own."""
+        o = overlap(sums, 1 + self.scores.scorer.plan.columns.index(WeightColumn(p, weight)))
+        if sums.slice_ is not None:
+            return PooledOverlap(o, weight.mean_one)
+        ratio, kept = self._kept(p, weight)
+        return PooledOverlap(o, weight.mean_one, ratio.diagnostics(kept, o.mean_weight))
 
     def _kept(self, p: int, weight: Weight) -> tuple[FittedRatio, State]:
         """A fitted ratio, and what it kept of the whole log."""
-        k = self.scorer.plan.weights.index(WeightColumn(p, weight))
-        return self.fitted.ratios[k], self.state["ratios"][str(k)]
+        k = self.scores.scorer.plan.weights.index(WeightColumn(p, weight))
+        return self.scores.fitted.ratios[k], self.scores.state["ratios"][str(k)]
 
     def largest(self, p: int, weight: Weight) -> float:
         """The largest ratio of any row, before it is bent."""
         ratio, kept = self._kept(p, weight)
         return ratio.largest(kept)
 
+    def above(self, p: int, limit: float) -> float:
+        """How many rounds have an action weight above a limit."""
+        return LogHistogram.count_above(self.state[str(p)]["weights"], limit)
+
     def embedding(self, p: int, weight: Weight) -> PooledFits | None:
         """The embedding that a weight comes from."""
         return self._kept(p, weight)[0].embedding if weight.ratio.corrects else None
 
-    def of_embeddings(self, p: int, weight: Weight, sums: ScoreSums, whole: State | None) -> PooledOverlap:
-        """What the weights of embeddings, outcomes and ratios of a user's own look like."""
-        column = 1 + self.scorer.plan.columns.index(WeightColumn(p, weight))
-        error = std_error(mean_weight(column, sums), sums)
-        o = overlap(sums.moments, column, error, None, self.state["counts"], False)
-        if whole is None:
-            return PooledOverlap(o, weight.mean_one)
-        ratio, kept = self._kept(p, weight)
-        return PooledOverlap(o, weight.mean_one, ratio.diagnostics(kept, o.mean_weight))
-
     def view(self, p: int, weight: Weight, estimators: Sequence[str], sums: ScoreSums) -> dict[str, Any]:
         """How a policy's weights, by actions or by embeddings, are spread over the whole log."""
         ratio, own = self._kept(p, weight)
-        histogram = ratio.histogram(own)
+        histogram, policy = ratio.histogram(own), self.scores.policies[p]
         if histogram is not None:
-            o = self.of_embeddings(p, weight, sums, None).overlap
-            return weights_view(self.policies[p], "embedding", estimators, histogram, o)
-        kept = self.state["policies"][str(p)]
-        return weights_view(self.policies[p], "action", estimators, kept["weights"], self.of_actions(p, sums, kept))
+            return weights_view(policy, "embedding", estimators, histogram, self.of_ratio(p, weight, sums).overlap)
+        return weights_view(policy, "action", estimators, self.state[str(p)]["weights"], self.of_actions(p, sums))
+
+
+@dataclass(frozen=True)
+class Support(Reading):
+    """What the target does where the log is silent."""
+
+    overlaps: Overlaps
+
+    def findings(self, subject: Subject) -> list[Finding]:
+        if not subject.weighable:
+            return []
+        o, member = self.overlaps.of_actions(subject.policy, subject.sums), subject.member
+        weighed = member is None or member.weight.ratio.of_actions
+        return support_findings(o, member is None or subject.model is not None, weighed)
+
+
+@dataclass(frozen=True)
+class WeightSpread(Reading):
+    """What the weights of one estimator say."""
+
+    overlaps: Overlaps
+
+    def findings(self, subject: Subject) -> list[Finding]:
+        weight, p, sums = self._weight(subject), subject.policy, subject.sums
+        if weight is None:
+            return []
+        o = self.overlaps.of_actions(p, sums)
+        if weight.ratio.of_actions:
+            return weight_findings(o)
+        return pooled_findings(self.overlaps.of_ratio(p, weight, sums), o, subject.model is not None)
+
+    def numbers(self, subject: Subject) -> dict[str, Any]:
+        weight, p, sums = self._weight(subject), subject.policy, subject.sums
+        if weight is None:
+            return {}
+        if weight.ratio.of_actions:
+            return self.overlaps.of_actions(p, sums).to_dict()
+        return self.overlaps.of_ratio(p, weight, sums).to_dict()
+
+    def _weight(self, subject: Subject) -> Weight | None:
+        """Of an estimator that weighs, on a log with propensities."""
+        member = subject.member
+        return member.weight if member is not None and member.weight.weighs and subject.weighable else None
 
 
 def weights_view(policy: str, kind: str, estimators: Sequence[str], histogram: State, o: Overlap) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from offpolicy.data.labels import Actions
+from offpolicy.diagnostics.base import Reading, Subject
 from offpolicy.diagnostics.propensity_tests import CELLS, SURE, Misfit, PropensityTests
 from offpolicy.diagnostics.verdict import ESTIMATED, FIT_LEFT_OUT, Finding, Verdict
 from offpolicy.models.propensities import FittedLogging
@@ -25,8 +26,8 @@ SHOWN = 60
 
 
 @dataclass(frozen=True)
-class PropensityDiagnostics:
-    """What the scoring pass kept of the propensities."""
+class Propensities(Reading):
+    """Whether the propensities can be those of this log."""
 
     tests: PropensityTests | None
     state: State
@@ -37,8 +38,12 @@ class PropensityDiagnostics:
     def logging(self) -> Policy | None:
         return None if self.tests is None else self.tests.logging
 
+    def findings(self, subject: Subject) -> list[Finding]:
+        member = subject.member
+        return self._found if member is None or member.weight.weighs else []
+
     @cached_property
-    def findings(self) -> list[Finding]:
+    def _found(self) -> list[Finding]:
         """For every estimate that weighs by π/π0."""
         if self.tests is None:
             return []

@@ -12,6 +12,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 
@@ -20,6 +21,7 @@ from offpolicy.core.hashing import BUCKETS
 from offpolicy.data.batch import Batch
 from offpolicy.policies.base import Policy
 from offpolicy.policies.blocks import blocks
+from offpolicy.scoring.scored_block import ScoredBlock
 from offpolicy.statistics.base import State, added
 
 CHECK_ROWS, WHOLE_ROWS = 10_000, 2_000
@@ -68,6 +70,7 @@ class Misfit:
 class PropensityTests:
     """The statistic. Only sums are kept, whatever the size of the log."""
 
+    columns: ClassVar[tuple[str, ...]] = ()
     n_actions: int
     rows: int
     logging: Policy | None
@@ -116,7 +119,12 @@ class PropensityTests:
             "sums": np.zeros(2),
         }
 
-    def fold(self, state: State, batch: Batch, bucket: IntArray, propensity: FloatArray) -> None:
+    def fold(self, state: State, batch: Batch, scored: ScoredBlock) -> State:
+        if scored.propensity is not None:
+            self._fold(state, batch, scored.bucket, scored.propensity)
+        return state
+
+    def _fold(self, state: State, batch: Batch, bucket: IntArray, propensity: FloatArray) -> None:
         if self.trim is not None:
             state["trimmed"] += (propensity <= self.trim).sum()
         rows, group = self._some(batch, bucket, CHECK_ROWS)

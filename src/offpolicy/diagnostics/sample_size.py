@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
+from offpolicy.diagnostics.base import Reading, Subject
 from offpolicy.diagnostics.verdict import Finding, graded
+
+
+class SampleSize(Reading):
+    """Whether there are enough rewards and clusters."""
+
+    def findings(self, subject: Subject) -> list[Finding]:
+        sums = subject.sums
+        found = reward_findings(int(sums.nonzero[subject.reward]), sums.n)
+        return [*found, few_units(int((sums.buckets[:, 0] > 0).sum()))] if sums.clustered else found
 
 
 def reward_findings(nonzero: int, n: int) -> list[Finding]:

@@ -104,6 +104,14 @@ NAIVE = Finding(
     "Compare the other estimates with it.",
 )
 
+ERRORS_SKIPPED = Finding(
+    Verdict.CAUTION,
+    "errors skipped",
+    "No error was computed: the evaluation was asked for values alone (errors=False).",
+    "Without an error and the checks nothing shows how far off the value may be.",
+    "Evaluate again without errors=False.",
+)
+
 UNCHECKED_MODEL = Finding(
     Verdict.CAUTION,
     "unchecked model",

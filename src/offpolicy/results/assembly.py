@@ -9,23 +9,24 @@ from typing import Any
 
 from offpolicy.core.describe import described
 from offpolicy.diagnostics import coverage
-from offpolicy.diagnostics.verdict import Finding
-from offpolicy.estimators import Combined, Estimator, LoggedMean, Member
+from offpolicy.diagnostics.base import Subject
+from offpolicy.estimators import Combined, LoggedMean, Member
 from offpolicy.inference.bootstrap import Key, Redraws
-from offpolicy.inference.functionals import ScoreSums
+from offpolicy.inference.functionals import Functional, ScoreSums, std_error
 from offpolicy.inference.intervals import Range, normal_interval
+from offpolicy.inference.jackknife import Refits
+from offpolicy.inference.scores import Scores
 from offpolicy.inference.sensitivity import Tilting
 from offpolicy.models.embedding_table import LabelledEmbedding
 from offpolicy.models.propensities import FittedLogging
 from offpolicy.ratios.base import Ratio
 from offpolicy.ratios.weights import Weight
-from offpolicy.results.details import Details, Examination, compared, without_error
 from offpolicy.results.estimate import Estimate
 from offpolicy.results.evaluation import Evaluation, Views
 from offpolicy.results.evidence import Evidence, RefittedValues
+from offpolicy.results.examination import WITHOUT_ERROR, Examination
 from offpolicy.results.log_handle import LogAccess, LogHandle
 from offpolicy.results.provenance import read, versions
-from offpolicy.results.scores import Scores
 from offpolicy.results.values import Picked, Values
 from offpolicy.scoring.export import RoundScores
 from offpolicy.scoring.plan import ModelKey, Terms, model_key
@@ -40,19 +41,21 @@ REFERENCES = ("SNIPS", "IPS", "DR")
 class Found:
     """One estimate on its way into a result."""
 
-    estimator: Estimator
     value: float
-    details: Details
+    subject: Subject
     parts: Sequence[tuple[float, Terms]]
     """The estimators that it is made of, and the weight of each."""
-    member: Member | None = None
-    """The one that counts; None for a blend."""
     bounds: Range | None = None
     fitted: bool = True
 
     @property
+    def name(self) -> str:
+        return self.subject.estimator.name
+
+    @property
     def weight(self) -> Weight | None:
-        return None if self.member is None else self.member.weight
+        """None for a blend."""
+        return None if self.subject.member is None else self.subject.member.weight
 
 
 @dataclass(frozen=True)
@@ -60,6 +63,7 @@ class Assembly:
     """Puts a result together: with errors and findings, or with values alone."""
 
     scores: Scores
+    examination: Examination
     level: float
     settings: Mapping[str, Any]
     skipped: Mapping[str, str]
@@ -70,21 +74,18 @@ class Assembly:
     @cached_property
     def _log(self) -> LogHandle:
         s = self.scores
-        tilting = Tilting(
-            s.log, s.engine, s.scorer, s.state["reward_low"], s.state["reward_high"], self.redraws.progress
-        )  # fmt: skip
+        low, high = s.state["reward_low"], s.state["reward_high"]
+        tilting = Tilting(s.log, s.engine, s.scorer, low, high, self.redraws.progress)
         weighed = frozenset(s.references)
-        return LogHandle(
-            LogAccess(self.redraws, tilting, s.policies, s.log.schema.rewards, weighed, self._round_scores)
-        )  # fmt: skip
+        return LogHandle(LogAccess(self.redraws, tilting, s.policies, s.log.schema.rewards, weighed, self._round_scores))
 
     @cached_property
-    def _examination(self) -> Examination:
-        return Examination.of(self.scores)
+    def _refits(self) -> Refits:
+        return Refits(self.scores.scorer, self.scores.fitted, self.scores.state)
 
     @cached_property
     def _values(self) -> Values:
-        return Values(self.scores, self._examination.refits, self._examination.weights)
+        return Values(self.scores, self._refits, self.examination.overlaps)
 
     def evaluation(self) -> Evaluation:
         schema = self.scores.log.schema
@@ -104,8 +105,8 @@ class Assembly:
         others = [estimator.name for estimator in s.estimators if not isinstance(estimator, LoggedMean)]
         found = [[self._found(p, e, reward, sums) for e in range(len(names))] for p in range(len(s.policies))]
         estimates = {
-            (policy, each.estimator.name): self._estimate(p, each, reward, sums, self._compared(p, each, row, reward, sums))
-            for p, (policy, row) in enumerate(zip(s.policies, found, strict=True))
+            (policy, each.name): self._estimate(each, self._reference(row, each))
+            for policy, row in zip(s.policies, found, strict=True)
             for each in row
         }
         return Evaluation(
@@ -129,62 +130,72 @@ class Assembly:
 
     def _found(self, p: int, e: int, reward: int, sums: ScoreSums) -> Found:
         estimator, families = self.scores.estimators[e], self.scores.members[p, e, reward]
+        weighable = (p, reward) in self.scores.references
         if isinstance(estimator, Combined):
             combination, parts = self._values.combination(p, estimator, families, reward, sums)
-            details = (
-                self._examination.of_blend(p, reward, combination, sums)
-                if self.errors
-                else without_error(combination.functional)
-            )
-            return Found(estimator, combination.value, details, parts)
+            f = combination.functional
+            subject = Subject(
+                p, reward, estimator, f, self._error(f, sums), sums, combination=combination, weighable=weighable
+            )  # fmt: skip
+            return Found(combination.value, subject, parts)
         picked = self._values.picked(p, estimator, families[0], reward, sums)
-        details = (
-            self._examination.of_member(p, estimator, picked, reward, sums)
-            if self.errors
-            else without_error(picked.functional)
-        )
-        return Found(
-            estimator,
-            picked.functional.value,
-            details,
-            [(1.0, picked.terms)],
-            picked.member,
-            self._bounds(p, picked, reward),
-            self._learns(p, picked.member, reward) or len(families[0]) > 1,
-        )
+        f, member, model = picked.functional, picked.member, model_key(picked.member, p, reward)
+        if self.errors and f.sampling is None:
+            f = self._refits.with_fit_error(p, f, member, picked.terms, sums)
+        missing = f.fit is None and self._refits.matters(member, model)
+        subject = Subject(
+            p, reward, estimator, f, self._error(f, sums), sums, member, model, weighable=weighable, fit_missing=missing
+        )  # fmt: skip
+        fitted = self._learns(member, model) or len(families[0]) > 1
+        return Found(f.value, subject, [(1.0, picked.terms)], self._bounds(p, picked, reward), fitted)
 
-    def _estimate(self, p: int, found: Found, reward: int, sums: ScoreSums, others: Sequence[Finding]) -> Estimate:
-        s, kind, details = self.scores, type(found.estimator).__name__, found.details
-        key = (s.slice_name(sums.slice_), s.log.schema.rewards[reward], s.policies[p], found.estimator.name)
-        if sums.slice_ is None:
-            origin, means = float(s.scorer.origin[reward]), sums.moments["mean"]
-            self._round_scores[key] = RoundScores(found.parts, origin, means, alone=found.member is not None)
-        f, given = details.functional, s.log.reward_range is not None
+    def _error(self, f: Functional, sums: ScoreSums) -> float:
+        return std_error(f, sums) if self.errors else float("nan")
+
+    def _reference(self, row: Sequence[Found], found: Found) -> tuple[str, Functional] | None:
+        """What an estimate is held against: a nearly unbiased one, SNIPS, asked for or not."""
+        by_name, subject = {each.name: each for each in row}, found.subject
+        reference = next((by_name[name] for name in REFERENCES if name in by_name), None)
+        if reference is not None:
+            return None if reference is found else (reference.name, reference.subject.functional)
+        terms = self.scores.references.get((subject.policy, subject.reward))
+        return None if terms is None else ("SNIPS", self.scores.functional(terms, subject.reward, subject.sums))
+
+    def _estimate(self, found: Found, reference: tuple[str, Functional] | None) -> Estimate:
+        s, subject, sums = self.scores, found.subject, found.subject.sums
+        policy, reward = s.policies[subject.policy], s.log.schema.rewards[subject.reward]
+        f, kind = subject.functional, type(subject.estimator).__name__
+        key = (s.slice_name(sums.slice_), reward, policy, found.name)
+        if subject.whole:
+            origin, means = float(s.scorer.origin[subject.reward]), sums.moments["mean"]
+            self._round_scores[key] = RoundScores(found.parts, origin, means, alone=subject.member is not None)
+        details = self.examination.details(replace(subject, reference=reference)) if self.errors else WITHOUT_ERROR
+        given = s.log.reward_range is not None
         return Estimate(
             value=found.value,
-            std_error=details.std_error,
+            std_error=subject.std_error,
             error_covers=f.error_covers,
-            interval=normal_interval(f.value, details.std_error, self.level),
+            interval=normal_interval(f.value, subject.std_error, self.level),
             evidence=Evidence(f, sums, RefittedValues(self._log, key), found.bounds, given, found.fitted),
-            policy=s.policies[p],
-            estimator=found.estimator.name,
-            reward=s.log.schema.rewards[reward],
+            policy=policy,
+            estimator=found.name,
+            reward=reward,
             n=sums.n,
-            diagnostics={**details.diagnostics, **coverage.diagnostics(kind)},
-            checks=tuple(coverage.added(check, kind) for check in (*details.checks, *others)),
-            labelled=self._embedding(p, found.weight),
+            diagnostics={**details.numbers, **coverage.diagnostics(kind)},
+            checks=tuple(coverage.added(check, kind) for check in details.checks),
+            labelled=self._embedding(subject.policy, found.weight),
         )
 
     def _bounds(self, p: int, picked: Picked, reward: int) -> Range | None:
         member, weight = picked.member, picked.member.weight
         if member.scaled:
             return None
-        largest = weight.bend.largest(self._examination.weights.largest(p, weight)) if weight.weighs else 1.0
+        largest = weight.bend.largest(self.examination.overlaps.largest(p, weight)) if weight.weighs else 1.0
         return Range(*self.scores.reward_range(reward), largest, weight.mean_one, replace(picked.terms, tables=(None, None)))
 
-    def _learns(self, p: int, member: Member, reward: int) -> bool:
+    def _learns(self, member: Member, model: ModelKey | None) -> bool:
         """Whether anything of it is fitted to the log, the propensities that it weighs by among it."""
-        ratio, model = member.weight.ratio, model_key(member, p, reward)
+        ratio = member.weight.ratio
         learned = model is not None and model.fit.rewards.fitted
         estimated = isinstance(self.scores.scorer.logging, FittedLogging) and member.weight.weighs
         return ratio.fitted or ratio.rewards is not None or learned or estimated
@@ -195,7 +206,7 @@ class Assembly:
 
     def _embedding(self, p: int, weight: Weight | None) -> LabelledEmbedding | None:
         """The embedding that weights come from; made once, for all policies."""
-        fits = None if weight is None else self._examination.weights.embedding(p, weight)
+        fits = None if weight is None else self.examination.overlaps.embedding(p, weight)
         if weight is None or fits is None:
             return None
         if weight.ratio not in self._embeddings:
@@ -203,19 +214,6 @@ class Assembly:
             labels = self.scores.log.schema.actions.to_numpy()
             self._embeddings[weight.ratio] = fits.labelled(labels, "" if model is None else described(model))
         return self._embeddings[weight.ratio]
-
-    def _compared(self, p: int, found: Found, row: Sequence[Found], reward: int, sums: ScoreSums) -> tuple[Finding, ...]:
-        """An estimate held against a nearly unbiased one: SNIPS, asked for or not."""
-        by_name = {each.estimator.name: each for each in row}
-        reference = next((by_name[name] for name in REFERENCES if name in by_name), None)
-        if not self.errors or found is reference:
-            return ()
-        if reference is not None:
-            return compared(found.details, found.weight, reference.estimator.name, reference.details.functional, sums)
-        if (p, reward) not in self.scores.references:
-            return ()
-        hidden = self.scores.functional(self.scores.references[p, reward], reward, sums)
-        return compared(found.details, found.weight, "SNIPS", hidden, sums)
 
     def _views(self, reward: int, found: Sequence[Sequence[Found]], sums: ScoreSums) -> Views:
         """The weights of each policy, by actions and by embeddings, and how the cross-fitted models predicted."""
@@ -225,10 +223,10 @@ class Assembly:
             for each in (each for each in row if each.weight is None or each.weight.weighs):
                 shown = Weight() if each.weight is None else each.weight.shown
                 if shown is not None:
-                    used.setdefault(shown, []).append(each.estimator.name)
-            overlap += [self._examination.weights.view(p, weight, names, sums) for weight, names in used.items()]
+                    used.setdefault(shown, []).append(each.name)
+            overlap += [self.examination.overlaps.view(p, weight, names, sums) for weight, names in used.items()]
         users: dict[ModelKey, dict[str, None]] = {}
         for model, name in self.scores.cross_fitted(reward):
             users.setdefault(model, {})[name] = None
-        models = [self._examination.models.view(model, list(names)) for model, names in users.items()]
-        return Views(overlap, models, self._examination.propensities.view())
+        models = [self.examination.models.view(model, list(names)) for model, names in users.items()]
+        return Views(overlap, models, self.examination.propensities.view())

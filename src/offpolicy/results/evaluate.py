@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from offpolicy.core.errors import InputError
@@ -10,10 +10,11 @@ from offpolicy.core.memory import Budget
 from offpolicy.core.threads import one_blas_thread
 from offpolicy.data.checks import is_number, whole
 from offpolicy.data.log import Log
+from offpolicy.diagnostics.base import Diagnostic
 from offpolicy.engines.base import Engine
 from offpolicy.engines.choice import engine_for
 from offpolicy.engines.resampling import Resampled
-from offpolicy.estimators import Estimator
+from offpolicy.estimators import Estimator, LoggedMean
 from offpolicy.inference.bootstrap import Key, Redraws
 from offpolicy.models.propensities import estimate_logging
 from offpolicy.policies.base import Policy
@@ -22,7 +23,11 @@ from offpolicy.results.assembly import Assembly
 from offpolicy.results.evaluation import Evaluation
 from offpolicy.results.job import Job
 from offpolicy.results.provenance import settings_of
+from offpolicy.results.request import Request
 from offpolicy.scoring.requirements import Wanted
+
+Redrawn = Callable[[int, Sequence[Estimator]], Mapping[Key, float]]
+"""The values of some estimators on a resampled log, by the number of the draw."""
 
 
 def evaluate(
@@ -37,6 +42,7 @@ def evaluate(
     seed: int = 0,
     progress: bool | None = None,
     errors: bool = True,
+    diagnostics: Sequence[Diagnostic] = (),
 ) -> Evaluation:
     """What `target` would have earned, by each estimator.
 
@@ -44,7 +50,8 @@ def evaluate(
     error when named and are skipped, with the reason in the result, when they came from the defaults. The log is read once
     to fit what must be fitted and once to score everything. `memory` ("2GB"; by default a quarter of the machine) bounds
     what is held: a job that cannot keep to it says so, with the sum, before it reads a row. `errors=False` gives the values
-    alone, without errors, intervals and checks, and takes less time.
+    alone, without errors, intervals and checks, and takes less time. `diagnostics` are checks of your own (op.Diagnostic),
+    beside those that every evaluation makes.
     """
     if not isinstance(log, Log):
         raise InputError(f"log is a {type(log).__name__}; make a log of it first, with op.read_log(…) or op.Log(…).")
@@ -58,30 +65,54 @@ def evaluate(
     budget = Budget.of(memory)
     as_given, log = log, estimate_logging(log, engine, seed, progress)
 
-    settings: dict[str, Any] = {"level": level, "cross_fit": cross_fit, "memory": memory, "seed": seed}
+    request = Request(
+        log, policies, engine, budget, level, cross_fit, seed, progress, errors, _diagnostics(diagnostics)
+    )  # fmt: skip
 
-    def run(some: Sequence[Estimator]) -> Evaluation:
-        return evaluate(log, policies, some, **settings, engine=engine, progress=progress)
-
-    def redrawn(draw: int) -> Mapping[Key, float]:
+    def redrawn(draw: int, asked: Sequence[Estimator]) -> Mapping[Key, float]:
         """The same evaluation of a resampled log; propensities that were estimated are estimated again."""
         drawn = Resampled(engine, seed, draw)
-        return evaluate(as_given, policies, job.asked, **settings, engine=drawn, progress=False, errors=False).values()
+        return evaluate(
+            as_given, policies, asked, level=level, cross_fit=cross_fit, engine=drawn, memory=memory, seed=seed,
+            progress=False, errors=False,
+        ).values()  # fmt: skip
 
-    wanted = Wanted.of(estimators)
-    job = Job.fitting(log, policies, wanted, cross_fit, seed, run, budget, engine)
     with one_blas_thread():  # many small products: threads over partitions and refits keep the cores busy
-        try:
-            fits, scorer = job.fitted(engine, progress)
-        except Exception:
-            if not wanted.can_spare:
-                raise
-            fewer = wanted.without_failing(run, job.features)
-            job = Job.fitting(log, policies, fewer, cross_fit, seed, run, budget, engine)
-            fits, scorer = job.fitted(engine, progress)
-        scores = job.score(engine, fits, scorer, progress)
-        redraws = Redraws(redrawn, progress)
-        return Assembly(scores, level, settings_of(job, engine, level), job.skipped, redraws, errors).evaluation()
+        return _answer(request, Wanted.of(estimators), redrawn)
+
+
+def _answer(request: Request, wanted: Wanted, redrawn: Redrawn) -> Evaluation:
+    """One pass to fit and one to score, for the estimators that can be computed here."""
+
+    def run(some: Sequence[Estimator]) -> Evaluation:
+        return _answer(request, Wanted.of(some), redrawn)
+
+    def fit(some: Sequence[Estimator]) -> None:
+        Job.within_budget(request, Wanted.of(some), run).fitted()
+
+    job = Job.within_budget(request, wanted, run)
+    try:
+        fitted, scorer = job.fitted()
+    except Exception:
+        if not wanted.can_spare:
+            raise
+        run([LoggedMean()])  # what is wrong with the log itself is raised here
+        job = Job.within_budget(request, wanted.without_failing(fit, job.fits.features), run)
+        fitted, scorer = job.fitted()
+    scores = job.score(fitted, scorer)
+    redraws = Redraws(lambda draw: redrawn(draw, job.asked), request.progress)
+    examination = job.checks.examination(scores)
+    return Assembly(
+        scores, examination, request.level, settings_of(job), job.skipped, redraws, request.errors
+    ).evaluation()  # fmt: skip
+
+
+def _diagnostics(given: Sequence[Any]) -> tuple[Diagnostic, ...]:
+    for each in given:
+        if not isinstance(each, Diagnostic):
+            hint = f"; write {each.__name__}()" if isinstance(each, type) else ""
+            raise InputError(f"diagnostics: {each!r} is not an op.Diagnostic{hint}.")
+    return tuple(given)
 
 
 def _policies(target: Any) -> dict[str, Policy]:

@@ -5,25 +5,28 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
 from offpolicy.core.arrays import FloatArray
 from offpolicy.core.errors import RowsError
-from offpolicy.core.memory import Budget, OverBudgetError, size
+from offpolicy.core.memory import OverBudgetError, size
 from offpolicy.core.progress import PassProgress
 from offpolicy.data.features import Features
 from offpolicy.data.log import Log
+from offpolicy.diagnostics.models import ModelSums
+from offpolicy.diagnostics.overlap import OverlapSums
 from offpolicy.diagnostics.propensity_tests import PropensityTests
-from offpolicy.engines.base import Engine
 from offpolicy.estimators import Estimator, Run
+from offpolicy.inference.scores import Scores
 from offpolicy.models.propensities import FittedLogging
 from offpolicy.models.rewards.base import Fits, LinearPredictor, Predictor
-from offpolicy.policies.base import Policy
 from offpolicy.policies.conversion import as_policy
 from offpolicy.ratios.available import Available
 from offpolicy.ratios.base import Ratio
-from offpolicy.results.scores import Scores
+from offpolicy.results.examination import Checks
+from offpolicy.results.request import Request
 from offpolicy.scoring.audit import audited
 from offpolicy.scoring.fit_pass import FitPlan, FitResults
 from offpolicy.scoring.plan import Family, ModelKey, Terms, plan_estimators
@@ -41,42 +44,37 @@ TABLE_ROWS = 100_000
 class Job:
     """An evaluation whose every choice has been made."""
 
+    request: Request
     fits: FitPlan
-    policies: tuple[str, ...]
     estimators: tuple[Estimator, ...]
     skipped: dict[str, str]
     members: dict[tuple[int, int, int], list[Family]]
     references: dict[tuple[int, int], Terms]
-    cross_fit: int | None = None
     asked: tuple[Estimator, ...] = ()
     """The estimators as they were asked for, before anything was settled."""
 
     @property
     def log(self) -> Log:
-        return self.fits.log
-
-    @property
-    def features(self) -> Features:
-        return self.fits.features
+        return self.request.log
 
     @classmethod
-    def fitting(
-        cls, log: Log, policies: dict[str, Policy], wanted: Wanted, cross_fit: int | None, seed: int, run: Run,
-        budget: Budget, engine: Engine,
-    ) -> Job:  # fmt: skip
-        """A job within the budget; of the defaults, what does not fit is left out."""
+    def within_budget(cls, request: Request, wanted: Wanted, run: Run) -> Job:
+        """A job within the memory budget; of the defaults, what does not fit is left out."""
         try:
-            job = cls.of(log, policies, wanted, cross_fit, seed, run)
-            return replace(job, fits=job.fits.within(budget, engine))
+            job = cls.of(request, wanted, run)
+            return replace(job, fits=job.fits.within(request.budget, request.engine))
         except OverBudgetError:
-            why = f"it does not fit the memory budget of {size(budget.bytes)}; give more with `memory=` (--memory)"
-            fewer = wanted.without_largest(why)
+            budget = size(request.budget.bytes)
+            fewer = wanted.without_largest(
+                f"it does not fit the memory budget of {budget}; give more with `memory=` (--memory)"
+            )
             if fewer is None:
                 raise
-            return cls.fitting(log, policies, fewer, cross_fit, seed, run, budget, engine)
+            return cls.within_budget(request, fewer, run)
 
     @classmethod
-    def of(cls, log: Log, policies: dict[str, Policy], wanted: Wanted, cross_fit: int | None, seed: int, run: Run) -> Job:
+    def of(cls, request: Request, wanted: Wanted, run: Run) -> Job:
+        log, policies, cross_fit = request.log, request.policies, request.cross_fit
         logging = None if log.logging is None else as_policy(log.logging).on(log)
         features = Features.of(log.schema)
         available = Available(log.schema, policies, logging)
@@ -87,17 +85,17 @@ class Job:
             chosen, len(policies), len(log.schema.rewards), cross_fit, available.has_propensities
         )
         names = _names(chosen, members)
-        fits = FitPlan(log, plan, features, seed, tuple(policies.values()), logging, names)
-        return cls(fits, tuple(policies), tuple(chosen), skipped, members, references, cross_fit, asked)
+        fits = FitPlan(log, plan, features, request.seed, tuple(policies.values()), logging, names)
+        return cls(request, fits, tuple(chosen), skipped, members, references, asked)
 
     def _groups_of(self, rows: int) -> int:
         """Groups that hold at least so many rows; all of them where units are clusters, which may be few."""
         share = 1.0 if self.log.schema.clustered else min(1.0, rows / len(self.log))
         return math.ceil(self.fits.groups * share)
 
-    def fitted(self, engine: Engine, progress: bool | None) -> tuple[FitResults, Scorer]:
+    def fitted(self) -> tuple[FitResults, Scorer]:
         """What was fitted, and the same ready to score."""
-        fitted = self.fits.run(engine, progress)
+        fitted = self.fits.run(self.request.engine, self.request.progress)
         scorer = self._scorer(fitted).with_near()
         light = tuple(ratio.light() for ratio in scorer.ratios)
         return replace(fitted, ratios=scorer.ratios), replace(scorer, ratios=light)
@@ -118,18 +116,26 @@ class Job:
             table_groups=self._groups_of(TABLE_ROWS),
             mass_groups=self._groups_of(MASS_ROWS),
             seed=fits.seed,
-            propensities=self._propensity_tests,
             many=fits.many,
+            errors=self._needs_errors,
         )
 
     @property
-    def _propensity_tests(self) -> PropensityTests | None:
-        """Only where there are propensities to doubt."""
-        logging = self.fits.logging
-        if not (self.log.schema.propensity or logging is not None):
-            return None
-        trim = logging.setting.trim if isinstance(logging, FittedLogging) else None
-        return PropensityTests(self.log.n_actions, len(self.log), logging, trim)
+    def _needs_errors(self) -> bool:
+        """Whether errors are wanted, or compared to find a value: by blends, and to select a member of a family."""
+        several = any(len(families) > 1 or len(families[0]) > 1 for families in self.members.values())
+        return self.request.errors or several
+
+    @cached_property
+    def checks(self) -> Checks:
+        """What the diagnostics sum."""
+        plan, logging = self.fits.plan, self.fits.logging
+        sizes = tuple(self.log.n_actions if plan.whole(p) else 0 for p in range(plan.n_policies))
+        tests = None
+        if self.log.schema.propensity or logging is not None:  # there are propensities to doubt
+            trim = logging.setting.trim if isinstance(logging, FittedLogging) else None
+            tests = PropensityTests(self.log.n_actions, len(self.log), logging, trim)
+        return Checks(OverlapSums(sizes), ModelSums(tuple(plan.models)), tests, self.request.diagnostics)
 
     def _listed(self, score_pass: ScorePass) -> float:
         """How many actions the policies list in a round, from the first of them."""
@@ -140,25 +146,26 @@ class Job:
         first = self.log.head(64, score_pass.columns)
         return float(sum(len(policy.listed(first).codes) for policy in listing)) / len(first)
 
-    def score(self, engine: Engine, fitted: FitResults, scorer: Scorer, progress: bool | None) -> Scores:
+    def score(self, fitted: FitResults, scorer: Scorer) -> Scores:
         """The one pass that scores every estimator for every policy and reward."""
-        score_pass = ScorePass(scorer, self.log.n_actions, len(self.log.schema.slices or ()), self.log.schema.clustered)
+        request, schema = self.request, self.log.schema
+        statistics = self.checks.statistics()
+        score_pass = ScorePass(scorer, self.log.n_actions, len(schema.slices or ()), schema.clustered, statistics)
         try:
             score_pass = replace(score_pass, most_rows=self.fits.batch_rows(self._listed(score_pass)))
-            with PassProgress("scoring", len(self.log), progress) as told:
-                state = engine.reduce(self.log, score_pass, told)
+            with PassProgress("scoring", len(self.log), request.progress) as told:
+                state = request.engine.reduce(self.log, score_pass, told)
         except RowsError as error:
             raise audited(error, self.log, scorer, score_pass.columns) from None
         return Scores(
             log=self.log,
-            engine=engine,
-            policies=self.policies,
+            engine=request.engine,
+            policies=tuple(request.policies),
             estimators=self.estimators,
             members=self.members,
             references=self.references,
             scorer=scorer,
             fitted=fitted,
-            propensity_tests=self._propensity_tests,
             state=state,
         )
 

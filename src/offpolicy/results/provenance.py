@@ -35,21 +35,21 @@ def _version(name: str) -> str:
         return "not installed"
 
 
-def settings_of(job: Job, engine: Engine, level: float) -> dict[str, Any]:
+def settings_of(job: Job) -> dict[str, Any]:
     """As they were asked for, in words."""
-    log, logging, policies = job.log, job.fits.logging, zip(job.policies, job.fits.policies, strict=True)
+    request, log, logging = job.request, job.log, job.fits.logging
     asked = logging.setting if isinstance(logging, FittedLogging) else logging
     return {
         "estimators": [described(estimator) for estimator in job.asked],
-        "policies": {name: described(policy) for name, policy in policies},
+        "policies": {name: described(policy) for name, policy in request.policies.items()},
         "logging": None if asked is None else described(asked),
-        "level": level,
+        "level": request.level,
         "interval": "normal",
-        "cross_fit": job.cross_fit,
+        "cross_fit": request.cross_fit,
         "reward_range": None if log.reward_range is None else list(log.reward_range),
-        "seed": job.fits.seed,
+        "seed": request.seed,
         "clustered": log.schema.clustered,
-        "engine": type(engine).__name__,
+        "engine": type(request.engine).__name__,
     }
 
 

@@ -7,15 +7,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from offpolicy.diagnostics.overlap import NOT_ONE, WeightDiagnostics
+from offpolicy.diagnostics.overlap import NOT_ONE, Overlaps
 from offpolicy.estimators import Combined, Estimator, Member
 from offpolicy.estimators.selection import slope, smallest_error
 from offpolicy.inference.blending import Candidate, Combination
 from offpolicy.inference.functionals import Functional, ScoreSums, in_errors, std_error
 from offpolicy.inference.jackknife import Refits
-from offpolicy.results.scores import Scores
+from offpolicy.inference.scores import Scores
 from offpolicy.scoring.plan import Family, Terms, model_key
-from offpolicy.statistics.histogram import LogHistogram
 
 
 @dataclass(frozen=True)
@@ -33,7 +32,7 @@ class Values:
 
     scores: Scores
     refits: Refits
-    weights: WeightDiagnostics
+    overlaps: Overlaps
 
     def picked(self, p: int, estimator: Estimator, family: Family, reward: int, sums: ScoreSums) -> Picked:
         functionals = [self.scores.functional(terms, reward, sums) for _, terms in family]
@@ -70,7 +69,7 @@ class Values:
         """
         if not member.remainder or terms.baseline is None or member.setting is None or not np.isfinite(member.setting):
             return 0.0
-        above = LogHistogram.count_above(self.scores.state["policies"][str(p)]["weights"], member.setting)
+        above = self.overlaps.above(p, member.setting)
         return abs(float(sums.moments["mean"][terms.baseline])) / float(sums.moments["mean"][0]) / float(np.sqrt(1 + above))
 
     def combination(
@@ -85,7 +84,7 @@ class Values:
             known = f.fit is not None or not self.refits.matters(member, model_key(member, p, reward))
             candidates.append(Candidate(part.name, f, member.weight.exact, known))
             terms[part.name] = picked.terms
-        o = self.weights.of_actions(p, sums, None)
+        o = self.overlaps.of_actions(p, sums)
         shortfall = -o.mean_weight_z if o.mean_weight < 1 - NOT_ONE else 0.0
         found = Combination.of(estimator, candidates, sums, shortfall)
         return found, [(float(w), terms[part.name]) for part, w in zip(found.parts, found.weights, strict=True) if w]

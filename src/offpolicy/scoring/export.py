@@ -18,7 +18,6 @@ from offpolicy.engines.base import BATCH_ROWS
 from offpolicy.scoring.plan import Terms
 from offpolicy.scoring.score_pass import ScorePass
 from offpolicy.scoring.scorer import Scorer
-from offpolicy.scoring.tallies import Tallies
 
 SCHEMA = pa.schema([("row", pa.int64()), *((name, pa.float64()) for name in ("baseline", "correction", "weight"))])
 
@@ -72,6 +71,6 @@ def write_scores(path: Path, log: Log, scorer: Scorer, scores: RoundScores) -> N
         for partition in log.partitions(score_pass.columns):
             for batch in partition.batches(BATCH_ROWS):
                 rows, bucket = scorer.ordered(batch)
-                values = scorer.score(rows, bucket, Tallies(score_pass.zero()), weighted=False)
+                values = score_pass.scored(score_pass.zero(), rows, bucket, weighted=False).columns
                 order = np.argsort(rows.row)
                 writer.write_table(pa.table([rows.row[order], *scores.numbers(values[:, order])], schema=SCHEMA))

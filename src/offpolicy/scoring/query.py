@@ -123,7 +123,7 @@ class Block:
         shown, q = self.batch.take(few), self.query
         pi, layout = q.policy.probabilities(shown), Grid(shown.action)
         sides = None if q.logging is None else Sides(pi, q.logging.probabilities(shown), layout)
-        self.kept.add_mass(q.index, self.omega[few], self.omega[few], pi, layout, sides)
+        self.kept.masses[q.index].add(self.omega[few], self.omega[few], pi, layout, sides)
 
     def _fill(
         self, work: Baselines, layout: Layout, pi: FloatArray, pi0: FloatArray | None, loose: bool
@@ -136,7 +136,7 @@ class Block:
                 pool.fill(self._rounds, sides)
         counted = self.omega * scale
         if self.group < q.mass_groups:
-            self.kept.add_mass(q.index, self.omega, counted, pi, layout, sides)
+            self.kept.masses[q.index].add(self.omega, counted, pi, layout, sides)
         if self.group < q.table_groups:
             for part in work.parts:
                 if part.table is not None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from offpolicy.core.errors import InputError
 from offpolicy.data.features import Features
-from offpolicy.estimators import DM, Combined, Estimator, LoggedMean, Member, Run
+from offpolicy.estimators import DM, Combined, Estimator, LoggedMean, Member
 from offpolicy.estimators.defaults import LARGEST_FIRST, default_estimators
 from offpolicy.ratios.available import Available
 
@@ -72,16 +72,12 @@ class Wanted:
         """Whether an estimator, or a candidate of one, may be left out."""
         return not self.named or any(isinstance(estimator, Combined) for estimator in self.estimators)
 
-    def without_failing(self, run: Run, features: Features) -> Wanted:
-        """The same without candidates that fail, and without estimators of the defaults that do: each is tried alone.
-
-        What has nothing to do with an estimator, such as a bad row of the log, is raised here for the mean of the log.
-        """
-        run([LoggedMean()])
+    def without_failing(self, fit: Callable[[Sequence[Estimator]], object], features: Features) -> Wanted:
+        """The same without candidates that cannot be fitted, and without such estimators of the defaults: each is tried."""
 
         def failure(estimator: Estimator) -> str | None:
             try:
-                run([estimator])
+                fit([estimator])
             except InputError as error:
                 return str(error).removeprefix(f"{estimator.name}: ")
             except Exception as error:  # whatever a user's own model does

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import ClassVar
 
@@ -12,12 +13,11 @@ from offpolicy.core.arrays import FloatArray, IntArray
 from offpolicy.core.hashing import BUCKETS
 from offpolicy.data.batch import Batch
 from offpolicy.engines.base import BATCH_ROWS
+from offpolicy.scoring.scored_block import BlockStatistic, ScoredBlock
 from offpolicy.scoring.scorer import Scorer
 from offpolicy.scoring.tallies import Tallies
 from offpolicy.statistics.base import State, added
-from offpolicy.statistics.calibration import Calibration
 from offpolicy.statistics.fingerprint import Fingerprint
-from offpolicy.statistics.histogram import LARGEST_OF, LogHistogram
 from offpolicy.statistics.moments import Moments
 
 SLICE_BUCKETS = 256
@@ -33,6 +33,7 @@ class ScorePass:
     n_actions: int
     n_slices: int
     clustered: bool
+    diagnostics: Mapping[str, BlockStatistic] = field(default_factory=dict)
     most_rows: int | None = None
     summed: ClassVar[frozenset[str]] = frozenset({"tables", "mass", "scores", "points", "counts", "left_out"})
 
@@ -41,7 +42,8 @@ class ScorePass:
         logging = [self.scorer.logging] if self.scorer.logging else []
         policies = (policy.columns for policy in (*self.scorer.policies, *logging))
         ratios = (key.ratio.columns for key in self.scorer.plan.ratios)
-        return tuple(dict.fromkeys(name for names in (*policies, *ratios) for name in names))
+        own = (each.columns for each in self.diagnostics.values())
+        return tuple(dict.fromkeys(name for names in (*policies, *ratios, *own) for name in names))
 
     @property
     def batch_rows(self) -> int:
@@ -57,30 +59,18 @@ class ScorePass:
     def zero(self) -> State:
         width, plan = self.scorer.plan.width, self.scorer.plan
         size = len(self.scorer.centre) + 1
-        policies = {
-            str(p): {
-                "mass": np.zeros(self.n_actions if plan.whole(p) else 0),
-                "unsupported": np.zeros(()),
-                "rows": np.zeros(()),
-                "weights": LogHistogram().zero(),
-            }
-            for p in range(plan.n_policies)
-        }
         return {
             "moments": self.moments.zero(),
             "buckets": np.zeros((BUCKETS, width)),
             "slices": {str(s): self._zero_slice() for s in range(self.n_slices)},
-            "policies": policies,
             "tables": np.zeros((len(self.scorer.tables), self.n_actions, size)),
             "ratios": {
                 str(k): ratio.zero(len(plan.corrections(key)))
                 for k, (key, ratio) in enumerate(zip(plan.weights, self.scorer.ratios, strict=True))
             },
-            "calibration": {str(k): Calibration().zero() for k, model in enumerate(plan.models) if model.folds},
             "fingerprint": Fingerprint(self.clustered).zero(),
-            "propensities": {} if self.scorer.propensities is None else self.scorer.propensities.zero(),
+            "diagnostics": {name: each.zero() for name, each in self.diagnostics.items()},
             "counts": np.zeros(self.n_actions),
-            "misfit": np.zeros((len(plan.models), 4)),
             "nonzero": np.zeros(plan.rewards),
             "reward_low": np.full(plan.rewards, np.inf),
             "reward_high": np.full(plan.rewards, -np.inf),
@@ -98,7 +88,10 @@ class ScorePass:
 
     def fold(self, state: State, batch: Batch) -> State:
         batch, bucket = self.scorer.ordered(batch)
-        values = self.scorer.score(batch, bucket, Tallies(state))
+        scored = self.scored(state, batch, bucket)
+        values = scored.columns
+        for name, each in self.diagnostics.items():
+            state["diagnostics"][name] = each.fold(state["diagnostics"][name], batch, scored)
         state["moments"] = self.moments.fold(state["moments"], values)
         _add_by_bucket(state["buckets"], bucket, values)
         state["fingerprint"] = Fingerprint(self.clustered).fold(state["fingerprint"], batch)
@@ -115,18 +108,25 @@ class ScorePass:
                 _add_by_bucket(part["buckets"], bucket[rows] * SLICE_BUCKETS // BUCKETS, values[:, rows])
         return state
 
+    def scored(self, state: State, batch: Batch, bucket: IntArray, weighted: bool = True) -> ScoredBlock:
+        plan = self.scorer.plan
+        whole = [plan.whole(p) for p in range(plan.n_policies)]
+        tallies = Tallies(state, ScoredBlock.masses_of(whole, self.n_actions))
+        return self.scorer.score(batch, bucket, tallies, weighted)
+
     def merge(self, a: State, b: State) -> State:
-        tests = self.scorer.propensities
         own = {
             "moments": self.moments.merge(a["moments"], b["moments"]),
             "slices": {s: self._merge_slices(part, b["slices"][s]) for s, part in a["slices"].items()},
             "ratios": {k: self.scorer.ratios[int(k)].merge(part, b["ratios"][k]) for k, part in a["ratios"].items()},
             "fingerprint": Fingerprint(self.clustered).merge(a["fingerprint"], b["fingerprint"]),
-            "propensities": {} if tests is None else tests.merge(a["propensities"], b["propensities"]),
+            "diagnostics": {
+                name: each.merge(a["diagnostics"][name], b["diagnostics"][name]) for name, each in self.diagnostics.items()
+            },
             "reward_low": np.minimum(a["reward_low"], b["reward_low"]),
             "reward_high": np.maximum(a["reward_high"], b["reward_high"]),
         }
-        rest = added({name: part for name, part in a.items() if name not in own}, b, LARGEST_OF)
+        rest = added({name: part for name, part in a.items() if name not in own}, b)
         return {name: own[name] if name in own else rest[name] for name in a}
 
     def _merge_slices(self, a: State, b: State) -> State:

@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -23,18 +23,8 @@ from offpolicy.ratios.weights import Weight
 from offpolicy.scoring.baselines import Baselines
 from offpolicy.scoring.plan import BaselineColumn, CorrectionColumn, ModelKey, Plan, TableKey, WeightColumn
 from offpolicy.scoring.query import Block, Mode, Query
+from offpolicy.scoring.scored_block import ScoredBlock
 from offpolicy.scoring.tallies import Tallies
-from offpolicy.statistics.base import State
-
-
-class PropensityStatistic(Protocol):
-    """What is summed of the propensities as they pass by; the scorer only hands them on."""
-
-    def zero(self) -> State: ...
-
-    def fold(self, state: State, batch: Batch, bucket: IntArray, propensity: FloatArray) -> None: ...
-
-    def merge(self, a: State, b: State) -> State: ...
 
 
 @dataclass(frozen=True)
@@ -71,15 +61,15 @@ class Scorer:
     mass_groups: int
     """And where the target's mass lies over the rows of these."""
     seed: int
-    propensities: PropensityStatistic | None = None
-    """What is kept to doubt the propensities."""
     many: bool = False
     """Whether there are so many actions that nothing is kept for the fit's error, and policies may answer with sums."""
+    errors: bool = True
+    """Whether what the fit's error takes is kept at all."""
 
     @property
     def tables(self) -> Sequence[TableKey]:
         """What is kept for the fit's error."""
-        return () if self.many else self.plan.tables
+        return () if self.many or not self.errors else self.plan.tables
 
     @cached_property
     def baselines(self) -> list[list[BaselineColumn]]:
@@ -101,15 +91,12 @@ class Scorer:
         edges = np.searchsorted(group, np.arange(groups + 1))
         return ((g, slice(int(a), int(b))) for g, (a, b) in enumerate(itertools.pairwise(edges)) if b > a)
 
-    def score(self, batch: Batch, bucket: IntArray, kept: Tallies, weighted: bool = True) -> FloatArray:
-        """Columns × rows, the row weight first and (if `weighted`) in every column. `kept` takes the other sums."""
+    def score(self, batch: Batch, bucket: IntArray, kept: Tallies, weighted: bool = True) -> ScoredBlock:
+        """All columns of a batch, the row weight first and (if `weighted`) in every column. `kept` takes the other sums."""
         out = np.zeros((self.plan.width, len(batch)))
         omega = np.ones(len(batch)) if batch.weight is None else batch.weight
         x = design(batch, self.centre) if self.plan.models else np.empty((0, len(batch)))
         controls = {key: self._control(key, batch, bucket, x) for key in self.plan.models}
-        for k, (key, control) in enumerate(controls.items()):
-            origin = self.origin[key.reward]
-            kept.add_misfit(k, batch.reward[:, key.reward] - origin, control - origin, omega)
         work = BatchWork(batch, bucket, x, omega, controls, out, kept)
         asked = [self._asked(p, work) for p in range(len(self.policies))]
         own = next((logged for _, logged in asked if logged is not None), None)
@@ -117,21 +104,18 @@ class Scorer:
             propensity = propensity_of(batch, self.logging)
         else:
             propensity = checked_propensity(batch, own, self.logging.accuracy)
-        if propensity is not None and self.propensities is not None:
-            self.propensities.fold(kept.state["propensities"], batch, bucket, propensity)
-        for p, (chance, _) in enumerate(asked):
-            action = None if propensity is None else ratios(chance, propensity)
-            kept.add_weights(p, action, batch.weight)
-            for k in self._weights_of[p]:
+        action = tuple(None if propensity is None else ratios(chance, propensity) for chance, _ in asked)
+        for p, some in enumerate(self._weights_of):
+            for k in some:
                 if k not in self._whole_weights[p]:
-                    self._weigh(k, replace(self._rounds(k, work), action=action), work)
+                    self._weigh(k, replace(self._rounds(k, work), action=action[p]), work)
         self._fill(work)
         sampled = slice(0, int(np.searchsorted(group_of_bucket(self.groups)[bucket], self.table_groups)))
         kept.add_weight_tables(self.tables, work.weights, x[:, sampled] * omega[sampled], batch.take(sampled))
         out[0] = 1.0
         if weighted and batch.weight is not None:
             out *= omega
-        return out
+        return ScoredBlock(out, bucket, omega, propensity, action, controls, self.origin, kept.masses)
 
     def _asked(self, p: int, work: BatchWork) -> tuple[FloatArray, FloatArray | None]:
         """π of the logged actions and, where the whole logging policy was asked on the way, π0 of them."""
@@ -229,7 +213,7 @@ class Scorer:
         return [
             Query(
                 p, policy, logging, self._asks_logging(p), self._mode(p), self.groups,
-                0 if self.many else self.table_groups, self.mass_groups,
+                0 if self.many or not self.errors else self.table_groups, self.mass_groups,
             )
             for p, policy in enumerate(self.policies)
         ]  # fmt: skip

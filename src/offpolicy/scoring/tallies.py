@@ -1,4 +1,4 @@
-"""What a scoring pass sums besides its columns: overlap, misfit, and how estimates move with what was fitted."""
+"""What a scoring pass sums besides its columns: how estimates move with what was fitted, and what ratios keep."""
 
 from __future__ import annotations
 
@@ -10,12 +10,10 @@ import numpy as np
 from offpolicy.core.arrays import FloatArray, IntArray
 from offpolicy.data.batch import Batch
 from offpolicy.policies.blocks import Layout
-from offpolicy.ratios.rounds import Sides
 from offpolicy.ratios.weights import Weight
 from offpolicy.scoring.plan import TableKey, WeightTable
+from offpolicy.scoring.scored_block import TargetMass
 from offpolicy.statistics.base import State
-from offpolicy.statistics.calibration import Calibration
-from offpolicy.statistics.histogram import LogHistogram
 
 
 @dataclass(frozen=True)
@@ -23,34 +21,13 @@ class Tallies:
     """What is summed besides the columns; it writes into a state of `ScorePass`."""
 
     state: State
+    masses: tuple[TargetMass, ...]
+    """Of each policy, for this batch."""
 
     def ratio(self, position: int) -> State:
         """What the ratio of a weight of the plan keeps."""
         own: State = self.state["ratios"][str(position)]
         return own
-
-    def add_weights(self, policy: int, ratio: FloatArray | None, omega: FloatArray | None) -> None:
-        if ratio is not None:
-            part = self.state["policies"][str(policy)]
-            part["weights"] = LogHistogram().fold(part["weights"], ratio, omega)
-
-    def add_mass(
-        self, policy: int, omega: FloatArray, counted: FloatArray, pi: FloatArray, layout: Layout, sides: Sides | None
-    ) -> None:
-        """`counted` is the row weight times what a loose π is still to be multiplied with."""
-        part = self.state["policies"][str(policy)]
-        part["rows"] += omega.sum()
-        part["mass"] += layout.by_action(pi, counted[:, None])[:, 0]
-        if sides is not None and sides.supported is not None:
-            part["unsupported"] += counted @ layout.dot(pi, 1 - sides.supported)
-
-    def add_misfit(self, model: int, reward: FloatArray, predicted: FloatArray, omega: FloatArray) -> None:
-        """Σω, Σωr, Σωr² and Σω(r − q)², which give R²."""
-        residual = reward - predicted
-        sums = (omega.sum(), omega @ reward, (omega * reward) @ reward, (omega * residual) @ residual)
-        self.state["misfit"][model] += sums
-        if str(model) in self.state["calibration"]:
-            Calibration().fold(self.state["calibration"][str(model)], predicted, reward, omega)
 
     def add_share(self, table: int, share: FloatArray, layout: Layout, x: FloatArray, slices: IntArray | None) -> None:
         self.state["tables"][table] += layout.by_action(share, x.T)

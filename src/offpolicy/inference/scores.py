@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from offpolicy.core.errors import InputError
 from offpolicy.data.log import Log
-from offpolicy.diagnostics.propensity_tests import PropensityTests
 from offpolicy.engines.base import Engine
 from offpolicy.estimators import Estimator
 from offpolicy.inference.functionals import Functional, ScoreSums, functional
@@ -30,7 +29,6 @@ class Scores:
     """Of SNIPS for each policy and reward, where there are propensities."""
     scorer: Scorer
     fitted: FitResults
-    propensity_tests: PropensityTests | None
     state: State
 
     def sums(self, slice_: str | None = None) -> ScoreSums:
@@ -46,11 +44,6 @@ class Scores:
         """As the log states it, or as it was seen."""
         low, high = self.log.reward_range or (self.state["reward_low"][reward], self.state["reward_high"][reward])
         return float(low), float(high)
-
-    def kept(self, p: int, sums: ScoreSums) -> State | None:
-        """What is kept of a policy's weights: for the whole log only."""
-        found: State | None = self.state["policies"][str(p)] if sums.slice_ is None else None
-        return found
 
     def slice_name(self, slice_: str | None) -> str | None:
         return None if slice_ is None else (self.log.schema.slices or ())[int(slice_)]
