@@ -55,7 +55,8 @@ ESTIMATORS = (
     "ips,snips,dr", "IPS", "snips:", "clipped-ips:clip=nan", "clipped-ips:clip=-1", "clipped-ips:clip=", "ips:clip=1", "dr:cross_fit=1", "dr:cross_fit=0",
     "dr:cross_fit=x", "learned-mips:rank=-1", "learned-mips:rank=0", "learned-mips:bandwidth=nan", "auto", "dm", "mips", "json:loads", "os:system",
     "no_such:thing", ":", "::", "a:", ":a", "ips:name=", "ips:name=LoggedMean", "switch-dr:threshold=inf", "dros:shrinkage=-1", "sub-gaussian-ips:shrinkage=2",
-    "dm:penalty=-1", "dm:penalty=nan", "dm:rewards=x", "cab:clip=0", "mr", "slope", "blend", "group-ips:clusters=0", "group-ips:clusters=99999", "off-cem", ",",
+    "dm:penalty=-1", "dm:penalty=nan", "dm:rewards=x", "dm:rewards=json:loads", "dm:rewards=:", "dm:rewards=a:", "dm:rewards=subprocess:Popen",
+    "learned-mips:posterior=no_such:thing", "learned-mips:posterior=builtins:int", "learned-mips:rewards=json:nothing,posterior=os:system", "cab:clip=0", "mr", "slope", "blend", "group-ips:clusters=0", "group-ips:clusters=99999", "off-cem", ",",
 )  # fmt: skip
 TARGETS = (
     "a=",

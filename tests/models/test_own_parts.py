@@ -206,6 +206,7 @@ def test_any_regressor_is_chosen_by_text() -> None:
         (f"dm:rewards={MODULE}:ActionMeans,prior_rounds=few", "prior_rounds must be a whole number"),
         (f"dm:rewards={MODULE}:ActionMeans,penalty=1", "penalty is a setting of ridge"),
         (f"snips:rewards={MODULE}:plain", "there is no setting 'rewards'"),
+        ("learned-mips:width=2", "there is no setting 'width'"),  # of Kernel, which a text must name
     ],
 )
 def test_text_that_names_no_such_part(text: str, message: str) -> None:

@@ -113,10 +113,10 @@ def _settings(cls: type) -> dict[str, str]:
 
 
 def _kinds(part: str) -> dict[str, type[Any]]:
-    """What a part can be, in the order in which settings are looked for."""
+    """Ours, in the order in which settings are looked for. What else was imported must not change what a text means."""
     family, first = PARTS[part]
-    found = family.kinds()
-    return {first: found[first], **found}
+    ours = {kind: cls for kind, cls in family.kinds().items() if cls.__module__.startswith("offpolicy.")}
+    return {first: ours[first], **ours}
 
 
 def _part(text: str, part: str, kinds: dict[str, type[Any]], given: dict[str, str], own: dict[str, str]) -> Any:
@@ -131,9 +131,10 @@ def _part(text: str, part: str, kinds: dict[str, type[Any]], given: dict[str, st
             return found
         candidates = [found]
     elif chosen is not None:
-        if chosen not in kinds:
-            raise InputError(f"estimator {text!r}: {unknown_name(part, chosen, kinds)}")
-        candidates = [kinds[chosen]]
+        named = PARTS[part][0].kinds()
+        if chosen not in named:
+            raise InputError(f"estimator {text!r}: {unknown_name(part, chosen, named)}")
+        candidates = [named[chosen]]
     for kind in candidates:
         settings = {name: type_ for name, type_ in _settings(kind).items() if name not in own}
         used = [key for key in given if key in settings]

@@ -103,19 +103,11 @@ class Predictor(Protocol):
         ...
 
 
-class Savable(Named, ABC):
+class Savable(Named, Predictor, ABC):
     """A fitted q(x, a) that is nothing but arrays, so that it can be saved, loaded, and used on logs with other actions.
 
     Files know it by its `kind`, and are read by `from_arrays` of the class that states it.
     """
-
-    @abstractmethod
-    def all(self, batch: Batch) -> FloatArray:
-        """Rounds × actions."""
-
-    @abstractmethod
-    def taken(self, batch: Batch) -> FloatArray:
-        """Of the logged action of each round."""
 
     @abstractmethod
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
