@@ -9,9 +9,8 @@ import numpy as np
 
 from offpolicy.core.arrays import FloatArray, IntArray
 from offpolicy.data.batch import Batch
-from offpolicy.policies.blocks import Layout
-from offpolicy.ratios.rounds import Sides
 from offpolicy.ratios.weights import Weight
+from offpolicy.scoring.kernel import Mass
 from offpolicy.scoring.plan import TableKey, WeightTable
 from offpolicy.statistics.base import State
 from offpolicy.statistics.calibration import Calibration
@@ -34,15 +33,12 @@ class Tallies:
             part = self.state["policies"][str(policy)]
             part["weights"] = LogHistogram().fold(part["weights"], ratio, omega)
 
-    def add_mass(
-        self, policy: int, omega: FloatArray, counted: FloatArray, pi: FloatArray, layout: Layout, sides: Sides | None
-    ) -> None:
-        """`counted` is the row weight times what a loose π is still to be multiplied with."""
+    def add_mass(self, policy: int, mass: Mass) -> None:
         part = self.state["policies"][str(policy)]
-        part["rows"] += omega.sum()
-        part["mass"] += layout.by_action(pi, counted[:, None])[:, 0]
-        if sides is not None and sides.supported is not None:
-            part["unsupported"] += counted @ layout.dot(pi, 1 - sides.supported)
+        part["rows"] += mass.rows
+        part["mass"] += mass.by_action
+        if mass.unsupported is not None:
+            part["unsupported"] += mass.unsupported
 
     def add_misfit(self, model: int, reward: FloatArray, predicted: FloatArray, omega: FloatArray) -> None:
         """Σω, Σωr, Σωr² and Σω(r − q)², which give R²."""
@@ -52,12 +48,16 @@ class Tallies:
         if str(model) in self.state["calibration"]:
             Calibration().fold(self.state["calibration"][str(model)], predicted, reward, omega)
 
-    def add_share(self, table: int, share: FloatArray, layout: Layout, x: FloatArray, slices: IntArray | None) -> None:
-        self.state["tables"][table] += layout.by_action(share, x.T)
-        for part, rows in self._slices(slices):
-            inside = np.zeros(x.shape[1])
-            inside[rows] = 1.0
-            part["tables"][table] += layout.by_action(share, (x * inside).T)
+    def sets(self, slices: IntArray | None) -> list[IntArray | None]:
+        """The sets of rounds that tables are kept of: all, then each slice."""
+        return [None, *(rows for _, rows in self._slices(slices))]
+
+    def add_shares(self, tables: Mapping[int, Sequence[FloatArray]], slices: IntArray | None) -> None:
+        """The tables of these sets."""
+        parts = [self.state, *(part for part, _ in self._slices(slices))]
+        for table, sums in tables.items():
+            for part, values in zip(parts, sums, strict=True):
+                part["tables"][table] += values
 
     def add_weight_tables(
         self, tables: Sequence[TableKey], bent: Mapping[tuple[int, Weight], FloatArray], x: FloatArray, batch: Batch
