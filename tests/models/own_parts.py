@@ -56,11 +56,11 @@ class Means(Savable):
         return {"means": self.means}
 
     @classmethod
-    def from_arrays(cls, arrays: Mapping[str, np.ndarray], settings: Any, shape: FitShape) -> Self:  # noqa: ARG003
+    def from_arrays(cls, arrays: Mapping[str, np.ndarray], settings: Any, shape: FitShape) -> Self:
         check_shapes(arrays, {"means": (shape.n_actions,)}, ("means",))
         return cls(arrays["means"])
 
-    def for_actions(self, at: np.ndarray, features: Any) -> Self:  # noqa: ARG002
+    def for_actions(self, at: np.ndarray, features: Any) -> Self:
         return type(self)(self.means[at])
 
 
@@ -94,7 +94,7 @@ class ActionMeans(op.RewardModel):
     def statistics(self, shape: FitShape) -> tuple[RewardSums, ...]:
         return (RewardSums(shape.without_inputs()),)
 
-    def fits(self, shape: FitShape, results: Sequence[Any]) -> Fits:  # noqa: ARG002
+    def fits(self, shape: FitShape, results: Sequence[Any]) -> Fits:
         return MeansFits(results[0], self.prior_rounds)
 
     def needs(self, shape: FitShape, threads: int) -> tuple[Need, ...]:
@@ -114,7 +114,7 @@ class Kernel(op.Posterior):
     scale: bool = True
     kind = "kernel"
 
-    def fit(self, name: str, embedding: Embedding, affine: Affine, known: Known) -> Pooling:  # noqa: ARG002
+    def fit(self, name: str, embedding: Embedding, affine: Affine, known: Known) -> Pooling:
         z = affine(embedding.table)
         with np.errstate(divide="ignore"):
             bias = np.log(known.sums.n) - 0.5 * (z**2).sum(axis=1) / self.width**2

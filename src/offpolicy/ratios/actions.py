@@ -21,28 +21,17 @@ from offpolicy.ratios.rounds import Rounds
 class ActionRatio(Ratio, FittedRatio):
     """π(a|x)/π0(a|x). Nothing is fitted, so that it is its own fitted form."""
 
+    exact = True
+    fitted = False
+    of_actions = True
+    shown = True
+
     def fit(self, fitting: Fitting, results: Sequence[Any]) -> FittedRatio:  # noqa: ARG002
         return self
 
     def weights(self, rounds: Rounds) -> FloatArray:
         assert rounds.action is not None
         return rounds.action
-
-    @property
-    def exact(self) -> bool:
-        return True
-
-    @property
-    def fitted(self) -> bool:
-        return False
-
-    @property
-    def of_actions(self) -> bool:
-        return True
-
-    @property
-    def shown(self) -> bool:
-        return True
 
 
 @dataclass(frozen=True)

@@ -29,6 +29,10 @@ AGREE = 1e-6
 class EmbeddingRatio(EmbeddingSettings, Ratio):
     """p(e|π, x)/p(e|π0, x)."""
 
+    whole = True
+    per_policy = False
+    shown = True
+
     def lacks(self, available: Available) -> str | None:
         reason = available.lacks_propensities or available.lacks_whole_policies
         if reason is not None or available.has_whole_logging:
@@ -53,18 +57,6 @@ class EmbeddingRatio(EmbeddingSettings, Ratio):
     @property
     def fitted(self) -> bool:
         return self.posterior.fitted
-
-    @property
-    def whole(self) -> bool:
-        return True
-
-    @property
-    def per_policy(self) -> bool:
-        return False
-
-    @property
-    def shown(self) -> bool:
-        return True
 
     def statistics(self, fitting: Fitting) -> tuple[Statistic, ...]:
         return self.posterior.statistics(self._shape(fitting))

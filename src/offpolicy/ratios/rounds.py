@@ -1,4 +1,4 @@
-"""What a ratio is shown of the log: the rounds of a batch and, where it sums over all actions, blocks of them."""
+"""What a ratio is shown of the log: the rounds of a batch and, where it sums over all actions, the sums of their blocks."""
 
 from __future__ import annotations
 
@@ -12,90 +12,28 @@ import numpy as np
 from offpolicy.core.arrays import FloatArray, IntArray
 from offpolicy.core.hashing import group_of_bucket
 from offpolicy.data.batch import Batch
-from offpolicy.policies.blocks import Layout, Lists
-
-Both = tuple[FloatArray, FloatArray]
-"""Of the target policy and of the logging policy."""
-
-
-@dataclass(frozen=True)
-class Sides:
-    """π and π0 of a block, and their quotient, which all weights in the posterior form share."""
-
-    pi: FloatArray
-    pi0: FloatArray
-    layout: Layout
-    logged: Both | None = None
-    """Of the logged actions, where the layout does not tell."""
-
-    @cached_property
-    def supported(self) -> FloatArray | None:
-        """1 where the logging policy gives a chance; None where it does so to every action."""
-        everywhere = not isinstance(self.layout, Lists) and self.pi0.min(initial=1.0) > 0
-        return None if everywhere else (self.pi0 > 0).astype(np.float64)
-
-    @property
-    def contextual(self) -> float:
-        """How much the chances that the logging policy gives an action differ between rounds."""
-        if not isinstance(self.layout, Lists):
-            return float(np.ptp(self.pi0, axis=0).max(initial=0.0))
-        mean = np.bincount(self.layout.codes, self.pi0) / len(self.layout.action)  # 0 where it is not listed
-        return float(np.abs(self.pi0 - mean[self.layout.codes]).max(initial=0.0))
-
-    @property
-    def action(self) -> FloatArray:
-        """π/π0 of the logged actions."""
-        pi, pi0 = self.logged or (self.layout.own(self.pi), self.layout.own(self.pi0))
-        with np.errstate(divide="ignore", invalid="ignore"):
-            return pi / pi0
-
-    @cached_property
-    def quotient(self) -> FloatArray:
-        """π/π0; 0 where π0 is, for there no round of the log can speak for the action."""
-        if self.supported is None:
-            return self.pi / self.pi0
-        return np.where(self.pi0 > 0, self.pi / np.where(self.pi0 > 0, self.pi0, 1.0), 0.0)
-
-
-@dataclass(frozen=True)
-class BlockRows:
-    """The rounds of a block: neighbouring rows of a batch, all of one group of units."""
-
-    rows: slice
-    batch: Batch
-    """These rounds alone."""
-    group: int
-    groups: int
-    sampled: bool
-    """Whether it is among the rounds that show how estimates move with what was fitted."""
-
-    def fold(self, folds: int) -> int:
-        """The fold that the group is in."""
-        return self.group * folds // self.groups
+from offpolicy.models.posteriors.base import Pooling
+from offpolicy.ratios.pool_sums import BlockRows, PoolSums
 
 
 class Pool(ABC):
-    """The ratio of one batch in the making: it sums over all actions of a policy, block by block."""
+    """The ratio of one batch in the making, for a ratio that sums over all actions of a policy, block by block."""
 
     @abstractmethod
-    def fill(self, block: BlockRows, sides: Sides) -> None:
-        """Take in a block."""
+    def pooling(self, block: BlockRows) -> Pooling:
+        """How much each action speaks for each round of a block."""
+
+    @abstractmethod
+    def multipliers(self, block: BlockRows) -> FloatArray | None:
+        """What slopes of the block are multiplied with; None where none are summed."""
+
+    @abstractmethod
+    def add(self, block: BlockRows, sums: PoolSums) -> None:
+        """Take in the sums of a block."""
 
     @abstractmethod
     def finish(self) -> FloatArray:
         """The ratio of each round, once every block was taken in."""
-
-    def near(self, block: BlockRows) -> Lists:
-        """The actions near the logged one; only for ratios that make do with these."""
-        raise NotImplementedError
-
-    def unseen(self, block: BlockRows) -> FloatArray:
-        """Actions × 1: 1 for those that one of the near actions stands for; actions × 0 where none does."""
-        raise NotImplementedError
-
-    def fill_near(self, block: BlockRows, sides: Sides, unseen: Both) -> None:
-        """Take in the near actions alone; `unseen`, where it has a column, is the chance of all that were never logged."""
-        raise NotImplementedError
 
 
 @dataclass(frozen=True)

@@ -16,16 +16,11 @@ from offpolicy.ratios.rounds import Rounds
 class _Constant(Ratio, FittedRatio):
     """What needs no fit is its own fitted form."""
 
+    weighs = False
+    fitted = False
+
     def fit(self, fitting: Fitting, results: Sequence[Any]) -> FittedRatio:  # noqa: ARG002
         return self
-
-    @property
-    def weighs(self) -> bool:
-        return False
-
-    @property
-    def fitted(self) -> bool:
-        return False
 
 
 @final
@@ -42,9 +37,7 @@ class One(_Constant):
 class Zero(_Constant):
     """0: no round is weighed."""
 
-    @property
-    def corrects(self) -> bool:
-        return False
+    corrects = False
 
     def weights(self, rounds: Rounds) -> FloatArray:
         return np.zeros(len(rounds.batch))

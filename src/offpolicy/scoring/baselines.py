@@ -12,7 +12,35 @@ from offpolicy.core.arrays import FloatArray
 from offpolicy.data.batch import Batch
 from offpolicy.models.rewards.base import LinearPredictor, Predictor
 from offpolicy.policies.blocks import Layout, Lists
+from offpolicy.ratios.pool_sums import Sides
 from offpolicy.scoring.plan import BaselineColumn, ModelKey, Plan, ShareTable
+
+Scale = FloatArray | float
+Columns = dict[int, FloatArray]
+
+
+@dataclass(frozen=True)
+class Probabilities:
+    """π and, where it was asked for, π0 of the actions of a block."""
+
+    layout: Layout
+    pi: FloatArray
+    pi0: FloatArray | None
+    loose: bool = False
+    """Whether each row of π is still to be divided by its sum."""
+
+    @cached_property
+    def sides(self) -> Sides | None:
+        return None if self.pi0 is None else Sides(self.pi, self.pi0, self.layout)
+
+    def share(self, clip: float | None) -> FloatArray:
+        """π, or what is left of it above clip·π0."""
+        if clip is None:
+            return self.pi
+        if np.isinf(clip):
+            return np.zeros_like(self.pi)
+        assert self.pi0 is not None
+        return np.maximum(self.pi - clip * self.pi0, 0.0)  # π − min(π, Mπ0)
 
 
 @dataclass(frozen=True)
@@ -31,28 +59,24 @@ class BaselinePart:
         """The same, actions × rows: what lists and policies that answer by themselves are multiplied with."""
         return np.ascontiguousarray(self.coef.T)
 
-    def fill(
-        self, out: FloatArray, batch: Batch, x: FloatArray, share: FloatArray, layout: Layout, loose: bool
-    ) -> FloatArray | float:
-        """Σ_a share(a|x)·(x̃·β_a) = x̃·(β @ share): no rounds × actions array but the share is ever made.
-
-        Gives what a loose share is still to be multiplied with.
-        """
-        scale: FloatArray | float = 1.0
+    def values(self, batch: Batch, x: FloatArray, p: Probabilities) -> tuple[Scale, Columns]:
+        """Σ_a share(a|x)·(x̃·β_a) = x̃·(β @ share): no rounds × actions array but the share is ever made."""
+        share, layout = p.share(self.clip), p.layout
+        scale: Scale = 1.0
+        found: Columns = {}
         if self.columns:
             product = layout.by_round(share, self.by_action).T if isinstance(layout, Lists) else self.coef @ share.T
-            scale = 1 / product[-1] if loose else 1.0
-            self.fill_from(out, x, product, scale)
+            scale = 1 / product[-1] if p.loose else 1.0
+            found = self.from_product(x, product, scale)
         for column, predictor, origin in self.other:
-            out[column] = layout.dot(share, predictor.all(batch) - origin)
-        return scale
+            found[column] = layout.dot(share, predictor.all(batch) - origin)
+        return scale, found
 
-    def fill_from(self, out: FloatArray, x: FloatArray, product: FloatArray, scale: FloatArray | float = 1.0) -> None:
+    def from_product(self, x: FloatArray, product: FloatArray, scale: Scale = 1.0) -> Columns:
         """The linear models' baselines from β @ share."""
         per_model = product[: len(self.columns) * len(x)].reshape(len(self.columns), len(x), x.shape[1])
-        for column, part in zip(self.columns, per_model, strict=True):
-            np.einsum("ji,ji->i", x, part, out=out[column])
-            out[column] *= scale
+        pairs = zip(self.columns, per_model, strict=True)
+        return {column: np.einsum("ji,ji->i", x, part) * scale for column, part in pairs}
 
 
 @dataclass(frozen=True)
@@ -66,18 +90,11 @@ class Baselines:
         """Whether the product gives the row sums, so that a loose policy need not be normalised first."""
         return len(self.parts) == 1 and self.parts[0].clip is None and not self.parts[0].other
 
-    def fill(
-        self,
-        out: FloatArray,
-        batch: Batch,
-        x: FloatArray,
-        pi: FloatArray,
-        pi0: FloatArray | None,
-        layout: Layout,
-        loose: bool,
-    ) -> FloatArray | float:
-        scales = [part.fill(out, batch, x, share_of(pi, pi0, part.clip), layout, loose) for part in self.parts]
-        return scales[0] if scales else 1.0
+    def values(self, batch: Batch, x: FloatArray, p: Probabilities) -> tuple[Scale, Columns]:
+        """What a loose π is still to be multiplied with, and the baselines by column."""
+        found = [part.values(batch, x, p) for part in self.parts]
+        columns = {column: values for _, some in found for column, values in some.items()}
+        return found[0][0] if found else 1.0, columns
 
     @classmethod
     def of(
@@ -108,12 +125,3 @@ class Baselines:
             stacked = np.vstack([*coefs, np.ones((1, coefs[0].shape[1]))]) if coefs else np.empty((0, 0))
             parts.append(BaselinePart(clip, table, columns, stacked, other))
         return cls(parts)
-
-
-def share_of(pi: FloatArray, pi0: FloatArray | None, clip: float | None) -> FloatArray:
-    if clip is None:
-        return pi
-    if np.isinf(clip):
-        return np.zeros_like(pi)
-    assert pi0 is not None
-    return np.maximum(pi - clip * pi0, 0.0)  # π − min(π, Mπ0)

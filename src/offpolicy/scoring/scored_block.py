@@ -10,8 +10,7 @@ import numpy as np
 
 from offpolicy.core.arrays import FloatArray, IntArray
 from offpolicy.data.batch import Batch
-from offpolicy.policies.blocks import Layout
-from offpolicy.ratios.rounds import Sides
+from offpolicy.scoring.kernel import Mass
 from offpolicy.scoring.plan import ModelKey
 from offpolicy.statistics.base import State
 
@@ -25,12 +24,10 @@ class TargetMass:
     unsupported: float = 0.0
     """The mass where the logging policy has zero probability."""
 
-    def add(self, omega: FloatArray, counted: FloatArray, pi: FloatArray, layout: Layout, sides: Sides | None) -> None:
-        """`counted` is the row weight times what a loose π is still to be multiplied with."""
-        self.rows += float(omega.sum())
-        self.by_action += layout.by_action(pi, counted[:, None])[:, 0]
-        if sides is not None and sides.supported is not None:
-            self.unsupported += float(counted @ layout.dot(pi, 1 - sides.supported))
+    def add(self, mass: Mass) -> None:
+        self.rows += mass.rows
+        self.by_action += mass.by_action
+        self.unsupported += mass.unsupported or 0.0
 
 
 @dataclass(frozen=True)

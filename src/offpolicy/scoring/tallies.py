@@ -9,7 +9,6 @@ import numpy as np
 
 from offpolicy.core.arrays import FloatArray, IntArray
 from offpolicy.data.batch import Batch
-from offpolicy.policies.blocks import Layout
 from offpolicy.ratios.weights import Weight
 from offpolicy.scoring.plan import TableKey, WeightTable
 from offpolicy.scoring.scored_block import TargetMass
@@ -29,12 +28,16 @@ class Tallies:
         own: State = self.state["ratios"][str(position)]
         return own
 
-    def add_share(self, table: int, share: FloatArray, layout: Layout, x: FloatArray, slices: IntArray | None) -> None:
-        self.state["tables"][table] += layout.by_action(share, x.T)
-        for part, rows in self._slices(slices):
-            inside = np.zeros(x.shape[1])
-            inside[rows] = 1.0
-            part["tables"][table] += layout.by_action(share, (x * inside).T)
+    def sets(self, slices: IntArray | None) -> list[IntArray | None]:
+        """The sets of rounds that tables are kept of: all, then each slice."""
+        return [None, *(rows for _, rows in self._slices(slices))]
+
+    def add_shares(self, tables: Mapping[int, Sequence[FloatArray]], slices: IntArray | None) -> None:
+        """The tables of these sets."""
+        parts = [self.state, *(part for part, _ in self._slices(slices))]
+        for table, sums in tables.items():
+            for part, values in zip(parts, sums, strict=True):
+                part["tables"][table] += values
 
     def add_weight_tables(
         self, tables: Sequence[TableKey], bent: Mapping[tuple[int, Weight], FloatArray], x: FloatArray, batch: Batch

@@ -1,0 +1,176 @@
+"""Sums over the actions of a block: what a pooling of actions gives each round, and how it moves with what was fitted.
+
+With Q the shares, u and v the two sides, w = Σ_a Q_a u_a / Σ_a Q_a v_a, and ∂w/∂s_a = Q_a (u_a − w·v_a) / Σ_b Q_b v_b.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from offpolicy.core.arrays import FloatArray
+from offpolicy.data.batch import Batch
+from offpolicy.models.posteriors.base import Pooling
+from offpolicy.policies.blocks import Layout, Lists
+
+Both = tuple[FloatArray, FloatArray]
+"""Of the target policy and of the logging policy."""
+
+
+@dataclass(frozen=True)
+class Sides:
+    """π and π0 of a block, and their quotient, which all weights in the posterior form share."""
+
+    pi: FloatArray
+    pi0: FloatArray
+    layout: Layout
+    logged: Both | None = None
+    """Of the logged actions, where the layout does not tell."""
+
+    @cached_property
+    def supported(self) -> FloatArray | None:
+        """1 where the logging policy gives a chance; None where it does so to every action."""
+        everywhere = not isinstance(self.layout, Lists) and self.pi0.min(initial=1.0) > 0
+        return None if everywhere else (self.pi0 > 0).astype(np.float64)
+
+    @property
+    def contextual(self) -> float:
+        """How much the chances that the logging policy gives an action differ between rounds."""
+        if not isinstance(self.layout, Lists):
+            return float(np.ptp(self.pi0, axis=0).max(initial=0.0))
+        mean = np.bincount(self.layout.codes, self.pi0) / len(self.layout.action)  # 0 where it is not listed
+        return float(np.abs(self.pi0 - mean[self.layout.codes]).max(initial=0.0))
+
+    @property
+    def action(self) -> FloatArray:
+        """π/π0 of the logged actions."""
+        pi, pi0 = self.logged or (self.layout.own(self.pi), self.layout.own(self.pi0))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return pi / pi0
+
+    @cached_property
+    def quotient(self) -> FloatArray:
+        """π/π0; 0 where π0 is, for there no round of the log can speak for the action."""
+        if self.supported is None:
+            return self.pi / self.pi0
+        return np.where(self.pi0 > 0, self.pi / np.where(self.pi0 > 0, self.pi0, 1.0), 0.0)
+
+
+@dataclass(frozen=True)
+class BlockRows:
+    """The rounds of a block: neighbouring rows of a batch, all of one group of units."""
+
+    rows: slice
+    batch: Batch
+    """These rounds alone."""
+    group: int
+    groups: int
+    sampled: bool
+    """Whether it is among the rounds that show how estimates move with what was fitted."""
+
+    def fold(self, folds: int) -> int:
+        """The fold that the group is in."""
+        return self.group * folds // self.groups
+
+
+@dataclass(frozen=True)
+class SlopeSums:
+    """How the ratios of a block move with the scores of the pooling."""
+
+    scores: FloatArray
+    """Actions × multipliers × (m + 1): Σ multiplier·∂w/∂s·(z, 1) over the rounds."""
+    rounds: FloatArray
+    """Rounds × m: ∂w/∂z."""
+
+
+@dataclass(frozen=True)
+class PoolSums:
+    """What a pooling gives each round of a block."""
+
+    ratio: FloatArray
+    """The ratio of actions stands in where the action is new to the fit."""
+    own: FloatArray
+    """The part of the ratio that comes from the logged action."""
+    new: npt.NDArray[np.bool_]
+    contextual: float | None = None
+    """How much the chances of the logging policy differ between rounds, where that matters and was looked at."""
+    left_out: FloatArray | None = None
+    """How far the actions that are not near could move the ratio, where sums are over the near ones."""
+    slopes: SlopeSums | None = None
+
+
+def pool_sums(pooling: Pooling, block: BlockRows, sides: Sides, multipliers: FloatArray | None) -> PoolSums:
+    """Over all actions of the layout, or over the near ones where these are looked up; slopes only with `multipliers`."""
+    if isinstance(sides.layout, Lists) or pooling.near is None:
+        return _sums(pooling, block, sides, multipliers)
+    layout, table, row = near_actions(pooling, block.batch), unseen(pooling), np.arange(len(block.batch))
+    both = (sides.pi, sides.pi0)
+    pi, pi0 = (side[layout.row, layout.codes] for side in both)
+    logged, logged0 = (side[row, block.batch.action] for side in both)
+    near = Sides(pi, pi0, layout, (logged, logged0))
+    return near_sums(pooling, block, near, (sides.pi @ table, sides.pi0 @ table))
+
+
+def near_sums(pooling: Pooling, block: BlockRows, sides: Sides, masses: Both) -> PoolSums:
+    """Over near actions alone; `masses`, where they have a column, are the chances of all that were never logged."""
+    for some, mass in zip((sides.pi, sides.pi0), masses, strict=True):
+        if mass.shape[1]:  # the last one stands for them
+            some.reshape(len(block.batch), -1)[:, -1] = mass[:, 0]
+    return _sums(pooling, block, sides, None)
+
+
+def near_actions(pooling: Pooling, batch: Batch) -> Lists:
+    """The actions near the logged one."""
+    assert pooling.near is not None
+    return Lists.of_each(batch.action, batch.n_actions, pooling.near.codes[batch.action].astype(np.int64), near=True)
+
+
+def unseen(pooling: Pooling) -> FloatArray:
+    """Actions × 1: 1 for those that one of the near actions stands for; actions × 0 where none does."""
+    if pooling.near is None or pooling.near.unseen is None:
+        return np.empty((len(pooling.bias), 0))
+    return pooling.near.unseen[:, None].astype(np.float64)
+
+
+def _sums(pooling: Pooling, block: BlockRows, sides: Sides, multipliers: FloatArray | None) -> PoolSums:
+    layout, batch = sides.layout, block.batch
+    shares = pooling.shares(batch, layout)
+    u, v = (sides.pi, sides.pi0) if pooling.form == "ratio" else (sides.quotient, sides.supported)
+    above = layout.dot(shares, u)
+    below = np.ones(len(batch)) if v is None else layout.dot(shares, v)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        action = sides.action
+        ratio = np.where(below > 0, above / below, action)
+        own = np.where(above > 0, layout.own(shares) * layout.own(u) / above, 1.0)
+    new = ~pooling.seen[batch.action]
+    ratio, own = np.where(new, action, ratio), np.where(new, 1.0, own)
+    first = pooling.form == "posterior" and block.rows.start == 0  # the first block of a batch is enough to see it
+    left_out = slopes = None
+    if pooling.near is not None and isinstance(layout, Lists) and layout.near:
+        farthest = shares.reshape(len(batch), -1)[:, : pooling.near.count].min(axis=1)
+        left_out = _left_out(sides, farthest, above, np.where(new, 0.0, below))
+    if multipliers is not None:
+        moved = layout.spread(ratio)
+        slope = shares * (u - moved if v is None else u - moved * v)
+        scale = np.where(new | ~(below > 0), 0.0, 1 / np.maximum(below, 1e-300))
+        z, m = pooling.points(batch), multipliers * scale[:, None]
+        padded = np.column_stack([z, np.ones(len(z))])
+        scores = layout.by_action(slope, (m[:, :, None] * padded[:, None, :]).reshape(len(z), -1))
+        by_round = layout.by_round(slope, pooling.weight) * scale[:, None]
+        slopes = SlopeSums(scores.reshape(len(scores), m.shape[1], -1), by_round)
+    return PoolSums(ratio, own, new, sides.contextual if first else None, left_out, slopes)
+
+
+def _left_out(sides: Sides, farthest: FloatArray, above: FloatArray, below: FloatArray) -> FloatArray:
+    """How far the actions that are not near could move the weight: none of them has a larger share than the farthest.
+
+    With q that share, w lies between above / (below + q·π0(others)) and (above + q·π(others)) / below.
+    """
+    known = (side.reshape(len(farthest), -1).sum(axis=1) for side in (sides.pi, sides.pi0))
+    rest, rest0 = (farthest * np.maximum(1 - sum_, 0.0) for sum_ in known)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        off = np.maximum(rest / below, above / below - above / (below + rest0))
+    return np.where(below > 0, off, 0.0)
