@@ -18,6 +18,7 @@ import numpy as np
 from offpolicy.core.arrays import FloatArray, IntArray
 from offpolicy.core.hashing import BUCKETS
 from offpolicy.data.batch import Batch
+from offpolicy.data.spaces import Serves
 from offpolicy.policies.base import Policy
 from offpolicy.policies.blocks import blocks
 from offpolicy.statistics.base import State, added
@@ -65,7 +66,7 @@ class Misfit:
 
 
 @dataclass(frozen=True)
-class PropensityTests:
+class PropensityTests(Serves):
     """The statistic. Only sums are kept, whatever the size of the log."""
 
     n_actions: int

@@ -14,13 +14,14 @@ from offpolicy.core.errors import InputError, RowsError
 from offpolicy.data.batch import Batch
 from offpolicy.data.checks import NUMBERS, floats
 from offpolicy.data.log import Log
+from offpolicy.data.spaces import Serves
 from offpolicy.policies.blocks import Listed, blocks
 
 SUM_TOLERANCE = 1e-5
 Score = Callable[[FloatArray], npt.ArrayLike]
 
 
-class Policy(ABC):
+class Policy(Serves, ABC):
     """π(a|x). Subclasses answer for all actions (`_all`); those that can do less work for some override `answers`."""
 
     describes_itself: ClassVar[bool] = True
@@ -36,7 +37,7 @@ class Policy(ABC):
         """Whether the policy knows the chance of actions that were not logged."""
         return True
 
-    def check(self, log: Log) -> None:  # noqa: B027  (most policies fit every log)
+    def check(self, log: Log) -> None:
         """Raise if the policy cannot belong to this log. Costs no pass over it."""
 
     def settled(self, log: Log) -> Policy:  # noqa: ARG002

@@ -28,6 +28,9 @@ class Mixture(Policy):
             raise InputError("Mixture: give each policy one weight of 0 or more.")
         if abs(self._weights.sum() - 1) > SUM_TOLERANCE:
             raise InputError(f"Mixture: the weights sum to {self._weights.sum():.6g}, not 1.")
+        self.spaces = tuple(s for s in self._policies[0].spaces if all(s in policy.spaces for policy in self._policies))
+        if not self.spaces:
+            raise InputError("Mixture: the policies are over different kinds of actions; mix those over the same.")
 
     def __repr__(self) -> str:
         return f"Mixture({self._policies!r}, {self._weights.tolist()})"

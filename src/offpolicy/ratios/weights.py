@@ -11,6 +11,7 @@ import numpy as np
 from offpolicy.core.arrays import FloatArray
 from offpolicy.core.errors import InputError
 from offpolicy.data.features import Inputs
+from offpolicy.data.spaces import Serves
 from offpolicy.models.posteriors.base import Posterior
 from offpolicy.models.rewards.base import RewardModel
 
@@ -127,7 +128,7 @@ class Outcome:
 
 
 @dataclass(frozen=True)
-class Weight:
+class Weight(Serves):
     """A ratio and its bend. "none" is no weight at all (0: the direct method); "one" takes the log as it is."""
 
     ratio: Literal["action", "one", "none"] | Pooled | Outcome = "action"

@@ -91,9 +91,7 @@ class Assembly:
     @cached_property
     def _propensities(self) -> PropensityDiagnostics:
         """Of the propensities, for whatever weighs by them."""
-        return PropensityDiagnostics(
-            self.propensity_tests, self.state["propensities"], self.log.schema.actions, len(self.log)
-        )
+        return PropensityDiagnostics(self.propensity_tests, self.state["propensities"], self.log.space, len(self.log))
 
     def evaluation(self) -> Evaluation:
         schema, sums = self.log.schema, self._sums(self.state)
@@ -136,8 +134,8 @@ class Assembly:
             logged_estimator=next(e.name for e in self.estimators if isinstance(e, LoggedMean)),
             reward=self.log.schema.rewards[reward],
             rounds=sums.n,
-            actions=self.log.n_actions,
-            actions_logged=int((self.state["counts"] > 0).sum()) if slice_ is None else None,
+            **self.log.space.summary(),
+            actions_logged=int((self.state["counts"] > 0).sum()) if slice_ is None and len(self.state["counts"]) else None,
             level=self.level,
             skipped=self.skipped,
             settings=self._settings | {"slice": None if slice_ is None else (self.log.schema.slices or ())[int(slice_)]},
@@ -232,7 +230,7 @@ class Assembly:
             _level=self.level,
             _write_scores=None if slice_ is not None else self._score_writer([(1.0, terms)], reward, sums, alone=True),
             _embedding=self.fitted.pooled[ratio] if isinstance(ratio, Pooled) else None,
-            _labels=self.log.schema.actions,
+            _space=self.log.space,
             _weight=member.weight,
             _kind=type(estimator).__name__,
             _redrawn=self._redrawn(p, estimator, reward, slice_),
@@ -285,7 +283,7 @@ class Assembly:
             _range=None,
             _level=self.level,
             _write_scores=None if slice_ is not None else self._score_writer(used, reward, sums),
-            _labels=self.log.schema.actions,
+            _space=self.log.space,
             _kind=type(estimator).__name__,
             _redrawn=self._redrawn(p, estimator, reward, slice_),
         )

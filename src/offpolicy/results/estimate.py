@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar
 from offpolicy.core.arrays import FloatArray
 from offpolicy.core.describe import described
 from offpolicy.core.errors import InputError, InputWarning
-from offpolicy.data.labels import Actions
+from offpolicy.data.spaces import ActionSpace, discrete
 from offpolicy.diagnostics import coverage as measured
 from offpolicy.diagnostics.verdict import Finding, Verdict, refitted, worst
 from offpolicy.inference.functionals import Functional, ScoreSums, in_errors
@@ -113,7 +113,7 @@ class Estimate:
     _method: str = "normal"
     _write_scores: Callable[[Path], None] | None = field(repr=False, default=None)
     _embedding: PooledFits | None = field(repr=False, default=None)
-    _labels: Actions | None = field(repr=False, default=None)
+    _space: ActionSpace | None = field(repr=False, default=None)
     _weight: Weight | None = field(repr=False, default=None)
     """What it weighs rounds by; None for a blend."""
     _kind: str = ""
@@ -161,10 +161,12 @@ class Estimate:
     @property
     def embedding(self) -> EmbeddingTable:
         """The embedding that its weights come from: one row an action. `.nearest(action)` gives the closest others."""
-        if self._embedding is None or self._labels is None:
+        if self._embedding is None or self._space is None:
             raise InputError(f"{self.estimator} has no embedding of its own; ask op.LearnedMIPS for one.")
         model = self._embedding.ratio.rewards
-        return self._embedding.table(self._labels.to_numpy(), "" if model is None else described(model))
+        return self._embedding.table(
+            discrete(self._space, "embedding").to_numpy(), "" if model is None else described(model)
+        )
 
     @property
     def verdict(self) -> Verdict:

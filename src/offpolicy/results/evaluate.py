@@ -17,7 +17,7 @@ from offpolicy.estimators import Estimator
 from offpolicy.inference.bootstrap import Key, Redraws
 from offpolicy.models.propensities import estimate_logging
 from offpolicy.policies.base import Policy
-from offpolicy.policies.conversion import as_policy
+from offpolicy.policies.conversion import as_policy, policy_for
 from offpolicy.results.evaluation import Evaluation
 from offpolicy.results.job import Job
 from offpolicy.scoring.requirements import Wanted
@@ -49,9 +49,7 @@ def evaluate(
     if cross_fit is not None:
         cross_fit = whole("cross_fit", cross_fit, 2, besides=" (an estimator's own cross_fit=0 turns it off)")
     seed = whole("seed", seed, -(2**63))
-    policies = {name: policy.settled(log) for name, policy in _policies(target).items()}
-    for policy in policies.values():
-        policy.check(log)
+    policies = {name: policy_for(policy, log) for name, policy in _policies(target).items()}
     engine = engine_for(log, engine)
     budget = Budget.of(memory)
     as_given, log = log, estimate_logging(log, engine, seed, progress)

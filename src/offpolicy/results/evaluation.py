@@ -61,10 +61,12 @@ class Evaluation:
     logged_estimator: str
     reward: str
     rounds: int
-    actions: int
+    actions: int | None
+    """How many there are; None where they cannot be counted: then `action_space` says what they are."""
     actions_logged: int | None
     """How many of them occur in the log; None for a slice of it."""
     level: float
+    action_space: str | None = None
     skipped: Mapping[str, str] = field(default_factory=dict)
     rewards: Mapping[str, Evaluation] = field(default_factory=dict)
     slices: Mapping[str, Evaluation] = field(default_factory=dict)
@@ -206,6 +208,7 @@ class Evaluation:
             "reward": self.reward,
             "rounds": self.rounds,
             "actions": self.actions,
+            **({} if self.action_space is None else {"action_space": self.action_space}),
             "actions_logged": self.actions_logged,
             "level": self.level,
             "policies": list(self.policies),

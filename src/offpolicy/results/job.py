@@ -26,11 +26,11 @@ from offpolicy.inference.bootstrap import Redraws
 from offpolicy.models.propensities import FittedLogging
 from offpolicy.models.rewards.base import NO_FEATURES, Fits, FitShape, LinearPredictor, Predictor
 from offpolicy.policies.base import Policy
-from offpolicy.policies.conversion import as_policy
+from offpolicy.policies.conversion import policy_for
 from offpolicy.ratios.actions import ratio_of
 from offpolicy.ratios.embedding_fits import PooledFits
 from offpolicy.ratios.outcomes import OutcomeFits, OutcomeRows
-from offpolicy.ratios.weights import Outcome, Pooled
+from offpolicy.ratios.weights import Outcome, Pooled, Weight
 from offpolicy.results.assembly import Assembly
 from offpolicy.results.evaluation import Evaluation
 from offpolicy.scoring.audit import audited
@@ -92,7 +92,7 @@ class Job:
         """The same with what fits into the budget; an error, before a row is read, where nothing does."""
         schema = self.log.schema
         sizes = Sizes(
-            n_actions=self.log.n_actions,
+            n_actions=self.log.space.count or 0,
             context=len(schema.context),
             rewards=len(schema.rewards),
             groups=self.groups,
@@ -111,14 +111,12 @@ class Job:
 
     @classmethod
     def of(cls, log: Log, policies: dict[str, Policy], wanted: Wanted, cross_fit: int | None, seed: int, run: Run) -> Job:
-        logging = None if log.logging is None else as_policy(log.logging).settled(log)
-        if logging is not None:
-            logging.check(log)
+        logging = None if log.logging is None else policy_for(log.logging, log)
         features = Features.of(log.schema)
         chosen, skipped = choose(wanted, Lacking(log, policies, logging, features), cross_fit)
         asked = tuple(chosen)
         chosen = [estimator.settled(features, run) for estimator in chosen]
-        has_ratio = log.schema.propensity or logging is not None
+        has_ratio = (log.schema.propensity or logging is not None) and Weight().mismatch(log.space) is None
         plan, members, references = plan_estimators(chosen, len(policies), len(log.schema.rewards), cross_fit, has_ratio)
         groups = groups_for(plan.folds)
         return cls(
@@ -163,7 +161,7 @@ class Job:
     def _base_shape(self) -> FitShape:
         schema = self.log.schema
         return FitShape(
-            n_actions=self.log.n_actions,
+            n_actions=self.log.space.count or 0,
             context=len(schema.context),
             rewards=len(schema.rewards),
             groups=self.groups,
@@ -250,11 +248,12 @@ class Job:
 
     @property
     def _propensity_tests(self) -> PropensityTests | None:
-        """Only where there are propensities to doubt."""
+        """Only where there are propensities to doubt, of actions that the tests serve."""
         if not (self.log.schema.propensity or self.logging is not None):
             return None
         trim = self.logging.setting.trim if isinstance(self.logging, FittedLogging) else None
-        return PropensityTests(self.log.n_actions, len(self.log), self.logging, trim)
+        tests = PropensityTests(self.log.space.count or 0, len(self.log), self.logging, trim)
+        return tests if tests.mismatch(self.log.space) is None else None
 
     def _listed(self, score_pass: ScorePass) -> float:
         """How many actions the policies list in a round, from the first of them."""
@@ -269,7 +268,9 @@ class Job:
         self, engine: Engine, fitted: FitResults, scorer: Scorer, level: float, progress: bool | None, redraws: Redraws
     ) -> Evaluation:
         """The one pass that scores every estimator for every policy and reward."""
-        score_pass = ScorePass(scorer, self.log.n_actions, len(self.log.schema.slices or ()), self.log.schema.clustered)
+        score_pass = ScorePass(
+            scorer, self.log.space.count or 0, len(self.log.schema.slices or ()), self.log.schema.clustered
+        )
         try:
             score_pass = replace(score_pass, most_rows=self._batch_rows(self._listed(score_pass)))
             with PassProgress("scoring", len(self.log), progress) as told:

@@ -9,6 +9,7 @@ from typing import Any
 from offpolicy.core.errors import InputError
 from offpolicy.data.features import Features
 from offpolicy.data.log import Log
+from offpolicy.data.spaces import ActionSpace, Serves
 from offpolicy.estimators import DM, Combined, Estimator, LoggedMean, Member, Run
 from offpolicy.estimators.defaults import LARGEST_FIRST, default_estimators
 from offpolicy.policies.base import Policy
@@ -25,6 +26,9 @@ class Lacking:
     features: Features
 
     def __call__(self, members: Sequence[Member]) -> str | None:
+        unserved = next((why for m in members if (why := mismatch_of(m, self.log.space))), None)
+        if unserved is not None:
+            return unserved
         if any(m.weight.weighs for m in members) and not (self.log.schema.propensity or self.logging):
             return "it weighs by π/π0, and the log has neither propensities nor a logging policy"
         pooled = any(isinstance(m.weight.ratio, Pooled) for m in members)
@@ -45,6 +49,18 @@ class Lacking:
                 "estimate it from the log and give that, or use IPS, SNIPS or DR, which need only the propensity"
             )
         return None
+
+
+def mismatch_of(member: Member, space: ActionSpace) -> str | None:
+    """Why a member cannot be computed for the actions of a space, by what its parts declare; None where it can."""
+    ratio = member.weight.ratio
+    parts: tuple[tuple[str, Serves | None], ...] = (
+        ("it weighs by the probabilities of", member.weight if member.weight.weighs else None),
+        ("its posterior gives the probabilities of", getattr(ratio, "posterior", None)),
+        ("its embedding is learned from the rewards of", getattr(ratio, "rewards", None)),
+        ("its reward model predicts the rewards of", member.rewards),
+    )
+    return next((f"{what} {why}" for what, part in parts if part is not None and (why := part.mismatch(space))), None)
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ from offpolicy.core.arrays import FloatArray, IntArray
 from offpolicy.core.errors import RowsError
 from offpolicy.data.batch import Batch
 from offpolicy.data.features import Features
+from offpolicy.data.spaces import Serves
 from offpolicy.models.embedding_table import Affine, Embedding
 from offpolicy.models.posteriors.nearest_actions import Near, nearest
 from offpolicy.models.posteriors.sums import ActionSums, FeatureSums
@@ -103,9 +104,9 @@ class Pooling:
         if isinstance(layout, Lists):
             return self._listed(batch, layout)
         if self.groups is not None:
-            return self.groups[1][self.groups[0][batch.action]]
+            return self.groups[1][self.groups[0][batch.codes]]
         if self.table is not None:
-            return self.table[batch.action]
+            return self.table[batch.codes]
         if self.likelihood is not None:
             return self._checked(self.likelihood(batch), batch)
         return self._exp(self.points(batch))
@@ -118,7 +119,7 @@ class Pooling:
             same: FloatArray = (cluster[layout.codes] == cluster[batch.action][layout.row]).astype(np.float64)
             return same
         if self.table is not None:
-            return self.table[batch.action[layout.row], layout.codes]
+            return self.table[batch.codes[layout.row], layout.codes]
         scores = layout.scores(self.points(batch), self.weight, self.bias)
         most = layout.most(scores)
         scores -= layout.spread(np.where(np.isfinite(most), most, 0.0))  # none of the listed actions may take part
@@ -170,7 +171,7 @@ class Known:
     """Which columns of the features the embedding is, where it is pre-defined."""
 
 
-class Posterior(ABC):
+class Posterior(Serves, ABC):
     """Settings of a posterior. Frozen; `fit` gives a `Pooling`."""
 
     scale: bool

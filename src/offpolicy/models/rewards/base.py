@@ -16,6 +16,7 @@ from offpolicy.core.hashing import buckets, group_of_bucket
 from offpolicy.data.batch import Batch
 from offpolicy.data.features import Features, Inputs
 from offpolicy.data.schema import Schema
+from offpolicy.data.spaces import Serves
 from offpolicy.models.embedding_table import Embedding, FeatureMap
 from offpolicy.statistics.base import Statistic
 
@@ -257,7 +258,7 @@ class Fits(ABC):
         """`r2`: out of fold, where known; and what was chosen in the fit. Empty only where nothing was fitted."""
 
 
-class RewardModel(ABC):
+class RewardModel(Serves, ABC):
     """Settings of a reward model. `statistics` are folded over the log; `fits` turns their results into predictors."""
 
     @abstractmethod
