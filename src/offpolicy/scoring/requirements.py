@@ -10,7 +10,7 @@ from offpolicy.core.errors import InputError
 from offpolicy.data.features import Features
 from offpolicy.data.log import Log
 from offpolicy.data.spaces import ActionSpace, Serves
-from offpolicy.estimators import DM, Combined, Estimator, LoggedMean, Member, Run
+from offpolicy.estimators import DM, REGISTRY, Combined, Estimator, LoggedMean, Member, Run
 from offpolicy.estimators.defaults import LARGEST_FIRST, default_estimators
 from offpolicy.policies.base import Policy
 from offpolicy.ratios.weights import Pooled
@@ -26,9 +26,10 @@ class Lacking:
     features: Features
 
     def __call__(self, members: Sequence[Member]) -> str | None:
-        unserved = next((why for m in members if (why := mismatch_of(m, self.log.space))), None)
+        unserved = mismatch_of(members, self.log.space)
         if unserved is not None:
-            return unserved
+            others = (name for name, kind in REGISTRY.items() if not mismatch_of(kind().members(), self.log.space))
+            return f"{unserved}; use {', '.join(others)}"
         if any(m.weight.weighs for m in members) and not (self.log.schema.propensity or self.logging):
             return "it weighs by π/π0, and the log has neither propensities nor a logging policy"
         pooled = any(isinstance(m.weight.ratio, Pooled) for m in members)
@@ -51,15 +52,16 @@ class Lacking:
         return None
 
 
-def mismatch_of(member: Member, space: ActionSpace) -> str | None:
-    """Why a member cannot be computed for the actions of a space, by what its parts declare; None where it can."""
-    ratio = member.weight.ratio
-    parts: tuple[tuple[str, Serves | None], ...] = (
-        ("it weighs by the probabilities of", member.weight if member.weight.weighs else None),
-        ("its posterior gives the probabilities of", getattr(ratio, "posterior", None)),
-        ("its embedding is learned from the rewards of", getattr(ratio, "rewards", None)),
-        ("its reward model predicts the rewards of", member.rewards),
-    )
+def mismatch_of(members: Sequence[Member], space: ActionSpace) -> str | None:
+    """Why members cannot be computed for the actions of a space, by what their parts declare; None where they can."""
+    parts: list[tuple[str, Serves | None]] = []
+    for m in members:
+        parts += [
+            ("it weighs by the probabilities of", m.weight if m.weight.weighs else None),
+            ("its posterior gives the probabilities of", getattr(m.weight.ratio, "posterior", None)),
+            ("its embedding is learned from the rewards of", getattr(m.weight.ratio, "rewards", None)),
+            ("its reward model predicts the rewards of", m.rewards),
+        ]
     return next((f"{what} {why}" for what, part in parts if part is not None and (why := part.mismatch(space))), None)
 
 
