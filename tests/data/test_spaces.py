@@ -165,7 +165,7 @@ def test_batches_carry_the_actions_of_their_space(tmp_path: Path) -> None:
         assert all(batch.action.dtype == np.float64 and batch.space == Interval(0, 1) for batch in batches)
         np.testing.assert_array_equal(np.concatenate([b.action for b in in_blocks(batches, 64)]), columns()["a"])
         np.testing.assert_array_equal(batches[0].take(np.array([3, 1])).action, columns()["a"][[3, 1]])
-        assert repr(log) == f"Log(300 rounds, numbers from 0 to 1, context 1, rewards {list(log.schema.rewards)})"
+        assert repr(log) == f"Log(300 rounds, actions: numbers from 0 to 1, context 1, rewards {list(log.schema.rewards)})"
     assert pickle.loads(pickle.dumps(read.space)) == read.space
 
 
@@ -213,7 +213,7 @@ def test_the_mean_of_the_log_of_numbers(tmp_path: Path) -> None:
     result.write_html(tmp_path / "result.html")
     saved = op.load_result(tmp_path / "result.json")
     for shown in (str(result), str(saved), result.to_markdown(), (tmp_path / "result.html").read_text()):
-        assert "numbers from 0 to 1" in shown
+        assert "actions: numbers from 0 to 1" in shown
         assert "None actions" not in shown
     result.headline.scores(tmp_path / "scores.parquet")
     assert pq.read_table(tmp_path / "scores.parquet")["correction"].to_numpy().mean() == pytest.approx(c["r"].mean())
@@ -293,15 +293,13 @@ def test_mixtures_are_over_what_all_of_their_policies_are() -> None:
 
 @pytest.mark.parametrize("name", sorted({*REGISTRY} - {"LoggedMean"}))
 def test_estimators_for_discrete_actions_are_refused(name: str, blind: Callable[[op.Log], op.Log]) -> None:
-    with pytest.raises(op.InputError, match=f"^{name} cannot be computed: it.* {ENDS}; use LoggedMean.$"):
+    with pytest.raises(op.InputError, match=f"^{name} cannot be computed: it.* {ENDS}.$"):
         op.evaluate(blind(doses()), Ramp(), [REGISTRY[name]()])
 
 
 @pytest.mark.parametrize("rewards", [op.Ridge(), op.AdamW(), op.Given(np.zeros((N, 2))), op.Regressor(object())])
 def test_reward_models_for_discrete_actions_are_refused(rewards: Any, blind: Callable[[op.Log], op.Log]) -> None:
-    with pytest.raises(
-        op.InputError, match=f"^DM cannot be computed: its reward model predicts the rewards of {ENDS}; use LoggedMean.$"
-    ):
+    with pytest.raises(op.InputError, match=f"^DM cannot be computed: its reward model predicts the rewards of {ENDS}.$"):
         op.evaluate(blind(doses()), Ramp(), [op.DM(rewards)])
     for learn in (op.embed, op.fit_rewards):
         said = f"^{learn.__name__}: {type(rewards).__name__} predicts the rewards of {ENDS}.$"
@@ -309,10 +307,23 @@ def test_reward_models_for_discrete_actions_are_refused(rewards: Any, blind: Cal
             learn(blind(doses()), rewards=rewards)
 
 
-def test_every_part_of_a_member_is_asked() -> None:
-    class AnyWeight(op.Weight):
-        spaces = (ActionSpace,)
+class AnyWeight(op.Weight):
+    """One that serves every space."""
 
+    spaces = (ActionSpace,)
+
+
+def test_estimators_that_serve_the_actions_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    class DensityIPS(op.Estimator):
+        def members(self, cross_fit: int | None = None) -> tuple[op.Member, ...]:  # noqa: ARG002
+            return (op.Member(AnyWeight()),)
+
+    monkeypatch.setitem(REGISTRY, "DensityIPS", DensityIPS)
+    with pytest.raises(op.InputError, match=f"^IPS cannot be computed: it weighs by .* {ENDS}; use DensityIPS.$"):
+        op.evaluate(doses(), Ramp(), [op.IPS()])
+
+
+def test_every_part_of_a_member_is_asked() -> None:
     class AnyPosterior(op.Gaussian):
         spaces = (ActionSpace,)
 

@@ -16,7 +16,7 @@ from offpolicy.data.labels import to_arrow
 
 NUMBERS = "biuf"
 Likelihood = Literal["propensity", "density"]
-"""How the logging policy rates the action it took: by a probability, or by a density where actions are continuous."""
+"""What is logged beside an action: its probability under the logging policy, or its density where actions are continuous."""
 MOST = 2**63 - 1
 """The largest whole number that arrays hold."""
 

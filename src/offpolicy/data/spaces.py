@@ -29,7 +29,7 @@ class ActionSpace(ABC):
     kind: ClassVar[str]
     """What messages call the actions of such spaces, such as "discrete actions"."""
     likelihood: ClassVar[Likelihood]
-    """What the logging policy gives the logged action: a probability (`propensity`) or a `density`."""
+    """Whether the logging policy gives an action a probability (`propensity`) or a `density`."""
 
     @property
     @abstractmethod
@@ -61,12 +61,12 @@ class ActionSpace(ABC):
     @property
     def described(self) -> str:
         """For titles: "10 actions", or what they are where they cannot be counted."""
-        return self.nature if self.count is None else f"{self.count:,} actions"
+        return f"actions: {self.nature}" if self.count is None else f"{self.count:,} actions"
 
     @final
     def summary(self) -> dict[str, Any]:
         """How results and their provenance state the actions."""
-        return {"actions": self.count} if self.count is not None else {"actions": None, "action_space": self.described}
+        return {"actions": self.count} if self.count is not None else {"actions": None, "action_space": self.nature}
 
 
 @final
@@ -161,7 +161,7 @@ class Discrete(ActionSpace):
 
 
 class Serves:
-    """A base of policies, models and tests: they declare the action spaces they serve."""
+    """What policies, models, weights and tests share: each declares the action spaces it serves."""
 
     spaces: tuple[type[ActionSpace], ...] = (Discrete,)
 

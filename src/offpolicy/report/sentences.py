@@ -22,7 +22,7 @@ def title(result: Mapping[str, Any]) -> str:
 
 def actions(result: Mapping[str, Any]) -> str:
     """How many actions there are, or what they are where they cannot be counted."""
-    return visible(result["action_space"]) if "action_space" in result else f"{result['actions']:,} actions"
+    return f"actions: {visible(result['action_space'])}" if "action_space" in result else f"{result['actions']:,} actions"
 
 
 def sections(result: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:

@@ -28,8 +28,9 @@ class Lacking:
     def __call__(self, members: Sequence[Member]) -> str | None:
         unserved = mismatch_of(members, self.log.space)
         if unserved is not None:
-            others = (name for name, kind in REGISTRY.items() if not mismatch_of(kind().members(), self.log.space))
-            return f"{unserved}; use {', '.join(others)}"
+            kinds = (kind for kind in REGISTRY.values() if kind is not LoggedMean)
+            others = [kind.__name__ for kind in kinds if mismatch_of(kind().members(), self.log.space) is None]
+            return unserved + (f"; use {', '.join(others)}" if others else "")
         if any(m.weight.weighs for m in members) and not (self.log.schema.propensity or self.logging):
             return "it weighs by π/π0, and the log has neither propensities nor a logging policy"
         pooled = any(isinstance(m.weight.ratio, Pooled) for m in members)
