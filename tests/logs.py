@@ -27,7 +27,7 @@ class Ragged:
     def check(self, log: op.Log) -> None:
         pass
 
-    def reduce(self, log: op.Log, statistic: Any, progress: Any = None) -> Any:  # noqa: ARG002
+    def reduce(self, log: op.Log, statistic: Any, progress: Any = None) -> Any:
         state = statistic.zero()
         for partition in log.partitions(statistic.columns):
             part = statistic.zero()

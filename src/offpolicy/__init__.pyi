@@ -50,23 +50,24 @@ from .models.rewards.scikit import Regressor as Regressor
 from .models.rewards.torch import AdamW as AdamW, Torch as Torch, two_layer as two_layer
 from .policies.base import Policy as Policy
 from .policies.candidates import Candidates as Candidates
+from .policies.functions import Function as Function
 from .policies.mixture import Mixture as Mixture
 from .policies.scores import EpsilonGreedy as EpsilonGreedy, Softmax as Softmax
 from .policies.tables import (
     Column as Column,
     Columns as Columns,
     Fixed as Fixed,
-    Function as Function,
     Table as Table,
     Uniform as Uniform,
 )  # fmt: skip
 from .policies.two_tower import TwoTower as TwoTower
+from .ratios.base import FittedRatio as FittedRatio, Ratio as Ratio
 from .ratios.weights import Bend as Bend, Weight as Weight
 from .results.estimate import Difference as Difference, Estimate as Estimate
 from .results.evaluate import evaluate as evaluate
 from .results.evaluation import Evaluation as Evaluation
 from .results.fitting import embed as embed, fit_rewards as fit_rewards
-from .results.saved_result import SavedEstimate as SavedEstimate, SavedResult as SavedResult, load_result as load_result
+from .results.loading import SavedEstimate as SavedEstimate, SavedResult as SavedResult, load_result as load_result
 from .results.sensitivity import Sensitivity as Sensitivity
 
 __version__: str

@@ -16,8 +16,8 @@ from offpolicy.cli import settings
 from offpolicy.cli.app import app, evaluate
 from offpolicy.core import storage
 from offpolicy.experiments.config import load
-from offpolicy.models.rewards import fitted
-from offpolicy.results import saved_result as recalled
+from offpolicy.models.rewards.base import Savable
+from offpolicy.results import storage as files
 
 SOURCE = Path(op.__file__).parent
 
@@ -55,7 +55,10 @@ def test_the_command_saves_and_reports_again(folder: Path, tmp_path: Path) -> No
 
 def test_a_verdict_keeps_its_exit_code(awkward_result: op.Evaluation, tmp_path: Path) -> None:
     told = awkward_result.to_dict()
-    recalled.write({**told, "verdict": "DO_NOT_TRUST"}, tmp_path / "r.json")
+    lead = next(e for e in told["estimates"] if e["estimator"] == told["headline"]["estimator"])
+    reason = {"verdict": "DO_NOT_TRUST", "code": "a", "seen": "b", "why": "c", "do": "d"}
+    lead |= {"verdict": "DO_NOT_TRUST", "reasons": [reason]}
+    files.write(tmp_path / "r.json", {**told, "verdict": "DO_NOT_TRUST"}, None)
     assert run("report", tmp_path / "r.json").exit_code == 3
 
 
@@ -189,4 +192,4 @@ def test_states_travel_as_plain_arrays() -> None:
 
 def test_kinds_of_saved_files_have_loaders() -> None:
     assert all(callable(getattr(op, f"load_{kind}")) for kind in storage.VERSIONS)
-    assert set(fitted.KINDS) == {"linear", "dotted", "network"}
+    assert {"linear", "dotted", "network"} <= set(Savable.kinds())

@@ -20,7 +20,7 @@ from offpolicy.data.batch import Batch, in_blocks
 from offpolicy.data.spaces import ActionSpace
 from offpolicy.estimators import REGISTRY
 from offpolicy.policies.conversion import as_policy
-from offpolicy.ratios.weights import Pooled
+from offpolicy.ratios.embeddings import EmbeddingRatio
 from offpolicy.scoring.requirements import mismatch_of
 from tests.engines.sessions import NEEDS_SPARK, OWN_WARNINGS, classic
 from tests.logs import LABELS, Small
@@ -52,7 +52,7 @@ class Interval(ActionSpace):
     def unknown(self, examples: Sequence[Any]) -> tuple[str, str]:
         return f"have an action outside {self.low:g}..{self.high:g} ({examples[0]!r})", "Correct them, or the bounds."
 
-    def tally(self, action: np.ndarray) -> np.ndarray:  # noqa: ARG002
+    def tally(self, action: np.ndarray) -> np.ndarray:
         return np.empty(0, np.int64)
 
     def fingerprint(self) -> bytes:
@@ -70,12 +70,12 @@ class Ramp(op.Policy):
     def whole(self) -> bool:
         return False
 
-    def _all(self, batch: Batch) -> np.ndarray:
+    def distribution(self, batch: Batch) -> np.ndarray:
         raise NotImplementedError
 
-    def _some(self, batch: Batch, actions: np.ndarray) -> np.ndarray:
-        assert actions is batch.action
-        return 2 * actions
+    def entries(self, batch: Batch, row: np.ndarray, code: np.ndarray) -> np.ndarray:
+        np.testing.assert_array_equal(code, batch.action)
+        return 2 * code
 
 
 def columns() -> dict[str, np.ndarray]:
@@ -307,17 +307,35 @@ def test_reward_models_for_discrete_actions_are_refused(rewards: Any, blind: Cal
             learn(blind(doses()), rewards=rewards)
 
 
-class AnyWeight(op.Weight):
-    """One that serves every space."""
+@final
+@dataclass(frozen=True)
+class DensityRatio(op.Ratio, op.FittedRatio):
+    """π/π0, of actions of every space."""
 
     spaces = (ActionSpace,)
 
+    def fit(self, fitting: Any, results: Sequence[Any]) -> op.FittedRatio:
+        return self
+
+    def weights(self, rounds: Any) -> np.ndarray:
+        return rounds.action
+
+
+class DensityIPS(op.Estimator):
+    def members(self, cross_fit: int | None = None) -> tuple[op.Member, ...]:
+        return (op.Member(op.Weight(DensityRatio())),)
+
+
+def test_a_ratio_that_serves_the_actions_weighs_them(tmp_path: Path) -> None:
+    c = columns()
+    result = op.evaluate(doses(), Ramp(), [DensityIPS()])
+    assert result["DensityIPS"].value == pytest.approx((2 * c["a"] / c["p"] * c["r"]).mean())
+    result.save(tmp_path / "result.json")
+    saved = op.load_result(tmp_path / "result.json")
+    assert (saved.actions, saved.action_space) == (None, "numbers from 0 to 1")
+
 
 def test_estimators_that_serve_the_actions_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    class DensityIPS(op.Estimator):
-        def members(self, cross_fit: int | None = None) -> tuple[op.Member, ...]:  # noqa: ARG002
-            return (op.Member(AnyWeight()),)
-
     monkeypatch.setitem(REGISTRY, "DensityIPS", DensityIPS)
     with pytest.raises(op.InputError, match=f"^IPS cannot be computed: it weighs by .* {ENDS}; use DensityIPS.$"):
         op.evaluate(doses(), Ramp(), [op.IPS()])
@@ -328,9 +346,9 @@ def test_every_part_of_a_member_is_asked() -> None:
         spaces = (ActionSpace,)
 
     def why(posterior: op.Posterior, rewards: op.RewardModel | None) -> str | None:
-        return mismatch_of([op.Member(AnyWeight(Pooled(posterior, rewards)))], Interval(0, 1))
+        return mismatch_of([op.Member(op.Weight(EmbeddingRatio(posterior, rewards)))], Interval(0, 1))
 
-    assert why(op.Gaussian(), None) == f"its posterior gives the probabilities of {ENDS}"
+    assert why(op.Gaussian(), None) == f"it weighs by the probabilities of {ENDS}"
     assert why(AnyPosterior(), op.Ridge()) == f"its embedding is learned from the rewards of {ENDS}"
     assert why(AnyPosterior(), None) is None
 

@@ -119,7 +119,7 @@ def test_findings_say_what_was_seen_and_grade_it() -> None:
 
 
 class Unnormalised(op.Policy):
-    def _all(self, batch: Batch) -> FloatArray:
+    def distribution(self, batch: Batch) -> FloatArray:
         return np.full((len(batch), batch.n_actions), 0.4)
 
 

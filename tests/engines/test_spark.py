@@ -91,9 +91,30 @@ def test_a_failing_policy_is_told_with_its_partition_and_row(folder: Path, sessi
     assert "raise ZeroDivisionError" in str(e.value.__cause__)
 
 
+@pytest.mark.parametrize("session", SESSIONS)
+def test_named_columns_reach_the_workers(folder: Path, tmp_path: Path, session: str) -> None:
+    for name in ("one.parquet", "two.parquet"):
+        table = pq.read_table(folder / name)
+        country = pa.array(np.where(table["id"].to_numpy() % 3 == 0, "DE", "FR"))
+        pq.write_table(table.append_column("country", country), tmp_path / name)
+
+    def score(columns: dict[str, np.ndarray]) -> np.ndarray:
+        assert list(columns) == ["x0", "country", "country=DE", "new"]
+        np.testing.assert_array_equal(columns["country"] == "DE", columns["country=DE"] == 1)
+        return np.outer(columns["x0"] + columns["new"] * columns["country=DE"], np.arange(N_ACTIONS))
+
+    policy = op.Softmax(score, columns=["x0", "country", "country=DE", "new"])
+    roles = {**COLUMNS, "context": ["x0", "country"]}
+    log = op.read_log(SESSIONS[session]().read.parquet(str(tmp_path)), **roles)
+    found, local = (op.evaluate(each, policy, op.DR())["DR"] for each in (log, op.read_log(tmp_path, **roles)))
+    assert (found.value, found.std_error) == pytest.approx((local.value, local.std_error), rel=1e-9)
+    with pytest.raises(op.InputError, match="no column 'contry'. Did you mean 'country'"):
+        op.evaluate(log, op.Function(score, columns=["contry"]), op.IPS())
+
+
 def test_a_policy_of_ones_own_class_fails_in_the_same_way(log: op.Log) -> None:
     class Broken(op.Policy):
-        def _all(self, batch: Any) -> np.ndarray:
+        def distribution(self, batch: Any) -> np.ndarray:
             return np.zeros((len(batch), 4))[:, batch.row[0] + 99]
 
     with pytest.raises(op.InputError, match=r"IndexError: .* \(partition \d row 0 \(\w+.parquet row 0\)\)"):

@@ -101,7 +101,7 @@ def test_the_covariance_is_that_over_logs() -> None:
     for seed in range(60):
         result = op.evaluate(world.sample(600, seed), world.target, BOTH, progress=False)
         parts = [result[e.name] for e in BOTH]
-        matrix = covariance([part._functional for part in parts], parts[0]._sums)
+        matrix = covariance([part.evidence.functional for part in parts], parts[0].evidence.sums)
         values.append([part.value for part in parts])
         errors.append([matrix[i, i] + matrix[j, j] - 2 * matrix[i, j] for i in range(3) for j in range(i)])
         errors[-1] += np.diag(matrix).tolist()
@@ -121,7 +121,7 @@ def gradient_by_differences(f: Functional, means: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize("estimator", [op.ScaledDR(op.Ridge(1.0), clip=0.7), op.Auto(), op.Blend()], ids=lambda e: e.name)
 def test_gradients(small: Small, estimator: Estimator) -> None:
     estimate = op.evaluate(small.log(), small.target, [estimator])[estimator.name]
-    f, means = estimate._functional, estimate._sums.moments["mean"]
+    f, means = estimate.evidence.functional, estimate.evidence.sums.moments["mean"]
     assert f.evaluate(means) == pytest.approx(estimate.value, rel=1e-9)
     np.testing.assert_allclose(f.gradient, gradient_by_differences(f, means), rtol=1e-4, atol=1e-6)
 
@@ -233,7 +233,7 @@ def test_one_pass_to_fit_and_one_to_score(small: Small) -> None:
 class Nothing(Estimator):
     """Self-normalised weights that are all 0."""
 
-    def members(self, cross_fit: int | None = None) -> tuple[Member, ...]:  # noqa: ARG002
+    def members(self, cross_fit: int | None = None) -> tuple[Member, ...]:
         return (Member(Weight(bend=Switch(0.0)), normalised=True),)
 
 

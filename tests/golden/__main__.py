@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import difflib
 import hashlib
+import json
 import os
 import re
 import subprocess
@@ -51,6 +52,16 @@ def saved(folder: Path, name: str, result: op.Evaluation) -> None:
     result.write_html(folder / f"{name}.html")
     (folder / f"{name}.md").write_text(result.to_markdown())
     result.save(folder / f"{name}.saved.json")
+    without_evidence(folder / f"{name}.saved.json")
+
+
+def without_evidence(path: Path) -> None:
+    """What a saved result says, without the sums that it rests on: as the first format had it."""
+    told = json.loads(path.read_text())
+    exact = json.dumps(told["result"], sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
+    digest = hashlib.sha256(len(exact).to_bytes(8, "little") + exact).hexdigest()
+    first = {"format": told["format"], "version": 1, "sha256": digest, "result": told["result"]}
+    path.write_text(json.dumps(first, indent=1, ensure_ascii=False) + "\n")
 
 
 def demo(folder: Path) -> None:
@@ -69,6 +80,8 @@ def demo(folder: Path) -> None:
     command(folder, "options", "evaluate", "demo/log.parquet", *columns, *named, "--sensitivity", "1.2,1.5",
             "--interval", "bernstein", "--report", "options.html", "--markdown", "options.md", "--save", "options.json")  # fmt: skip
     command(folder, "reported", "report", "options.json", "--html", "reported.html", "--markdown", "reported.md")
+    for name in ("parquet.saved.json", "options.json"):
+        without_evidence(folder / name)
     command(folder, "embed", "embed", "demo/log.parquet", "--context", "x0,x1,x2,x3,x4", "--action", "item", "--reward", "click",
             "--rank", "4", "--out", "embedded.parquet")  # fmt: skip
     command(folder, "wrong", "evaluate", "demo/log.parquet", "--action", "itme", "--reward", "click", "--target", "p_new")

@@ -25,9 +25,9 @@ def test_every_draw_counts_the_same_reproduces_every_value(small: Small, monkeyp
     """A log in which each unit was drawn once is the log: to the last digit, for every estimator."""
     every = [REGISTRY[name]() for name in sorted(REGISTRY)]
     log = small.log(action_features=small.features, weight=np.linspace(0.5, 1.5, 400))
-    once = op.evaluate(log, small.target, every, engine=ALONE)._values()
+    once = op.evaluate(log, small.target, every, engine=ALONE).values()
     monkeypatch.setattr("offpolicy.engines.resampling.drawn_counts", lambda unit, seed, draw: np.ones(len(unit), np.int64))
-    assert op.evaluate(log, small.target, every, engine=Resampled(ALONE, 0, 0))._values() == once
+    assert op.evaluate(log, small.target, every, engine=Resampled(ALONE, 0, 0)).values() == once
 
 
 def test_a_unit_drawn_twice_is_a_row_twice(small: Small, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -43,13 +43,13 @@ def test_a_unit_drawn_twice_is_a_row_twice(small: Small, monkeypatch: pytest.Mon
 
     estimators = [op.DM(), op.DR(), op.MRDR(), op.MR(), op.SwitchDR()]
     target = op.Softmax(lambda x: x @ np.arange(8.0).reshape(2, 4) / 5)
-    written = op.evaluate(log(kept), target, estimators, engine=ALONE)._values()
+    written = op.evaluate(log(kept), target, estimators, engine=ALONE).values()
     by_unit = dict(zip(log(np.arange(400)).head(400).unit.tolist(), counts.tolist(), strict=True))
     monkeypatch.setattr(
         "offpolicy.engines.resampling.drawn_counts",
         lambda unit, seed, draw: np.array([by_unit[u] for u in unit.tolist()], np.int64),
     )
-    drawn = op.evaluate(log(np.arange(400)), target, estimators, engine=Resampled(ALONE, 0, 0))._values()
+    drawn = op.evaluate(log(np.arange(400)), target, estimators, engine=Resampled(ALONE, 0, 0)).values()
     for key, value in written.items():
         assert drawn[key] == pytest.approx(value, rel=1e-9), key
 
@@ -205,7 +205,7 @@ def test_a_saved_model_is_not_fitted_again(small: Small) -> None:
     plain, shown = result.with_interval("bootstrap"), result.with_interval("bootstrap", refit=True)
     assert shown["DM"].confidence_interval() == plain["DM"].confidence_interval()
     assert shown["DM"].reasons == plain["DM"].reasons
-    assert shown["LearnedMDR"]._fitted
+    assert shown["LearnedMDR"].evidence.fitted
     for name in ("DM", "SwitchDR", "LearnedMDR"):  # thresholds and weights are found again, the model is what it was
         found = next(reason for reason in shown[name].reasons if reason.code == "fit not covered")
         assert "leaves a saved model as it is" in found.do
@@ -229,7 +229,7 @@ def test_estimated_propensities_are_estimated_again() -> None:
         chance = np.array([(a[k != own] == its).mean() for its, own in zip(a, k, strict=True)])
         expected.append(np.average(reward[kept], weights=target[a] / chance))
     estimate = result["SNIPS"]
-    np.testing.assert_allclose(estimate._redrawn(10), expected, rtol=1e-9)  # type: ignore[misc]
+    np.testing.assert_allclose(estimate.evidence.refitted(10), expected, rtol=1e-9)  # type: ignore[misc]
     refitted = estimate.confidence_interval(method="bootstrap", refit=True, draws=10)
     assert refitted.method == "bootstrap, refitted"
     assert result["LoggedMean"].confidence_interval(method="bootstrap", refit=True).method == "bootstrap"
@@ -244,8 +244,8 @@ def test_estimated_propensities_are_estimated_again() -> None:
 def test_as_many_draws_of_a_blend_as_one_likes(small: Small) -> None:
     """A blend adds a normal number to each draw."""
     blend = op.evaluate(small.log(), small.target, [op.Auto()], engine=ALONE)["Auto"]
-    spread = float(np.sqrt(unresampled_variance(blend._functional, blend._sums)))
-    of = refitted_interval(blend._functional, blend._sums, 0.6827, np.zeros(2_500))
+    spread = float(np.sqrt(unresampled_variance(blend.evidence.functional, blend.evidence.sums)))
+    of = refitted_interval(blend.evidence.functional, blend.evidence.sums, 0.6827, np.zeros(2_500))
     assert (of.low, of.high) == pytest.approx((-spread, spread), rel=0.1)
     assert spread > 0
 

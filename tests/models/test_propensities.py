@@ -171,7 +171,7 @@ def test_the_answer_does_not_depend_on_batches_or_threads() -> None:
 class Piecewise(op.Local):
     """What the Spark engine does with states: statistics travel, states are cut, merged by piece, and joined."""
 
-    def reduce(self, log: op.Log, statistic: Any, progress: Progress | None = None) -> Any:  # noqa: ARG002
+    def reduce(self, log: op.Log, statistic: Any, progress: Progress | None = None) -> Any:
         statistic = pickle.loads(pickle.dumps(statistic))
         pieces, found = Pieces(statistic), {}
         for k, part in enumerate(log.partitions(statistic.columns)):

@@ -184,10 +184,10 @@ def test_the_best_epoch_is_kept() -> None:
             super().__init__()
             self.level = torch.nn.Parameter(torch.zeros(()))
 
-        def embed(self, action: torch.Tensor, features: torch.Tensor) -> torch.Tensor:  # noqa: ARG002
+        def embed(self, action: torch.Tensor, features: torch.Tensor) -> torch.Tensor:
             return action[:, None].float()
 
-        def forward(self, context: torch.Tensor, embedding: torch.Tensor) -> torch.Tensor:  # noqa: ARG002
+        def forward(self, context: torch.Tensor, embedding: torch.Tensor) -> torch.Tensor:
             return self.level.expand(len(embedding)) + 100 * (self.level.detach() - 0.5)
 
     log = linear_log()
@@ -205,7 +205,7 @@ def test_a_seed_gives_one_fit_and_the_random_numbers_of_others_stay() -> None:
             super().__init__()
             self.e, self.q = torch.nn.Embedding(N_ACTIONS, 3), torch.nn.Linear(5, 1)
 
-        def embed(self, action: torch.Tensor, features: torch.Tensor) -> torch.Tensor:  # noqa: ARG002
+        def embed(self, action: torch.Tensor, features: torch.Tensor) -> torch.Tensor:
             return torch.nn.functional.dropout(self.e(action), 0.3, self.training)
 
         def forward(self, context: torch.Tensor, embedding: torch.Tensor) -> torch.Tensor:
@@ -305,10 +305,10 @@ class Wrong(torch.nn.Module):
         self.e, self.q = e, q
         self.weight = torch.nn.Parameter(torch.zeros(3))
 
-    def embed(self, action: torch.Tensor, features: torch.Tensor) -> torch.Tensor:  # noqa: ARG002
+    def embed(self, action: torch.Tensor, features: torch.Tensor) -> torch.Tensor:
         return self.e(action) if self.e else self.weight.expand(len(action), 3)
 
-    def forward(self, context: torch.Tensor, embedding: torch.Tensor) -> torch.Tensor:  # noqa: ARG002
+    def forward(self, context: torch.Tensor, embedding: torch.Tensor) -> torch.Tensor:
         return self.q(embedding) if self.q else embedding.sum(dim=1)
 
 

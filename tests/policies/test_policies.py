@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import pickle
+
 import numpy as np
 import pyarrow as pa
 import pytest
 
 import offpolicy as op
+from offpolicy.core.describe import described
 from offpolicy.policies.conversion import as_policy
 from tests.logs import Small
 
@@ -49,6 +52,47 @@ def test_some_agrees_with_all(small: Small, kind: str) -> None:
     np.testing.assert_allclose(loose / loose.sum(axis=1, keepdims=True) if divide else loose, every)
     part = batch.take(np.array([7, 3, 3]))
     np.testing.assert_allclose(policy.probabilities(part), every[[7, 3, 3]])
+
+
+def score(x: np.ndarray) -> np.ndarray:
+    return x @ W
+
+
+def score_of_columns(columns: dict[str, np.ndarray]) -> np.ndarray:
+    return np.column_stack([columns["x0"], columns["x1"]]) @ W
+
+
+def quarters(x: np.ndarray) -> np.ndarray:
+    return np.full((len(x), 4), 0.25)
+
+
+PICKLED = {
+    **{name: POLICIES[name] for name in ("uniform", "fixed", "table", "candidates")},
+    "by label": lambda s: op.Fixed({0: 0.5, 3: 0.5}),
+    "function": lambda s: as_policy(quarters),
+    "named": lambda s: op.Softmax(score_of_columns, columns=["x0", "x1"]),
+    "softmax": lambda s: op.Softmax(score, temperature=0.5),
+    "greedy": lambda s: op.EpsilonGreedy(score, epsilon=0.1),
+    "towers": lambda s: op.Softmax(op.TwoTower(W.T, bias=np.arange(4.0))),
+    "mixture": lambda s: op.Mixture([op.Uniform(), op.Softmax(score), quarters], [0.3, 0.5, 0.2]),
+    "column": lambda s: op.Column(s.target[np.arange(len(s.action)), s.action]),
+}
+
+
+@pytest.mark.parametrize("kind", PICKLED)
+def test_a_policy_pickles_where_its_function_does(small: Small, kind: str) -> None:
+    policy = PICKLED[kind](small)
+    batch = small.log().head(50, policy.columns)
+    expected = policy.probabilities(batch, batch.action)
+    again = pickle.loads(pickle.dumps(policy))
+    assert described(again) == described(policy)
+    np.testing.assert_array_equal(again.probabilities(batch, batch.action), expected)
+
+
+@pytest.mark.parametrize("policy", [op.Columns("p_*"), op.Candidates("items", "p"), op.Column("p")])
+def test_policies_of_columns_pickle(policy: op.Policy) -> None:
+    again = pickle.loads(pickle.dumps(policy))
+    assert (again.columns, repr(again)) == (policy.columns, repr(policy))
 
 
 def test_softmax_by_hand() -> None:
@@ -105,6 +149,22 @@ def test_duplicated_candidates_add_up() -> None:
     log = op.Log(None, [0, 1], [1.0, 1.0], propensity=[0.5, 0.5])
     policy = op.Candidates([[0, 0, 1], [1, 0]], [[0.2, 0.3, 0.5], [0.5, 0.5]])
     assert op.evaluate(log, policy, [op.IPS()])["IPS"].value == pytest.approx(1.0)
+
+
+def test_column_answers_for_logged_actions_alone(small: Small) -> None:
+    column = small.target[np.arange(len(small.action)), small.action]
+    batch = small.log().head(50)
+    policy = op.Mixture([op.Column(column), op.Uniform()], [0.5, 0.5])
+    np.testing.assert_allclose(policy.probabilities(batch, batch.action.copy()), 0.5 * column[:50] + 0.125)
+    with pytest.raises(op.InputError, match="the logged action only"):
+        policy.probabilities(batch, (batch.action + 1) % 4)
+    with pytest.raises(op.InputError, match="the logged action only"):
+        policy.probabilities(batch)
+
+
+def test_the_former_name_of_distribution_is_refused() -> None:
+    with pytest.raises(op.InputError, match="^Old overrides `_all`, .* rename it to `distribution`.$"):
+        type("Old", (op.Policy,), {"_all": lambda self, batch: np.ones((len(batch), 1))})
 
 
 def test_towers_alone_are_no_policy() -> None:

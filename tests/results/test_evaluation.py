@@ -124,7 +124,7 @@ def test_settings_that_have_no_one_truth_are_told() -> None:
     from offpolicy.core.describe import described
 
     class Own(op.Policy):
-        def _all(self, batch: object) -> np.ndarray:
+        def distribution(self, batch: object) -> np.ndarray:
             raise NotImplementedError
 
     assert "rewards" in described(op.DR(rewards=op.Given(pd.DataFrame({"a": [1.0]}))))

@@ -21,6 +21,31 @@ def test_a_result(tmp_path: Path) -> None:
     assert (tmp_path / "again.json").read_bytes() == (SAVED / "result.json").read_bytes()
 
 
+def test_what_a_file_without_sums_cannot_say_it_says() -> None:
+    result = op.load_result(SAVED / "result.json")
+    assert type(result) is op.Evaluation is op.SavedResult
+    assert result["DR"].confidence_interval() == result["DR"].interval
+    wide, narrow = result["DR"].confidence_interval(0.99), result["DR"].confidence_interval(0.5)
+    assert wide.low < narrow.low < result["DR"].value < narrow.high < wide.high
+    assert result.lift().value == pytest.approx(result.headline.value - result["LoggedMean"].value)
+    assert result.lift().confidence_interval(0.99).low < result.lift().interval.low
+    no_sums = "saved by an older offpolicy, which kept no sums"
+    for asked, message in [
+        (
+            lambda: result["DR"].confidence_interval(0.9, "bootstrap"),
+            f"{no_sums}.*normal one at level 0.95; for others evaluate",
+        ),
+        (lambda: result["DR"].confidence_interval(method="magic"), "interval method"),
+        (lambda: result.with_interval("bootstrap"), no_sums),
+        (lambda: result.difference("DR", "SNIPS"), f"{no_sums}.*for others evaluate again"),
+        (lambda: result.relative_lift(), no_sums),
+        (lambda: result.sensitivity(1.5), "no longer has it"),
+        (lambda: result["DR"].scores("scores.parquet"), "no longer has it"),
+    ]:
+        with pytest.raises(op.InputError, match=message):
+            asked()
+
+
 def test_an_embedding() -> None:
     table = op.load_embedding(SAVED / "embedding.parquet")
     assert (len(table), table.values.shape, table.counts.sum()) == (12, (12, 6), 6_000)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import pickle
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ import pytest
 import offpolicy as op
 from offpolicy.core import storage
 from offpolicy.report.page import html
-from offpolicy.results import saved_result as recalled
+from offpolicy.results import packing
 from tests.logs import Small, labelled
 
 
@@ -42,46 +43,78 @@ def test_a_result_comes_back_in_every_form(awkward_result: op.Evaluation, tmp_pa
     assert (tmp_path / "again.json").read_bytes() == (tmp_path / "r.json").read_bytes()
 
 
-def test_what_a_saved_result_cannot_say_it_says(awkward_result: op.Evaluation, tmp_path: Path) -> None:
-    awkward_result.with_interval("bootstrap").save(tmp_path / "r.json")
+def test_a_loaded_result_answers_what_it_was_not_asked_before(awkward_result: op.Evaluation, tmp_path: Path) -> None:
+    """It has the sums: other levels and methods, other pairs, and the table by another method."""
+    awkward_result.save(tmp_path / "r.json")
     again = op.load_result(tmp_path / "r.json")
-    kept = awkward_result["new", "DR"].confidence_interval(method="bootstrap")
-    assert again["new", "DR"].confidence_interval() == kept
-    assert again["new", "DR"].confidence_interval(0.9, "normal") == awkward_result["new", "DR"].confidence_interval(0.9)
-    for asked, message in [
-        (lambda: again["new", "DR"].confidence_interval(0.9), "the bootstrap one at level 0.95; for others evaluate again"),
+    assert type(again) is type(awkward_result)
+    for asked in ((0.9, "bootstrap"), (0.99, "normal"), (0.8, "bootstrap")):
+        assert again["new", "DR"].confidence_interval(*asked) == awkward_result["new", "DR"].confidence_interval(*asked)
+    for pair in (("old <i>", "new"), (("new", "DR"), ("old <i>", "SNIPS"))):
+        live, kept = awkward_result.difference(*pair), again.difference(*pair)
+        assert (kept.value, kept.std_error, kept.z) == (live.value, live.std_error, live.z)
+        assert kept.confidence_interval(0.9, "bootstrap") == live.confidence_interval(0.9, "bootstrap")
+    assert again.relative_lift().interval == awkward_result.relative_lift().interval
+    assert str(again.with_interval("bootstrap")) == str(awkward_result.with_interval("bootstrap"))
+    assert again.slices["rest"].lift().interval == awkward_result.slices["rest"].lift().interval
+    assert again.logged_estimator == awkward_result.logged_estimator
+    for asked_wrongly, message in [
         (lambda: again["new", "DR"].confidence_interval(2.0), "between 0 and 1"),
         (lambda: again["new", "DR"].confidence_interval(method="magic"), "interval method"),
-        (lambda: again.difference("old <i>", "new"), "is not in the saved result; it has new − old <i>"),
         (lambda: again.lift("newer"), "no policy 'newer'"),
-        (lambda: again.lift().explain(), "only estimates are explained"),
         (lambda: awkward_result.save(tmp_path / "r.html"), "must end in .json"),
+        (lambda: again["new", "LearnedMIPS"].embedding, "file keeps the map of an embedding"),
     ]:
         with pytest.raises(op.InputError, match=message):
-            asked()
+            asked_wrongly()
     with pytest.raises(KeyError, match="several policies"):
         again["DR"]
     with pytest.raises(KeyError, match="no estimator 'DRR'"):
         again["new", "DRR"]
 
 
+GONE = r"reads the log again, and this result no longer has it: it was pickled, saved or detached\. Call op\.evaluate again"
+
+
+@pytest.mark.parametrize("way", ["saved", "pickled", "detached"])
+def test_what_needs_the_log_says_so_without_it(awkward_result: op.Evaluation, tmp_path: Path, way: str) -> None:
+    awkward_result.save(tmp_path / "r.json")
+    gone = {
+        "saved": lambda: op.load_result(tmp_path / "r.json"),
+        "pickled": lambda: pickle.loads(pickle.dumps(awkward_result)),
+        "detached": awkward_result.detach,
+    }[way]()
+    for asked in (
+        lambda: gone["new", "DR"].confidence_interval(method="bootstrap", refit=True),
+        lambda: gone.with_interval("bootstrap", refit=True),
+        lambda: gone.difference("new", "old <i>").confidence_interval(method="bootstrap", refit=True),
+        lambda: gone.sensitivity(1.5),
+        lambda: gone.with_sensitivity([1.5]),
+        lambda: gone["new", "DR"].scores(tmp_path / "scores.parquet"),
+    ):
+        with pytest.raises(op.InputError, match=GONE):
+            asked()
+    assert awkward_result.log.attached
+
+
 def test_a_refitted_result_keeps_its_intervals(both: tuple[Small, Small], tmp_path: Path) -> None:
     policies = {"new": both[0].target, "old": op.Uniform()}
     result = op.evaluate(labelled(both[0]), policies, [op.DM()]).with_interval("bootstrap", refit=True)
     result.save(tmp_path / "r.JSON")
-    again = op.load_result(tmp_path / "r.JSON")
     asked = {"method": "bootstrap", "refit": True}
-    for of, live in (
-        (again["new", "DM"], result["new", "DM"]),
-        (again.lift(), result.lift()),
-        (again.difference("new", "old"), result.difference("new", "old")),
-    ):
-        kept = of.confidence_interval()
-        assert kept == live.confidence_interval(**asked)
-        assert of.confidence_interval(0.95, "bootstrap, refitted") == kept
-        with pytest.raises(op.InputError, match="the bootstrap, refitted one at level 0.95; for others evaluate again"):
-            of.confidence_interval(0.9)
-        assert of.confidence_interval(0.9, "normal") == live.confidence_interval(0.9, "normal")
+    for again in (op.load_result(tmp_path / "r.JSON"), pickle.loads(pickle.dumps(result)), result.detach()):
+        assert str(again) == str(result)
+        for of, live in (
+            (again["new", "DM"], result["new", "DM"]),
+            (again.lift(), result.lift()),
+            (again.difference("new", "old"), result.difference("new", "old")),
+        ):
+            kept = of.confidence_interval()
+            assert kept == live.confidence_interval(**asked) == of.confidence_interval(0.95, "bootstrap, refitted")
+            assert kept.method == "bootstrap, refitted"
+            with pytest.raises(op.InputError, match="a bootstrap that refits reads the log again"):
+                of.confidence_interval(0.9)
+            assert of.confidence_interval(0.9, "normal") == live.confidence_interval(0.9, "normal")
 
 
 def test_a_number_that_is_too_large_is_none(awkward_result: op.Evaluation, tmp_path: Path) -> None:
@@ -98,7 +131,7 @@ def test_numbers_that_json_does_not_know_come_back(tmp_path: Path) -> None:
     nothing.save(tmp_path / "r.json")
     assert str(op.load_result(tmp_path / "r.json")) == str(nothing)
     told = {"a": math.nan, "b": [math.inf, -math.inf, np.float64(1.5)], "c": {"number": "seven"}}
-    assert json.dumps(recalled._numbers(json.loads(json.dumps(recalled._plain(told), allow_nan=False)))) == json.dumps(
+    assert json.dumps(packing.numbers(json.loads(json.dumps(packing.plain(told), allow_nan=False)))) == json.dumps(
         {**told, "b": [math.inf, -math.inf, 1.5]}
     )
 
@@ -107,7 +140,7 @@ def edited(path: Path, change: Callable[[dict[str, Any]], None], honest: bool = 
     told = json.loads(path.read_text())
     change(told)
     if not honest:  # by someone who knows how to compute a checksum
-        told["sha256"] = storage.digest(storage.exact(told["result"]))
+        told["sha256"] = storage.digest(*(storage.exact(told[part]) for part in ("result", "evidence")))
     path.write_text(json.dumps(told))
 
 
@@ -124,7 +157,7 @@ def put(*where: Any, value: Any) -> Callable[[dict[str, Any]], None]:
     ("change", "honest", "message"),
     [
         (put("result", "estimates", 0, "value", value=1e6), True, "does not match its checksum"),
-        (put("version", value=3), True, "newer offpolicy, in version 3 of the format; this one reads up to version 1"),
+        (put("version", value=3), True, "newer offpolicy, in version 3 of the format; this one reads up to version 2"),
         (put("format", value="offpolicy/embedding"), True, "op.load_embedding"),
         (put("format", value=None), True, "is not a saved result"),
         (put("result", "estimates", 0, "value", value="<script>"), False, r"estimates\[0\].value is '<script>'"),
@@ -138,6 +171,14 @@ def put(*where: Any, value: Any) -> Callable[[dict[str, Any]], None]:
         (put("result", "propensities", "bins", 0, "predicted", value="0"), False, r"propensities.bins\[0\].predicted"),
         (put("result", "sensitivity", value=[{}]), False, r"sensitivity\[0\].policy is missing"),
         (put("result", "sensitivity", value={}), False, "result.sensitivity is"),
+        (put("evidence", "sums", 0, "n", value="many"), False, r"its sums cannot be read \(ValueError"),
+        (put("evidence", "sums", 0, "all", value=1 << 40), False, "its sums cannot be read"),
+        (put("evidence", "sums", 0, "mean", "shape", value=[10**9]), False, "its sums cannot be read"),
+        (put("evidence", "sums", 0, "mean", "array", value="AAAA"), False, "its sums cannot be read"),
+        (put("evidence", "parts", "estimates", 0, "functional", "value", value=7.0), False, "does not follow from its sums"),
+        (put("evidence", "parts", "estimates", 0, "functional", "kind", value="exit"), False, "its sums cannot be read"),
+        (put("evidence", "parts", "logged", value="X"), False, "no estimator is called 'X'"),
+        (put("evidence", value=None), False, "its sums cannot be read"),
         (put("result", "lifts", 0, "relative_interval", value="0 to 1"), False, "it cannot be shown"),
         (put("result", "estimates", 1, "diagnostics", "effective_sample_size", value="many"), False, "it cannot be shown"),
     ],
@@ -176,7 +217,7 @@ def test_what_a_file_says_is_text_in_a_report(awkward_result: op.Evaluation, tmp
     text = json.loads(path.read_text())
     text["result"] = json.loads(json.dumps(text["result"]).replace("LearnedMIPS", evil).replace("Ridge()", evil))
     text["result"] |= {"reward": evil, "input": {"source": evil, evil: evil}, "skipped": {evil: evil}}
-    text["sha256"] = storage.digest(storage.exact(text["result"]))
+    text["sha256"] = storage.digest(*(storage.exact(text[part]) for part in ("result", "evidence")))
     path.write_text(json.dumps(text))
     loaded = op.load_result(path)
     loaded.write_html(tmp_path / "r.html")

@@ -171,7 +171,7 @@ def wide() -> tuple[op.Log, op.Policy]:
 
 
 def _without_refits(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr("offpolicy.results.job.rung_for", lambda *_: "folds")
+    patch.setattr("offpolicy.scoring.fit_pass.rung_for", lambda *_: "folds")
 
 
 @pytest.mark.parametrize(
@@ -378,7 +378,7 @@ def test_a_shared_covariance_is_one(rounds: int, weighted: bool, monkeypatch: py
     x = rng.normal(size=(len(action), 5))
     reward = x.sum(axis=1) + 0.5 * rng.normal(size=actions)[action] + 0.1 * rng.normal(size=len(action))
     log = op.Log(x, action, reward, n_actions=actions, logging=op.Uniform(), weight=weight)
-    monkeypatch.setattr("offpolicy.results.job.rung_for", lambda *_: "shared")
+    monkeypatch.setattr("offpolicy.scoring.fit_pass.rung_for", lambda *_: "shared")
     target = op.Softmax(lambda c: c[:, :1] * np.linspace(-1, 1, actions))
     result = op.evaluate(log, target, [op.LearnedMIPS(posterior=op.Gaussian()), op.DR()])
     told = result["DR"].diagnostics["reward_model"]

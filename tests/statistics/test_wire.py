@@ -30,7 +30,7 @@ class Paper:
     def check(self, log: Log) -> None:
         pass
 
-    def reduce(self, log: Log, statistic: Statistic, progress: Any = None) -> Any:  # noqa: ARG002
+    def reduce(self, log: Log, statistic: Statistic, progress: Any = None) -> Any:
         cut = Pieces(statistic)
         sent: dict[str, list[list[np.ndarray]]] = {}
         for start in range(0, len(log), self.rows):

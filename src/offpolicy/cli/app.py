@@ -143,7 +143,7 @@ def show(
     json: Annotated[bool, typer.Option("--json", help="Print JSON instead of the table.")] = False,
 ) -> None:
     """Print a saved result again, and write its reports. Needs no log."""
-    from offpolicy.results.saved_result import load_result
+    from offpolicy.results.loading import load_result
 
     output.check_names(html, markdown, plot)
     with output.kept(html, markdown, plot):
@@ -152,9 +152,11 @@ def show(
 
 def _answer(result: Any, json: bool, report: Path | None, markdown: Path | None, plot: Path | None) -> None:
     """An evaluation, or a saved one, as it is asked for."""
-    from offpolicy.results.saved_result import SHOWN
+    from offpolicy.results.evaluation import SHOWN_IN_A_FILE
 
-    with output.and_then(lambda: output.write(result.to_dict(shown=SHOWN if report else 0), report, markdown, plot)):
+    with output.and_then(
+        lambda: output.write(result.to_dict(shown=SHOWN_IN_A_FILE if report else 0), report, markdown, plot)
+    ):
         output.show(result.to_dict(), json)
     for path in filter(None, (report, markdown, plot)):
         print(f"Written: {path}", file=sys.stderr)

@@ -22,7 +22,7 @@ from offpolicy.engines.base import Engine
 from offpolicy.engines.local import Local
 from offpolicy.engines.spark import Spark
 from offpolicy.estimators import Estimator
-from offpolicy.estimators.text import estimator, is_own
+from offpolicy.estimators.text import estimator, own_objects
 from offpolicy.inference.intervals import Method
 from offpolicy.models.embedding_table import EmbeddingTable
 from offpolicy.models.rewards.ridge.model import Ridge
@@ -68,8 +68,7 @@ def merged(
     settings = {name: value for name, value in read.items() if name in code or name not in CODE}
     for setting in CODE:
         for text in _texts(settings.get(setting)):
-            named = text if setting == "estimator" else _named(text, 0)[1]
-            if is_own(named) if setting == "estimator" else ":" in named and not (setting == "logging" and _estimates(text)):
+            for named in own_objects(text) if setting == "estimator" else _own_policies(setting, text):
                 check_import(f"{config}: {setting}", named, imports)
     settings |= {name: value for name, value in given.items() if value not in (None, [])}
     for name in ("context", "reward", "features"):
@@ -78,6 +77,12 @@ def merged(
         if not settings.get(name):
             raise InputError(f"{name}: not given; name it on the command line or in the TOML file.")
     return settings
+
+
+def _own_policies(setting: str, text: str) -> list[str]:
+    """The `module:object` that a policy is, if it is one."""
+    named = _named(text, 0)[1]
+    return [named] if ":" in named and not (setting == "logging" and _estimates(text)) else []
 
 
 def _texts(value: Any) -> list[str]:

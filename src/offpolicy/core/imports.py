@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import importlib
+import pkgutil
 import sys
 from collections.abc import Sequence
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +28,8 @@ def imported(text: str) -> Any:
     module_name, _, attribute = text.partition(":")
     sys.path.insert(0, str(Path.cwd()))
     try:
-        found: Any = importlib.import_module(module_name)
+        with redirect_stdout(sys.stderr):  # what it prints must not mix with the answer
+            found: Any = importlib.import_module(module_name)
         for part in attribute.split("."):
             found = getattr(found, part)
     except ModuleNotFoundError as error:
@@ -39,6 +42,12 @@ def imported(text: str) -> Any:
     finally:
         sys.path.remove(str(Path.cwd()))
     return found
+
+
+def import_all(package: str) -> None:
+    """Every module of one of our packages, so that the classes in them are known."""
+    for module in pkgutil.walk_packages(importlib.import_module(package).__path__, f"{package}."):
+        importlib.import_module(module.name)
 
 
 def pandas(instead: str) -> Any:

@@ -28,6 +28,10 @@ class Need:
     what: str
     bytes: float
     sum: str
+    in_turn: bool = False
+    """Whether those who need it use it one after the other, so that it is counted once."""
+    covers: str = ""
+    """What this need has room for as well: a need of that name is not counted beside it."""
 
 
 @dataclass(frozen=True)

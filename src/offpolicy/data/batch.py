@@ -12,6 +12,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from offpolicy.core.arrays import FloatArray, IntArray, UInt64Array
+from offpolicy.core.errors import InputError
+from offpolicy.data.labels import decoded
 from offpolicy.data.spaces import ActionSpace, discrete
 
 BY_ROUND = ("row", "unit", "action", "reward", "propensity", "weight", "slice_code")
@@ -60,6 +62,15 @@ class Batch:
     def features(self) -> FloatArray:
         """Rounds × features of the action seen in that round."""
         return _stack(self.feature_parts, len(self))
+
+    def column(self, name: str) -> npt.NDArray[Any]:
+        """A column of the log that the policy names in its `columns`, read-only; missing numbers are NaN, others None."""
+        if name not in self.extra:
+            raise InputError(f"column {name!r} was not read; name it in the `columns` of the policy.")
+        values = decoded(self.extra[name])
+        values = values.cast(pa.float64()) if pa.types.is_decimal(values.type) else values
+        array: npt.NDArray[Any] = values.to_numpy(zero_copy_only=False)
+        return array
 
     def take(self, rows: slice | IntArray) -> Batch:
         """The same columns for some of the rows, in the given order."""

@@ -35,7 +35,7 @@ class Features:
         if twice:
             raise InputError(f"{min(twice)}: is a feature of the rounds and a column of the catalog; rename one of them.")
         columns = len(schema.features)
-        return cls(schema.feature_dimensions + shifted, columns, schema.catalog, schema.space.count or 0)
+        return cls(schema.feature_dimensions + shifted, columns, schema.catalog, schema.space.n_codes)
 
     @cached_property
     def size(self) -> int:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 import pyarrow.types as pt
 
 from offpolicy.core.arrays import FloatArray
-from offpolicy.core.errors import InputError, RowsError
+from offpolicy.core.errors import InputError, RowsError, unknown_name
 from offpolicy.core.hashing import hash_rows, hash_values
 from offpolicy.data import checks
 from offpolicy.data.batch import Batch
@@ -76,6 +77,24 @@ def _units(cluster: Any, row_id: Any, rows: int) -> npt.NDArray[np.uint64]:
     return hash_rows("", 0, rows)
 
 
+def with_context_columns(batch: Batch, names: Sequence[str], context: Sequence[str]) -> Batch:
+    """The batch with some columns of its context by name, as policies read them."""
+    found = {name: pa.array(batch.context[:, _place(name, context)]) for name in names}
+    return replace(batch, extra={**batch.extra, **found}) if found else batch
+
+
+def _place(name: str, context: Sequence[str]) -> int:
+    if name not in context:
+        advice = "The log is of arrays: give the policy the array itself, or read the table with `read_log`."
+        raise InputError(f"{unknown_name('column', name, context)} {advice}")
+    return context.index(name)
+
+
+def context_names(context: FloatArray) -> tuple[str, ...]:
+    """The columns of an array have no names of their own."""
+    return tuple(f"x{j}" for j in range(context.shape[1]))
+
+
 @dataclass(frozen=True)
 class ArraySource:
     """A log in memory. Batches are views of its arrays."""
@@ -91,19 +110,18 @@ class ArraySource:
         return len(self.whole)
 
     def head(self, rows: int, columns: tuple[str, ...] = ()) -> Batch:
-        self.partitions(columns)  # says what to do where columns are named
-        return self.whole.take(slice(0, rows))
+        return with_context_columns(self.whole, columns, self.schema.context).take(slice(0, rows))
 
     def where(self, row: int) -> str:
         return str(row)
 
+    def check_columns(self, columns: Sequence[str]) -> None:
+        for name in columns:
+            _place(name, self.schema.context)
+
     def partitions(self, columns: tuple[str, ...]) -> Sequence[Partition]:
-        if columns:
-            raise InputError(
-                f"the log is in memory and has no column {columns[0]!r}; give the policy the array itself, "
-                "or read the table with `read_log`."
-            )
-        return [_Slice(self.whole, *ends) for ends in chunks(self.rows)]
+        whole = with_context_columns(self.whole, columns, self.schema.context)
+        return [_Slice(whole, *ends) for ends in chunks(self.rows)]
 
     @classmethod
     def build(
@@ -149,7 +167,7 @@ class ArraySource:
         )
         schema = Schema(
             space=space,
-            context=tuple(f"x{j}" for j in range(x.shape[1])),
+            context=context_names(x),
             rewards=("reward",) if r.shape[1] == 1 else tuple(f"reward_{j}" for j in range(r.shape[1])),
             slices=None if slice_labels is None else tuple(slice_labels.tolist()),
             slice_name=None if by is None else "by",

@@ -60,6 +60,10 @@ class Source(Protocol):
         """Some first rows, at most so many: any will do that come without a pass over the log."""
         ...
 
+    def check_columns(self, columns: Sequence[str]) -> None:
+        """Raise where one of the columns that a policy names is not there. Reads no row."""
+        ...
+
     def partitions(self, columns: tuple[str, ...]) -> Sequence[Partition]:
-        """The parts of the log, each batch with the extra named `columns`."""
+        """The parts of the log, each batch with the extra named `columns`, of the encoded context or of the table."""
         ...

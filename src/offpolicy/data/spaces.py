@@ -59,6 +59,12 @@ class ActionSpace(ABC):
 
     @final
     @property
+    def n_codes(self) -> int:
+        """How many rows a table by action has: 0 where actions cannot be counted."""
+        return self.count or 0
+
+    @final
+    @property
     def described(self) -> str:
         """For titles: "10 actions", or what they are where they cannot be counted."""
         return f"actions: {self.nature}" if self.count is None else f"{self.count:,} actions"
@@ -161,9 +167,12 @@ class Discrete(ActionSpace):
 
 
 class Serves:
-    """What policies, models, weights and tests share: each declares the action spaces it serves."""
+    """What policies, models, ratios and tests share: each declares the action spaces it serves."""
 
-    spaces: tuple[type[ActionSpace], ...] = (Discrete,)
+    @property
+    def spaces(self) -> tuple[type[ActionSpace], ...]:
+        """A tuple as a class attribute will do."""
+        return (Discrete,)
 
     @final
     def mismatch(self, space: ActionSpace) -> str | None:

@@ -8,7 +8,6 @@ from typing import Any
 
 from offpolicy.core.describe import described
 from offpolicy.diagnostics.verdict import Finding, Verdict, graded
-from offpolicy.models.rewards.base import FITTED_BEFORE
 from offpolicy.scoring.fit_pass import FitResults
 from offpolicy.scoring.plan import ModelKey
 from offpolicy.scoring.scorer import Scorer
@@ -31,7 +30,7 @@ class ModelDiagnostics:
         """R² out of fold: from the scored residuals where the model was cross-fitted, else from the fit's own folds."""
         fitted = self.fitted.models[model.fit].diagnostics(model.reward)
         r2 = fitted.get("r2")
-        if model.folds or not fitted or FITTED_BEFORE in fitted:  # then these rounds are new to it
+        if model.folds or not model.fit.rewards.fitted:  # then these rounds are new to it
             n, r, rr, misfit = map(float, self.state["misfit"][self.scorer.plan.models.index(model)])
             total = rr - r * r / n
             r2 = 1 - misfit / total if total > 0 else None

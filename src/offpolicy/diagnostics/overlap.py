@@ -9,11 +9,12 @@ from typing import Any
 from offpolicy.core.arrays import FloatArray
 from offpolicy.diagnostics.verdict import Finding, Verdict, graded
 from offpolicy.inference.functionals import ScoreSums, mean_weight, std_error
-from offpolicy.ratios.weights import Pooled, Weight
+from offpolicy.ratios.base import FittedRatio, PoolingDiagnostics
+from offpolicy.ratios.embedding_fits import PooledFits
+from offpolicy.ratios.weights import Weight
 from offpolicy.scoring.fit_pass import FitResults
 from offpolicy.scoring.plan import WeightColumn
-from offpolicy.scoring.scorer import AGREE, Scorer
-from offpolicy.scoring.tallies import pool_name
+from offpolicy.scoring.scorer import Scorer
 from offpolicy.statistics.base import State
 from offpolicy.statistics.histogram import LogHistogram
 
@@ -78,33 +79,26 @@ class PooledOverlap:
     overlap: Overlap
     mean_one: bool
     """Whether their mean under the logging policy is 1."""
-    pooling: float | None = None
-    """The mean part of a round's weight that comes from other actions than its own."""
-    new_actions: int = 0
-    """Rounds whose action is new to the fit, and which keep their action weight."""
-    misread: bool = False
-    """Whether weights in the posterior form meet a logging policy that depends on the context."""
-    details: dict[str, Any] = field(default_factory=dict)
-    left_out: float | None = None
-    """By what part the weights could change, at most, if sums were taken over all actions and not the nearest ones."""
+    own: PoolingDiagnostics = field(default_factory=PoolingDiagnostics)
+    """What the ratio itself reports; nothing for a slice."""
 
     def to_dict(self) -> dict[str, Any]:
-        o = self.overlap
+        o, own = self.overlap, self.own
         seen: dict[str, Any] = {"effective_sample_size": o.ess, "mean_weight": o.mean_weight}
-        if self.left_out is not None:
-            seen["weight_of_other_actions_at_most"] = self.left_out
-        if self.pooling is not None:
-            seen |= {"pooling": self.pooling, "rounds_with_an_action_new_to_the_fit": self.new_actions}
-        return {**seen, **self.details}
+        if own.left_out is not None:
+            seen["weight_of_other_actions_at_most"] = own.left_out
+        if own.pooling is not None:
+            seen |= {"pooling": own.pooling, "rounds_with_an_action_new_to_the_fit": own.new_actions}
+        return {**seen, **own.details}
 
 
 def pooled_findings(pooled: PooledOverlap, actions: Overlap, modelled: bool) -> list[Finding]:
     """What weights that pool say, beside the plain ratio of actions."""
-    o, found = pooled.overlap, []
+    o, own, found = pooled.overlap, pooled.own, []
     keys = ("effective sample size", "mean weight") if pooled.mean_one else ("effective sample size",)
     found += [finding for finding in weight_findings(o) if finding.code in keys]
     spread, plain = _variance(o), _variance(actions)
-    if pooled.pooling is not None and plain > 0 and spread < 0.01 * plain:
+    if own.pooling is not None and plain > 0 and spread < 0.01 * plain:
         is_in_effect = "the direct method with its mean residual added" if modelled else "the mean of the log"
         found.append(
             Finding(
@@ -115,7 +109,7 @@ def pooled_findings(pooled: PooledOverlap, actions: Overlap, modelled: bool) -> 
                 "Put embeddings on a common scale (scale=True), take a smaller bandwidth, or look at op.DR.",
             )
         )
-    if pooled.misread:
+    if own.misread:
         found.append(
             Finding(
                 Verdict.CAUTION,
@@ -125,26 +119,26 @@ def pooled_findings(pooled: PooledOverlap, actions: Overlap, modelled: bool) -> 
                 'Use the ratio form: posterior=op.Gaussian("slope") (learned-mips:posterior=gaussian,bandwidth=slope).',
             )
         )
-    if pooled.new_actions:
-        share = pooled.new_actions / max(o.n, 1)
+    if own.new_actions:
+        share = own.new_actions / max(o.n, 1)
         found.append(
             graded(
                 "new actions",
                 share,
                 "actions new to the fit",
-                f"{pooled.new_actions:,} of {o.n:,} rounds have an action that the other folds do not hold.",
+                f"{own.new_actions:,} of {o.n:,} rounds have an action that the other folds do not hold.",
                 "They keep their plain weight π/π0, since nothing was learned of their action.",
                 "Use fewer folds, or none (cross_fit=0), or log those actions more often.",
             )
         )
-    if pooled.left_out is not None:
+    if own.left_out is not None:
         found.append(
             graded(
                 "left out",
-                pooled.left_out,
+                own.left_out,
                 "neighbours",
-                f"Weights are sums over the {pooled.details['neighbours']:,} actions nearest to the logged one; the others "
-                f"could change them by at most {pooled.left_out:.1%} on average.",
+                f"Weights are sums over the {own.details['neighbours']:,} actions nearest to the logged one; the others "
+                f"could change them by at most {own.left_out:.1%} on average.",
                 "What lies farther away than the nearest actions is not known, only bounded.",
                 "Take more neighbours (op.Gaussian(neighbours=…)), a smaller bandwidth, or policies that list candidates, "
                 "over which sums are exact.",
@@ -248,33 +242,39 @@ class WeightDiagnostics:
         whole = logging is not None and logging.whole
         return overlap(sums.moments, column, error, kept, self.state["counts"], whole)
 
+    def _kept(self, p: int, weight: Weight) -> tuple[FittedRatio, State]:
+        """A fitted ratio, and what it kept of the whole log."""
+        k = self.scorer.plan.weights.index(WeightColumn(p, weight))
+        return self.fitted.ratios[k], self.state["ratios"][str(k)]
+
+    def largest(self, p: int, weight: Weight) -> float:
+        """The largest ratio of any row, before it is bent."""
+        ratio, kept = self._kept(p, weight)
+        return ratio.largest(kept)
+
+    def embedding(self, p: int, weight: Weight) -> PooledFits | None:
+        """The embedding that a weight comes from."""
+        return self._kept(p, weight)[0].embedding if weight.ratio.corrects else None
+
     def of_embeddings(self, p: int, weight: Weight, sums: ScoreSums, whole: State | None) -> PooledOverlap:
-        """What the weights of embeddings or outcomes look like."""
+        """What the weights of embeddings, outcomes and ratios of a user's own look like."""
         column = 1 + self.scorer.plan.columns.index(WeightColumn(p, weight))
         error = std_error(mean_weight(column, sums), sums)
         o = overlap(sums.moments, column, error, None, self.state["counts"], False)
-        if whole is None or not isinstance(weight.ratio, Pooled):
+        if whole is None:
             return PooledOverlap(o, weight.mean_one)
-        pool = self.state["pools"][pool_name(self.scorer.plan, p, weight)]
-        own = float(pool["own"] / pool["rows"]) if pool["rows"] > 0 else 1.0
-        contextual = float(pool["contextual"]) > AGREE
-        near = self.scorer.poolings[weight.ratio][0].near if pool["near_rows"] > 0 else None
-        left_out = (
-            None if near is None or not o.mean_weight > 0 else float(pool["left_out"][0] / pool["rows"]) / o.mean_weight
-        )
-        details = {"posterior": type(weight.ratio.posterior).__name__} | self.fitted.pooled[weight.ratio].on_all.details
-        details |= {} if near is None else {"neighbours": near.count}
-        return PooledOverlap(o, weight.mean_one, 1 - own, int(pool["new"]), contextual, details, left_out)
+        ratio, kept = self._kept(p, weight)
+        return PooledOverlap(o, weight.mean_one, ratio.diagnostics(kept, o.mean_weight))
 
     def view(self, p: int, weight: Weight, estimators: Sequence[str], sums: ScoreSums) -> dict[str, Any]:
         """How a policy's weights, by actions or by embeddings, are spread over the whole log."""
-        if isinstance(weight.ratio, Pooled):
-            histogram = self.state["pooled_weights"][pool_name(self.scorer.plan, p, weight)]
-            o, kind = self.of_embeddings(p, weight, sums, None).overlap, "embedding"
-        else:
-            kept = self.state["policies"][str(p)]
-            histogram, o, kind = kept["weights"], self.of_actions(p, sums, kept), "action"
-        return weights_view(self.policies[p], kind, estimators, histogram, o)
+        ratio, own = self._kept(p, weight)
+        histogram = ratio.histogram(own)
+        if histogram is not None:
+            o = self.of_embeddings(p, weight, sums, None).overlap
+            return weights_view(self.policies[p], "embedding", estimators, histogram, o)
+        kept = self.state["policies"][str(p)]
+        return weights_view(self.policies[p], "action", estimators, kept["weights"], self.of_actions(p, sums, kept))
 
 
 def weights_view(policy: str, kind: str, estimators: Sequence[str], histogram: State, o: Overlap) -> dict[str, Any]:

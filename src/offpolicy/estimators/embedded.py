@@ -17,12 +17,11 @@ from offpolicy.models.posteriors.categorical import Categorical
 from offpolicy.models.posteriors.clusters import Clusters
 from offpolicy.models.posteriors.gaussian import BANDWIDTHS, Gaussian
 from offpolicy.models.posteriors.logistic import Logistic
-from offpolicy.models.rewards.base import RewardModel
-from offpolicy.models.rewards.fitted import FittedRewards
-from offpolicy.models.rewards.given import Given
+from offpolicy.models.rewards.base import RewardModel, no_embedding
 from offpolicy.models.rewards.ridge.model import Ridge
 from offpolicy.models.rewards.two_step import TwoStep
-from offpolicy.ratios.weights import Pooled, Weight
+from offpolicy.ratios.embeddings import EmbeddingRatio
+from offpolicy.ratios.weights import Weight
 
 MOST_FOR_LOGISTIC = 5_000
 NEIGHBOURS = 100
@@ -51,9 +50,10 @@ class _Learned(CrossFitted):
             _check_posterior(self.name, self.posterior)
 
     def settled(self, features: Features, run: Run) -> Estimator:  # noqa: ARG002
+        _check_embeds(self.name, self.rewards)
         posterior = self.posterior
         if posterior == "auto":
-            width: Any = "auto" if isinstance(self.rewards, Ridge) else "slope"  # only Ridge knows how well it knows
+            width: Any = "auto" if self.rewards.knows_error else "slope"
             many = features.n_actions > MOST_FOR_LOGISTIC
             posterior = Gaussian(width, neighbours=NEIGHBOURS) if many else Logistic()
         return replace(self, inputs=features.resolve(self.inputs, self.name), posterior=posterior)
@@ -63,9 +63,18 @@ class _Learned(CrossFitted):
         folds = self.folds(cross_fit)
         family = _bandwidths(Logistic() if self.posterior == "auto" else self.posterior)
         return [
-            (setting, Weight(Pooled(posterior, self.rewards, self.inputs, folds)), _normalised(self.normalised, posterior))
+            (
+                setting,
+                Weight(EmbeddingRatio(posterior, self.rewards, self.inputs, folds)),
+                _normalised(self.normalised, posterior),
+            )
             for setting, posterior in family
         ]
+
+
+def _check_embeds(name: str, rewards: RewardModel) -> None:
+    if not rewards.embeds:
+        raise no_embedding(name)
 
 
 def _check_posterior(name: str, posterior: Any) -> None:
@@ -139,7 +148,7 @@ class _Predefined(CrossFitted):
         return [
             (
                 setting,
-                Weight(Pooled(p, None, "features", self.folds(cross_fit), dimensions)),
+                Weight(EmbeddingRatio(p, None, "features", self.folds(cross_fit), dimensions)),
                 _normalised(self.normalised, p),
             )
             for setting, p in _bandwidths(posterior)
@@ -218,7 +227,7 @@ class MDR(_Predefined):
     default_folds: ClassVar[int] = DEFAULT_FOLDS
 
     def settled(self, features: Features, run: Run) -> Estimator:
-        if features.varies and not (self.rewards.linear or isinstance(self.rewards, Given)):
+        if features.varies and not self.rewards.linear:
             raise InputError(
                 f"{self.name}: the features vary within an action, so the baseline is the mean of q over them, which only a "
                 "q linear in the features gives: use op.Ridge(), or op.Given(q, control) with both."
@@ -228,9 +237,6 @@ class MDR(_Predefined):
     def members(self, cross_fit: int | None = None) -> tuple[Member, ...]:
         folds = self.folds(cross_fit)
         return tuple(Member(w, self.rewards, folds, n, "features", setting=s) for s, w, n in self.pooled(cross_fit, None))
-
-
-Labels = int | Sequence[int]
 
 
 def _clusters(name: str, given: Any) -> int | tuple[int, ...]:
@@ -247,8 +253,8 @@ def _clusters(name: str, given: Any) -> int | tuple[int, ...]:
 def _cluster_weight(clusters: Any, rewards: RewardModel, inputs: Inputs | None, folds: int) -> Weight:
     """Clusters of a learned embedding; labels that were given need none."""
     if isinstance(clusters, tuple):
-        return Weight(Pooled(Clusters(clusters), None, "identity", 0))
-    return Weight(Pooled(Clusters(clusters), rewards, inputs, folds))
+        return Weight(EmbeddingRatio(Clusters(clusters), None, "identity", 0))
+    return Weight(EmbeddingRatio(Clusters(clusters), rewards, inputs, folds))
 
 
 @register
@@ -256,7 +262,7 @@ def _cluster_weight(clusters: Any, rewards: RewardModel, inputs: Inputs | None, 
 class GroupIPS(CrossFitted):
     """IPS on clusters of actions with like learned outcomes (Peng et al. 2023), or on the clusters given."""
 
-    clusters: Labels = 10
+    clusters: int | Sequence[int] = 10
     inputs: Inputs | None = None
     rewards: Any = field(default_factory=Ridge)
     normalised: bool = False
@@ -268,6 +274,8 @@ class GroupIPS(CrossFitted):
         object.__setattr__(self, "clusters", _clusters(self.name, self.clusters))
 
     def settled(self, features: Features, run: Run) -> Estimator:  # noqa: ARG002
+        if not isinstance(self.clusters, tuple):
+            _check_embeds(self.name, self.rewards)
         return replace(self, inputs=features.resolve(self.inputs, self.name))
 
     def members(self, cross_fit: int | None = None) -> tuple[Member, ...]:
@@ -283,7 +291,7 @@ class GroupIPS(CrossFitted):
 class OffCEM(CrossFitted):
     """Cluster weights, with q fitted in two steps: differences within clusters, then the clusters (Saito et al. 2023)."""
 
-    clusters: Labels = 10
+    clusters: int | Sequence[int] = 10
     rewards: Any = field(default_factory=Ridge)
     normalised: bool = False
     cross_fit: int | None = None
@@ -291,12 +299,13 @@ class OffCEM(CrossFitted):
     def __post_init__(self) -> None:
         super().__post_init__()
         object.__setattr__(self, "clusters", _clusters(self.name, self.clusters))
-        if not isinstance(self.rewards, (Ridge, Given, FittedRewards)):
-            raise InputError(f"{self.name}: the two steps are those of op.Ridge(); give that, or op.Given(q).")
+        self._q()
+
+    def _q(self) -> RewardModel:
+        return TwoStep.of(self.rewards, self.clusters, self.name)  # type: ignore[arg-type]
 
     def members(self, cross_fit: int | None = None) -> tuple[Member, ...]:
-        given = not isinstance(self.rewards, Ridge)
-        q = self.rewards if given else TwoStep(self.rewards, self.clusters, self.name)  # type: ignore[arg-type]
         folds = self.folds(cross_fit)
-        weight = _cluster_weight(self.clusters, Ridge() if given else self.rewards, "identity", folds)
-        return (Member(weight, q, folds, self.normalised),)
+        clustered = self.rewards if self.rewards.fitted else Ridge()
+        weight = _cluster_weight(self.clusters, clustered, "identity", folds)
+        return (Member(weight, self._q(), folds, self.normalised),)

@@ -8,7 +8,9 @@ from typing import ClassVar
 import numpy as np
 
 from offpolicy.estimators.base import CrossFitted, Estimator, Member, Number, register
-from offpolicy.ratios.weights import Clip, Harmonic, Outcome, Shrink, Straight, Switch, Weight, check_setting
+from offpolicy.ratios.outcomes import OutcomeRatio
+from offpolicy.ratios.trivial import One
+from offpolicy.ratios.weights import Clip, Harmonic, Shrink, Straight, Switch, Weight, check_setting
 
 CLIPS: tuple[float, ...] = (np.inf, 1000.0, 300.0, 100.0, 30.0, 10.0, 3.0, 1.0)
 """The grid of "auto" for limits on w, from the least biased to the most."""
@@ -22,7 +24,7 @@ class LoggedMean(Estimator):
     """The mean reward of the log: the value of the logging policy, and the naive answer for any other."""
 
     def members(self, cross_fit: int | None = None) -> tuple[Member, ...]:  # noqa: ARG002
-        return (Member(Weight("one")),)
+        return (Member(Weight(One())),)
 
 
 @register
@@ -99,4 +101,4 @@ class MR(CrossFitted):
     cross_fit: int | None = None
 
     def members(self, cross_fit: int | None = None) -> tuple[Member, ...]:
-        return (Member(Weight(Outcome(self.folds(cross_fit))), normalised=self.normalised),)
+        return (Member(Weight(OutcomeRatio(self.folds(cross_fit))), normalised=self.normalised),)

@@ -1,23 +1,24 @@
-"""Estimators as text: `DR`, `clipped-ips:clip=10`, `learned-mips:posterior=gaussian`, or `module:object`."""
+"""Estimators as text: `DR`, `clipped-ips:clip=10`, `learned-mips:posterior=gaussian`, or `module:object`.
+
+A reward model or a posterior is named by its kind, or is a user's own: `dr:rewards=module:object`.
+"""
 
 from __future__ import annotations
 
 import dataclasses
-import sys
-from collections.abc import Mapping
-from contextlib import redirect_stdout
+import re
 from typing import Any
 
 from offpolicy.core.errors import InputError, unknown_name
 from offpolicy.core.imports import imported
+from offpolicy.core.registry import Named
 from offpolicy.estimators import REGISTRY, Estimator
 from offpolicy.models.posteriors.base import Posterior
-from offpolicy.models.posteriors.categorical import Categorical
-from offpolicy.models.posteriors.gaussian import Gaussian
-from offpolicy.models.posteriors.logistic import Logistic
 from offpolicy.models.rewards.base import RewardModel
-from offpolicy.models.rewards.ridge.model import Ridge
-from offpolicy.models.rewards.torch import AdamW, Torch
+
+PARTS: dict[str, tuple[type[Named], str]] = {"posterior": (Posterior, "logistic"), "rewards": (RewardModel, "ridge")}
+"""Settings that are objects with settings of their own: their family, and the kind that takes a setting of several kinds."""
+NOT_AS_TEXT = ("subsets", "candidates", "left_out")
 
 
 def is_own(text: str) -> bool:
@@ -26,22 +27,35 @@ def is_own(text: str) -> bool:
     return plain_name(module) not in _registered() and attribute.replace(".", "_").isidentifier()
 
 
+def own_objects(text: str) -> list[str]:
+    """Every `module:object` that the text of an estimator names: itself, or parts of it."""
+    if is_own(text):
+        return [text]
+    return [value for part, value in _options(text) if part in PARTS and ":" in value]
+
+
 def own_estimator(text: str) -> Any:
     """What the user wrote: an estimator, its class, or a function of a log and a policy."""
-    with redirect_stdout(sys.stderr):  # what it prints must not mix with the answer
-        found = imported(text)
+    found = imported(text)
     if isinstance(found, type):
         if not issubclass(found, Estimator):
             raise InputError(f"{text}: is a class; give an object of it, an op.Estimator, or a function of (log, target).")
-        try:
-            found = found()
-        except (TypeError, ValueError) as error:
-            raise InputError(f"{text}: cannot be made without settings ({error}); name an object of it.") from None
+        found = _made(text, found, {})
     if not callable(found) and not isinstance(found, Estimator):
         raise InputError(
             f"{text}: is {type(found).__name__}; give an op.Estimator, or a function of (log, target) that gives a number."
         )
     return found
+
+
+def _made(text: str, cls: type, settings: dict[str, Any]) -> Any:
+    try:
+        return cls(**settings)
+    except InputError:
+        raise
+    except (TypeError, ValueError) as error:
+        how = "with these" if settings else "without"
+        raise InputError(f"{text}: cannot be made {how} settings ({error}); name an object of it.") from None
 
 
 def plain_name(name: str) -> str:
@@ -52,9 +66,10 @@ def _registered() -> dict[str, type[Estimator]]:
     return {plain_name(name): kind for name, kind in REGISTRY.items()}
 
 
-POSTERIORS: dict[str, type[Posterior]] = {"logistic": Logistic, "gaussian": Gaussian, "categorical": Categorical}
-REWARDS: dict[str, type[RewardModel]] = {"ridge": Ridge, "adamw": AdamW, "network": Torch}
-WHOLE_NUMBERS = ("cross_fit", "rank", "clusters", "rows", "epochs", "batch", "seed", "neighbours")
+def _options(text: str) -> list[tuple[str, str]]:
+    """The settings as they are written, NAME=VALUE; the value is empty where there is no `=`."""
+    options = (option.partition("=") for option in text.partition(":")[2].split(",") if option)
+    return [(key.strip().replace("-", "_"), value.strip()) for key, _, value in options]
 
 
 def estimator(text: str) -> Estimator:
@@ -74,56 +89,68 @@ def estimator(text: str) -> Estimator:
     kind = _registered().get(plain_name(name))
     if kind is None:
         raise unknown_name("estimator", name, REGISTRY)
-    given: dict[str, str] = {}
-    for option in filter(None, options.split(",")):
-        key, separator, value = option.partition("=")
-        if not separator:
-            raise InputError(f"estimator {text!r}: {option!r} is no setting; write NAME=VALUE.")
-        given[key.strip().replace("-", "_")] = value.strip()
-    own = {f.name for f in dataclasses.fields(kind) if f.name not in ("subsets", "candidates", "left_out")}
-    parts: dict[str, Any] = {}
-    for part, kinds in (("posterior", POSTERIORS), ("rewards", REWARDS)):
-        if part in own:
-            made = _part(text, part, kinds, given, own)
-            parts |= {} if made is None else {part: made}
+    bad = next((option for option in options.split(",") if option and "=" not in option), None)
+    if bad is not None:
+        raise InputError(f"estimator {text!r}: {bad!r} is no setting; write NAME=VALUE.")
+    given = dict(_options(text))
+    own = {name: type_ for name, type_ in _settings(kind).items() if name not in NOT_AS_TEXT}
+    kinds = {part: _kinds(part) for part in PARTS}
+    chosen = {part: _part(text, part, kinds[part], given, own) for part in PARTS if part in own}
+    parts = {part: made for part, made in chosen.items() if made is not None}
     unknown = next((key for key in given if key not in own), None)
-    every_kind: dict[str, Any] = {**POSTERIORS, **REWARDS}
-    other = next((n for n, k in every_kind.items() if unknown in {f.name for f in dataclasses.fields(k)}), None)
-    if unknown is not None and other is not None and own & {"posterior", "rewards"}:
-        raise InputError(f"estimator {text!r}: {unknown} is a setting of {other}, which is not what is chosen here.")
     if unknown is not None:
-        settable: list[Any] = [
-            k for part, each in (("posterior", POSTERIORS), ("rewards", REWARDS)) if part in own for k in each.values()
-        ]
-        every = own | {f.name for k in settable for f in dataclasses.fields(k)}
-        raise InputError(f"estimator {text!r}: {unknown_name('setting', unknown, sorted(every))}")
-    return kind(**parts, **{key: _value(text, key, value) for key, value in given.items() if key not in parts})
+        other = next((n for named in kinds.values() for n, cls in named.items() if unknown in _settings(cls)), None)
+        if other is not None and chosen:
+            raise InputError(f"estimator {text!r}: {unknown} is a setting of {other}, which is not what is chosen here.")
+        settable = {name for part in chosen for cls in kinds[part].values() for name in _settings(cls)}
+        raise InputError(f"estimator {text!r}: {unknown_name('setting', unknown, sorted({*own, *settable}))}")
+    return kind(**parts, **{key: _value(text, key, value, own[key]) for key, value in given.items() if key not in parts})
 
 
-def _part(text: str, part: str, kinds: Mapping[str, type[Any]], given: dict[str, str], own: set[str]) -> Any:
+def _settings(cls: type) -> dict[str, str]:
+    """The settings of a class with their types, as they are written."""
+    return {f.name: str(f.type) for f in dataclasses.fields(cls)} if dataclasses.is_dataclass(cls) else {}
+
+
+def _kinds(part: str) -> dict[str, type[Any]]:
+    """What a part can be, in the order in which settings are looked for."""
+    family, first = PARTS[part]
+    found = family.kinds()
+    return {first: found[first], **found}
+
+
+def _part(text: str, part: str, kinds: dict[str, type[Any]], given: dict[str, str], own: dict[str, str]) -> Any:
     """A posterior or a reward model, from its name and from settings that belong to one; None where none was given."""
     chosen = given.pop(part, None)
     if part == "posterior" and chosen == "auto":
         return chosen
-    if chosen is not None and chosen not in kinds:
-        raise InputError(f"estimator {text!r}: {unknown_name(part, chosen, kinds)}")
-    candidates = [kinds[chosen]] if chosen is not None else list(kinds.values())
+    candidates = list(kinds.values())
+    if chosen is not None and ":" in chosen:
+        found = imported(chosen)
+        if not isinstance(found, type):
+            return found
+        candidates = [found]
+    elif chosen is not None:
+        if chosen not in kinds:
+            raise InputError(f"estimator {text!r}: {unknown_name(part, chosen, kinds)}")
+        candidates = [kinds[chosen]]
     for kind in candidates:
-        settings = {f.name for f in dataclasses.fields(kind)} - own
+        settings = {name: type_ for name, type_ in _settings(kind).items() if name not in own}
         used = [key for key in given if key in settings]
         if used or chosen is not None:
-            return kind(**{key: _value(text, key, given.pop(key)) for key in used})
+            return _made(chosen or kind.kind, kind, {key: _value(text, key, given.pop(key), settings[key]) for key in used})
     return None
 
 
-def _value(text: str, key: str, value: str) -> Any:
+def _value(text: str, key: str, value: str, type_: str) -> Any:
     """A number, true or false, or a word."""
+    whole = "int" in (words := re.findall(r"\w+", type_)) and "float" not in words
     if value in ("true", "false"):
         return value == "true"
     try:
-        return int(value) if key in WHOLE_NUMBERS else float(value)
+        return int(value) if whole else float(value)
     except ValueError:
-        if key in WHOLE_NUMBERS or not value[:1].isalpha():
-            kind = "a whole number" if key in WHOLE_NUMBERS else "a number"
+        if whole or not value[:1].isalpha():
+            kind = "a whole number" if whole else "a number"
             raise InputError(f"estimator {text!r}: {key} must be {kind}, not {value!r}.") from None
         return value

@@ -14,7 +14,7 @@ from offpolicy.core.errors import InputError
 from offpolicy.core.imports import check_import
 from offpolicy.data.log import Log
 from offpolicy.estimators import MIPS, Estimator
-from offpolicy.estimators.text import estimator, is_own, own_estimator, plain_name
+from offpolicy.estimators.text import estimator, is_own, own_estimator, own_objects, plain_name
 from offpolicy.policies.base import Policy
 from offpolicy.worlds import World
 
@@ -36,19 +36,21 @@ class Entry:
 
     @property
     def identity(self) -> str:
-        """What its numbers depend on: its settings, and for a user's own the source of its module or package."""
+        """What its numbers depend on: its settings, and for a user's own the source of its modules or packages."""
         if not self.foreign:
             return self.text
-        top = sys.modules.get(self.text.partition(":")[0].partition(".")[0])
-        where = getattr(top, "__path__", None) or [getattr(top, "__file__", None) or ""]
-        files = sorted(f for place in where for f in ([Path(place)] if Path(place).is_file() else Path(place).rglob("*.py")))
+        files: list[Path] = []
+        for text in own_objects(self.text):
+            top = sys.modules.get(text.partition(":")[0].partition(".")[0])
+            where = getattr(top, "__path__", None) or [getattr(top, "__file__", None) or ""]
+            files += sorted(f for p in map(Path, where) for f in ([p] if p.is_file() else p.rglob("*.py")))
         digest = hashlib.sha256(b"".join(file.read_bytes() for file in files))
         return f"{self.text} {digest.hexdigest()[:16]}"
 
     @property
     def foreign(self) -> bool:
-        """Whether it is the user's own."""
-        return is_own(self.text)
+        """Whether it, or a part of it, is the user's own."""
+        return bool(own_objects(self.text))
 
     def build(self, world: World) -> Estimator | Function:
         """The estimator itself."""
@@ -56,9 +58,7 @@ class Entry:
             if world.exact is None:
                 raise InputError("p(e|a) of this world is not known.")
             return MIPS(world.exact, name=self.label)
-        if not self.foreign:
-            return dataclasses.replace(estimator(self.text), name=self.label)
-        found = own_estimator(self.text)
+        found = own_estimator(self.text) if is_own(self.text) else estimator(self.text)
         return dataclasses.replace(found, name=self.label) if isinstance(found, Estimator) else found
 
 
@@ -75,15 +75,15 @@ def entry(label: str, given: Any, features: bool, imports: Sequence[str] = ()) -
     if worlds is not None and (type(worlds) is not int or worlds < 1):
         raise InputError(f"{label}: worlds is {worlds!r}; give a whole number from 1.")
     made = Entry(label, settings["estimator"], features, worlds)
-    if made.foreign:
-        check_import(label, made.text, imports)
+    for named in own_objects(made.text):
+        check_import(label, named, imports)
     check(made)
     return made
 
 
 def check(made: Entry) -> None:
     """Raise now for what is misspelt, and not in every run."""
-    if made.foreign:
+    if is_own(made.text):
         own_estimator(made.text)
     elif made.text != MIPS_TRUE:
         estimator(made.text)

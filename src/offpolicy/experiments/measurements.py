@@ -48,7 +48,7 @@ class Measurements:
 
     def of(self, estimate: Estimate) -> dict[str, Any]:
         """A row of the columns."""
-        checks = estimate._checks
+        checks = estimate.checks
         row: dict[str, Any] = {"std_error": estimate.std_error}
         for method in self.methods:
             for level in self.levels:

@@ -12,7 +12,7 @@ import numpy as np
 from offpolicy.core.arrays import FloatArray
 from offpolicy.estimators import Combined
 from offpolicy.estimators.selection import CandidateEstimates, Choice
-from offpolicy.inference.functionals import Functional, ScoreSums, joined, variance
+from offpolicy.inference.functionals import Blended, Functional, ScoreSums, Undefined, joined, variance
 
 
 @dataclass(frozen=True)
@@ -150,7 +150,7 @@ class Combination:
         """The weighted sum, with what the jackknife adds to its error, and the way to it from the anchor."""
         if not self.defined:
             nothing = np.full(len(self.sums.moments["mean"]), np.nan)
-            return Functional(float("nan"), nothing, lambda m: np.full(m.shape[:-1], np.nan))
+            return Functional(float("nan"), nothing, Undefined())
         functionals, weights = [part.functional for part in self.parts], self.choice.weights
         summed = combined(functionals, weights)
         extra = max(self.candidates.variance(weights) - variance(summed, self.sums), 0.0)
@@ -185,16 +185,12 @@ class Combination:
 def combined(functionals: Sequence[Functional], weights: FloatArray) -> Functional:
     """Σ weight·functional: functionals are linear in everything but their value's own formula."""
     used = [(f, float(w)) for f, w in zip(functionals, weights, strict=True) if w]
-
-    def evaluate(m: FloatArray) -> FloatArray:
-        return np.asarray(sum(w * f.evaluate(m) for f, w in used))
-
     fits = [w * f.fit for f, w in used if f.fit is not None]
     sampled = [w * f.sampling for f, w in used if f.sampling is not None]
     return Functional(
         value=sum(w * f.value for f, w in used),
         gradient=np.sum([w * f.gradient for f, w in used], axis=0),
-        evaluate=evaluate,
+        evaluate=Blended(tuple(f.evaluate for f, _ in used), tuple(w for _, w in used)),
         origin=used[0][0].origin,
         fit=np.sum(fits, axis=0) if fits else None,
         sampling=np.sum(sampled, axis=0) if len(sampled) == len(used) else None,

@@ -6,9 +6,10 @@ is a ratio to the mean row weight). With g = ∇V(m), a row's influence is g·z,
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -33,10 +34,23 @@ class ScoreSums:
     """Rows whose reward is not 0, for each reward."""
     clustered: bool
     seed: int
+    slice_: str | None = None
+    """The number of the slice; None for the whole log."""
 
     @property
     def n(self) -> int:
         return int(self.moments["n"])
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What is pickled: filled buckets only, and nothing that can be computed again."""
+        filled = np.flatnonzero((self.buckets != 0).any(axis=1))
+        state = {f.name: getattr(self, f.name) for f in fields(self)}
+        return {**state, "buckets": self.buckets[filled], "filled": filled.astype(np.uint16), "all": len(self.buckets)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        buckets = np.zeros((state.pop("all"), state["buckets"].shape[1]))
+        buckets[state.pop("filled")] = state["buckets"]
+        self.__dict__.update(state, buckets=buckets)
 
     @cached_property
     def resampled(self) -> tuple[FloatArray, FloatArray]:
@@ -64,6 +78,134 @@ class ScoreSums:
         return {}
 
 
+class Expression(ABC):
+    """A value as a function of the columns' means, or of their sums, in the last axis of an array."""
+
+    @abstractmethod
+    def __call__(self, m: FloatArray) -> FloatArray: ...
+
+
+@dataclass(frozen=True)
+class Formula(Expression):
+    """The one formula: mean[baseline] + mean[correction] / (mean[weight] or 1)."""
+
+    terms: Terms
+    origin: float
+
+    @property
+    def _origins(self) -> tuple[float, float]:
+        """What the baseline, and what the correction, is kept less of."""
+        return (self.origin, 0.0) if self.terms.shifted_baseline else (0.0, self.origin)
+
+    def __call__(self, m: FloatArray) -> FloatArray:
+        terms, (base_origin, correction_origin) = self.terms, self._origins
+        b, u, w = terms.baseline, terms.correction, terms.weight
+        unit = m[..., 0]
+        value = np.full(unit.shape, base_origin)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            if b is not None:
+                value = value + m[..., b] / unit
+            if u is not None and w is not None:
+                if terms.scaling is not None:
+                    product, square = terms.scaling
+                    value = value + m[..., u] / m[..., square] * m[..., product] / unit
+                elif terms.normalised:
+                    value = value + m[..., u] / m[..., w] + correction_origin
+                else:
+                    value = value + (m[..., u] + correction_origin * m[..., w]) / unit
+        return value
+
+    def gradient(self, means: FloatArray) -> FloatArray:
+        """At the given means."""
+        terms, (_, correction_origin) = self.terms, self._origins
+        b, u, w = terms.baseline, terms.correction, terms.weight
+        g = np.zeros_like(means)
+        unit = means[0] or np.nan  # of a slice whose rows all weigh 0, there is nothing to say
+        with np.errstate(divide="ignore", invalid="ignore"):
+            if b is not None:
+                g[b] += 1 / unit
+                g[0] -= means[b] / unit**2
+            if u is not None and w is not None:
+                if terms.scaling is not None:
+                    product, square = terms.scaling
+                    factor = means[product] / (means[square] * unit)
+                    g[u] += factor
+                    g[product] += means[u] / (means[square] * unit)
+                    g[square] -= means[u] * factor / means[square]
+                    g[0] -= means[u] * factor / unit
+                elif terms.normalised:
+                    g[u] += 1 / means[w]
+                    g[w] -= means[u] / means[w] ** 2
+                else:
+                    g[u] += 1 / unit
+                    g[w] += correction_origin / unit
+                    g[0] -= (means[u] + correction_origin * means[w]) / unit**2
+        return g
+
+
+@dataclass(frozen=True)
+class Minus(Expression):
+    """a − b."""
+
+    a: Expression
+    b: Expression
+
+    def __call__(self, m: FloatArray) -> FloatArray:
+        return self.a(m) - self.b(m)
+
+
+@dataclass(frozen=True)
+class Relative(Expression):
+    """(a − b) / |b|, with the sign that b had."""
+
+    a: Expression
+    b: Expression
+    sign: float
+
+    def __call__(self, m: FloatArray) -> FloatArray:
+        return self.sign * (quotient(self.a(m), self.b(m)) - 1)
+
+
+@dataclass(frozen=True)
+class Divided(Expression):
+    """a / number."""
+
+    a: Expression
+    number: float
+
+    def __call__(self, m: FloatArray) -> FloatArray:
+        return self.a(m) / self.number
+
+
+@dataclass(frozen=True)
+class Blended(Expression):
+    """Σ weight·part."""
+
+    parts: tuple[Expression, ...]
+    weights: tuple[float, ...]
+
+    def __call__(self, m: FloatArray) -> FloatArray:
+        return np.asarray(sum(w * part(m) for part, w in zip(self.parts, self.weights, strict=True)))
+
+
+@dataclass(frozen=True)
+class ColumnMean(Expression):
+    """The mean of one column, as a ratio to the mean row weight."""
+
+    column: int
+
+    def __call__(self, m: FloatArray) -> FloatArray:
+        return np.asarray(m[..., self.column] / m[..., 0])
+
+
+@dataclass(frozen=True)
+class Undefined(Expression):
+    """No value, whatever the means."""
+
+    def __call__(self, m: FloatArray) -> FloatArray:
+        return np.full(m.shape[:-1], np.nan)
+
+
 @dataclass(frozen=True)
 class Functional:
     """A value with its gradient in the columns' means. Differences of functionals are functionals: paired by design.
@@ -74,7 +216,7 @@ class Functional:
 
     value: float
     gradient: FloatArray
-    evaluate: Callable[[FloatArray], FloatArray]
+    evaluate: Expression
     origin: float = 0.0
     fit: FloatArray | None = None
     sampling: FloatArray | None = None
@@ -93,7 +235,7 @@ class Functional:
         return Functional(
             self.value - other.value,
             self.gradient - other.gradient,
-            lambda sums: self.evaluate(sums) - other.evaluate(sums),
+            Minus(self.evaluate, other.evaluate),
             fit=both(self.fit, other.fit),
             sampling=both(self.sampling, other.sampling),
             extra=abs(self.extra - other.extra),  # of much the same rows: it would be wrong to add them up
@@ -116,7 +258,7 @@ class Functional:
         return Functional(
             float(sign * (ratio - 1)),
             gradient,
-            lambda sums: sign * (quotient(self.evaluate(sums), other.evaluate(sums)) - 1),
+            Relative(self.evaluate, other.evaluate, float(sign)),
             fit=both(self.fit, other.fit),
             sampling=both(self.sampling, other.sampling),
             extra=(self.extra + ratio**2 * other.extra) / size**2,
@@ -128,7 +270,7 @@ class Functional:
             self,
             value=self.value / number,
             gradient=self.gradient / number,
-            evaluate=lambda sums: self.evaluate(sums) / number,
+            evaluate=Divided(self.evaluate, number),
             fit=None if self.fit is None else self.fit / number,
             sampling=None if self.sampling is None else self.sampling / number,
             extra=self.extra / number**2,
@@ -155,49 +297,8 @@ def _less(a: Functional | None, b: Functional | None) -> Functional | None:
 
 def functional(terms: Terms, means: FloatArray, origin: float) -> Functional:
     """The one formula and its gradient at the given means."""
-    b, u, w = terms.baseline, terms.correction, terms.weight
-    base_origin = origin if terms.shifted_baseline else 0.0
-    correction_origin = 0.0 if terms.shifted_baseline else origin
-
-    def evaluate(m: FloatArray) -> FloatArray:
-        """V of means, or of sums, in the last axis."""
-        unit = m[..., 0]
-        value = np.full(unit.shape, base_origin)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            if b is not None:
-                value = value + m[..., b] / unit
-            if u is not None and w is not None:
-                if terms.scaling is not None:
-                    product, square = terms.scaling
-                    value = value + m[..., u] / m[..., square] * m[..., product] / unit
-                elif terms.normalised:
-                    value = value + m[..., u] / m[..., w] + correction_origin
-                else:
-                    value = value + (m[..., u] + correction_origin * m[..., w]) / unit
-        return value
-
-    g = np.zeros_like(means)
-    unit = means[0] or np.nan  # of a slice whose rows all weigh 0, there is nothing to say
-    with np.errstate(divide="ignore", invalid="ignore"):
-        if b is not None:
-            g[b] += 1 / unit
-            g[0] -= means[b] / unit**2
-        if u is not None and w is not None:
-            if terms.scaling is not None:
-                product, square = terms.scaling
-                factor = means[product] / (means[square] * unit)
-                g[u] += factor
-                g[product] += means[u] / (means[square] * unit)
-                g[square] -= means[u] * factor / means[square]
-                g[0] -= means[u] * factor / unit
-            elif terms.normalised:
-                g[u] += 1 / means[w]
-                g[w] -= means[u] / means[w] ** 2
-            else:
-                g[u] += 1 / unit
-                g[w] += correction_origin / unit
-                g[0] -= (means[u] + correction_origin * means[w]) / unit**2
-    return Functional(float(evaluate(means)), g, evaluate, origin)
+    formula = Formula(replace(terms, tables=(None, None)), origin)
+    return Functional(float(formula(means)), formula.gradient(means), formula, origin)
 
 
 def sampling_variance(f: Functional, sums: ScoreSums) -> float:
@@ -250,7 +351,7 @@ def mean_weight(column: int, sums: ScoreSums) -> Functional:
     unit = means[0] or np.nan  # of a slice whose rows all weigh 0, there is nothing to say
     g = np.zeros_like(means)
     g[column], g[0] = 1 / unit, -means[column] / unit**2
-    return Functional(float(means[column] / unit), g, lambda m: m[..., column] / m[..., 0])
+    return Functional(float(means[column] / unit), g, ColumnMean(column))
 
 
 def in_errors(f: Functional, sums: ScoreSums) -> float:

@@ -25,6 +25,8 @@ from offpolicy.scoring.plan import Terms
 Method = Literal["normal", "bootstrap", "bernstein", "cressie-read"]
 REFITTED = "bootstrap, refitted"
 """The method of an interval for which everything was fitted anew in each draw."""
+FINITE_SAMPLE = ("bernstein", "cressie-read")
+"""Methods whose intervals hold for any number of rounds, given the range of the rewards."""
 normal_quantile = NormalDist().inv_cdf
 
 
@@ -66,6 +68,11 @@ def checked_level(level: Any) -> float:
     return float(level)
 
 
+def normal_interval(value: float, error: float, level: float) -> Interval:
+    half = normal_quantile(0.5 + level / 2) * error
+    return Interval(value - half, value + half, level, "normal")
+
+
 def interval(f: Functional, sums: ScoreSums, level: float, method: str, bounds: Range | None) -> Interval:
     """A confidence interval by one of the four methods."""
     level = checked_level(level)
@@ -74,8 +81,7 @@ def interval(f: Functional, sums: ScoreSums, level: float, method: str, bounds: 
     if method == "bootstrap":
         low, high = _bootstrap(f, sums, level)
     elif method == "normal":
-        half = normal_quantile(0.5 + level / 2) * std_error(f, sums)
-        low, high = f.value - half, f.value + half
+        return normal_interval(f.value, std_error(f, sums), level)
     else:
         if bounds is None:
             raise InputError(

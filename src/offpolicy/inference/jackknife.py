@@ -11,14 +11,11 @@ from offpolicy.core.arrays import FloatArray
 from offpolicy.core.threads import parallel
 from offpolicy.estimators import Member
 from offpolicy.inference.functionals import Functional, ScoreSums
-from offpolicy.models.posteriors.categorical import Exact
 from offpolicy.models.rewards.base import LinearPredictor
-from offpolicy.ratios.embeddings import slopes_of
-from offpolicy.ratios.weights import Outcome, Pooled, Weight
+from offpolicy.ratios.weights import Weight
 from offpolicy.scoring.fit_pass import FitResults
-from offpolicy.scoring.plan import BaselineColumn, ModelKey, Terms
+from offpolicy.scoring.plan import BaselineColumn, ModelKey, Terms, WeightColumn
 from offpolicy.scoring.scorer import Scorer
-from offpolicy.scoring.tallies import outcome_name, pool_name
 from offpolicy.statistics.base import State
 
 
@@ -31,17 +28,14 @@ class Refits:
     state: State
 
     def is_fitted(self, model: ModelKey) -> bool:
-        return bool(self.fitted.models[model.fit].diagnostics(model.reward))
+        return model.fit.rewards.fitted or model.fit.rewards.fitted_before
 
     def matters(self, member: Member, model: ModelKey | None) -> bool:
         """Whether the value moves, to first order, with what was fitted. With the exact ratio of actions a reward model's
         error cancels: baseline and control move alike on average; so it does for the exact ratio of embeddings."""
-        ratio = member.weight.ratio
-        if isinstance(ratio, Outcome) or (isinstance(ratio, Pooled) and ratio.posterior.fitted):
+        if member.weight.ratio.fitted:
             return True
-        if isinstance(ratio, Pooled) and isinstance(ratio.posterior, Exact):
-            return False
-        return model is not None and not member.weight.exact and self.is_fitted(model)
+        return model is not None and not member.weight.model_error_cancels and self.is_fitted(model)
 
     @cached_property
     def _jackknife(self) -> dict[ModelKey, FloatArray | None]:
@@ -61,9 +55,7 @@ class Refits:
                 self._jackknife[model] = None
         return self._jackknife[model]
 
-    def with_fit_error(
-        self, p: int, f: Functional, member: Member, terms: Terms, sums: ScoreSums, slice_: str | None
-    ) -> Functional:
+    def with_fit_error(self, p: int, f: Functional, member: Member, terms: Terms, sums: ScoreSums) -> Functional:
         """How the value moves when each group of rows is left out of the scoring, and of all that was fitted."""
         by_group = sums.by_group(self.scorer.groups)
         kept = np.flatnonzero(by_group[:, 0] > 0)
@@ -73,10 +65,9 @@ class Refits:
             return f
         moves: list[FloatArray | None] = []
         if model is not None and self.is_fitted(model):
-            moves.append(self._moves_of_model(terms, model, sums, slice_))
-        ratio = member.weight.ratio
-        if isinstance(ratio, Outcome) or (isinstance(ratio, Pooled) and ratio.posterior.fitted):
-            moves.append(None if slice_ is not None else self._moves_of_weights(p, f, member.weight, terms, sums))
+            moves.append(self._moves_of_model(terms, model, sums))
+        if member.weight.ratio.fitted:
+            moves.append(None if sums.slice_ is not None else self._moves_of_weights(p, f, member.weight, terms, sums))
         known = [move for move in moves if move is not None]
         if not moves or len(known) < len(moves):
             return f
@@ -89,9 +80,9 @@ class Refits:
         assert isinstance(key, BaselineColumn)
         return key.model
 
-    def _moves_of_model(self, terms: Terms, model: ModelKey, sums: ScoreSums, slice_: str | None) -> FloatArray | None:
+    def _moves_of_model(self, terms: Terms, model: ModelKey, sums: ScoreSums) -> FloatArray | None:
         """V depends on the coefficients through ⟨Σ share·x̃, β⟩ / Σ1 − ⟨Σ weight·x̃, β⟩ / Σ1: two tables."""
-        state = self.state if slice_ is None else self.state["slices"][slice_]
+        state = self.state if sums.slice_ is None else self.state["slices"][sums.slice_]
         refits = None if terms.tables[0] is None else self._refits(model)
         by_group = sums.by_group(self.scorer.groups)
         rows = float(state["table_rows"]) if "table_rows" in state else by_group[: self.scorer.table_groups, 0].sum()
@@ -113,18 +104,12 @@ class Refits:
         """V depends on the fitted weights through the means of two columns."""
         assert terms.weight is not None
         assert terms.correction is not None
-        plan, ratio = self.scorer.plan, weight.ratio
-        if isinstance(ratio, Outcome):
-            table = self.state["outcomes"][outcome_name(p, ratio)]
-            moved, rows, at = self.fitted.outcomes[p, ratio].moves(table), table[0].sum(), 1
-        elif ratio in self.scorer.sloped and isinstance(ratio, Pooled):
-            pool = self.state["pools"][pool_name(plan, p, weight)]
-            if not pool["sloped_rows"] > 0:
-                return None
-            moved, rows = self.fitted.pooled[ratio].moves(slopes_of(pool)), float(pool["sloped_rows"])
-            at = 1 + plan.corrections(p, weight).index(terms.correction)
-        else:
+        plan, key = self.scorer.plan, WeightColumn(p, weight)
+        k, columns = plan.weights.index(key), [1 + plan.columns.index(each) for each in plan.corrections(key)]
+        found = self.fitted.ratios[k].moves(self.state["ratios"][str(k)], columns.index(terms.correction))
+        if found is None:
             return None
+        moved, rows = found
         means = moved / rows * float(sums.moments["mean"][0])
-        moves: FloatArray = means[:, 0] * f.gradient[terms.weight] + means[:, at] * f.gradient[terms.correction]
+        moves: FloatArray = means[:, 0] * f.gradient[terms.weight] + means[:, 1] * f.gradient[terms.correction]
         return moves

@@ -129,6 +129,24 @@ class Affine:
         return cls(shift, np.diag(1 / np.sqrt(np.where(variance > 0, variance, 1.0))))
 
 
+@dataclass(frozen=True)
+class LabelledEmbedding:
+    """A fitted embedding with the labels of its actions, from which a table is made when somebody looks at it."""
+
+    actions: npt.NDArray[Any]
+    embedding: Embedding
+    learned: bool
+    model: str = ""
+
+    def table(self) -> EmbeddingTable:
+        e = self.embedding
+        published = e.table if e.own_units is None else e.table @ e.own_units
+        scaled = Affine.of(e, scaled=True)(e.table)
+        return EmbeddingTable(
+            self.actions, e.counts, e.reward if self.learned else None, e.table, published, scaled, self.model
+        )  # fmt: skip
+
+
 @dataclass(frozen=True, repr=False)
 class EmbeddingTable:
     """The embedding of every action, to look at: `result["LearnedMIPS"].embedding`."""

@@ -284,7 +284,7 @@ class FittedLogging(Policy):
         """The fold of each round's unit, as reward models are cross-fitted."""
         return buckets(batch.unit, self.seed) * len(self.models) // BUCKETS
 
-    def _all(self, batch: Batch) -> FloatArray:
+    def distribution(self, batch: Batch) -> FloatArray:
         return self._of(batch.context, self.folds(batch))
 
     def entries(self, batch: Batch, row: IntArray, code: IntArray) -> FloatArray:

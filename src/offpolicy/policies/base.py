@@ -4,38 +4,58 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, ClassVar, final
+from typing import Any, ClassVar, Self, final
 
 import numpy as np
-import numpy.typing as npt
 
 from offpolicy.core.arrays import FloatArray, IntArray
 from offpolicy.core.errors import InputError, RowsError
 from offpolicy.data.batch import Batch
-from offpolicy.data.checks import NUMBERS, floats
 from offpolicy.data.log import Log
-from offpolicy.data.spaces import Serves
+from offpolicy.data.spaces import ActionSpace, Serves
 from offpolicy.policies.blocks import Listed, blocks
 
 SUM_TOLERANCE = 1e-5
-Score = Callable[[FloatArray], npt.ArrayLike]
 
 
 class Policy(Serves, ABC):
-    """π(a|x). Subclasses answer for all actions (`_all`); those that can do less work for some override `answers`."""
+    """π(a|x). A subclass gives the probabilities of all actions with `distribution`, and names the columns it reads.
+
+    Policies over very many actions, which can answer without all of them, also override `answers`.
+    """
 
     describes_itself: ClassVar[bool] = True
     """In reports it is shown by its `repr`."""
 
+    def __init_subclass__(cls, **settings: Any) -> None:
+        super().__init_subclass__(**settings)
+        if "_all" in vars(cls):
+            raise InputError(f"{cls.__name__} overrides `_all`, which policies no longer have; rename it to `distribution`.")
+
     @property
     def columns(self) -> tuple[str, ...]:
-        """Columns of the log that the policy reads by name."""
+        """Columns of the log that the policy reads with `batch.column(name)`; a tuple as a class attribute will do."""
         return ()
 
     @property
     def whole(self) -> bool:
         """Whether the policy knows the chance of actions that were not logged."""
         return True
+
+    @final
+    def over(self, space: ActionSpace) -> Self:
+        """The same; raises where it is not a policy over the actions of the space."""
+        if mismatch := self.mismatch(space):
+            raise InputError(f"{type(self).__name__} is a policy over {mismatch}; give a policy over those.")
+        return self
+
+    @final
+    def on(self, log: Log) -> Policy:
+        """The same, ready for this log; raises where the two do not fit, before a row is read."""
+        settled = self.over(log.space).settled(log)
+        settled.check(log)
+        log.source.check_columns(settled.columns)
+        return settled
 
     def check(self, log: Log) -> None:
         """Raise if the policy cannot belong to this log. Costs no pass over it."""
@@ -46,15 +66,33 @@ class Policy(Serves, ABC):
 
     @final
     def probabilities(self, batch: Batch, actions: IntArray | None = None) -> FloatArray:
-        """Rounds × actions; or, given codes (one or several a round), the chances of those alone."""
-        return self._all(batch) if actions is None else self._some(batch, actions)
+        """Rounds × actions; or, given codes (one or several per round), the probabilities of those alone."""
+        if actions is None:
+            return self.distribution(batch)
+        row = np.repeat(np.arange(len(batch)), actions.size // max(len(batch), 1))
+        return self.entries(batch, row, actions.ravel()).reshape(actions.shape)
+
+    @abstractmethod
+    def distribution(self, batch: Batch) -> FloatArray:
+        """The probability of every action in each of some rounds: the one method that a policy of your own must have.
+
+        Parameters
+        ----------
+        batch
+            Some rounds of the log: `batch.context` (rounds × context columns, as in `log.schema.context`),
+            `batch.column(name)` for each name in `columns`, `len(batch)` and `batch.n_actions`.
+
+        Returns
+        -------
+        Rounds × actions, in the order of `log.actions`; each row sums to 1.
+        """
 
     def proportional(self, batch: Batch) -> tuple[FloatArray, bool]:
         """Rounds × actions, and whether each row is still to be divided by its sum.
 
         A policy that must normalise overrides this: the scoring pass gets the sums from a matrix product it makes anyway.
         """
-        return self._all(batch), False
+        return self.distribution(batch), False
 
     @property
     def accuracy(self) -> float:
@@ -77,18 +115,11 @@ class Policy(Serves, ABC):
         """
         sums, chances = np.empty((len(batch), values.shape[1])), np.empty(len(row))
         for rows in blocks(len(batch), batch.n_actions):
-            p = self._all(batch.take(rows))
+            p = self.distribution(batch.take(rows))
             sums[rows] = p @ values
             some = slice(*np.searchsorted(row, (rows.start, rows.stop)).tolist())
             chances[some] = p[row[some] - rows.start, code[some]]
         return sums, chances
-
-    @abstractmethod
-    def _all(self, batch: Batch) -> FloatArray: ...
-
-    def _some(self, batch: Batch, actions: IntArray) -> FloatArray:
-        row = np.repeat(np.arange(len(batch)), actions.size // max(len(batch), 1))
-        return self.entries(batch, row, actions.ravel()).reshape(actions.shape)
 
     def entries(self, batch: Batch, row: IntArray, code: IntArray) -> FloatArray:
         """π of some (round, action), rounds ascending."""
@@ -122,20 +153,3 @@ def check_sums(
         what = f"do not sum to 1 (the worst sums to {worst:.6g})"
         rounded = "Divide each row by its sum first; numbers rounded to a few digits are a usual cause."
         raise RowsError(name, what, bad, f"{rounded} {advice}".strip(), where=places)
-
-
-def called(function: Score, batch: Batch, name: str) -> npt.NDArray[Any]:
-    """What the user's function says of a batch; what it raises is told with the rows it was asked about."""
-    asked = f"rows {batch.row.min()} to {batch.row.max()}, contexts of shape {batch.context.shape}"
-    try:
-        said = function(batch.context)
-    except InputError:
-        raise
-    except (Exception, SystemExit) as error:
-        raise InputError(f"{name}: the function raised {type(error).__name__}: {error} ({asked}).") from error
-    try:
-        read = np.asarray(said)
-        return read if read.dtype.kind in NUMBERS else floats(said, name)
-    except ValueError:  # InputError among them
-        kind = type(said).__name__
-        raise InputError(f"{name}: the function gave a {kind} that is no array of numbers ({asked}).") from None

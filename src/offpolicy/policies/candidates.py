@@ -154,7 +154,7 @@ class Candidates(Policy):
         )
         return RowsError(self._name, what, batch.row[uneven], f"Give each candidate one probability.{text}")
 
-    def _all(self, batch: Batch) -> FloatArray:
+    def distribution(self, batch: Batch) -> FloatArray:
         return grid_of(self.listed(batch), batch.n_actions)
 
     def answers(self, batch: Batch, values: FloatArray, row: IntArray, code: IntArray) -> tuple[FloatArray, FloatArray]:

@@ -1,4 +1,4 @@
-"""`as_policy`: a policy from what users write; `policy_on` and `policy_for`: one that suits the actions, or the log."""
+"""`as_policy`: a policy from what users write."""
 
 from __future__ import annotations
 
@@ -6,11 +6,10 @@ from typing import Any
 
 from offpolicy.core.errors import InputError
 from offpolicy.data.checks import array
-from offpolicy.data.log import Log
-from offpolicy.data.spaces import ActionSpace
 from offpolicy.policies.base import Policy
 from offpolicy.policies.candidates import Candidates
-from offpolicy.policies.tables import Column, Columns, Function, Table
+from offpolicy.policies.functions import Function
+from offpolicy.policies.tables import Column, Columns, Table
 from offpolicy.policies.two_tower import TwoTower
 
 
@@ -40,18 +39,3 @@ def as_policy(policy: Any) -> Policy:
         f"cannot read a policy from {type(policy).__name__}; give a policy, a callable, a rounds × actions matrix, "
         "a column's name, or a pair of list columns."
     )
-
-
-def policy_on(policy: Any, space: ActionSpace) -> Policy:
-    """A policy over the actions of a space."""
-    found = as_policy(policy)
-    if mismatch := found.mismatch(space):
-        raise InputError(f"{type(found).__name__} is a policy over {mismatch}; give a policy over those.")
-    return found
-
-
-def policy_for(policy: Any, log: Log) -> Policy:
-    """A policy that can belong to a log. Costs no pass over it."""
-    found = policy_on(policy, log.space).settled(log)
-    found.check(log)
-    return found

@@ -13,6 +13,7 @@ from offpolicy.core.errors import InputError
 from offpolicy.data.batch import Batch
 from offpolicy.data.checks import floats
 from offpolicy.data.log import Log
+from offpolicy.data.spaces import ActionSpace
 from offpolicy.policies.base import SUM_TOLERANCE, Policy
 from offpolicy.policies.conversion import as_policy
 
@@ -28,12 +29,15 @@ class Mixture(Policy):
             raise InputError("Mixture: give each policy one weight of 0 or more.")
         if abs(self._weights.sum() - 1) > SUM_TOLERANCE:
             raise InputError(f"Mixture: the weights sum to {self._weights.sum():.6g}, not 1.")
-        self.spaces = tuple(s for s in self._policies[0].spaces if all(s in policy.spaces for policy in self._policies))
         if not self.spaces:
             raise InputError("Mixture: the policies are over different kinds of actions; mix those over the same.")
 
     def __repr__(self) -> str:
         return f"Mixture({self._policies!r}, {self._weights.tolist()})"
+
+    @property
+    def spaces(self) -> tuple[type[ActionSpace], ...]:
+        return tuple(s for s in self._policies[0].spaces if all(s in policy.spaces for policy in self._policies))
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -50,11 +54,11 @@ class Mixture(Policy):
         for policy in self._policies:
             policy.check(log)
 
-    def _all(self, batch: Batch) -> FloatArray:
+    def distribution(self, batch: Batch) -> FloatArray:
         return self._mix(policy.probabilities(batch) for policy in self._policies)
 
-    def _some(self, batch: Batch, actions: IntArray) -> FloatArray:
-        return self._mix(policy.probabilities(batch, actions) for policy in self._policies)
+    def entries(self, batch: Batch, row: IntArray, code: IntArray) -> FloatArray:
+        return self._mix(policy.entries(batch, row, code) for policy in self._policies)
 
     def answers(self, batch: Batch, values: FloatArray, row: IntArray, code: IntArray) -> tuple[FloatArray, FloatArray]:
         parts = [policy.answers(batch, values, row, code) for policy in self._policies]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -13,9 +14,10 @@ from offpolicy.core.errors import InputError, RowsError
 from offpolicy.core.threads import parallel
 from offpolicy.data.batch import Batch
 from offpolicy.data.log import Log
-from offpolicy.policies.base import Policy, Score, called
+from offpolicy.policies.base import Policy
 from offpolicy.policies.blocks import Listed, blocks
 from offpolicy.policies.candidates import Eligible, answers_of, grid_of
+from offpolicy.policies.functions import Score, called, columns_of, with_columns
 from offpolicy.policies.two_tower import TwoTower, best_of_towers, runs
 
 SAFE = 50.0
@@ -51,51 +53,55 @@ def _eligible_scores(score: Score, batch: Batch, eligible: Eligible, name: str) 
     return out
 
 
-@dataclass(frozen=True)
 class _Scored(Policy):
-    """What policies from scores share: `candidates` names a list column of the actions that are eligible in each round."""
+    """What policies from scores share."""
+
+    score: Score
+    candidates: str | None
+    """A list column of the actions that are eligible in each round."""
 
     @property
     def columns(self) -> tuple[str, ...]:
-        return () if self._column is None else (self._column,)
+        listed = () if self.candidates is None else (self.candidates,)
+        return tuple(dict.fromkeys((*listed, *columns_of(self.score))))
 
     @property
     def lists(self) -> bool:
-        return self._column is not None
-
-    @property
-    def _column(self) -> str | None:
-        column: str | None = getattr(self, "candidates", None)
-        return column
+        return self.candidates is not None
 
     @property
     def accuracy(self) -> float:
-        score = getattr(self, "score", None)
-        return 1e-3 if isinstance(score, TwoTower) and score.single else super().accuracy
+        return 1e-3 if isinstance(self.score, TwoTower) and self.score.single else super().accuracy
 
     def check(self, log: Log) -> None:
-        if self._column is not None and not isinstance(self._column, str):
+        if self.candidates is not None and not isinstance(self.candidates, str):
             raise InputError(
                 f"{type(self).__name__}: candidates must be the name of one list column of the log; where the lists are in "
                 "memory, put them into the table and read that with `read_log`, or use op.Candidates."
             )
-        score = getattr(self, "score", None)
-        if isinstance(score, TwoTower):
-            score.check(log.n_actions)
+        if isinstance(self.score, TwoTower):
+            self.score.check(log.n_actions)
 
 
 @final
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False)
 class Softmax(_Scored):
-    """π(a|x) ∝ exp(score(x)_a / temperature), over all actions or over the `candidates` of each round."""
+    """π(a|x) ∝ exp(score(x)_a / temperature), over all actions or over the `candidates` of each round.
+
+    `score` gets the contexts (rounds × columns), or with `columns` a dict of these columns of the log, and returns
+    rounds × actions; or it is a `TwoTower`.
+    """
 
     score: Score
     temperature: float = 1.0
     candidates: str | None = None
 
-    def __post_init__(self) -> None:
-        if not self.temperature > 0:
-            raise InputError(f"Softmax: temperature is {self.temperature}; it must be above 0 (EpsilonGreedy is its limit).")
+    def __init__(
+        self, score: Score, temperature: float = 1.0, candidates: str | None = None, *, columns: Sequence[str] = ()
+    ) -> None:
+        if not temperature > 0:
+            raise InputError(f"Softmax: temperature is {temperature}; it must be above 0 (EpsilonGreedy is its limit).")
+        vars(self).update(score=with_columns(score, columns, "Softmax"), temperature=temperature, candidates=candidates)
 
     def proportional(self, batch: Batch) -> tuple[FloatArray, bool]:
         if self.lists:
@@ -109,7 +115,7 @@ class Softmax(_Scored):
         np.exp(p, out=p)
         return p, True
 
-    def _all(self, batch: Batch) -> FloatArray:
+    def distribution(self, batch: Batch) -> FloatArray:
         p, loose = self.proportional(batch)
         if loose:
             p /= p.sum(axis=1, keepdims=True)
@@ -172,20 +178,24 @@ def _check_top(top: FloatArray, batch: Batch) -> None:
 
 
 @final
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False)
 class EpsilonGreedy(_Scored):
     """The action of highest score with chance 1 − ε, else any action (or any of the round's `candidates`) alike.
 
-    Among several of the same score it is the first: the lowest code, or the first in the list.
+    Among several of the same score it is the first: the lowest code, or the first in the list. `score` and `columns` are as
+    in `Softmax`.
     """
 
     score: Score
     epsilon: float = 0.05
     candidates: str | None = None
 
-    def __post_init__(self) -> None:
-        if not 0 <= self.epsilon <= 1:
-            raise InputError(f"EpsilonGreedy: epsilon is {self.epsilon}; it must lie between 0 and 1.")
+    def __init__(
+        self, score: Score, epsilon: float = 0.05, candidates: str | None = None, *, columns: Sequence[str] = ()
+    ) -> None:
+        if not 0 <= epsilon <= 1:
+            raise InputError(f"EpsilonGreedy: epsilon is {epsilon}; it must lie between 0 and 1.")
+        vars(self).update(score=with_columns(score, columns, "EpsilonGreedy"), epsilon=epsilon, candidates=candidates)
 
     def _best(self, batch: Batch) -> IntArray:
         if isinstance(self.score, TwoTower):
@@ -208,7 +218,7 @@ class EpsilonGreedy(_Scored):
         p[highest[np.searchsorted(highest, starts)]] += 1 - self.epsilon  # the first of them
         return eligible.with_chances(p)
 
-    def _all(self, batch: Batch) -> FloatArray:
+    def distribution(self, batch: Batch) -> FloatArray:
         if self.lists:
             return grid_of(self.listed(batch), batch.n_actions)
         p = np.full((len(batch), batch.n_actions), self.epsilon / batch.n_actions)

@@ -1,4 +1,4 @@
-"""Policies that are tables: one chance an action, a matrix, columns of the log; and plain functions."""
+"""Policies that are tables: one chance an action, a matrix, columns of the log."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from offpolicy.data.checks import floats
 from offpolicy.data.labels import to_arrow
 from offpolicy.data.log import Log
 from offpolicy.data.spaces import ActionSpace, discrete
-from offpolicy.policies.base import SUM_TOLERANCE, Policy, Score, called, check_probabilities, check_sums
+from offpolicy.policies.base import SUM_TOLERANCE, Policy, check_sums
 from offpolicy.policies.blocks import blocks
 from offpolicy.policies.candidates import as_numbers
 
@@ -27,7 +27,7 @@ from offpolicy.policies.candidates import as_numbers
 class Uniform(Policy):
     """Every action alike."""
 
-    def _all(self, batch: Batch) -> FloatArray:
+    def distribution(self, batch: Batch) -> FloatArray:
         return np.full((len(batch), batch.n_actions), 1 / batch.n_actions)
 
     def answers(self, batch: Batch, values: FloatArray, row: IntArray, code: IntArray) -> tuple[FloatArray, FloatArray]:  # noqa: ARG002
@@ -70,7 +70,7 @@ class Fixed(Policy):
         vector[codes] = self._given
         return vector
 
-    def _all(self, batch: Batch) -> FloatArray:
+    def distribution(self, batch: Batch) -> FloatArray:
         return np.broadcast_to(self._vector(batch.space), (len(batch), batch.n_actions))
 
     def answers(self, batch: Batch, values: FloatArray, row: IntArray, code: IntArray) -> tuple[FloatArray, FloatArray]:  # noqa: ARG002
@@ -113,25 +113,12 @@ class Table(Policy):
             )
         check_sums(sums, np.arange(len(log)), "Table", log.where)
 
-    def _all(self, batch: Batch) -> FloatArray:
+    def distribution(self, batch: Batch) -> FloatArray:
         return self._matrix[batch.row]
 
     def entries(self, batch: Batch, row: IntArray, code: IntArray) -> FloatArray:
         chances: FloatArray = self._matrix[batch.row[row], code]
         return chances
-
-
-@final
-@dataclass(frozen=True)
-class Function(Policy):
-    """A plain callable: contexts (rounds × features) to probabilities (rounds × actions)."""
-
-    function: Score
-
-    def _all(self, batch: Batch) -> FloatArray:
-        return check_probabilities(
-            called(self.function, batch, "policy function").astype(np.float64), batch, "policy function"
-        )
 
 
 @final
@@ -159,12 +146,12 @@ class Column(Policy):
         if self._values is not None and self._values.shape != (len(log),):
             raise InputError(f"Column: shape {self._values.shape}, but the log has {len(log)} rounds.")
 
-    def _all(self, batch: Batch) -> FloatArray:  # noqa: ARG002
+    def distribution(self, batch: Batch) -> FloatArray:  # noqa: ARG002
         raise InputError("a Column policy knows the chance of the logged action only.")
 
-    def _some(self, batch: Batch, actions: IntArray) -> FloatArray:
-        if actions is not batch.action:
-            return self._all(batch)
+    def entries(self, batch: Batch, row: IntArray, code: IntArray) -> FloatArray:
+        if not np.array_equal(code, batch.action[row]):
+            return self.distribution(batch)
         if self._values is not None:
             p = self._values[batch.row]
         else:
@@ -175,7 +162,7 @@ class Column(Policy):
                 self._name or "Column", "have a target probability that is missing or outside 0..1", rows,
                 "It must be the chance that the new policy gives the logged action.",
             )  # fmt: skip
-        return p
+        return p[row]
 
 
 @final
@@ -214,7 +201,7 @@ class Columns(Policy):
             raise InputError(f"Columns: {list(self._names)[int(np.argmax(bad))]!r} is not an action of this log.")
         return codes
 
-    def _all(self, batch: Batch) -> FloatArray:
+    def distribution(self, batch: Batch) -> FloatArray:
         p = np.zeros((len(batch), batch.n_actions))
         for code, name in zip(self._codes(batch.space), self.columns, strict=True):
             p[:, code] = as_numbers(batch.extra[name], name)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import pairwise
 from typing import Any, final
@@ -14,7 +14,7 @@ from offpolicy.core.arrays import FloatArray, IntArray
 from offpolicy.core.errors import InputError, RowsError
 from offpolicy.data.batch import Batch
 from offpolicy.data.checks import array, floats
-from offpolicy.policies.base import Score, called
+from offpolicy.policies.functions import ColumnReader, Score, called, column_names, columns_of, with_columns
 
 ROWS_AT_ONCE = 512
 ACTIONS_AT_ONCE = 512
@@ -22,16 +22,24 @@ ACTIONS_AT_ONCE = 512
 
 
 @final
-class TwoTower:
+class TwoTower(ColumnReader):
     """The score user vector · item vector (+ bias), for very many actions: `op.Softmax(op.TwoTower(items, users))`.
 
     `items` is actions × k in the order of `log.actions`, and `users` a function of the contexts (rounds × features) that
-    gives rounds × k; without one the context is the user vector. Policies over it never hold rounds × actions: they go
-    through blocks of actions. It is computed in the precision of `items`: float32 takes half the time of float64, and
-    chances are then right to about 1 part in 10,000.
+    gives rounds × k; without one the context is the user vector. With `columns`, `users` gets these columns of the log as a
+    dict of arrays instead. Policies over it never hold rounds × actions: they go through blocks of actions. It is computed
+    in the precision of `items`: float32 takes half the time of float64, and probabilities are then right to about 1 part in
+    10,000.
     """
 
-    def __init__(self, items: npt.ArrayLike, users: Score | None = None, *, bias: npt.ArrayLike | None = None) -> None:
+    def __init__(
+        self,
+        items: npt.ArrayLike,
+        users: Score | None = None,
+        *,
+        bias: npt.ArrayLike | None = None,
+        columns: Sequence[str] = (),
+    ) -> None:
         if isinstance(items, Mapping) or not _plain_index(items):
             raise InputError(
                 "TwoTower: items has labels of its own, which are not looked at. Give a plain matrix with its rows in the "
@@ -42,6 +50,8 @@ class TwoTower:
                 "TwoTower: users must be a function of the contexts (rounds × features) that gives a vector a round; for "
                 "vectors that are in the log already, name their columns as `context` and leave `users` out."
             )
+        if users is None and column_names(columns, "TwoTower"):
+            raise InputError("TwoTower: columns is what `users` gets; give that function as well.")
         vectors = array(items, "TwoTower: items")
         kind = np.float32 if vectors.dtype == np.float32 else np.float64
         if vectors.ndim != 2 or not np.issubdtype(vectors.dtype, np.number):
@@ -61,7 +71,8 @@ class TwoTower:
         self._items: npt.NDArray[Any] = (
             np.column_stack([vectors, level]).astype(kind) if bias is not None else vectors.astype(kind)
         )
-        self._users, self._bias = users, bias is not None
+        self._users = None if users is None else with_columns(users, columns, "TwoTower")
+        self.columns, self._bias = columns_of(self._users), bias is not None
 
     def __call__(self, context: FloatArray) -> npt.NDArray[Any]:
         """Rounds × actions, for those who want them all."""

@@ -2,12 +2,60 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, final
+
 import numpy as np
 
 from offpolicy.core.arrays import LARGEST_NUMBER, NEXT_TO_NOTHING, FloatArray
 from offpolicy.core.errors import InputError, RowsError
 from offpolicy.data.batch import Batch
 from offpolicy.policies.base import Policy
+from offpolicy.ratios.base import FittedRatio, Fitting, Ratio
+from offpolicy.ratios.rounds import Rounds
+
+
+@final
+@dataclass(frozen=True)
+class ActionRatio(Ratio, FittedRatio):
+    """π(a|x)/π0(a|x). Nothing is fitted, so that it is its own fitted form."""
+
+    def fit(self, fitting: Fitting, results: Sequence[Any]) -> FittedRatio:  # noqa: ARG002
+        return self
+
+    def weights(self, rounds: Rounds) -> FloatArray:
+        assert rounds.action is not None
+        return rounds.action
+
+    @property
+    def exact(self) -> bool:
+        return True
+
+    @property
+    def fitted(self) -> bool:
+        return False
+
+    @property
+    def of_actions(self) -> bool:
+        return True
+
+    @property
+    def shown(self) -> bool:
+        return True
+
+
+@dataclass(frozen=True)
+class LoggedRatio:
+    """w of each round, or a power of it: MRDR fits with row weights w²."""
+
+    policy: Policy
+    logging: Policy | None
+    power: int = 1
+
+    def __call__(self, batch: Batch) -> FloatArray:
+        ratio: FloatArray = ratio_of(batch, self.policy, self.logging) ** self.power
+        return ratio
 
 
 def propensity_of(batch: Batch, logging: Policy | None) -> FloatArray | None:

@@ -11,29 +11,40 @@ import numpy as np
 import numpy.typing as npt
 
 from offpolicy.core.arrays import FloatArray, IntArray
-from offpolicy.models.embedding_table import Affine, Embedding, EmbeddingTable, FeatureMap
-from offpolicy.models.posteriors.base import MOST_ELEMENTS, Known, Pooling
+from offpolicy.data.features import Inputs
+from offpolicy.models.embedding_table import Affine, Embedding, FeatureMap, LabelledEmbedding
+from offpolicy.models.posteriors.base import MOST_ELEMENTS, Known, Pooling, Posterior
 from offpolicy.models.posteriors.sums import ActionSums, GroupedSums
-from offpolicy.models.rewards.base import Fits, FitShape, embedding_of
-from offpolicy.ratios.weights import Pooled
+from offpolicy.models.rewards.base import Fits, FitShape, RewardModel, embedding_of
+
+
+@dataclass(frozen=True)
+class EmbeddingSettings:
+    """Which embedding of actions is fitted, and the posterior that pools them by it."""
+
+    posterior: Posterior
+    rewards: RewardModel | None
+    """The model whose embedding it is; None: the pre-defined features themselves."""
+    inputs: Inputs | None = "identity"
+    cross_fit: int = 0
+    dimensions: tuple[str, ...] | None = None
+    """Of the pre-defined features, where not all are used."""
+    reward: int = 0
+    """Which reward the embedding is learned from."""
 
 
 @dataclass(frozen=True)
 class PooledFits:
-    """All that is fitted for one `Pooled` ratio. The common scale is that of the fit on all rows, in every fold."""
+    """All that is fitted for one embedding. The common scale is that of the fit on all rows, in every fold."""
 
     name: str
-    ratio: Pooled
+    ratio: EmbeddingSettings
     shape: FitShape
     sums: GroupedSums
     rows: Any
     """The second statistic of the posterior, where it has one."""
     fits: Fits | None
     """Of the reward model; None where the embedding is the features themselves."""
-
-    @classmethod
-    def of(cls, name: str, ratio: Pooled, shape: FitShape, results: Sequence[Any], fits: Fits | None) -> PooledFits:
-        return cls(name, ratio, shape, results[0], results[1] if len(results) > 1 else None, fits)
 
     @cached_property
     def affine(self) -> Affine:
@@ -160,13 +171,10 @@ class PooledFits:
             out.append(moved)
         return np.array(out)
 
-    def table(self, labels: npt.NDArray[Any], model: str = "") -> EmbeddingTable:
-        """The embedding to look at."""
-        e = self.embedding
-        published = e.table if e.own_units is None else e.table @ e.own_units
-        scaled = Affine.of(e, scaled=True)(e.table)
-        reward = None if self.ratio.rewards is None else e.reward
-        return EmbeddingTable(labels, e.counts, reward, e.table, published, scaled, model)
+    def labelled(self, labels: npt.NDArray[Any], model: str = "") -> LabelledEmbedding:
+        """The embedding to look at, without what only fits need."""
+        alone = replace(self.embedding, varying=None, covariance=None)
+        return LabelledEmbedding(labels, alone, self.ratio.rewards is not None, model)
 
 
 def aligned(pooling: Pooling, refit: Embedding, known: Known) -> Embedding:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any, Self, final
 
 import numpy as np
 import numpy.typing as npt
@@ -12,12 +13,77 @@ import numpy.typing as npt
 from offpolicy.core.arrays import FloatArray, IntArray
 from offpolicy.data.batch import Batch
 from offpolicy.models.rewards.base import FitStatistic
-from offpolicy.statistics.base import State
+from offpolicy.ratios.base import FittedRatio, Fitting, Moves, Ratio
+from offpolicy.ratios.rounds import Rounds
+from offpolicy.statistics.base import State, Statistic
 
 MOST_ROWS = 500_000
 MOST_DISTINCT = 100
 ROWS_OF_A_VALUE = 10
 """Up to so many different rewards, each with so many rows in the mean, have a mean weight each; else there are bins."""
+
+
+@final
+@dataclass(frozen=True)
+class OutcomeRatio(Ratio):
+    """E[w | r]: rounds are pooled by their reward."""
+
+    cross_fit: int = 0
+    reward: int = 0
+
+    def for_reward(self, reward: int) -> Self:
+        return replace(self, reward=reward)
+
+    def statistics(self, fitting: Fitting) -> tuple[Statistic, ...]:
+        assert fitting.action_ratio is not None
+        return (OutcomeRows(fitting.shape, fitting.action_ratio),)
+
+    def fit(self, fitting: Fitting, results: Sequence[Any]) -> FittedRatio:
+        fits = OutcomeFits(results[0], self.reward, fitting.shape.groups)
+        return _Fitted(self.reward, fits.edges, np.array(fits.by_fold(self.cross_fit)), fits)
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class _Fitted(FittedRatio):
+    """The mean weight of each bin of rewards, without each fold or once."""
+
+    reward: int
+    edges: FloatArray
+    means: FloatArray
+    """Folds × bins."""
+    fits: OutcomeFits | None
+    """None on workers."""
+
+    def _bins(self, rounds: Rounds) -> IntArray:
+        return bin_of(rounds.batch.reward[:, self.reward], self.edges)
+
+    def weights(self, rounds: Rounds) -> FloatArray:
+        means: FloatArray = self.means[rounds.fold, self._bins(rounds)]
+        return means
+
+    def zero(self, corrections: int) -> State:
+        return {"bins": np.zeros((1 + corrections, self.means.shape[1]))}
+
+    def fold(self, state: State, rounds: Rounds, ratio: FloatArray) -> None:  # noqa: ARG002
+        """Σω and Σω·residual of each bin."""
+        at = self._bins(rounds)
+        for sums, multiplier in zip(state["bins"], rounds.multipliers.T, strict=True):
+            sums += np.bincount(at, multiplier, len(sums))
+
+    def largest(self, state: State) -> float:  # noqa: ARG002
+        return float(self.means.max())
+
+    def moves(self, state: State, correction: int) -> Moves | None:
+        sums = state["bins"]
+        return None if self.fits is None else (self.fits.moves(sums[[0, 1 + correction]]), float(sums[0].sum()))
+
+    def light(self) -> FittedRatio:
+        return replace(self, fits=None)
+
+
+def bin_of(reward: FloatArray, edges: FloatArray) -> IntArray:
+    return np.searchsorted(edges, reward, side="right").astype(np.int64)
 
 
 @dataclass(frozen=True)
@@ -75,14 +141,11 @@ class OutcomeFits:
             return values[1:-1]
         return np.asarray((values[1:] + values[:-1]) / 2, dtype=np.float64)
 
-    def bin_of(self, reward: FloatArray) -> IntArray:
-        return np.searchsorted(self.edges, reward, side="right").astype(np.int64)
-
     @cached_property
     def _sums(self) -> tuple[FloatArray, FloatArray]:
         """Rounds, and their summed weights, by group and bin."""
         bins = len(self.edges) + 1
-        key = self.rows["group"] * bins + self.bin_of(self.rows["reward"][:, self.reward])
+        key = self.rows["group"] * bins + bin_of(self.rows["reward"][:, self.reward], self.edges)
         count, shape = self.rows["count"], (self.groups, bins)
         rounds = np.bincount(key, count, self.groups * bins).astype(np.float64)
         weights = np.bincount(key, count * self.rows["ratio"], self.groups * bins).astype(np.float64)

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
 from offpolicy.core.arrays import FloatArray
 from offpolicy.core.errors import InputError
-from offpolicy.data.features import Inputs
-from offpolicy.data.spaces import Serves
-from offpolicy.models.posteriors.base import Posterior
-from offpolicy.models.rewards.base import RewardModel
+from offpolicy.ratios.actions import ActionRatio
+from offpolicy.ratios.base import Ratio
+from offpolicy.ratios.trivial import One, Zero
 
 
 class Bend(ABC):
@@ -42,6 +41,9 @@ class Straight(Bend):
     @property
     def exact(self) -> bool:
         return True
+
+
+STRAIGHT = Straight()
 
 
 @dataclass(frozen=True)
@@ -104,56 +106,59 @@ class Harmonic(Bend):
         return w / np.where(w > 0, 1 - self.amount + self.amount * w, 1.0)
 
 
-@dataclass(frozen=True)
-class Pooled:
-    """p(e|π, x)/p(e|π0, x): actions are pooled by their embeddings."""
-
-    posterior: Posterior
-    rewards: RewardModel | None
-    """The model whose embedding it is; None: the pre-defined features themselves."""
-    inputs: Inputs | None = "identity"
-    cross_fit: int = 0
-    dimensions: tuple[str, ...] | None = None
-    """Of the pre-defined features, where not all are used."""
-    reward: int = 0
-    """Which reward the embedding is learned from."""
+CONSTANTS: dict[str, Ratio] = {"action": ActionRatio(), "one": One(), "none": Zero()}
+"""Short names of ratios without settings."""
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """E[w | r]: rounds are pooled by their reward."""
+@dataclass(frozen=True, init=False)
+class Weight:
+    """A ratio and its bend. "action" is π/π0, "one" takes the log as it is, "none" is no weight (the direct method)."""
 
-    cross_fit: int = 0
-    reward: int = 0
+    ratio: Ratio
+    bend: Bend
 
-
-@dataclass(frozen=True)
-class Weight(Serves):
-    """A ratio and its bend. "none" is no weight at all (0: the direct method); "one" takes the log as it is."""
-
-    ratio: Literal["action", "one", "none"] | Pooled | Outcome = "action"
-    bend: Bend = Straight()
+    def __init__(self, ratio: Ratio | Literal["action", "one", "none"] = "action", bend: Bend = STRAIGHT) -> None:
+        known = CONSTANTS.get(ratio) if isinstance(ratio, str) else ratio
+        if not isinstance(known, Ratio):
+            raise InputError(f'Weight: ratio is {ratio!r}; give an op.Ratio, "action", "one" or "none".')
+        object.__setattr__(self, "ratio", known)
+        object.__setattr__(self, "bend", bend)
 
     @property
     def exact(self) -> bool:
         """Whether its mean under the logging policy is 1, and pooled rounds have the same reward in the mean."""
-        return self.ratio == "action" and self.bend.exact
+        return self.ratio.exact and self.bend.exact
 
     @property
     def mean_one(self) -> bool:
         """Whether its mean under the logging policy is 1."""
-        return self.exact or (isinstance(self.ratio, Pooled) and self.ratio.posterior.exact and self.bend.exact)
+        return self.ratio.mean_one and self.bend.exact
+
+    @property
+    def model_error_cancels(self) -> bool:
+        """Whether baseline and control of a reward model move alike on average."""
+        return self.ratio.model_error_cancels and self.bend.exact
 
     @property
     def weighs(self) -> bool:
         """Whether it compares the two policies at all."""
-        return self.ratio not in ("one", "none")
+        return self.ratio.weighs
+
+    @property
+    def naive(self) -> bool:
+        """Whether it takes the log as it is, whatever the target policy does."""
+        return self.ratio.corrects and not self.ratio.weighs
+
+    @property
+    def shown(self) -> Weight | None:
+        """The weight whose spread the report shows for it: for actions, that of π/π0 before it is bent."""
+        if self.ratio.of_actions:
+            return Weight(self.ratio)
+        return self if self.ratio.shown else None
 
     def for_reward(self, reward: int) -> Weight:
         """Learned weights belong to the reward they are learned from."""
-        if isinstance(self.ratio, Outcome) or (isinstance(self.ratio, Pooled) and self.ratio.rewards is not None):
-            return replace(self, ratio=replace(self.ratio, reward=reward))
-        return self
+        return Weight(self.ratio.for_reward(reward), self.bend)
 
 
 def check_setting(estimator: str, name: str, value: float | str, low: float, high: float = np.inf) -> None:

@@ -2,157 +2,131 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, get_args
 
-from offpolicy.core.arrays import FloatArray
-from offpolicy.core.describe import described
-from offpolicy.core.errors import InputError, InputWarning
-from offpolicy.data.spaces import ActionSpace, discrete
-from offpolicy.diagnostics import coverage as measured
+from offpolicy.core.errors import InputError, unknown_name
 from offpolicy.diagnostics.verdict import Finding, Verdict, refitted, worst
-from offpolicy.inference.functionals import Functional, ScoreSums, in_errors
-from offpolicy.inference.intervals import Interval, Range, checked_level, interval, refitted_interval
-from offpolicy.models.embedding_table import EmbeddingTable
-from offpolicy.ratios.embedding_fits import PooledFits
-from offpolicy.ratios.weights import Weight
+from offpolicy.estimators.selection import standardised
+from offpolicy.inference.functionals import in_errors
+from offpolicy.inference.intervals import (
+    FINITE_SAMPLE,
+    REFITTED,
+    Interval,
+    Method,
+    checked_level,
+    normal_interval,
+)
+from offpolicy.models.embedding_table import EmbeddingTable, LabelledEmbedding
 from offpolicy.report import text
+from offpolicy.results.evidence import Evidence
+from offpolicy.results.log_handle import LogHandle
 
-T = TypeVar("T")
-Redrawn = Callable[[int], FloatArray]
-"""The values on so many logs drawn anew, with everything fitted again."""
 DRAWS = 100
 
 
 @dataclass(frozen=True, repr=False)
-class Difference:
-    """The paired difference of two estimates on the same rounds."""
+class Answer(ABC):
+    """A number with its error. Without `evidence`, as in files of the first format, it has the interval that was saved."""
 
-    name: str
     value: float
     std_error: float
     error_covers: str
-    _functional: Functional = field(repr=False)
-    _sums: ScoreSums = field(repr=False)
-    _level: float = 0.95
-    _redrawn: Redrawn | None = field(repr=False, default=None)
-    """None where nothing was fitted."""
+    """`sampling`, or `sampling+fit` where the error of what was fitted is in it."""
+    interval: Interval
+    """The one that is shown."""
+    evidence: Evidence | None = field(repr=False)
+
+    @property
+    @abstractmethod
+    def name(self) -> str: ...
+
+    def confidence_interval(
+        self, level: float | None = None, method: str | None = None, *, refit: bool | None = None, draws: int = DRAWS
+    ) -> Interval:
+        """`normal`, `bootstrap`, `bernstein` or `cressie-read`; the last two are for estimates, and need a `reward_range`.
+
+        With `refit`, the log is read again for each of `draws` draws of the bootstrap, and reward models, embeddings and
+        choices among candidates are made again in each: what no other interval counts in full. The draws serve every
+        estimate of the evaluation, and are made once.
+        """
+        shown = self.interval
+        if method is None:
+            refit = shown.method == REFITTED if refit is None else refit
+            method = "bootstrap" if shown.method == REFITTED else shown.method
+        elif method == REFITTED:
+            refit, method = True, "bootstrap"
+        level = shown.level if level is None else checked_level(level)
+        asked = f"{method}, refitted" if refit else method
+        if (level, asked, draws) == (shown.level, shown.method, DRAWS):
+            return shown
+        if method not in get_args(Method):
+            raise unknown_name("interval method", str(method), get_args(Method))
+        if self.evidence is not None:
+            return self.evidence.interval(level, method, draws if refit else None)
+        if asked == "normal":
+            return normal_interval(self.value, self.std_error, level)
+        raise InputError(
+            f"{self.name}: was saved by an older offpolicy, which kept no sums: it has normal intervals at any level, and "
+            f"the {shown.method} one at level {shown.level:g}; for others evaluate again."
+        )
+
+    def with_interval(self, method: str, refit: bool) -> Interval:
+        """What is shown by another method. What has no interval for finite samples keeps the normal one."""
+        unbounded = self.evidence is not None and self.evidence.bounds is None
+        method = "normal" if method in FINITE_SAMPLE and unbounded else method
+        return self.confidence_interval(self.interval.level, method, refit=refit)
+
+
+@dataclass(frozen=True, repr=False)
+class Difference(Answer):
+    """The paired difference of two estimates on the same rounds."""
+
+    name: str = ""
+
+    @classmethod
+    def of(cls, name: str, evidence: Evidence, level: float) -> Difference:
+        f = evidence.functional
+        return cls(f.value, evidence.std_error, f.error_covers, evidence.interval(level, "normal"), evidence, name)
 
     def __repr__(self) -> str:
         return f"Difference({self.name}: {self.value:.6g} ± {self.std_error:.2g})"
 
-    def confidence_interval(
-        self, level: float | None = None, method: str = "normal", *, refit: bool = False, draws: int = DRAWS
-    ) -> Interval:
-        """`normal` or `bootstrap`; with `refit`, everything is fitted again in each of `draws` draws of the bootstrap."""
-        level = self._level if level is None else checked_level(level)
-        if refit and _refits(method) and self._redrawn is not None:
-            return refitted_interval(self._functional, self._sums, level, self._redrawn(draws))
-        return interval(self._functional, self._sums, level, method, None)
-
     @property
     def z(self) -> float:
         """The difference in standard errors."""
-        return in_errors(self._functional, self._sums)
+        if self.evidence is None:
+            return standardised(self.value, self.std_error)
+        return in_errors(self.evidence.functional, self.evidence.sums)
 
-    def to_dict(self, method: str = "normal", refit: bool = False) -> dict[str, Any]:
-        ci = self.confidence_interval(method=method, refit=refit)
-        return {"value": self.value, "std_error": self.std_error, "interval": asdict(ci)}
-
-
-def _refits(method: str) -> bool:
-    """True; or an error for a method that has no draws."""
-    if method != "bootstrap":
-        raise InputError(
-            f"refit=True fits again in each draw of a bootstrap, and a {method} interval has none; say "
-            'method="bootstrap" (--interval bootstrap).'
-        )
-    return True
-
-
-class Later(Generic[T]):
-    """A value that is worked out when it is first asked for: an error takes refits, and not everybody wants one."""
-
-    def __init__(self, make: Callable[[], T]) -> None:
-        self._make: Callable[[], T] | None = make
-
-    def __call__(self) -> T:
-        if self._make is not None:
-            self._value, self._make = self._make(), None  # what it was made from may go
-        return self._value
-
-
-@dataclass(frozen=True)
-class Details:
-    """What an estimate knows of itself besides its value."""
-
-    functional: Functional
-    std_error: float
-    diagnostics: Mapping[str, Any]
-    checks: tuple[Finding, ...]
-    """What was found good as well."""
+    def to_dict(self) -> dict[str, Any]:
+        return {"value": self.value, "std_error": self.std_error, "interval": asdict(self.interval)}
 
 
 @dataclass(frozen=True, repr=False)
-class Estimate:
+class Estimate(Answer):
     """One estimator's answer for one policy and one reward."""
 
     policy: str
     estimator: str
     reward: str
-    value: float
     n: int
-    _details: Later[Details]
-    _sums: ScoreSums = field(repr=False)
-    _range: Range | None = field(repr=False)
-    _range_given: bool = field(repr=False, default=True)
-    _level: float = 0.95
-    _method: str = "normal"
-    _write_scores: Callable[[Path], None] | None = field(repr=False, default=None)
-    _embedding: PooledFits | None = field(repr=False, default=None)
-    _space: ActionSpace | None = field(repr=False, default=None)
-    _weight: Weight | None = field(repr=False, default=None)
-    """What it weighs rounds by; None for a blend."""
-    _kind: str = ""
-    """The class of the estimator, whatever name it goes by."""
-    _compared: Later[tuple[Finding, ...]] | None = None
-    _redrawn: Redrawn | None = field(repr=False, default=None)
-    _fitted: bool = True
-    """Whether anything was fitted or chosen, so that there is something to fit again."""
-    _refit: bool = False
+    diagnostics: Mapping[str, Any]
+    checks: tuple[Finding, ...] = field(repr=False)
+    """All that was checked, what was found good as well."""
+    labelled: LabelledEmbedding | None = field(repr=False, default=None)
 
     @property
-    def std_error(self) -> float:
-        return self._details().std_error
-
-    @property
-    def error_covers(self) -> str:
-        """`sampling`, or `sampling+fit` where the error of what was fitted is in it."""
-        return self._functional.error_covers
-
-    @property
-    def diagnostics(self) -> Mapping[str, Any]:
-        return {**self._details().diagnostics, **measured.diagnostics(self._kind)}
+    def name(self) -> str:
+        return f"{self.policy}:{self.estimator}"
 
     @property
     def reasons(self) -> tuple[Finding, ...]:
         """Every doubt: of the estimate itself, and of its difference to a nearly unbiased one."""
-        return tuple(measured.added(check, self._kind) for check in self._checks if check.verdict is not Verdict.OK)
-
-    @property
-    def _checks(self) -> tuple[Finding, ...]:
-        """All that was looked at, what was found good as well."""
-        own = self._details().checks
-        if self._refit and self._fitted:  # then the fit is in the interval, and reckoned anew
-            own = refitted(own)
-        return own + (() if self._compared is None else self._compared())
-
-    @property
-    def _functional(self) -> Functional:
-        return self._details().functional
+        return tuple(check for check in self.checks if check.verdict is not Verdict.OK)
 
     def __repr__(self) -> str:
         shown = f"{self.estimator} of {self.policy}, {self.reward}: {self.value:.6g} ± {self.std_error:.2g}"
@@ -161,42 +135,22 @@ class Estimate:
     @property
     def embedding(self) -> EmbeddingTable:
         """The embedding that its weights come from: one row an action. `.nearest(action)` gives the closest others."""
-        if self._embedding is None or self._space is None:
-            raise InputError(f"{self.estimator} has no embedding of its own; ask op.LearnedMIPS for one.")
-        model = self._embedding.ratio.rewards
-        return self._embedding.table(
-            discrete(self._space, "embedding").to_numpy(), "" if model is None else described(model)
-        )
+        if self.labelled is None:
+            raise InputError(
+                f"{self.estimator} has no embedding of its own; ask op.LearnedMIPS for one. (A "
+                "file keeps the map of an embedding alone: save result[…].embedding, too.)"
+            )
+        return self.labelled.table()
 
     @property
     def verdict(self) -> Verdict:
         return worst(self.reasons)
 
-    def confidence_interval(
-        self, level: float | None = None, method: str | None = None, *, refit: bool | None = None, draws: int = DRAWS
-    ) -> Interval:
-        """`normal`, `bootstrap`, `bernstein` or `cressie-read`; the last two need the log's `reward_range`.
-
-        With `refit`, the log is read again for each of `draws` draws of the bootstrap, and reward models, embeddings and
-        choices among candidates are made anew in each: what no other interval counts in full. The draws serve every
-        estimate of the evaluation, and are made once.
-        """
-        refit = self._refit and method is None if refit is None else refit
-        if method is None:  # a blend has no interval for finite samples: its table shows the normal one
-            method = self._method if self._range is not None or self._method == "bootstrap" else "normal"
-        level = self._level if level is None else checked_level(level)
-        if refit and _refits(method) and self._fitted:
-            if self._redrawn is None:
-                raise InputError(f"{self.estimator} does not know its log any more; call op.evaluate again, and ask that.")
-            return refitted_interval(self._functional, self._sums, level, self._redrawn(draws))
-        if method in ("bernstein", "cressie-read") and self._range is not None and not self._range_given:
-            warnings.warn(
-                f"{self.reward}: the log has no reward_range; the smallest and largest reward seen "
-                f"({self._range.reward_low:g}, {self._range.reward_high:g}) stand in for it, which is no guarantee.",
-                InputWarning,
-                stacklevel=2,
-            )
-        return interval(self._functional, self._sums, level, method, self._range)
+    def shown_with(self, method: str, refit: bool) -> Estimate:
+        """The same with another interval. One that refits counts the fit, so that doubts about the fit go."""
+        counted = refit and self.evidence is not None and self.evidence.fitted
+        checks = refitted(self.checks) if counted else self.checks
+        return replace(self, interval=self.with_interval(method, refit), checks=checks)
 
     def explain(self) -> str:
         """In words: of a blend, which candidates carry the weight and why; else the value, its error and every doubt."""
@@ -204,12 +158,12 @@ class Estimate:
 
     def scores(self, path: str | Path) -> None:
         """Write row, baseline, correction and weight of every round as Parquet. Reads the log once more."""
-        if self._write_scores is None:
-            raise InputError("scores are written for the whole log, not for a slice of it.")
-        self._write_scores(Path(path))
+        log = LogHandle() if self.evidence is None else self.evidence.refitted.log
+        access = log.open("scores(…)")
+        assert self.evidence is not None
+        access.write_scores(self.evidence.refitted.key, Path(path))
 
     def to_dict(self) -> dict[str, Any]:
-        ci = self.confidence_interval()
         return {
             "policy": self.policy,
             "estimator": self.estimator,
@@ -217,7 +171,7 @@ class Estimate:
             "value": self.value,
             "std_error": self.std_error,
             "error_covers": self.error_covers,
-            "interval": asdict(ci),
+            "interval": asdict(self.interval),
             "n": self.n,
             "diagnostics": dict(self.diagnostics),
             "verdict": self.verdict.name,

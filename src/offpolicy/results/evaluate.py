@@ -17,9 +17,11 @@ from offpolicy.estimators import Estimator
 from offpolicy.inference.bootstrap import Key, Redraws
 from offpolicy.models.propensities import estimate_logging
 from offpolicy.policies.base import Policy
-from offpolicy.policies.conversion import as_policy, policy_for
+from offpolicy.policies.conversion import as_policy
+from offpolicy.results.assembly import Assembly
 from offpolicy.results.evaluation import Evaluation
 from offpolicy.results.job import Job
+from offpolicy.results.provenance import settings_of
 from offpolicy.scoring.requirements import Wanted
 
 
@@ -34,13 +36,15 @@ def evaluate(
     memory: str | int | None = None,
     seed: int = 0,
     progress: bool | None = None,
+    errors: bool = True,
 ) -> Evaluation:
     """What `target` would have earned, by each estimator.
 
     `target` is a policy, anything `as_policy` takes, or a dict of them by name. Estimators that lack what they need are an
     error when named and are skipped, with the reason in the result, when they came from the defaults. The log is read once
     to fit what must be fitted and once to score everything. `memory` ("2GB"; by default a quarter of the machine) bounds
-    what is held: a job that cannot keep to it says so, with the sum, before it reads a row.
+    what is held: a job that cannot keep to it says so, with the sum, before it reads a row. `errors=False` gives the values
+    alone, without errors, intervals and checks, and takes less time.
     """
     if not isinstance(log, Log):
         raise InputError(f"log is a {type(log).__name__}; make a log of it first, with op.read_log(…) or op.Log(…).")
@@ -49,7 +53,7 @@ def evaluate(
     if cross_fit is not None:
         cross_fit = whole("cross_fit", cross_fit, 2, besides=" (an estimator's own cross_fit=0 turns it off)")
     seed = whole("seed", seed, -(2**63))
-    policies = {name: policy_for(policy, log) for name, policy in _policies(target).items()}
+    policies = {name: policy.on(log) for name, policy in _policies(target).items()}
     engine = engine_for(log, engine)
     budget = Budget.of(memory)
     as_given, log = log, estimate_logging(log, engine, seed, progress)
@@ -60,9 +64,9 @@ def evaluate(
         return evaluate(log, policies, some, **settings, engine=engine, progress=progress)
 
     def redrawn(draw: int) -> Mapping[Key, float]:
-        """The same evaluation of a log drawn anew; propensities that were estimated are estimated again."""
+        """The same evaluation of a resampled log; propensities that were estimated are estimated again."""
         drawn = Resampled(engine, seed, draw)
-        return evaluate(as_given, policies, job.asked, **settings, engine=drawn, progress=False)._values()
+        return evaluate(as_given, policies, job.asked, **settings, engine=drawn, progress=False, errors=False).values()
 
     wanted = Wanted.of(estimators)
     job = Job.fitting(log, policies, wanted, cross_fit, seed, run, budget, engine)
@@ -75,7 +79,9 @@ def evaluate(
             fewer = wanted.without_failing(run, job.features)
             job = Job.fitting(log, policies, fewer, cross_fit, seed, run, budget, engine)
             fits, scorer = job.fitted(engine, progress)
-        return job.score(engine, fits, scorer, level, progress, Redraws(redrawn, progress))
+        scores = job.score(engine, fits, scorer, progress)
+        redraws = Redraws(redrawn, progress)
+        return Assembly(scores, level, settings_of(job, engine, level), job.skipped, redraws, errors).evaluation()
 
 
 def _policies(target: Any) -> dict[str, Policy]:

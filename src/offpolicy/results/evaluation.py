@@ -1,10 +1,10 @@
-"""`Evaluation`: the answer, and everything that can be asked of it without reading the log again."""
+"""`Evaluation`: the answer as a value, with everything that can be asked of it. Only a few questions need the log."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
 from itertools import combinations
 from pathlib import Path
@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from offpolicy.core.arrays import NEXT_TO_NOTHING, FloatArray
+from offpolicy.core.arrays import NEXT_TO_NOTHING
 from offpolicy.core.errors import InputError, unknown_name
 from offpolicy.core.imports import pandas
 from offpolicy.core.threads import one_blas_thread
@@ -20,22 +20,26 @@ from offpolicy.data.checks import factors
 from offpolicy.diagnostics.embedding_map import map_view
 from offpolicy.diagnostics.verdict import Verdict
 from offpolicy.inference.bootstrap import Key
-from offpolicy.inference.functionals import quotient, std_error
-from offpolicy.inference.intervals import REFITTED
+from offpolicy.inference.functionals import ScoreSums
+from offpolicy.inference.intervals import REFITTED, Interval
 from offpolicy.inference.sensitivity import GAMMAS, Tilted
 from offpolicy.report import text
 from offpolicy.report.page import html
 from offpolicy.report.plots import Plots
-from offpolicy.results import saved_result as recalled
-from offpolicy.results.estimate import Difference, Estimate, Later, Redrawn
+from offpolicy.results.estimate import Difference, Estimate
+from offpolicy.results.evidence import KEPT, Evidence
+from offpolicy.results.log_handle import LogHandle
+from offpolicy.results.packing import packed, packed_sums
 from offpolicy.results.sensitivity import Sensitivity
+from offpolicy.results.storage import write
 
 SCHEMA_VERSION = 1
 MOST_COMPARED = 6
 """Policies of which every pair is compared; of more, each with the first."""
-SHOWN_IN_A_FILE = recalled.SHOWN
+SHOWN_IN_A_FILE = 2_000
 SHOWN_IN_A_NOTEBOOK = 300
 """Actions on the map of a report: a notebook keeps a copy of all that it shows."""
+NO_SUMS = "This result was saved by an older offpolicy, which kept no sums."
 
 
 @dataclass(frozen=True)
@@ -45,13 +49,15 @@ class Views:
     overlap: list[dict[str, Any]] = field(default_factory=list)
     calibration: list[dict[str, Any]] = field(default_factory=list)
     propensities: dict[str, Any] | None = None
+    sensitivity: list[dict[str, Any]] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
 class Evaluation:
     """All estimates of one reward: `result["DR"]`, or `result["new", "DR"]` with several policies.
 
-    `rewards` holds the same for every reward column, `slices` for every value of the `by` column.
+    `rewards` holds the same for every reward column, `slices` for every value of the `by` column. It is a value: it can be
+    pickled, copied and saved, and then shows the same without the log.
     """
 
     estimates: Mapping[tuple[str, str], Estimate]
@@ -74,10 +80,14 @@ class Evaluation:
     input: Mapping[str, Any] = field(default_factory=dict)
     """What was read: a fingerprint of the rounds, where they come from, their columns."""
     versions: Mapping[str, str] = field(default_factory=dict)
-    _tilted: Mapping[str, Later[Tilted]] = field(repr=False, default_factory=dict)
-    """By policy; none of a slice, or without propensities."""
-    _gammas: tuple[float, ...] = ()
-    _views: Later[Views] = field(repr=False, default_factory=lambda: Later(Views))
+    views: Views = field(repr=False, default_factory=Views)
+    saved: Mapping[str, Any] | None = field(repr=False, default=None)
+    """What a file said, for a result that was loaded from one."""
+    log: LogHandle = field(repr=False, default_factory=LogHandle)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What is pickled: nothing that can be computed again."""
+        return {f.name: getattr(self, f.name) for f in fields(self)}
 
     def __getitem__(self, key: str | tuple[str, str]) -> Estimate:
         policy, estimator = key if isinstance(key, tuple) else (self._only_policy(), key)
@@ -107,19 +117,38 @@ class Evaluation:
         """The worst verdict of the leading estimator over the policies."""
         return max((self.estimates[p, self.headline_estimator].verdict for p in self.policies), key=lambda v: v.severity)
 
+    def detach(self) -> Evaluation:
+        """The same without the log, whose memory can then be freed. `refit=True`, `sensitivity` and `scores` need it."""
+
+        def alone(estimate: Estimate) -> Estimate:
+            return replace(estimate, evidence=None if estimate.evidence is None else estimate.evidence.detached())
+
+        return replace(
+            self._each(lambda part: part.detach()),
+            estimates={key: alone(estimate) for key, estimate in self.estimates.items()},
+            log=LogHandle(),
+        )
+
+    def _each(self, change: Callable[[Evaluation], Evaluation]) -> Evaluation:
+        """The same with its other rewards and slices changed."""
+        return replace(
+            self,
+            rewards={name: change(part) for name, part in self.rewards.items()},
+            slices={name: change(part) for name, part in self.slices.items()},
+        )
+
     def with_interval(self, method: str, *, refit: bool = False) -> Evaluation:
         """The same with intervals by another method wherever none is named: in the table, JSON and pictures."""
         if refit and method != "bootstrap":
             raise InputError(f"refit is for the bootstrap, not for {method} intervals (--interval bootstrap --refit).")
-        return replace(
-            self,
-            estimates={key: replace(estimate, _method=method, _refit=refit) for key, estimate in self.estimates.items()},
-            settings={**self.settings, "interval": REFITTED if refit else method},
-            rewards={name: part.with_interval(method, refit=refit) for name, part in self.rewards.items()},
-            slices={name: part.with_interval(method, refit=refit) for name, part in self.slices.items()},
-        )
+        with one_blas_thread():
+            estimates = {key: estimate.shown_with(method, refit) for key, estimate in self.estimates.items()}
+            parts = self._each(lambda part: part.with_interval(method, refit=refit))
+        settings = {**self.settings, "interval": REFITTED if refit else method}
+        shown = replace(parts, estimates=estimates, settings=settings, saved=None)
+        return replace(shown, saved=summary(shown)) if refit else shown  # which needs the log
 
-    def _values(self) -> dict[Key, float]:
+    def values(self) -> dict[Key, float]:
         """The value of every estimate, by slice, reward, policy and estimator."""
         found: dict[Key, float] = {}
         for name, part in ((None, self), *self.slices.items()):
@@ -130,26 +159,54 @@ class Evaluation:
     def difference(self, a: str | tuple[str, str], b: str | tuple[str, str], *, estimator: str | None = None) -> Difference:
         """a − b, paired: two policies (with one `estimator`), two estimators, or two (policy, estimator) pairs."""
         first, second = self._resolve(a, estimator), self._resolve(b, estimator)
-        f = first._functional.minus(second._functional)
-        name = f"{first.policy}:{first.estimator} − {second.policy}:{second.estimator}"
-        redrawn = _redrawn(first, second, lambda a, b: a - b)
-        return Difference(name, f.value, std_error(f, first._sums), f.error_covers, f, first._sums, self.level, redrawn)
+        name, told = f"{first.name} − {second.name}", self._saved_pair(first, second)
+        if first.evidence is not None and second.evidence is not None:
+            return self._shown(name, first.evidence.minus(second.evidence), told)
+        if told is None:
+            pairs = [f"{d['a']} − {d['b']}" for d in (self.saved or {}).get("differences", ())]
+            raise InputError(
+                f"{NO_SUMS} It has {', '.join(pairs) or 'no differences'}, and lifts; for others evaluate again."
+            )
+        return Difference(
+            told["value"], told["std_error"], first.error_covers, Interval(**told["interval"]), None, name
+        )  # fmt: skip
 
     def lift(self, policy: str | None = None, *, estimator: str | None = None) -> Difference:
         """What a policy would have earned more than the log did, paired; by default the first policy and the headline."""
-        policy = self.policies[0] if policy is None else policy
+        policy = self._known(policy)
         return self.difference((policy, estimator or self.headline_estimator), (policy, self.logged_estimator))
 
     def relative_lift(self, policy: str | None = None, *, estimator: str | None = None) -> Difference:
         """The lift as a part of what the log earned (0.1: a tenth more), whose own error counts as well."""
-        policy = self.policies[0] if policy is None else policy
+        policy = self._known(policy)
         first, logged = self[policy, estimator or self.headline_estimator], self[policy, self.logged_estimator]
         if abs(logged.value) <= NEXT_TO_NOTHING:
             raise InputError("the log earned 0, so nothing is a part of it; see lift().")
-        f = first._functional.relative_to(logged._functional)
-        name = f"{first.policy}:{first.estimator} relative to {self.logged_estimator}"
-        redrawn = _redrawn(first, logged, lambda a, b: quotient(a - b, np.abs(b)))
-        return Difference(name, f.value, std_error(f, first._sums), f.error_covers, f, first._sums, self.level, redrawn)
+        if first.evidence is None or logged.evidence is None:
+            raise InputError(f"{NO_SUMS} The relative lift is in its report; for its error evaluate again.")
+        return self._shown(f"{first.name} relative to {self.logged_estimator}", first.evidence.relative_to(logged.evidence))
+
+    def _shown(self, name: str, evidence: Evidence, told: Mapping[str, Any] | None = None) -> Difference:
+        """A difference with an interval like the headline's, if differences have such ones."""
+        made, method = Difference.of(name, evidence, self.level), self.headline.interval.method
+        if method == REFITTED and not self.log.attached and told is not None:
+            return replace(made, interval=Interval(**told["interval"]))
+        if method not in ("bootstrap", REFITTED):
+            return made
+        refit = method == REFITTED and self.log.attached
+        return replace(made, interval=made.confidence_interval(self.level, "bootstrap", refit=refit))
+
+    def _saved_pair(self, first: Estimate, second: Estimate) -> Mapping[str, Any] | None:
+        """A lift or a difference of two policies, where a summary of it is kept."""
+        saved, lead = self.saved or {}, self.headline_estimator
+        lifts = {((d["policy"], lead), (d["policy"], self.logged_estimator)): d for d in saved.get("lifts", ())}
+        pairs = {((d["a"], d["estimator"]), (d["b"], d["estimator"])): d for d in saved.get("differences", ())}
+        return (lifts | pairs).get(((first.policy, first.estimator), (second.policy, second.estimator)))
+
+    def _known(self, policy: str | None) -> str:
+        if policy is not None and policy not in self.policies:
+            raise unknown_name("policy", policy, self.policies)
+        return self.policies[0] if policy is None else policy
 
     def sensitivity(self, gamma: float | Sequence[float] = GAMMAS, *, policy: str | None = None) -> Sensitivity:
         """Bounds on the value if true propensities differ from the given by a factor of up to Γ, in each round its own.
@@ -157,25 +214,26 @@ class Evaluation:
         They are those of the self-normalised value (SNIPS), which Γ = 1 gives, with the errors of sampling beside them, and
         the Γ at which "better than the log" stops to hold. By default of the first policy. The log is read once more.
         """
-        return Sensitivity.of(self._tilted_of(policy), policy or self.policies[0], self.reward, gamma, self.level)
+        return Sensitivity.of(self._tilted(policy), policy or self.policies[0], self.reward, gamma, self.level)
 
-    def _tilted_of(self, policy: str | None = None) -> Tilted:
-        policy = self.policies[0] if policy is None else policy
-        if policy not in self.policies:
-            raise unknown_name("policy", policy, self.policies)
-        if policy not in self._tilted and self.settings.get("slice") is not None:
+    def _tilted(self, policy: str | None = None) -> Tilted:
+        policy = self._known(policy)
+        if self.settings.get("slice") is not None:
             raise InputError("sensitivity: is worked out for the whole log, not for a slice of it; read the slice as a log.")
-        if policy not in self._tilted:
-            raise InputError("sensitivity: asks how wrong propensities may be, and the log has none (`propensity=`).")
-        return self._tilted[policy]()
+        return self.log.open("sensitivity(…)").tilted(policy, self.reward)
 
     def with_sensitivity(self, gamma: float | Sequence[float] = GAMMAS) -> Evaluation:
         """The same with `sensitivity` of every policy in the text, JSON, Markdown and HTML forms; a policy that does nothing
         of what was logged has none."""
-        gammas = tuple(factors(gamma))
-        self._tilted_of()  # an error where there are no propensities
-        rewards = {name: replace(part, _gammas=gammas) for name, part in self.rewards.items()}
-        return replace(self, _gammas=gammas, rewards=rewards)
+        gammas = factors(gamma)
+        with one_blas_thread():
+            found = [
+                self.sensitivity(gammas, policy=policy).to_dict()
+                for policy in self.policies
+                if self._tilted(policy).overlaps
+            ]
+        rewards = {name: part.with_sensitivity(gammas) for name, part in self.rewards.items()}
+        return replace(self, views=replace(self.views, sensitivity=found), rewards=rewards, saved=None)
 
     def _resolve(self, key: str | tuple[str, str], estimator: str | None) -> Estimate:
         if isinstance(key, tuple):
@@ -191,86 +249,26 @@ class Evaluation:
 
         With `shown`, a map of up to so many actions by their embedding is among them, where some estimate has one.
         """
-        told = deepcopy(self._told)
+        told = deepcopy(dict(self._told))
         told["embedding"] = self._map(shown)
         return told
 
     @cached_property
-    def _told(self) -> dict[str, Any]:
-        """All but the map, worked out once: a bootstrap of every estimate takes its time."""
+    def _told(self) -> Mapping[str, Any]:
+        """All but the map, computed once."""
+        if self.saved is not None:
+            return self.saved
         with one_blas_thread():  # or the last digits would depend on the number of cores
-            return self._worked_out()
-
-    def _worked_out(self) -> dict[str, Any]:
-        views = self._views()
-        out: dict[str, Any] = {
-            "schema": SCHEMA_VERSION,
-            "reward": self.reward,
-            "rounds": self.rounds,
-            "actions": self.actions,
-            **({} if self.action_space is None else {"action_space": self.action_space}),
-            "actions_logged": self.actions_logged,
-            "level": self.level,
-            "policies": list(self.policies),
-            "headline": {"policy": self.policies[0], "estimator": self.headline_estimator},
-            "verdict": self.verdict.name,
-            **self._compared(),
-            "estimates": [estimate.to_dict() for estimate in self],
-            "overlap": views.overlap,
-            "calibration": views.calibration,
-            "propensities": views.propensities,
-            "embedding": None,
-            "sensitivity": [
-                self.sensitivity(self._gammas, policy=policy).to_dict()
-                for policy in self.policies
-                if self._gammas and self._tilted_of(policy).overlaps
-            ],
-            "skipped": dict(self.skipped),
-            "settings": dict(self.settings),
-            "input": dict(self.input),
-            "versions": dict(self.versions),
-        }
-        others = {name: other.to_dict() for name, other in self.rewards.items() if name != self.reward}
-        if others:
-            out["other_rewards"] = others
-        if self.slices:
-            out["slices"] = {name: part.to_dict() for name, part in self.slices.items()}
-        return out
-
-    def _compared(self) -> dict[str, Any]:
-        """What the log earned, by how much each policy is better, and every pair of policies: all by the headline."""
-        refit = self.headline._refit
-        method = "bootstrap" if self.headline._method == "bootstrap" else "normal"
-        logged = self.estimates[self.policies[0], self.logged_estimator].to_dict()
-        whole = self.settings.get("slice") is None
-        return {
-            "logged": {name: logged[name] for name in ("value", "std_error", "interval")},
-            "lifts": [
-                {"policy": policy, **self.lift(policy).to_dict(method, refit), **self._relative(policy, method, refit)}
-                for policy in self.policies
-            ],
-            "differences": [
-                {"a": a, "b": b, "estimator": self.headline_estimator, **self.difference(a, b).to_dict(method, refit)}
-                for a, b in (combinations(self.policies, 2) if whole else ())
-                if len(self.policies) <= MOST_COMPARED or a == self.policies[0]
-            ],
-        }
-
-    def _relative(self, policy: str, method: str, refit: bool) -> dict[str, Any]:
-        """The relative lift and its interval; None where the log earned nothing, or there is no number."""
-        logged = self.estimates[policy, self.logged_estimator].value
-        if abs(logged) <= NEXT_TO_NOTHING or not np.isfinite(logged):
-            return {"relative": None, "relative_interval": None}
-        told = self.relative_lift(policy).to_dict(method, refit)
-        if not np.isfinite(told["interval"]["low"]):  # some draws of a bootstrap hold nothing to divide by
-            told = self.relative_lift(policy).to_dict("normal")
-        return {"relative": told["value"], "relative_interval": told["interval"]}
+            return summary(self)
 
     def _map(self, shown: int) -> dict[str, Any] | None:
-        """The actions by the first embedding that an estimate has."""
-        found = next((e for e in self if e._embedding is not None), None)
-        if found is None or not shown:
+        """The actions by the first embedding that an estimate has; of a result from a file, the map that it holds."""
+        if not shown:
             return None
+        found = next((e for e in self if e.labelled is not None), None)
+        if found is None:
+            kept: dict[str, Any] | None = deepcopy((self.saved or {}).get("embedding"))
+            return kept
         return map_view(found.estimator, found.embedding, shown, int(self.settings.get("seed", 0)))
 
     def to_frame(self) -> Any:
@@ -279,10 +277,10 @@ class Evaluation:
         rows = []
         for name, part in {"": self, **self.slices}.items():
             for e in (e for reward in (part.rewards or {"": part}).values() for e in reward):
-                ci = e.confidence_interval()
                 rows.append(
                     {"slice": name, "policy": e.policy, "reward": e.reward, "estimator": e.estimator, "value": e.value,
-                     "std_error": e.std_error, "low": ci.low, "high": ci.high, "error_covers": e.error_covers, "n": e.n,
+                     "std_error": e.std_error, "low": e.interval.low, "high": e.interval.high,
+                     "error_covers": e.error_covers, "n": e.n,
                      "effective_sample_size": e.diagnostics.get("effective_sample_size", np.nan), "verdict": e.verdict.name}
                 )  # fmt: skip
         frame = pd.DataFrame(rows)
@@ -295,15 +293,29 @@ class Evaluation:
     def plot(self) -> Plots:
         """Pictures: `.estimates()`, `.weights()`, `.propensities()`, `.calibration()`, `.embedding()`, `.differences()`,
         `.sensitivity()`; each on axes."""
-        return Plots(self.to_dict, lambda gamma, policy: self.sensitivity(gamma, policy=policy).to_dict())
+        return Plots(self.to_dict, self._bounds)
+
+    def _bounds(self, gamma: Sequence[float], policy: str | None) -> dict[str, Any]:
+        """For a picture: from the log; without it, what `with_sensitivity` computed, whatever Γ is asked for now."""
+        if self.log.attached:
+            return self.sensitivity(gamma, policy=policy).to_dict()
+        policy = self._known(policy)
+        found = next((each for each in self._told.get("sensitivity") or () if each["policy"] == policy), None)
+        if found is None or len(found["rows"]) < 2:
+            raise InputError(
+                f"{policy}: the saved result has no bounds for several Γ, and no sums of weights to find them from; save "
+                "evaluation.with_sensitivity(), or ask the evaluation itself for sensitivity()."
+            )
+        return {**found, "rows": sorted(found["rows"], key=lambda row: float(row["gamma"]))}
 
     def write_html(self, path: str | Path, *, shown: int = SHOWN_IN_A_FILE) -> None:
         """Write the report as one HTML file, whole or not at all. Its map shows up to `shown` actions."""
         html.write(self.to_dict(shown=shown), Path(path))
 
     def save(self, path: str | Path) -> None:
-        """Everything that is said here as JSON, for `op.load_result` and `offpolicy report`: no rounds, no policies."""
-        recalled.write(self.to_dict(shown=SHOWN_IN_A_FILE), path)
+        """As JSON, for `op.load_result` and `offpolicy report`: what is said here and the sums behind it; no rounds, no
+        policies, and of embeddings the map."""
+        write(path, self.to_dict(shown=SHOWN_IN_A_FILE), packed_evidence(self))
 
     def _repr_html_(self) -> str:
         return html.embedded(self.to_dict(shown=SHOWN_IN_A_NOTEBOOK))
@@ -314,9 +326,89 @@ class Evaluation:
     __repr__ = __str__
 
 
-def _redrawn(a: Estimate, b: Estimate, join: Callable[[FloatArray, FloatArray], FloatArray]) -> Redrawn | None:
-    """The draws of a difference: both estimates on the same logs."""
-    first, second = a._redrawn, b._redrawn
-    if first is None or second is None or not (a._fitted or b._fitted):
+def summary(result: Evaluation) -> dict[str, Any]:
+    """Everything that a result says, as plain values; the map of actions is added where it is wanted."""
+    views = result.views
+    out: dict[str, Any] = {
+        "schema": SCHEMA_VERSION,
+        "reward": result.reward,
+        "rounds": result.rounds,
+        "actions": result.actions,
+        **({} if result.action_space is None else {"action_space": result.action_space}),
+        "actions_logged": result.actions_logged,
+        "level": result.level,
+        "policies": list(result.policies),
+        "headline": {"policy": result.policies[0], "estimator": result.headline_estimator},
+        "verdict": result.verdict.name,
+        **_compared(result),
+        "estimates": [estimate.to_dict() for estimate in result],
+        "overlap": views.overlap,
+        "calibration": views.calibration,
+        "propensities": views.propensities,
+        "embedding": None,
+        "sensitivity": views.sensitivity,
+        "skipped": dict(result.skipped),
+        "settings": dict(result.settings),
+        "input": dict(result.input),
+        "versions": dict(result.versions),
+    }
+    others = {name: other.to_dict() for name, other in result.rewards.items() if name != result.reward}
+    if others:
+        out["other_rewards"] = others
+    if result.slices:
+        out["slices"] = {name: part.to_dict() for name, part in result.slices.items()}
+    return out
+
+
+def _compared(result: Evaluation) -> dict[str, Any]:
+    """What the log earned, by how much each policy is better, and every pair of policies: all by the headline."""
+    logged = result.estimates[result.policies[0], result.logged_estimator].to_dict()
+    whole, first = result.settings.get("slice") is None, result.policies[0]
+    return {
+        "logged": {name: logged[name] for name in ("value", "std_error", "interval")},
+        "lifts": [
+            {"policy": policy, **result.lift(policy).to_dict(), **_relative(result, policy)} for policy in result.policies
+        ],
+        "differences": [
+            {"a": a, "b": b, "estimator": result.headline_estimator, **result.difference(a, b).to_dict()}
+            for a, b in (combinations(result.policies, 2) if whole else ())
+            if len(result.policies) <= MOST_COMPARED or a == first
+        ],
+    }
+
+
+def _relative(result: Evaluation, policy: str) -> dict[str, Any]:
+    """The relative lift and its interval; None where the log earned nothing, or there is no number."""
+    logged = result.estimates[policy, result.logged_estimator].value
+    if abs(logged) <= NEXT_TO_NOTHING or not np.isfinite(logged):
+        return {"relative": None, "relative_interval": None}
+    lift = result.relative_lift(policy)
+    shown = lift.interval
+    if not np.isfinite(shown.low):  # some draws of a bootstrap hold nothing to divide by
+        shown = lift.confidence_interval(method="normal")
+    return {"relative": lift.value, "relative_interval": asdict(shown)}
+
+
+def packed_evidence(result: Evaluation) -> dict[str, Any] | None:
+    """What the estimates rest on, those of slices and other rewards among them; None where it is not known.
+
+    Sums stand in a list of their own, for all rewards share them.
+    """
+    sums: list[ScoreSums] = []
+
+    def of(part: Evaluation) -> dict[str, Any]:
+        kept = [estimate.evidence for estimate in part if estimate.evidence is not None]
+        at = next((k for k, known in enumerate(sums) if known is kept[0].sums), len(sums))
+        sums.extend([kept[0].sums] if at == len(sums) else [])
+        return {
+            "sums": at,
+            "logged": part.logged_estimator,
+            "estimates": [{name: packed(getattr(each, name)) for name in KEPT} for each in kept],
+            "other_rewards": {name: of(other) for name, other in part.rewards.items() if name != part.reward},
+            "slices": {name: of(other) for name, other in part.slices.items()},
+        }
+
+    if any(estimate.evidence is None for estimate in result):
         return None
-    return lambda draws: join(first(draws), second(draws))
+    parts = of(result)
+    return {"sums": list(map(packed_sums, sums)), "parts": parts}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from offpolicy.core.describe import described
@@ -19,11 +20,11 @@ from offpolicy.models.rewards.base import RewardModel
 from offpolicy.models.rewards.fitted import FittedRewards
 from offpolicy.models.rewards.ridge.model import Ridge
 from offpolicy.models.rewards.scikit import as_reward_model
-from offpolicy.ratios.embedding_fits import PooledFits
-from offpolicy.ratios.weights import Pooled, Weight
-from offpolicy.results.job import Job
-from offpolicy.scoring.fit_pass import fit_pass, groups_for
-from offpolicy.scoring.plan import FitKey, Plan
+from offpolicy.ratios.embeddings import EmbeddingRatio
+from offpolicy.ratios.weights import Weight
+from offpolicy.scoring.fit_pass import FitPlan, fit_pass
+from offpolicy.scoring.plan import FitKey, Plan, RatioKey
+from offpolicy.statistics.base import Statistic
 
 
 def embed(
@@ -45,16 +46,16 @@ def embed(
     if reward not in range(len(log.schema.rewards)):
         raise InputError(f"reward is {reward!r}, but the log has {len(log.schema.rewards)}; count from 0.")
     model = _model(rewards, log, "embed")
-    ratio = Pooled(Gaussian(1.0), model, Features.of(log.schema).resolve(inputs, "embed"), reward=reward)
+    ratio = EmbeddingRatio(Gaussian(1.0), model, Features.of(log.schema).resolve(inputs, "embed"), reward=reward)
     engine = engine_for(log, engine)
-    job = _job(log, ratio, engine, memory, seed)
+    plan = _fit_plan(log, ratio, "embed", seed).within(Budget.of(memory), engine)
     key, fitted = FitKey(model, None, ratio.inputs), model.on(log.schema)
-    shape, pooled = job.shape(key, progress), job.pooled_shape(ratio)
-    needed = {key: fitted.statistics(shape), ratio: ratio.posterior.statistics(pooled)}
+    shape, fitting = plan.shape(key, progress), plan.fitting(RatioKey(ratio, None))
+    needed: dict[Any, tuple[Statistic, ...]] = {key: fitted.statistics(shape), ratio: ratio.statistics(fitting)}
     with one_blas_thread():
         found = fit_pass(log, engine, needed, progress)
-        fits = PooledFits.of("embed", ratio, pooled, found[ratio], fitted.fits(shape, found[key]))
-        return fits.table(log.actions, described(model))
+        fits = ratio.fits(replace(fitting, fits=fitted.fits(shape, found[key])), found[ratio])
+        return fits.labelled(log.actions, described(model)).table()
 
 
 def fit_rewards(
@@ -73,10 +74,11 @@ def fit_rewards(
     """
     model = _model(rewards, log, "fit_rewards")
     features = Features.of(log.schema)
-    ratio = Pooled(Gaussian(1.0), model, features.resolve(inputs, "fit_rewards"))
+    ratio = EmbeddingRatio(Gaussian(1.0), model, features.resolve(inputs, "fit_rewards"))
     engine = engine_for(log, engine)
     key, fitted = FitKey(model, None, ratio.inputs), model.on(log.schema)
-    shape = _job(log, ratio, engine, memory, seed).shape(key, progress)
+    plan = _fit_plan(log, ratio, "fit_rewards", seed).within(Budget.of(memory), engine)
+    shape = plan.shape(key, progress)
     with one_blas_thread():
         fits = fitted.fits(shape, fit_pass(log, engine, {key: fitted.statistics(shape)}, progress)[key])
         models = {name: fits.on_all(k) for k, name in enumerate(log.schema.rewards)}
@@ -91,9 +93,8 @@ def _model(rewards: Any, log: Log, name: str) -> RewardModel:
     return model
 
 
-def _job(log: Log, ratio: Pooled, engine: Engine, memory: str | int | None, seed: int) -> Job:
-    """A job that fits one model and scores nothing."""
+def _fit_plan(log: Log, ratio: EmbeddingRatio, name: str, seed: int) -> FitPlan:
+    """The fit of one embedding, for no policy."""
     plan = Plan(1, len(log.schema.rewards))
     plan.add(Member(Weight(ratio)), 0, ratio.reward)
-    job = Job(log, {}, None, (), {}, plan, {}, {}, Features.of(log.schema), groups_for(set()), seed)
-    return job.within(Budget.of(memory), engine)
+    return FitPlan(log, plan, Features.of(log.schema), seed, names={ratio: name})

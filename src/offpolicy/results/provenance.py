@@ -7,15 +7,23 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
+from offpolicy.core.describe import described
 from offpolicy.data.log import Log
+from offpolicy.engines.base import Engine
+from offpolicy.engines.spark import Spark
+from offpolicy.models.propensities import FittedLogging
+from offpolicy.results.job import Job
+from offpolicy.scoring.fit_pass import FitResults
 from offpolicy.statistics.base import State
 from offpolicy.statistics.fingerprint import Fingerprint
 
 ALWAYS = ("offpolicy", "numpy", "scipy", "scikit-learn", "pyarrow")
 
 
-def versions(*besides: str) -> dict[str, str]:
+def versions(engine: Engine, fitted: FitResults) -> dict[str, str]:
     """Of Python, this package and those that the numbers come from."""
+    of_models = dict.fromkeys(package for fit in fitted.models for package in fit.rewards.packages)
+    besides = [*(["pyspark"] if isinstance(engine, Spark) else []), *of_models]
     return {"python": platform.python_version(), **{name: _version(name) for name in (*ALWAYS, *besides)}}
 
 
@@ -25,6 +33,24 @@ def _version(name: str) -> str:
         return version(name)
     except PackageNotFoundError:  # run from a source tree that was not installed
         return "not installed"
+
+
+def settings_of(job: Job, engine: Engine, level: float) -> dict[str, Any]:
+    """As they were asked for, in words."""
+    log, logging, policies = job.log, job.fits.logging, zip(job.policies, job.fits.policies, strict=True)
+    asked = logging.setting if isinstance(logging, FittedLogging) else logging
+    return {
+        "estimators": [described(estimator) for estimator in job.asked],
+        "policies": {name: described(policy) for name, policy in policies},
+        "logging": None if asked is None else described(asked),
+        "level": level,
+        "interval": "normal",
+        "cross_fit": job.cross_fit,
+        "reward_range": None if log.reward_range is None else list(log.reward_range),
+        "seed": job.fits.seed,
+        "clustered": log.schema.clustered,
+        "engine": type(engine).__name__,
+    }
 
 
 def read(log: Log, fingerprint: State) -> dict[str, Any]:

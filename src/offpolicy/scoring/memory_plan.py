@@ -7,19 +7,15 @@ budget. Each line is an upper bound of what is alive at one time, with `threads`
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 from offpolicy.core.memory import Budget, Need
 from offpolicy.data.features import Features
-from offpolicy.data.partitions import CHUNK_ROWS
-from offpolicy.models.posteriors.logistic import Logistic
-from offpolicy.models.rewards.ridge.model import Ridge
-from offpolicy.models.rewards.ridge.packed import ACTIONS_FOR_COVARIANCE, BLOCK_NUMBERS
-from offpolicy.models.rewards.two_step import TwoStep
-from offpolicy.ratios.weights import Pooled
+from offpolicy.models.rewards.base import FitShape
+from offpolicy.ratios.base import Ratio, RatioNumbers
 from offpolicy.scoring.plan import FitKey, Plan
-from offpolicy.statistics.gram import DENSE
 
 Rung = Literal["refits", "folds", "shared"]
 RUNGS: tuple[Rung, ...] = get_args(Rung)
@@ -50,83 +46,67 @@ class Sizes:
     listed: bool = False
     """Whether all policies list the few actions of a round, so that no neighbours are looked up."""
 
-    @property
-    def ridges(self) -> list[FitKey]:
-        return [fit for fit in self.plan.fits if isinstance(fit.rewards, (Ridge, TwoStep))]
-
     def needs(self, rung: Rung) -> list[Need]:
         """What is kept on a rung."""
         found = [Need("the program and its batches", BASE, "fixed")]
-        grams = len({fit.policy for fit in self.ridges})
-        if grams:
-            found += [self._grams(rung, grams), self._solving(rung)]
-        found += [self._coefficients(), self._pools(), self._scoring(rung)]
+        found += [*self._models(rung), self._coefficients(), self._pools(), self._scoring(rung)]
         if rung == "refits":
             found += [self._errors()]
         return [need for need in found if need.bytes]
 
-    def _grams(self, rung: Rung, count: int) -> Need:
-        d, r = self.context, self.rewards
-        numbers = 1 + d + r + r * (d + 1) + (1 if rung == "shared" else d * (d + 1) // 2)
-        kept = self.groups if rung == "refits" else self.folds
-        keys = kept * self.n_actions
-        part = keys if DENSE * keys <= CHUNK_ROWS else CHUNK_ROWS
-        states = keys + (self.threads + 1) * part
-        return Need(
-            "sums by action for the reward model", 8.0 * numbers * states * count,
-            f"{kept} {'groups' if rung == 'refits' else 'folds'} × {self.n_actions:,} actions × {numbers} numbers × 8 bytes "
-            f"and those of {self.threads + 1} parts of the log",
+    def shape(self, fit: FitKey, rung: Rung) -> FitShape:
+        """What a reward model's memory depends on."""
+        assert fit.inputs is not None
+        return FitShape(
+            n_actions=self.n_actions, context=self.context, rewards=self.rewards,
+            groups=self.groups if rung == "refits" else self.folds, seed=0, inputs=fit.inputs, features=self.features,
+            folds=math.lcm(1, *self.plan.folds_of(fit)), jackknife=rung == "refits", shared=rung == "shared",
         )  # fmt: skip
 
-    def _solving(self, rung: Rung) -> Need:
-        """Full matrices: of everything where there are refits, or where features need all actions at once."""
-        full = (self.context + 1) ** 2 + 2 * self.context + 3
-        by_features = any(fit.inputs != "identity" or isinstance(fit.rewards, TwoStep) for fit in self.ridges)
-        if rung == "refits":
-            copies = 4 * self.groups + 10 + 4 * self.threads  # as benchmarks.growth context measured
-        elif by_features:
-            copies = 3 * self.folds + 4 * self.threads
-        else:
-            chosen = min(self.n_actions, 2 * ACTIONS_FOR_COVARIANCE)
-            blocks = BLOCK_NUMBERS * 8 * self.threads + 2 * (self.folds + 1) * chosen * full
-            return Need("solving", 8.0 * blocks, f"blocks of actions, and up to {chosen:,} actions to choose the penalty")
-        return Need(
-            "full matrices for solving", 8.0 * full * self.n_actions * self.rewards * copies,
-            f"{self.n_actions:,} actions × {full} numbers × {copies} copies × 8 bytes",
-        )  # fmt: skip
+    def _models(self, rung: Rung) -> list[Need]:
+        """What reward models hold. Fits with the same row weights share equal needs, and all share what is used in turn."""
+        distinct = dict.fromkeys(
+            (None if need.in_turn else fit.policy, need)
+            for fit in self.plan.fits
+            for need in fit.rewards.needs(self.shape(fit, rung), self.threads)
+        )
+        covered = {need.covers for _, need in distinct}
+        times = Counter(need for _, need in distinct if need.what not in covered)
+        return [replace(need, bytes=need.bytes * count) for need, count in times.items()]
 
     def _coefficients(self) -> Need:
         linear = sum(max(model.folds, 1) for model in self.plan.models)
         numbers = (2 + 2 * self.plan.n_policies) * linear * (self.context + 1)
         return Need("coefficients", 8.0 * numbers * self.n_actions, f"{self.n_actions:,} actions × {numbers} numbers")
 
+    def _numbers(self, ratio: Ratio) -> RatioNumbers:
+        return ratio.numbers(self.n_actions, self.context, self.features.size)
+
+    @property
+    def _ratios(self) -> list[RatioNumbers]:
+        """What each fit of a ratio keeps per action."""
+        return [self._numbers(key.ratio) for key in self.plan.ratios]
+
     def _pools(self) -> Need:
         """Embeddings, and what turns them into weights."""
-        ratios = self.plan.ratios
-        size = max(self.context + 1, self.features.size)
-        near = 0 if self.listed else max((getattr(r.posterior, "neighbours", None) or 0 for r in ratios), default=0)
-        each = 6 * size + near
-        logistic = sum(25 * size + 4 * size**2 for r in ratios if isinstance(r.posterior, Logistic))
-        numbers = sum(max(r.cross_fit, 1) for r in ratios) * each + logistic
+        kept = self._ratios
+        near = 0 if self.listed else max((ratio.near for ratio in kept), default=0)
+        numbers = sum(ratio.fitted + ratio.folds * near for ratio in kept)
         return Need("embeddings", 8.0 * numbers * self.n_actions, f"{self.n_actions:,} actions × {numbers:.0f} numbers")
 
     def _scoring(self, rung: Rung) -> Need:
         """Counts, masses and sums of features of each part of the log at work."""
         kept = self.groups if rung == "refits" else self.folds
-        sums = max((1 + (0 if r.inputs == "identity" else self.features.size) for r in self.plan.ratios), default=0)
+        sums = max((ratio.sums for ratio in self._ratios), default=0)
         numbers = (self.threads + 2) * (1 + self.plan.n_policies + kept * sums)
         return Need("counts", 8.0 * numbers * self.n_actions, f"{self.n_actions:,} actions × {numbers} numbers")
 
     def _errors(self) -> Need:
         """How estimates move with what was fitted."""
-        size = self.context + 1
-        tables = len(self.plan.tables) * size
-        for policy, weight in self.plan.weights(Pooled):
-            ratio = weight.ratio
-            sums = 1 + len(self.plan.corrections(policy, weight))
-            width = size if getattr(ratio, "rewards", None) is not None else self.features.size
-            tables += max(getattr(ratio, "cross_fit", 0), 1) * sums * (2 * width + 1)
-        refits = self.groups * size * sum(1 for fit in self.ridges) * self.rewards
+        tables = len(self.plan.tables) * (self.context + 1)
+        for key in self.plan.weights:
+            tables += self._numbers(key.weight.ratio).slopes * (1 + len(self.plan.corrections(key)))
+        refits = sum(fit.rewards.refit_numbers(self.shape(fit, "refits")) for fit in self.plan.fits)
         numbers = tables * (self.threads + 2) + refits
         told = f"{self.n_actions:,} actions × {numbers} numbers"
         return Need("the fit's share of the errors", 8.0 * numbers * self.n_actions, told)

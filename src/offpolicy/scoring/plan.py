@@ -9,7 +9,8 @@ from typing import Any
 from offpolicy.data.features import Inputs
 from offpolicy.estimators import Estimator, Member
 from offpolicy.models.rewards.base import RewardModel
-from offpolicy.ratios.weights import Outcome, Pooled, Times, Weight
+from offpolicy.ratios.base import Ratio
+from offpolicy.ratios.weights import Times, Weight
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,14 @@ class ModelKey:
     fit: FitKey
     folds: int
     reward: int
+
+
+@dataclass(frozen=True)
+class RatioKey:
+    """One fit of a ratio: for one policy, or (None) for all of them."""
+
+    ratio: Ratio
+    policy: int | None
 
 
 @dataclass(frozen=True)
@@ -109,39 +118,36 @@ class Plan:
 
     @property
     def fits(self) -> list[FitKey]:
-        learned = [fit_of(ratio) for ratio in self.ratios]
+        learned = [fit_of(key.ratio) for key in self.ratios]
         return list(dict.fromkeys([*(model.fit for model in self.models), *(fit for fit in learned if fit is not None)]))
 
     @property
     def folds(self) -> set[int]:
         """Every number of folds in use."""
-        ratios = (weight.ratio for _, weight in (*self.weights(Pooled), *self.weights(Outcome)))
-        learned = (ratio.cross_fit for ratio in ratios if not isinstance(ratio, str))
+        learned = (key.ratio.cross_fit for key in self.ratios)
         return {folds for folds in (*(model.folds for model in self.models), *learned) if folds}
 
     def folds_of(self, fit: FitKey) -> set[int]:
         """The numbers of folds that one fit must do without."""
         models = {model.folds for model in self.models if model.fit == fit}
-        return {folds for folds in models | {r.cross_fit for r in self.ratios if fit_of(r) == fit} if folds}
+        return {
+            folds for folds in models | {key.ratio.cross_fit for key in self.ratios if fit_of(key.ratio) == fit} if folds
+        }
 
     @property
-    def ratios(self) -> list[Pooled]:
-        """Every embedding with its posterior, once."""
-        ratios = (weight.ratio for _, weight in self.weights(Pooled))
-        return list(dict.fromkeys(ratio for ratio in ratios if isinstance(ratio, Pooled)))
+    def ratios(self) -> list[RatioKey]:
+        """Every fit of a ratio, once."""
+        return list(dict.fromkeys(ratio_key(key) for key in self.weights))
 
-    def weights(self, kind: type[Pooled] | type[Outcome], policy: int | None = None) -> list[tuple[int, Weight]]:
-        """The distinct (policy, weight) whose ratio is of a kind."""
-        keys = (key for key in self.columns if isinstance(key, WeightColumn) and isinstance(key.weight.ratio, kind))
-        return list(dict.fromkeys((key.policy, key.weight) for key in keys if policy in (None, key.policy)))
+    @property
+    def weights(self) -> list[WeightColumn]:
+        """The weights of each policy; the sums that a ratio keeps are named by its weight's position here."""
+        return [key for key in self.columns if isinstance(key, WeightColumn)]
 
-    def corrections(self, policy: int, weight: Weight) -> list[int]:
-        """The columns of the corrections that use a weight."""
-        return [
-            1 + k
-            for k, key in enumerate(self.columns)
-            if isinstance(key, CorrectionColumn) and (key.policy, key.weight) == (policy, weight)
-        ]
+    def corrections(self, weight: WeightColumn) -> list[CorrectionColumn]:
+        """The corrections that use a weight."""
+        found = (key for key in self.columns if isinstance(key, CorrectionColumn))
+        return [key for key in found if (key.policy, key.weight) == (weight.policy, weight.weight)]
 
     def _column(self, key: ColumnKey) -> int:
         if key not in self._index:
@@ -158,7 +164,7 @@ class Plan:
         model = self._model(member, policy, reward)
         clip = getattr(member.weight.bend, "limit", float("inf")) if member.remainder else None
         control = None if member.remainder else model
-        weighted = member.weight.ratio != "none"
+        weighted = member.weight.ratio.corrects
         return Terms(
             baseline=None if model is None else self._column(BaselineColumn(policy, model, clip)),
             correction=self._column(CorrectionColumn(policy, member.weight, reward, control)) if weighted else None,
@@ -178,7 +184,7 @@ class Plan:
         self, member: Member, policy: int, clip: float | None, control: ModelKey | None
     ) -> tuple[TableKey, TableKey | None]:
         share = ShareTable(policy, clip)
-        weight = None if control is None or member.weight.ratio == "none" else WeightTable(policy, member.weight)
+        weight = None if control is None or not member.weight.ratio.corrects else WeightTable(policy, member.weight)
         for key in (share, weight):
             if key is not None and key not in self.tables:
                 self.tables.append(key)
@@ -195,13 +201,20 @@ class Plan:
 
     def whole(self, policy: int) -> bool:
         """Whether the policy must be asked for all actions."""
-        return bool(self.weights(Pooled, policy)) or any(
-            isinstance(key, BaselineColumn) and key.policy == policy for key in self.columns
+        return any(
+            isinstance(key, BaselineColumn) or (isinstance(key, WeightColumn) and key.weight.ratio.whole)
+            for key in self.columns
+            if key.policy == policy
         )
 
 
-def fit_of(ratio: Pooled) -> FitKey | None:
-    """The fit that an embedding comes from; None where it is the features themselves."""
+def ratio_key(weight: WeightColumn) -> RatioKey:
+    """The fit that a weight comes from."""
+    return RatioKey(weight.weight.ratio, weight.policy if weight.weight.ratio.per_policy else None)
+
+
+def fit_of(ratio: Ratio) -> FitKey | None:
+    """The reward model that a ratio is fitted from, if any."""
     return None if ratio.rewards is None else FitKey(ratio.rewards, None, ratio.inputs)
 
 

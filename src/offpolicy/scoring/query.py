@@ -13,7 +13,7 @@ from offpolicy.core.arrays import FloatArray, IntArray
 from offpolicy.data.batch import Batch
 from offpolicy.policies.base import Policy
 from offpolicy.policies.blocks import BLOCK_ELEMENTS, Grid, Layout, Listed, Lists, blocks
-from offpolicy.ratios.embeddings import Pool, Sides
+from offpolicy.ratios.rounds import BlockRows, Pool, Sides
 from offpolicy.scoring.baselines import Baselines, share_of
 from offpolicy.scoring.tallies import Tallies
 
@@ -21,7 +21,6 @@ Mode = Literal["grid", "lists", "apart"]
 APART_ROWS = 4_096
 """Rounds for which a policy is asked at a time where it answers with sums."""
 MASS_ELEMENTS = 1 << 21
-Both = tuple[FloatArray, FloatArray]
 
 
 @dataclass(frozen=True)
@@ -68,6 +67,10 @@ class Block:
     kept: Tallies
     pools: Sequence[Pool]
 
+    @property
+    def _rounds(self) -> BlockRows:
+        return BlockRows(self.rows, self.batch, self.group, self.query.groups, self.group < self.query.table_groups)
+
     def grid(self, work: Baselines) -> tuple[FloatArray, FloatArray | None]:
         """π of all actions."""
         q, batch = self.query, self.batch
@@ -76,13 +79,13 @@ class Block:
         pi0 = q.logging.probabilities(batch) if asked and q.logging is not None else None
         if loose and not (work.only_linear and pi0 is None):
             pi, loose = pi / pi.sum(axis=1, keepdims=True), False
-        return self._fill(work, Grid(batch.action), pi, pi0, loose)
+        return self._fill(work, Grid(batch.codes), pi, pi0, loose)
 
     def listed(self, work: Baselines, target: Listed, logging: Listed | None) -> tuple[FloatArray, FloatArray | None]:
         """π of the actions that a policy lists (or the logging policy does)."""
         q, batch = self.query, self.batch
         both = [target] if logging is None else [target, logging]
-        layout, chances = Lists.union(batch.action, batch.n_actions, *both)
+        layout, chances = Lists.union(batch.codes, batch.n_actions, *both)
         pi0 = chances[1] if logging is not None else None
         if pi0 is None and self.group < q.mass_groups and q.logging is not None:
             pi0 = q.logging.entries(batch, layout.row, layout.codes)
@@ -91,10 +94,10 @@ class Block:
     def apart(self, work: Baselines) -> tuple[FloatArray, FloatArray | None]:
         """Sums over π, and the chances of logged actions and of those near them."""
         q, batch = self.query, self.batch
-        near = [pool.near(batch, self._fold(pool)) for pool in self.pools]
-        row, code, back = _together([Lists.of_each(batch.action, batch.n_actions, batch.action[:, None]), *near])
+        near = [pool.near(self._rounds) for pool in self.pools]
+        row, code, back = _together([Lists.of_each(batch.codes, batch.n_actions, batch.codes[:, None]), *near])
         parts = [part for part in work.parts if part.columns]
-        unseen = [pool.unseen(self._fold(pool)) for pool in self.pools]
+        unseen = [pool.unseen(self._rounds) for pool in self.pools]
         tables = np.hstack([_no_columns(batch), *(part.by_action for part in parts), *unseen])
         sums, chances = q.policy.answers(batch, tables, row, code)
         edges = np.cumsum([0, *(part.by_action.shape[1] for part in parts)])
@@ -110,38 +113,17 @@ class Block:
         at = 0
         for pool, layout, u, v, table in zip(self.pools, near, pi[1:], pi0[1:], unseen, strict=True):
             columns = slice(at, at := at + table.shape[1])
-            self._fill_near(pool, layout, (u, v), (sums[:, edges[-1] :][:, columns], sums0[:, columns]), (pi[0], pi0[0]))
+            mass = (sums[:, edges[-1] :][:, columns], sums0[:, columns])
+            pool.fill_near(self._rounds, Sides(u, v, layout, (pi[0], pi0[0])), mass)
         return pi[0], pi0[0]
-
-    def _fill_near(self, pool: Pool, layout: Lists, chances: Both, unseen: Both, logged: Both) -> None:
-        """The weights of near actions; `unseen`, where it has a column, is the chance of all that were never logged."""
-        for some, mass in zip(chances, unseen, strict=True):
-            if mass.shape[1]:  # the last one stands for them
-                some.reshape(len(self.batch), -1)[:, -1] = mass[:, 0]
-        pool.fill(self.rows, self.batch, self._fold(pool), Sides(*chances, layout, logged), False)
 
     def _add_mass(self) -> None:
         """Where the mass lies, from all actions of a few rounds."""
         few = slice(0, max(1, MASS_ELEMENTS // self.batch.n_actions))
         shown, q = self.batch.take(few), self.query
-        pi, layout = q.policy.probabilities(shown), Grid(shown.action)
+        pi, layout = q.policy.probabilities(shown), Grid(shown.codes)
         sides = None if q.logging is None else Sides(pi, q.logging.probabilities(shown), layout)
         self.kept.add_mass(q.index, self.omega[few], self.omega[few], pi, layout, sides)
-
-    def _fill_pool(self, pool: Pool, sides: Sides) -> None:
-        """The weights of all actions of the layout, or of the near ones where these are looked up."""
-        fold, row = self._fold(pool), np.arange(len(self.batch))
-        if isinstance(sides.layout, Lists) or pool.poolings[fold].near is None:
-            pool.fill(self.rows, self.batch, fold, sides, self.group < self.query.table_groups)
-            return
-        layout, table = pool.near(self.batch, fold), pool.unseen(fold)
-        both = (sides.pi, sides.pi0)
-        chances = tuple(side[layout.row, layout.codes] for side in both)
-        logged = tuple(side[row, self.batch.action] for side in both)
-        self._fill_near(pool, layout, chances, tuple(side @ table for side in both), logged)  # type: ignore[arg-type]
-
-    def _fold(self, pool: Pool) -> int:
-        return self.group * (pool.ratio_of.cross_fit or 1) // self.query.groups
 
     def _fill(
         self, work: Baselines, layout: Layout, pi: FloatArray, pi0: FloatArray | None, loose: bool
@@ -151,7 +133,7 @@ class Block:
         sides = None if pi0 is None else Sides(pi, pi0, layout)
         if sides is not None:
             for pool in self.pools:
-                self._fill_pool(pool, sides)
+                pool.fill(self._rounds, sides)
         counted = self.omega * scale
         if self.group < q.mass_groups:
             self.kept.add_mass(q.index, self.omega, counted, pi, layout, sides)

@@ -2,55 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from offpolicy.core.errors import InputError
 from offpolicy.data.features import Features
-from offpolicy.data.log import Log
 from offpolicy.data.spaces import ActionSpace, Serves
 from offpolicy.estimators import DM, REGISTRY, Combined, Estimator, LoggedMean, Member, Run
 from offpolicy.estimators.defaults import LARGEST_FIRST, default_estimators
-from offpolicy.policies.base import Policy
-from offpolicy.ratios.weights import Pooled
+from offpolicy.ratios.available import Available
 
 
 @dataclass(frozen=True)
 class Lacking:
     """What an estimator needs and the log or a policy does not have."""
 
-    log: Log
-    policies: Mapping[str, Policy]
-    logging: Policy | None
+    available: Available
     features: Features
 
     def __call__(self, members: Sequence[Member]) -> str | None:
-        unserved = mismatch_of(members, self.log.space)
-        if unserved is not None:
+        space = self.available.schema.space
+        if (unserved := mismatch_of(members, space)) is not None:
             kinds = (kind for kind in REGISTRY.values() if kind is not LoggedMean)
-            others = [kind.__name__ for kind in kinds if mismatch_of(kind().members(), self.log.space) is None]
+            others = [kind.__name__ for kind in kinds if mismatch_of(kind().members(), space) is None]
             return unserved + (f"; use {', '.join(others)}" if others else "")
-        if any(m.weight.weighs for m in members) and not (self.log.schema.propensity or self.logging):
-            return "it weighs by π/π0, and the log has neither propensities nor a logging policy"
-        pooled = any(isinstance(m.weight.ratio, Pooled) for m in members)
-        part = next((name for name, policy in self.policies.items() if not policy.whole), None)
-        if part is not None and (pooled or any(m.rewards is not None for m in members)):
-            whose = f" of {part!r}" if len(self.policies) > 1 else ""
-            alone = ", or evaluate the other policies without it" if whose else ""
-            return (
-                f"it needs the new policy's chance of every action, and{whose} only that of the logged action is known; "
-                f"give list columns of candidates, a matrix or a function{alone}"
-            )
-        if any(m.remainder for m in members) and not (self.logging is not None and self.logging.whole):
-            return "it needs the logging policy's chance of every action; give it as `logging=` (--logging)"
-        if pooled and not (self.logging is not None and self.logging.whole):
-            return (
-                "it weighs by embeddings, for which it needs the logging policy's chance of every action, not only of the "
-                "logged one. Give it as `logging=` (--logging: a policy, or list columns of candidates), "
-                "estimate it from the log and give that, or use IPS, SNIPS or DR, which need only the propensity"
-            )
-        return None
+        reasons = (reason for member in members for reason in self._reasons(member))
+        return next((reason for reason in reasons if reason is not None), None)
+
+    def _reasons(self, member: Member) -> Iterator[str | None]:
+        yield member.weight.ratio.lacks(self.available)
+        if member.rewards is not None:
+            yield self.available.lacks_whole_policies
+        if member.remainder and not self.available.has_whole_logging:
+            yield "it needs the logging policy's chance of every action; give it as `logging=` (--logging)"
 
 
 def mismatch_of(members: Sequence[Member], space: ActionSpace) -> str | None:
@@ -58,9 +43,8 @@ def mismatch_of(members: Sequence[Member], space: ActionSpace) -> str | None:
     parts: list[tuple[str, Serves | None]] = []
     for m in members:
         parts += [
-            ("it weighs by the probabilities of", m.weight if m.weight.weighs else None),
-            ("its posterior gives the probabilities of", getattr(m.weight.ratio, "posterior", None)),
-            ("its embedding is learned from the rewards of", getattr(m.weight.ratio, "rewards", None)),
+            ("it weighs by the probabilities of", m.weight.ratio),
+            ("its embedding is learned from the rewards of", m.weight.ratio.rewards),
             ("its reward model predicts the rewards of", m.rewards),
         ]
     return next((f"{what} {why}" for what, part in parts if part is not None and (why := part.mismatch(space))), None)

@@ -12,10 +12,8 @@ from offpolicy.core.arrays import FloatArray, IntArray
 from offpolicy.core.hashing import BUCKETS
 from offpolicy.data.batch import Batch
 from offpolicy.engines.base import BATCH_ROWS
-from offpolicy.ratios.embeddings import merged_pools, zero_pool
-from offpolicy.ratios.weights import Pooled, Weight
 from offpolicy.scoring.scorer import Scorer
-from offpolicy.scoring.tallies import Tallies, outcome_name, pool_name
+from offpolicy.scoring.tallies import Tallies
 from offpolicy.statistics.base import State, added
 from offpolicy.statistics.calibration import Calibration
 from offpolicy.statistics.fingerprint import Fingerprint
@@ -40,13 +38,16 @@ class ScorePass:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        policies = (*self.scorer.policies, *([self.scorer.logging] if self.scorer.logging else []))
-        return tuple(dict.fromkeys(name for policy in policies for name in policy.columns))
+        logging = [self.scorer.logging] if self.scorer.logging else []
+        policies = (policy.columns for policy in (*self.scorer.policies, *logging))
+        ratios = (key.ratio.columns for key in self.scorer.plan.ratios)
+        return tuple(dict.fromkeys(name for names in (*policies, *ratios) for name in names))
 
     @property
     def batch_rows(self) -> int:
         """The columns of models take more room than others, and listed actions still more."""
-        rows = BATCH_ROWS // 2 if self.scorer.plan.models or self.scorer.poolings else BATCH_ROWS
+        plan = self.scorer.plan
+        rows = BATCH_ROWS // 2 if plan.models or any(key.ratio.whole for key in plan.ratios) else BATCH_ROWS
         return rows if self.most_rows is None else min(rows, self.most_rows)
 
     @cached_property
@@ -71,12 +72,10 @@ class ScorePass:
             "slices": {str(s): self._zero_slice() for s in range(self.n_slices)},
             "policies": policies,
             "tables": np.zeros((len(self.scorer.tables), self.n_actions, size)),
-            "pools": {pool_name(plan, p, weight): self._zero_pool(p, weight) for p, weight in plan.weights(Pooled)},
-            "outcomes": {
-                outcome_name(p, outcome): np.zeros((2, len(bins.edges) + 1))
-                for (p, outcome), (bins, _) in self.scorer.outcomes.items()
+            "ratios": {
+                str(k): ratio.zero(len(plan.corrections(key)))
+                for k, (key, ratio) in enumerate(zip(plan.weights, self.scorer.ratios, strict=True))
             },
-            "pooled_weights": {pool_name(plan, *key): LogHistogram(coarse=True).zero() for key in plan.weights(Pooled)},
             "calibration": {str(k): Calibration().zero() for k, model in enumerate(plan.models) if model.folds},
             "fingerprint": Fingerprint(self.clustered).zero(),
             "propensities": {} if self.scorer.propensities is None else self.scorer.propensities.zero(),
@@ -86,11 +85,6 @@ class ScorePass:
             "reward_low": np.full(plan.rewards, np.inf),
             "reward_high": np.full(plan.rewards, -np.inf),
         }
-
-    def _zero_pool(self, p: int, weight: Weight) -> State:
-        scorer, ratio = self.scorer, weight.ratio
-        assert isinstance(ratio, Pooled)
-        return zero_pool(scorer.poolings[ratio], 1 + len(scorer.plan.corrections(p, weight)), ratio in scorer.sloped)
 
     def _zero_slice(self) -> State:
         shape = (len(self.scorer.tables), self.n_actions, len(self.scorer.centre) + 1)
@@ -126,7 +120,7 @@ class ScorePass:
         own = {
             "moments": self.moments.merge(a["moments"], b["moments"]),
             "slices": {s: self._merge_slices(part, b["slices"][s]) for s, part in a["slices"].items()},
-            "pools": {name: merged_pools(pool, b["pools"][name]) for name, pool in a["pools"].items()},
+            "ratios": {k: self.scorer.ratios[int(k)].merge(part, b["ratios"][k]) for k, part in a["ratios"].items()},
             "fingerprint": Fingerprint(self.clustered).merge(a["fingerprint"], b["fingerprint"]),
             "propensities": {} if tests is None else tests.merge(a["propensities"], b["propensities"]),
             "reward_low": np.minimum(a["reward_low"], b["reward_low"]),

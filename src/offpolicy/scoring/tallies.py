@@ -10,22 +10,12 @@ import numpy as np
 from offpolicy.core.arrays import FloatArray, IntArray
 from offpolicy.data.batch import Batch
 from offpolicy.policies.blocks import Layout
-from offpolicy.ratios.embeddings import Sides
-from offpolicy.ratios.weights import Outcome, Pooled, Weight
-from offpolicy.scoring.plan import Plan, TableKey, WeightTable
+from offpolicy.ratios.rounds import Sides
+from offpolicy.ratios.weights import Weight
+from offpolicy.scoring.plan import TableKey, WeightTable
 from offpolicy.statistics.base import State
 from offpolicy.statistics.calibration import Calibration
 from offpolicy.statistics.histogram import LogHistogram
-
-
-def pool_name(plan: Plan, policy: int, weight: Weight) -> str:
-    """Under which name the sums of a pooled weight are kept."""
-    return str(plan.weights(Pooled).index((policy, weight)))
-
-
-def outcome_name(policy: int, outcome: Outcome) -> str:
-    """Under which name the sums of an outcome weight are kept."""
-    return f"{policy}:{outcome.cross_fit}:{outcome.reward}"
 
 
 @dataclass(frozen=True)
@@ -34,14 +24,15 @@ class Tallies:
 
     state: State
 
+    def ratio(self, position: int) -> State:
+        """What the ratio of a weight of the plan keeps."""
+        own: State = self.state["ratios"][str(position)]
+        return own
+
     def add_weights(self, policy: int, ratio: FloatArray | None, omega: FloatArray | None) -> None:
         if ratio is not None:
             part = self.state["policies"][str(policy)]
             part["weights"] = LogHistogram().fold(part["weights"], ratio, omega)
-
-    def add_pooled_weights(self, name: str, ratio: FloatArray, omega: FloatArray | None) -> None:
-        seen = self.state["pooled_weights"]
-        seen[name] = LogHistogram(coarse=True).fold(seen[name], ratio, omega)
 
     def add_mass(
         self, policy: int, omega: FloatArray, counted: FloatArray, pi: FloatArray, layout: Layout, sides: Sides | None
@@ -68,12 +59,6 @@ class Tallies:
             inside[rows] = 1.0
             part["tables"][table] += layout.by_action(share, (x * inside).T)
 
-    def add_outcome(self, policy: int, outcome: Outcome, at: IntArray, omega: FloatArray, reward: FloatArray) -> None:
-        """Σω and Σω(r − origin) of each bin."""
-        sums = self.state["outcomes"][outcome_name(policy, outcome)]
-        sums[0] += np.bincount(at, omega, sums.shape[1])
-        sums[1] += np.bincount(at, omega * reward, sums.shape[1])
-
     def add_weight_tables(
         self, tables: Sequence[TableKey], bent: Mapping[tuple[int, Weight], FloatArray], x: FloatArray, batch: Batch
     ) -> None:
@@ -83,9 +68,9 @@ class Tallies:
         for index, key in enumerate(tables):
             if isinstance(key, WeightTable):
                 weighted = x * bent[key.policy, key.weight][: len(batch)]
-                self.state["tables"][index] += _by_action(weighted, batch.action, batch.n_actions)
+                self.state["tables"][index] += _by_action(weighted, batch.codes, batch.n_actions)
                 for part, rows in self._slices(batch.slice_code):
-                    part["tables"][index] += _by_action(weighted[:, rows], batch.action[rows], batch.n_actions)
+                    part["tables"][index] += _by_action(weighted[:, rows], batch.codes[rows], batch.n_actions)
 
     def _slices(self, slices: IntArray | None) -> Iterator[tuple[State, IntArray]]:
         """Each slice that keeps tables, with its rows."""

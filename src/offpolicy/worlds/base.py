@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -11,12 +12,13 @@ from offpolicy.core.arrays import FloatArray, IntArray
 from offpolicy.core.errors import InputError
 from offpolicy.core.hashing import hash_rows
 from offpolicy.data.batch import Batch
+from offpolicy.data.in_memory import context_names, with_context_columns
 from offpolicy.data.log import Log
 from offpolicy.data.spaces import Discrete
 from offpolicy.models.posteriors.base import Posterior
 from offpolicy.policies.base import Policy
 from offpolicy.policies.blocks import blocks
-from offpolicy.policies.conversion import policy_on
+from offpolicy.policies.conversion import as_policy
 
 Seed = int | np.random.SeedSequence
 
@@ -95,19 +97,19 @@ class Simulated(World):
 
     def value_with_error(self, policy: Any) -> tuple[float, float]:
         """By Monte Carlo over contexts; the policy's choice and the reward are averaged exactly."""
-        asked = policy_on(policy, self.space)
+        asked = as_policy(policy).over(self.space)
         x = self.contexts(self.value_rounds, np.random.default_rng(0xC0FFEE))
         values = np.empty(len(x))
         for rows in blocks(len(x), self.n_actions):
-            p = asked.probabilities(as_batch(x[rows], self.n_actions))
+            p = asked.probabilities(as_batch(x[rows], self.n_actions, asked.columns))
             values[rows] = np.einsum("ij,ij->i", p, self.mean_reward(x[rows]))
         return average(values)
 
 
-def as_batch(contexts: FloatArray, n_actions: int) -> Batch:
-    """Contexts in the form that policies are asked in."""
+def as_batch(contexts: FloatArray, n_actions: int, columns: Sequence[str] = ()) -> Batch:
+    """Contexts in the form that policies are asked in, with the columns that a policy reads by name."""
     n = len(contexts)
-    return Batch(
+    batch = Batch(
         row=np.arange(n),
         unit=hash_rows("", 0, n),
         action=np.zeros(n, np.int64),
@@ -115,6 +117,7 @@ def as_batch(contexts: FloatArray, n_actions: int) -> Batch:
         context_parts=(contexts,),
         space=Discrete(n_actions),
     )
+    return with_context_columns(batch, columns, context_names(contexts))
 
 
 def choose(policy: Policy, contexts: FloatArray, n_actions: int, rng: np.random.Generator) -> tuple[IntArray, FloatArray]:

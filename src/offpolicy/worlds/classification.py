@@ -13,7 +13,7 @@ from offpolicy.core.arrays import FloatArray, IntArray
 from offpolicy.core.errors import InputError, unknown_name
 from offpolicy.data.log import Log
 from offpolicy.policies.base import Policy
-from offpolicy.policies.conversion import policy_on
+from offpolicy.policies.conversion import as_policy
 from offpolicy.policies.mixture import Mixture
 from offpolicy.policies.scores import EpsilonGreedy
 from offpolicy.policies.tables import Uniform
@@ -110,7 +110,8 @@ class Classification(World):
         """The mean chance of the right class: exact."""
         x, y = self._data
         rows = self._thirds[2]
-        p = policy_on(policy, self.space).probabilities(as_batch(x[rows], self.n_actions), y[rows])
+        asked = as_policy(policy).over(self.space)
+        p = asked.probabilities(as_batch(x[rows], self.n_actions, asked.columns), y[rows])
         return float(p.mean()), 0.0
 
 

@@ -18,7 +18,7 @@ from offpolicy.models.posteriors.base import Posterior
 from offpolicy.models.posteriors.categorical import Exact
 from offpolicy.policies.base import Policy
 from offpolicy.policies.blocks import blocks
-from offpolicy.policies.conversion import policy_on
+from offpolicy.policies.conversion import as_policy
 from offpolicy.policies.scores import EpsilonGreedy, Softmax
 from offpolicy.worlds.base import (
     Seed,
@@ -136,7 +136,7 @@ class _Embedded(Simulated):
             return super().value_with_error(policy)
         rng = np.random.default_rng(0xC0FFEE)
         x = self.contexts(self.value_rounds, rng)
-        action, _ = choose(policy_on(policy, self.space), x, self.n_actions, rng)
+        action, _ = choose(as_policy(policy).over(self.space), x, self.n_actions, rng)
         return average(sigmoid(self._score_of(x, self._embeddings(action, rng)) + self.odds))
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from offpolicy.core.arrays import FloatArray, IntArray
 from offpolicy.policies.base import Policy
-from offpolicy.policies.conversion import policy_on
+from offpolicy.policies.conversion import as_policy
 from offpolicy.policies.tables import Fixed, Uniform
 from offpolicy.worlds.base import Simulated, as_batch, check_count, check_number, sigmoid
 
@@ -69,7 +69,7 @@ class Toy(Simulated):
 
     def value_with_error(self, policy: Any) -> tuple[float, float]:
         """Context-free policies by Gauss–Hermite quadrature: x·θ_a + μ_a is normal. Others by Monte Carlo."""
-        asked = policy_on(policy, self.space)
+        asked = as_policy(policy).over(self.space)
         if not isinstance(asked, (Fixed, Uniform)):
             return super().value_with_error(policy)
         theta, mu, _ = self._parameters

@@ -103,11 +103,16 @@ class SparkSource:
             "out; for what goes through the rows one by one (scores, batches), read the files without Spark."
         )
 
-    def selected(self, extra: tuple[str, ...]) -> Any:
+    def check_columns(self, columns: Sequence[str]) -> None:
+        there = self.frame.columns
+        for name in columns:
+            if name not in there and name not in self.schema.context:
+                raise unknown_name("column", name, there)
+
+    def selected(self, columns: tuple[str, ...]) -> Any:
         """The columns of the log and some more, as a DataFrame."""
-        for name in extra:
-            if name not in self.frame.columns:
-                raise unknown_name("column", name, self.frame.columns)
+        self.check_columns(columns)
+        extra = [name for name in columns if name in self.frame.columns]
         frame = self.frame if self.table.columns.place is None else _with_paths(self.frame)
         return selected(frame, tuple(dict.fromkeys((*self.table.columns.names(), *extra))))
 

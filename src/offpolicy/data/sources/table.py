@@ -19,7 +19,7 @@ from offpolicy.core.hashing import hash_places, hash_rows, hash_values
 from offpolicy.core.threads import parallel
 from offpolicy.data.batch import Batch
 from offpolicy.data.checks import Check, failed_check
-from offpolicy.data.in_memory import MOST_CATEGORIES, too_many_categories
+from offpolicy.data.in_memory import MOST_CATEGORIES, too_many_categories, with_context_columns
 from offpolicy.data.labels import decoded
 from offpolicy.data.partitions import Partition
 from offpolicy.data.schema import Dimension, Schema, dimensions
@@ -306,8 +306,16 @@ class TableSource:
     def head(self, rows: int, columns: tuple[str, ...] = ()) -> Batch:
         return next(iter(self.partitions(columns)[0].batches(rows)))
 
+    def check_columns(self, columns: Sequence[str]) -> None:
+        check_names(self.unencoded(columns), self.arrow_schema.names)
+
+    def unencoded(self, columns: Sequence[str]) -> list[str]:
+        """Without those that only the encoded context has, such as `country=DE`."""
+        there = self.arrow_schema.names
+        return [name for name in columns if name in there or name not in self.schema.context]
+
     def partitions(self, columns: tuple[str, ...]) -> Sequence[Partition]:
-        check_names(columns, self.arrow_schema.names)
+        self.check_columns(columns)
         return [_Decoded(self, part, columns) for part in self.parts if part.rows]
 
     def failure(self, name: str, check: Check) -> InputError:
@@ -344,12 +352,13 @@ class _Decoded:
     extra: tuple[str, ...]
 
     def batches(self, rows: int) -> Iterator[Batch]:
-        names = tuple(dict.fromkeys((*self.source.columns.names(), *self.extra)))
+        extra = self.source.unencoded(self.extra)
+        names = tuple(dict.fromkeys((*self.source.columns.names(), *extra)))
         seen = 0
         for raw in self.part.read(names, rows):
             if not len(raw):
                 continue
-            if lost := [name for name in self.extra if name not in raw.schema.names]:
+            if lost := [name for name in extra if name not in raw.schema.names]:
                 raise InputError(f"{self.part.name}: {unknown_name('column', lost[0], raw.schema.names)}")
             yield self._decode({name: raw.column(name) for name in names}, len(raw), seen)
             seen += len(raw)
@@ -366,7 +375,7 @@ class _Decoded:
             raise self.source.missing(unit_name)
         rewards = [self._numbers("reward", name, raw) for name in c.reward]
         by = None if c.by is None else pc.index_in(raw[c.by].cast(pa.string()), value_set=self.source.categories[c.by])
-        return Batch(
+        batch = Batch(
             row=np.arange(self.part.start + seen, self.part.start + seen + rows),
             unit=self._units(raw, unit_name, first, rows),
             action=self._actions(raw[c.action]),
@@ -377,8 +386,10 @@ class _Decoded:
             weight=self._numbers("weight", c.weight, raw) if c.weight else None,
             slice_code=None if by is None else by.to_numpy(zero_copy_only=False).astype(np.int64),
             feature_parts=tuple(self._encoded("features", name, raw) for name in c.features),
-            extra={name: raw[name] for name in self.extra},
+            extra={name: raw[name] for name in self.extra if name in raw},
         )
+        encoded = [name for name in self.extra if name not in raw]
+        return batch if not encoded else with_context_columns(batch, encoded, self.source.schema.context)
 
     def _units(self, raw: Mapping[str, pa.Array], name: str | None, first: int, rows: int) -> UInt64Array:
         if name is not None:

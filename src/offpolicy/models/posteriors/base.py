@@ -22,6 +22,7 @@ import numpy.typing as npt
 
 from offpolicy.core.arrays import FloatArray, IntArray
 from offpolicy.core.errors import RowsError
+from offpolicy.core.registry import Named
 from offpolicy.data.batch import Batch
 from offpolicy.data.features import Features
 from offpolicy.data.spaces import Serves
@@ -171,10 +172,15 @@ class Known:
     """Which columns of the features the embedding is, where it is pre-defined."""
 
 
-class Posterior(Serves, ABC):
-    """Settings of a posterior. Frozen; `fit` gives a `Pooling`."""
+class Posterior(Named, Serves, ABC):
+    """Settings of a posterior. Frozen; `fit` gives a `Pooling`.
+
+    A class that states its `kind` can be chosen by that name on the command line.
+    """
 
     scale: bool
+    neighbours: int | None = None
+    """Of how many actions near the logged one sums are taken, where there is such a bound."""
 
     def statistics(self, shape: FitShape) -> tuple[Statistic, ...]:
         """What it needs of the fit pass; the first is always `FeatureSums`."""
@@ -187,9 +193,18 @@ class Posterior(Serves, ABC):
     @abstractmethod
     def fit(self, name: str, embedding: Embedding, affine: Affine, known: Known) -> Pooling: ...
 
+    def numbers_per_action(self, n_actions: int, size: int) -> int:  # noqa: ARG002
+        """Numbers that the fit holds per action, beside the embedding of `size` numbers: its share of the memory."""
+        return 0
+
     @property
     def exact(self) -> bool:
         """Whether the weights have mean 1 under the logging policy."""
+        return False
+
+    @property
+    def true_likelihood(self) -> bool:
+        """Whether p(e|a) is the true one, so that its ratio is exact wherever rewards depend on the embedding alone."""
         return False
 
     @property

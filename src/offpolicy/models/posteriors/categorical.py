@@ -40,6 +40,7 @@ class Categorical(Posterior):
     smoothing: float = 1.0
     _: KW_ONLY
     scale: bool = True
+    kind = "categorical"
 
     def __post_init__(self) -> None:
         if not self.smoothing >= 0:
@@ -93,6 +94,10 @@ class Exact(Posterior):
 
     @property
     def exact(self) -> bool:
+        return True
+
+    @property
+    def true_likelihood(self) -> bool:
         return True
 
     @property

@@ -36,6 +36,7 @@ class Gaussian(Posterior):
     _: KW_ONLY
     neighbours: int | None = None
     scale: bool = True
+    kind = "gaussian"
 
     def __post_init__(self) -> None:
         if self.neighbours is not None and not (isinstance(self.neighbours, int) and self.neighbours >= 1):

@@ -33,6 +33,7 @@ class Logistic(Posterior):
     context: bool = False
     scale: bool = True
     rows: int = 50_000
+    kind = "logistic"
 
     def __post_init__(self) -> None:
         if not (isinstance(self.C, (int, float)) and self.C > 0):
@@ -47,6 +48,9 @@ class Logistic(Posterior):
 
     def rows_without(self, rows: Any, keep: npt.NDArray[np.bool_]) -> Any:
         return None if rows is None else rows.of(keep)
+
+    def numbers_per_action(self, n_actions: int, size: int) -> int:  # noqa: ARG002
+        return 25 * size + 4 * size**2
 
     def fit(self, name: str, embedding: Embedding, affine: Affine, known: Known) -> Pooling:  # noqa: ARG002
         context = None

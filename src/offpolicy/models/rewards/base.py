@@ -13,6 +13,8 @@ import numpy.typing as npt
 from offpolicy.core.arrays import FloatArray, IntArray
 from offpolicy.core.errors import InputError
 from offpolicy.core.hashing import buckets, group_of_bucket
+from offpolicy.core.memory import Need
+from offpolicy.core.registry import Named
 from offpolicy.data.batch import Batch
 from offpolicy.data.features import Features, Inputs
 from offpolicy.data.schema import Schema
@@ -22,8 +24,6 @@ from offpolicy.statistics.base import Statistic
 
 RowWeight = Callable[[Batch], FloatArray]
 NO_FEATURES = Features()
-FITTED_BEFORE = "fitted_before"
-"""Among the diagnostics of a model that was fitted on another log: on how many rounds."""
 
 
 @dataclass(frozen=True)
@@ -104,6 +104,39 @@ class Predictor(Protocol):
         ...
 
 
+class Savable(Named, ABC):
+    """A fitted q(x, a) that is nothing but arrays, so that it can be saved, loaded, and used on logs with other actions.
+
+    Files know it by its `kind`, and are read by `from_arrays` of the class that states it.
+    """
+
+    @abstractmethod
+    def all(self, batch: Batch) -> FloatArray:
+        """Rounds × actions."""
+
+    @abstractmethod
+    def taken(self, batch: Batch) -> FloatArray:
+        """Of the logged action of each round."""
+
+    @abstractmethod
+    def arrays(self) -> dict[str, npt.NDArray[Any]]:
+        """All that it is made of."""
+
+    @property
+    def settings(self) -> dict[str, int]:
+        """The few numbers besides that say how the arrays are used."""
+        return {}
+
+    @classmethod
+    @abstractmethod
+    def from_arrays(cls, arrays: Mapping[str, npt.NDArray[Any]], settings: Mapping[str, int], shape: FitShape) -> Self:
+        """The same again; raises ValueError or KeyError where the arrays do not belong together."""
+
+    @abstractmethod
+    def for_actions(self, at: IntArray, features: Features) -> Self:
+        """The same for a log whose actions stand at these places, and which has these features."""
+
+
 def design(batch: Batch, centre: FloatArray) -> FloatArray:
     """x̃ = (x − centre, 1), as (features + 1) × rounds."""
     out = np.empty((len(centre) + 1, len(batch)))
@@ -113,7 +146,7 @@ def design(batch: Batch, centre: FloatArray) -> FloatArray:
 
 
 @dataclass(frozen=True)
-class LinearPredictor:
+class LinearPredictor(Savable):
     """q(x, a) = (x − centre)·slope_a + intercept_a. `coef` is actions × (features + 1), the intercept last.
 
     With features φ that vary within an action, the control of a round is x̃·(own_a + φ·shared), and `coef` is that at each
@@ -133,6 +166,7 @@ class LinearPredictor:
     """The mean context of the rows behind the fit."""
     covariance: FloatArray | None = None
     """With which the scaled coefficients are estimated, averaged over the rounds."""
+    kind = "linear"
 
     def all(self, batch: Batch) -> FloatArray:
         product: FloatArray = design(batch, self.centre).T @ self.coef.T
@@ -155,19 +189,13 @@ class LinearPredictor:
         return replace(self, coef=self.coef @ step, centre=centre, varying=varying)
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
-        """All that it is made of."""
         parts = {f.name: getattr(self, f.name) for f in fields(self)}
         varying = parts.pop("varying")
         parts |= {} if varying is None else {"own": varying.own, "shared": varying.shared}
         return {name: np.asarray(part, dtype=np.float64) for name, part in parts.items() if part is not None}
 
-    @property
-    def settings(self) -> dict[str, int]:
-        return {}
-
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, npt.NDArray[Any]], settings: Any, shape: FitShape) -> Self:  # noqa: ARG003
-        """The same again, if the arrays have the shapes that belong together."""
         n, d = shape.n_actions, shape.context
         sizes: dict[str, tuple[int | None, ...]] = {
             "coef": (n, d + 1), "centre": (d,), "scale": (d,), "counts": (n,), "down": (d + 1, None), "mean": (d,),
@@ -180,7 +208,6 @@ class LinearPredictor:
         return cls(**parts)
 
     def for_actions(self, at: IntArray, features: Features) -> Self:
-        """The same for a log whose actions stand at these places, and which has these features."""
         varying = None if self.varying is None else FeatureMap(self.varying.own[at], self.varying.shared, features)
         counts = None if self.counts is None else self.counts[at]
         return replace(self, coef=self.coef[at], counts=counts, varying=varying)
@@ -225,14 +252,17 @@ def _between(covariance: FloatArray | None, matrix: FloatArray | None) -> FloatA
 
 def embedding_of(predictor: Predictor, name: str) -> Embedding:
     """The embedding that a fitted reward model gives."""
-    embedding = getattr(predictor, "embedding", None)
+    embedding: Embedding | None = getattr(predictor, "embedding", None)
     if embedding is None:
-        raise InputError(
-            f"{name}: this reward model gives no embedding. Use op.Ridge(), op.AdamW(), op.Torch(…), or op.Regressor(…, "
-            "embedding=…) with a function that gives one."
-        )
-    found: Embedding = embedding
-    return found
+        raise no_embedding(name)
+    return embedding
+
+
+def no_embedding(name: str) -> InputError:
+    return InputError(
+        f"{name}: this reward model gives no embedding. Use op.Ridge(), op.AdamW(), op.Torch(…), or op.Regressor(…, "
+        "embedding=…) with a function that gives one."
+    )
 
 
 class Fits(ABC):
@@ -253,26 +283,68 @@ class Fits(ABC):
         """For the jackknife; None where it cannot be had."""
         return None
 
-    @abstractmethod
-    def diagnostics(self, reward: int) -> dict[str, Any]:
-        """`r2`: out of fold, where known; and what was chosen in the fit. Empty only where nothing was fitted."""
+    def diagnostics(self, reward: int) -> dict[str, Any]:  # noqa: ARG002
+        """`r2`: out of fold, where known; and what was chosen in the fit."""
+        return {}
 
 
-class RewardModel(Serves, ABC):
-    """Settings of a reward model. `statistics` are folded over the log; `fits` turns their results into predictors."""
+class RewardModel(Named, Serves, ABC):
+    """Settings of a reward model, and all that the package needs to know about it.
+
+    `statistics` are folded over the log, and `fits` turns their results into predictors. The other methods have defaults
+    for a model that is fitted to the log, gives no embedding and holds little memory. A class that states its `kind` can be
+    chosen by that name on the command line.
+    """
 
     @abstractmethod
     def statistics(self, shape: FitShape) -> tuple[Statistic, ...]:
-        """None where nothing needs to be fitted."""
+        """What is summed over the log; empty where nothing needs to be fitted. Equal statistics are folded once."""
 
     @abstractmethod
-    def fits(self, shape: FitShape, results: Sequence[Any]) -> Fits: ...
+    def fits(self, shape: FitShape, results: Sequence[Any]) -> Fits:
+        """From the results of the statistics, in their order."""
 
     def on(self, schema: Schema) -> RewardModel:  # noqa: ARG002
         """The same as it suits the actions and columns of a log; raises where it does not."""
         return self
 
     @property
-    def linear(self) -> bool:
-        """Whether q is linear in the features, so that an action's mean features are all that a baseline needs."""
+    def fitted(self) -> bool:
+        """Whether anything of it is fitted to the log at hand."""
+        return True
+
+    @property
+    def fitted_before(self) -> bool:
+        """Whether it was fitted to another log, so that it has an estimation error that this log knows nothing of."""
         return False
+
+    @property
+    def embeds(self) -> bool:
+        """Whether its predictors have an `embedding`."""
+        return False
+
+    @property
+    def knows_error(self) -> bool:
+        """Whether its embedding comes with the covariance with which it is estimated."""
+        return False
+
+    @property
+    def linear(self) -> bool:
+        """Whether q at an action is its mean over features that vary within the action, as for a q linear in them."""
+        return False
+
+    @property
+    def packages(self) -> tuple[str, ...]:
+        """The packages besides the required ones whose versions its numbers depend on."""
+        return ()
+
+    def needs(self, shape: FitShape, threads: int) -> tuple[Need, ...]:  # noqa: ARG002
+        """The memory that grows with actions, context or rewards, while `threads` parts of the log are at work.
+
+        Fits with the same row weights share needs that are equal.
+        """
+        return ()
+
+    def refit_numbers(self, shape: FitShape) -> int:  # noqa: ARG002
+        """Numbers per action that refits without each group hold, where there are refits."""
+        return 0

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol, get_args, runtime_checkable
+from typing import Any, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -18,32 +18,11 @@ from offpolicy.data.features import Features, Inputs
 from offpolicy.data.labels import places
 from offpolicy.data.schema import Dimension, Schema
 from offpolicy.data.spaces import discrete
-from offpolicy.models.rewards.base import FITTED_BEFORE, Fits, FitShape, LinearPredictor, Predictor, RewardModel
-from offpolicy.models.rewards.torch import Dotted, Network
+from offpolicy.models.rewards.base import Fits, FitShape, LinearPredictor, Predictor, RewardModel, Savable
 from offpolicy.statistics.base import Statistic
 
 SUFFIX = ".safetensors"
 ACTIONS = "actions"
-
-
-@runtime_checkable
-class Savable(Protocol):
-    """A fitted model that is nothing but arrays."""
-
-    def arrays(self) -> dict[str, npt.NDArray[Any]]: ...
-
-    @property
-    def settings(self) -> dict[str, int]:
-        """The few numbers besides that say how the arrays are used."""
-        ...
-
-    def for_actions(self, at: IntArray, features: Features) -> Predictor:
-        """The same for a log whose actions stand at these places, and which has these features."""
-        ...
-
-
-KINDS: dict[str, Any] = {"linear": LinearPredictor, "dotted": Dotted, "network": Network}
-"""What can be saved: each makes itself `from_arrays`."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,6 +43,12 @@ class FittedRewards(RewardModel):
     rounds: int = field(repr=False)
     chosen: tuple[str, ...] = field(default=(), repr=False)
     """The rewards of the log at hand, once it is known."""
+    fitted = False
+    fitted_before = True
+
+    @property
+    def embeds(self) -> bool:
+        return all(getattr(model, "embedding", None) is not None for model in self.by_reward.values())
 
     @property
     def linear(self) -> bool:
@@ -105,14 +90,13 @@ class FittedRewards(RewardModel):
         arrays: dict[str, npt.NDArray[Any]] = {}
         kinds = []
         for k, model in enumerate(self.by_reward.values()):
-            kind = next((name for name, made in KINDS.items() if type(model) is made), None)
-            if kind is None or not isinstance(model, Savable):
+            if not isinstance(model, Savable) or "kind" not in vars(type(model)):
                 raise InputError(
                     f"{path}: {self.model} cannot be saved. It is a Python object that only pickle could write, and reading "
                     "a pickle runs whatever code is in it. Keep it in a format of its own and give its predictions with "
                     "op.Given(q), or fit op.Ridge(), op.AdamW() or op.Torch(op.two_layer())."
                 )
-            kinds.append({"kind": kind, "settings": model.settings})
+            kinds.append({"kind": model.kind, "settings": model.settings})
             arrays |= {f"{k}.{name}": array for name, array in model.arrays().items()}
         bad = next((name for name, array in arrays.items() if not np.isfinite(array).all()), None)
         if bad is not None:
@@ -161,13 +145,24 @@ def load_rewards(path: str | Path) -> FittedRewards:
         models = {}
         for k, (name, kind) in enumerate(zip(about["rewards"], about["kinds"], strict=True)):
             own = {key.partition(".")[2]: array for key, array in arrays.items() if key.startswith(f"{k}.")}
-            models[str(name)] = KINDS[kind["kind"]].from_arrays(own, kind["settings"], shape)
+            models[str(name)] = _class_of(path, kind["kind"]).from_arrays(own, kind["settings"], shape)
         context = tuple(map(str, about["context"]))
         return FittedRewards(str(about["model"]), models, labels, context, shape.inputs, features, int(about["rounds"]))
     except InputError:
         raise
     except (KeyError, IndexError, TypeError, ValueError, OverflowError, RuntimeError, AttributeError) as error:
         raise storage.damaged(path, f"its parts do not fit together ({type(error).__name__}: {error})") from None
+
+
+def _class_of(path: Path, kind: str) -> type[Savable]:
+    """A file names no code: whoever reads it imports the module of a class that is not ours."""
+    known = Savable.kinds()
+    if kind not in known:
+        raise InputError(
+            f"{path}: its parts do not fit together: no class states the kind {kind!r:.40} of its predictors. Known: "
+            f"{', '.join(known)}. If it is one of your own, import its module first."
+        )
+    return known[kind]
 
 
 def _inputs(told: Any) -> Inputs:
@@ -208,4 +203,4 @@ class _FittedFits(Fits):
         return self.models[reward]
 
     def diagnostics(self, reward: int) -> dict[str, Any]:  # noqa: ARG002
-        return {FITTED_BEFORE: self.rounds}
+        return {"fitted_before": self.rounds}

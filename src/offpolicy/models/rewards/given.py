@@ -26,6 +26,8 @@ class Given(RewardModel):
 
     q: npt.ArrayLike | Callable[[FloatArray], npt.ArrayLike]
     control: npt.ArrayLike | Callable[[FloatArray, FloatArray], npt.ArrayLike] | None = None
+    fitted = False
+    linear = True
 
     def statistics(self, shape: FitShape) -> tuple[Statistic, ...]:  # noqa: ARG002
         return ()
@@ -77,6 +79,3 @@ class _GivenFits(Fits):
 
     def without_fold(self, reward: int, fold: int, folds: int) -> Predictor:  # noqa: ARG002
         return self.on_all(reward)
-
-    def diagnostics(self, reward: int) -> dict[str, Any]:  # noqa: ARG002
-        return {}

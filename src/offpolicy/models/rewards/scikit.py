@@ -50,6 +50,10 @@ class Regressor(RewardModel):
                 "rows) that returns one embedding a row."
             )
 
+    @property
+    def embeds(self) -> bool:
+        return self.embedding is not None
+
     def statistics(self, shape: FitShape) -> tuple[Statistic, ...]:
         return (SampleRows.of(shape, self.rows),)
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +16,7 @@ from offpolicy.core.errors import InputError
 from offpolicy.data.batch import Batch
 from offpolicy.data.features import Features
 from offpolicy.models.embedding_table import Embedding, FeatureMap
-from offpolicy.models.rewards.base import Fits, FitShape, LinearPredictor, Predictor, RewardModel, check_shapes
+from offpolicy.models.rewards.base import Fits, FitShape, LinearPredictor, Predictor, RewardModel, Savable, check_shapes
 from offpolicy.models.rewards.ridge.solve import Standard
 from offpolicy.models.rewards.sample import FitRows, SampleFits, SampleRows, features_of, pairs
 from offpolicy.models.rewards.training import (
@@ -67,6 +67,9 @@ class Torch(RewardModel):
     device: str | None = None
     seed: int = 0
     rows: int = 1_000_000
+    kind = "network"
+    embeds = True
+    packages = ("torch",)
 
     def __post_init__(self) -> None:
         if not callable(self.module):
@@ -110,14 +113,13 @@ class AdamW(RewardModel):
     device: str | None = None
     seed: int = 0
     rows: int = 1_000_000
+    kind = "adamw"
+    embeds = linear = True
+    packages = ("torch",)
 
     def __post_init__(self) -> None:
         _check_rows("AdamW", self.rows)
         self._training.check()
-
-    @property
-    def linear(self) -> bool:
-        return True
 
     def statistics(self, shape: FitShape) -> tuple[Statistic, ...]:
         require_torch()
@@ -198,7 +200,7 @@ class _Scales:
 
 
 @dataclass(frozen=True)
-class Network:
+class Network(Savable):
     """A trained network on the CPU. Nothing in it changes, so any number of threads may use it."""
 
     net: Any
@@ -209,6 +211,7 @@ class Network:
     counts: FloatArray
     module: ModuleFactory
     """What made the network."""
+    kind = "network"
 
     @property
     def settings(self) -> dict[str, int]:
@@ -220,15 +223,13 @@ class Network:
         return {"size": self.module.size, "hidden": self.module.hidden}
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
-        """All that it is made of."""
         scales = {f"{name}.{part}": getattr(getattr(self.scales, name), part) for name in SCALES for part in STANDARD}
         weights = {f"net.{name}": weight.numpy() for name, weight in self.net.state_dict().items()}
         plain = {name: np.asarray(value, dtype=np.float64) for name, value in scales.items()}
         return {**plain, **weights, "table": self.table.numpy(), "counts": self.counts}
 
     @classmethod
-    def from_arrays(cls, arrays: Mapping[str, npt.NDArray[Any]], settings: Mapping[str, int], shape: FitShape) -> Network:
-        """The same again, if the arrays have the shapes that belong together."""
+    def from_arrays(cls, arrays: Mapping[str, npt.NDArray[Any]], settings: Mapping[str, int], shape: FitShape) -> Self:
         size, hidden = int(settings["size"]), int(settings["hidden"])
         n, d, width = shape.n_actions, shape.context, 0 if shape.inputs == "identity" else shape.features.size
         identity: int | None = None if shape.inputs == "features" else n
@@ -252,8 +253,7 @@ class Network:
         table = torch.from_numpy(np.array(arrays["table"]))
         return cls(net.eval().requires_grad_(False), shape, _Scales(*standards), table, arrays["counts"], module)
 
-    def for_actions(self, at: IntArray, features: Features) -> Network:
-        """The same for a log whose actions stand at these places, and which has these features."""
+    def for_actions(self, at: IntArray, features: Features) -> Self:
         shape = replace(self.shape, n_actions=len(at), features=features)
         if np.array_equal(at, np.arange(len(self.table))):
             return replace(self, shape=shape)
@@ -261,7 +261,7 @@ class Network:
         moved = {"table": arrays["table"][at], "counts": arrays["counts"][at]}
         if shape.inputs != "features":  # else all actions have the code 0
             moved["net.identity.weight"] = arrays["net.identity.weight"][at]
-        return Network.from_arrays({**arrays, **moved}, settings, shape)
+        return self.from_arrays({**arrays, **moved}, settings, shape)
 
     def all(self, batch: Batch) -> FloatArray:
         return self._all(batch.context)
@@ -329,6 +329,8 @@ def _train_network(module: ModuleFactory, rows: FitRows, how: Training) -> tuple
 @dataclass(frozen=True)
 class Dotted(LinearPredictor):
     """q(x, a) = x·e_a + constant, written around the mean context."""
+
+    kind = "dotted"
 
     @property
     def embedding(self) -> Embedding:

@@ -18,10 +18,13 @@ from typing import Any
 import numpy as np
 
 from offpolicy.core.arrays import FloatArray, IntArray
+from offpolicy.core.errors import InputError
+from offpolicy.core.memory import Need
 from offpolicy.models.embedding_table import Affine
 from offpolicy.models.rewards.base import Fits, FitShape, LinearPredictor, RewardModel
 from offpolicy.models.rewards.clusters import clusters_of
 from offpolicy.models.rewards.ridge import solve
+from offpolicy.models.rewards.ridge.memory import ridge_needs
 from offpolicy.models.rewards.ridge.model import Ridge, RidgeFits
 from offpolicy.statistics.base import Statistic
 from offpolicy.statistics.gram import GramState
@@ -35,8 +38,23 @@ class TwoStep(RewardModel):
     clusters: int | tuple[int, ...]
     name: str
 
+    @classmethod
+    def of(cls, rewards: RewardModel, clusters: int | tuple[int, ...], name: str) -> RewardModel:
+        """Both steps of a ridge model; a model that is not fitted to the log takes none."""
+        if not rewards.fitted:
+            return rewards
+        if not isinstance(rewards, Ridge):
+            raise InputError(f"{name}: the two steps are those of op.Ridge(); give that, or op.Given(q).")
+        return cls(rewards, clusters, name)
+
     def statistics(self, shape: FitShape) -> tuple[Statistic, ...]:
         return self.ridge.statistics(shape)
+
+    def needs(self, shape: FitShape, threads: int) -> tuple[Need, ...]:
+        return ridge_needs(shape, threads, at_once=True)
+
+    def refit_numbers(self, shape: FitShape) -> int:
+        return self.ridge.refit_numbers(shape)
 
     def fits(self, shape: FitShape, results: Any) -> Fits:
         return _TwoStepFits(self, RidgeFits(self.ridge, shape, *results))

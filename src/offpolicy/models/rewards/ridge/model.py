@@ -17,10 +17,12 @@ import numpy as np
 
 from offpolicy.core.arrays import FloatArray
 from offpolicy.core.errors import InputError
+from offpolicy.core.memory import Need
 from offpolicy.core.threads import parallel
 from offpolicy.data.batch import Batch
 from offpolicy.data.partitions import CHUNK_ROWS
 from offpolicy.models.rewards.base import Fits, FitShape, FitStatistic, LinearPredictor, RewardModel
+from offpolicy.models.rewards.ridge.memory import ridge_needs
 from offpolicy.models.rewards.ridge.packed import Packed, PackedFits
 from offpolicy.models.rewards.ridge.solutions import RowSums, estimation_covariance, solutions, squared_error, varying_error
 from offpolicy.models.rewards.ridge.varying import Cross, CrossPass
@@ -49,6 +51,8 @@ class Ridge(RewardModel):
     rank: int | None = None
     intercept: bool = True
     unseen: Literal["prior", "zero"] = "prior"
+    kind = "ridge"
+    embeds = knows_error = linear = True
 
     def __post_init__(self) -> None:
         if self.penalty != "auto" and not (isinstance(self.penalty, (int, float)) and self.penalty >= 0):
@@ -58,9 +62,11 @@ class Ridge(RewardModel):
         if self.unseen not in ("prior", "zero"):
             raise InputError(f'Ridge: unseen is {self.unseen!r}; it must be "prior" or "zero".')
 
-    @property
-    def linear(self) -> bool:
-        return True
+    def needs(self, shape: FitShape, threads: int) -> tuple[Need, ...]:
+        return ridge_needs(shape, threads, at_once=shape.inputs != "identity")
+
+    def refit_numbers(self, shape: FitShape) -> int:
+        return shape.groups * (shape.context + 1) * shape.rewards
 
     def statistics(self, shape: FitShape) -> tuple[Statistic, ...]:
         self._check_rank(shape)

@@ -1,0 +1,109 @@
+"""Functions that users write: what they are given and what they may return; and `Function`, the policy made of one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+import numpy.typing as npt
+
+from offpolicy.core.arrays import FloatArray
+from offpolicy.core.errors import InputError
+from offpolicy.data.batch import Batch
+from offpolicy.data.checks import NUMBERS, floats
+from offpolicy.policies.base import Policy, check_probabilities
+
+Score = Callable[[Any], npt.ArrayLike]
+"""A function of contexts (rounds × context columns), or of named columns: a dict of arrays, one value per round."""
+
+
+class ColumnReader:
+    """A function that says which named columns it gets; where it names none, it gets the contexts like any other."""
+
+    columns: tuple[str, ...]
+
+
+@final
+@dataclass(frozen=True)
+class Named(ColumnReader):
+    """A function of named columns."""
+
+    function: Score
+    columns: tuple[str, ...]
+
+    def __call__(self, columns: dict[str, npt.NDArray[Any]]) -> npt.ArrayLike:
+        return self.function(columns)
+
+
+def with_columns(function: Score, columns: Sequence[str], name: str) -> Score:
+    """The function as it is, or as one of the named columns."""
+    names = column_names(columns, name)
+    if names and isinstance(function, ColumnReader):
+        raise InputError(f"{name}: give `columns` to the {type(function).__name__} inside it, which calls the function.")
+    return Named(function, names) if names else function
+
+
+def column_names(columns: Any, name: str) -> tuple[str, ...]:
+    """Refuses one text, which would be read letter by letter."""
+    names = tuple(columns) if isinstance(columns, Iterable) and not isinstance(columns, str) else (None,)
+    if not all(isinstance(column, str) for column in names):
+        raise InputError(f"{name}: columns is {columns!r}; give a list of column names, such as ['age', 'country'].")
+    return names
+
+
+def columns_of(function: Score | None) -> tuple[str, ...]:
+    """The named columns that a function reads."""
+    return function.columns if isinstance(function, ColumnReader) else ()
+
+
+def called(function: Score, batch: Batch, name: str) -> npt.NDArray[Any]:
+    """What the user's function returns for a batch; an error in it is reported with the rows it was asked about."""
+    columns = columns_of(function)
+    given: Any = {column: batch.column(column) for column in columns} if columns else batch.context
+    shown = f"columns {', '.join(columns)}" if columns else f"contexts of shape {given.shape}"
+    asked = f"rows {batch.row.min()} to {batch.row.max()}, {shown}"
+    try:
+        said = function(given)
+    except InputError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise InputError(f"{name}: the function raised {type(error).__name__}: {error} ({asked}).") from error
+    try:
+        read = np.asarray(said)
+        return read if read.dtype.kind in NUMBERS else floats(said, name)
+    except ValueError:  # InputError among them
+        kind = type(said).__name__
+        raise InputError(f"{name}: the function gave a {kind} that is no array of numbers ({asked}).") from None
+
+
+@final
+@dataclass(frozen=True)
+class Function(Policy):
+    """A plain callable that returns probabilities (rounds × actions, in the order of `log.actions`).
+
+    Parameters
+    ----------
+    function
+        Gets the contexts (rounds × columns, as in `log.schema.context`); with `columns`, a dict of arrays by name.
+    columns
+        Columns of the log that the function reads by name, of the context or not.
+
+    >>> import offpolicy as op
+    >>> log = op.Log([[0.0], [1.0]], action=[0, 1], reward=[1, 0], propensity=[0.5, 0.5])
+    >>> policy = op.Function(lambda c: np.column_stack([c["x0"], 1 - c["x0"]]), columns=["x0"])
+    >>> op.evaluate(log, policy, [op.IPS()])["IPS"].value
+    0.0
+    """
+
+    function: Score
+    columns: Sequence[str] = ()  # type: ignore[assignment]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "columns", column_names(self.columns, "Function"))
+
+    def distribution(self, batch: Batch) -> FloatArray:
+        function = Named(self.function, tuple(self.columns)) if self.columns else self.function
+        p = called(function, batch, "policy function").astype(np.float64)
+        return check_probabilities(p, batch, "policy function")

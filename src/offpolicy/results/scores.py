@@ -1,0 +1,74 @@
+"""`Scores`: what the passes over the log gave, and what they were asked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from offpolicy.core.errors import InputError
+from offpolicy.data.log import Log
+from offpolicy.diagnostics.propensity_tests import PropensityTests
+from offpolicy.engines.base import Engine
+from offpolicy.estimators import Estimator
+from offpolicy.inference.functionals import Functional, ScoreSums, functional
+from offpolicy.scoring.fit_pass import FitResults
+from offpolicy.scoring.plan import Family, ModelKey, Terms, model_key
+from offpolicy.scoring.scorer import Scorer
+from offpolicy.statistics.base import State
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Everything that the values, their errors and the findings are computed from."""
+
+    log: Log
+    engine: Engine
+    policies: tuple[str, ...]
+    estimators: tuple[Estimator, ...]
+    members: Mapping[tuple[int, int, int], Sequence[Family]]
+    references: Mapping[tuple[int, int], Terms]
+    """Of SNIPS for each policy and reward, where there are propensities."""
+    scorer: Scorer
+    fitted: FitResults
+    propensity_tests: PropensityTests | None
+    state: State
+
+    def sums(self, slice_: str | None = None) -> ScoreSums:
+        """Of the whole log, or of a slice by its number."""
+        state = self.state if slice_ is None else self.state["slices"][slice_]
+        clustered, seed = self.log.schema.clustered, self.scorer.seed
+        return ScoreSums(state["moments"], state["buckets"], state["nonzero"], clustered, seed, slice_)
+
+    def functional(self, terms: Terms, reward: int, sums: ScoreSums) -> Functional:
+        return functional(terms, sums.moments["mean"], float(self.scorer.origin[reward]))
+
+    def reward_range(self, reward: int) -> tuple[float, float]:
+        """As the log states it, or as it was seen."""
+        low, high = self.log.reward_range or (self.state["reward_low"][reward], self.state["reward_high"][reward])
+        return float(low), float(high)
+
+    def kept(self, p: int, sums: ScoreSums) -> State | None:
+        """What is kept of a policy's weights: for the whole log only."""
+        found: State | None = self.state["policies"][str(p)] if sums.slice_ is None else None
+        return found
+
+    def slice_name(self, slice_: str | None) -> str | None:
+        return None if slice_ is None else (self.log.schema.slices or ())[int(slice_)]
+
+    def cross_fitted(self, reward: int) -> Iterator[tuple[ModelKey, str]]:
+        """The cross-fitted models of a reward, each with the name of an estimator that uses it."""
+        for (p, e, of), families in self.members.items():
+            for member in (member for family in families for member, _ in family if of == reward):
+                if (model := model_key(member, p, of)) is not None and model.folds:
+                    yield model, self.estimators[e].name
+
+    def check(self) -> None:
+        """Raise where the rewards leave their range, or nothing counts."""
+        allowed = self.log.reward_range
+        for k, name in enumerate(self.log.schema.rewards if allowed else ()):
+            low, high = self.state["reward_low"][k], self.state["reward_high"][k]
+            if allowed is not None and (low < allowed[0] or high > allowed[1]):
+                told = f"({allowed[0]:g}, {allowed[1]:g})"
+                raise InputError(f"{name}: rewards from {low:g} to {high:g} leave the reward_range {told}.")
+        if not self.state["moments"]["mean"][0] > 0:
+            raise InputError("weight: every row has weight 0, so there is nothing to average.")
