@@ -5,6 +5,7 @@ from .core.errors import InputError as InputError, InputWarning as InputWarning
 from .data.estimated_logging import EstimatedLogging as EstimatedLogging
 from .data.log import Log as Log
 from .data.sources import from_obp as from_obp, read_log as read_log
+from .data.spaces import Discrete as Discrete
 from .diagnostics.base import Diagnostic as Diagnostic
 from .diagnostics.verdict import Finding as Finding, Verdict as Verdict
 from .engines.local import Local as Local

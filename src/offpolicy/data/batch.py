@@ -13,7 +13,8 @@ import pyarrow as pa
 
 from offpolicy.core.arrays import FloatArray, IntArray, UInt64Array
 from offpolicy.core.errors import InputError
-from offpolicy.data.labels import Actions, decoded
+from offpolicy.data.labels import decoded
+from offpolicy.data.spaces import ActionSpace, discrete
 
 BY_ROUND = ("row", "unit", "action", "reward", "propensity", "weight", "slice_code")
 """What a batch has one value, or one row, of for each round (or none at all)."""
@@ -21,14 +22,15 @@ BY_ROUND = ("row", "unit", "action", "reward", "propensity", "weight", "slice_co
 
 @dataclass(frozen=True)
 class Batch:
-    """Some rounds of a log, as arrays of equal length. Actions are codes into `log.actions`."""
+    """Some rounds of a log, as arrays of equal length."""
 
     row: IntArray
     unit: UInt64Array
-    action: IntArray
+    action: npt.NDArray[Any]
+    """As the space encodes it: codes (int64) where actions are discrete."""
     reward: FloatArray
     context_parts: tuple[FloatArray, ...]
-    actions: Actions
+    space: ActionSpace
     propensity: FloatArray | None = None
     weight: FloatArray | None = None
     slice_code: IntArray | None = None
@@ -42,7 +44,14 @@ class Batch:
 
     @property
     def n_actions(self) -> int:
-        return self.actions.count
+        """For code that serves discrete actions alone, as `codes` is."""
+        return discrete(self.space, "batch.n_actions").n_actions
+
+    @property
+    def codes(self) -> IntArray:
+        """The action of each round, to look it up in a table by action."""
+        discrete(self.space, "batch.codes")
+        return self.action
 
     @cached_property
     def context(self) -> FloatArray:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from numbers import Integral, Real
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +15,8 @@ from offpolicy.core.errors import InputError, RowsError
 from offpolicy.data.labels import to_arrow
 
 NUMBERS = "biuf"
+Likelihood = Literal["propensity", "density"]
+"""What is logged beside an action: its probability under the logging policy, or its density where actions are continuous."""
 MOST = 2**63 - 1
 """The largest whole number that arrays hold."""
 
@@ -82,13 +84,13 @@ def column(values: Any, name: str, rows: int) -> npt.NDArray[Any] | None:
     return read
 
 
-def numbers(values: Any, name: str, rows: int) -> FloatArray | None:
-    """One checked number a round; None where nothing was given."""
+def numbers(values: Any, name: str, rows: int, role: str | None = None) -> FloatArray | None:
+    """One checked number a round, by its name or by the role it plays; None where nothing was given."""
     if values is None:
         return None
     read = floats(values, name)
     _fits(read, name, rows)
-    return checked(name, name, read)
+    return checked(role or name, name, read)
 
 
 def _fits(read: npt.NDArray[Any], name: str, rows: int) -> None:
@@ -184,6 +186,7 @@ CHECKS: Mapping[str, tuple[Check, ...]] = {
     "context": (FINITE, NOT_TOO_LARGE),
     "features": (FINITE, NOT_TOO_LARGE),
     "propensity": (FINITE, POSITIVE, NOT_TOO_SMALL, AT_MOST_ONE),
+    "density": (FINITE, POSITIVE, NOT_TOO_SMALL, NOT_TOO_LARGE),
     "weight": (FINITE, NOT_NEGATIVE, NOT_TOO_LARGE, NOT_NEARLY_ZERO),
 }
 

@@ -7,6 +7,7 @@ from typing import Literal, get_args
 
 from offpolicy.core.errors import InputError, unknown_name
 from offpolicy.data.checks import is_number, whole
+from offpolicy.data.spaces import Serves
 
 Model = Literal["logistic", "boosting", "counts"]
 MODELS: tuple[Model, ...] = get_args(Model)
@@ -15,7 +16,7 @@ LEAST_ROWS = 1_000
 
 
 @dataclass(frozen=True)
-class EstimatedLogging:
+class EstimatedLogging(Serves):
     """π0 estimated from the log itself, cross-fitted: `op.Log(…, logging=op.EstimatedLogging())`.
 
     `model` is "logistic" (multinomial, on the standardised context), "boosting" (scikit-learn's histogram trees) or

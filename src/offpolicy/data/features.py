@@ -35,7 +35,7 @@ class Features:
         if twice:
             raise InputError(f"{min(twice)}: is a feature of the rounds and a column of the catalog; rename one of them.")
         columns = len(schema.features)
-        return cls(schema.feature_dimensions + shifted, columns, schema.catalog, schema.actions.count)
+        return cls(schema.feature_dimensions + shifted, columns, schema.catalog, schema.space.n_codes)
 
     @cached_property
     def size(self) -> int:
@@ -51,8 +51,8 @@ class Features:
         if self.catalog is None:
             return batch.features
         if not self.varies:
-            return self.catalog[batch.action]
-        return np.hstack([batch.features, self.catalog[batch.action]])
+            return self.catalog[batch.codes]
+        return np.hstack([batch.features, self.catalog[batch.codes]])
 
     def only(self, names: Sequence[str]) -> IntArray:
         """The columns of some dimensions."""

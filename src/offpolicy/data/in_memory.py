@@ -16,36 +16,30 @@ from offpolicy.core.errors import InputError, RowsError, unknown_name
 from offpolicy.core.hashing import hash_rows, hash_values
 from offpolicy.data import checks
 from offpolicy.data.batch import Batch
-from offpolicy.data.labels import Actions, to_arrow
+from offpolicy.data.labels import to_arrow
 from offpolicy.data.partitions import Partition, chunks
 from offpolicy.data.schema import Dimension, Schema, dimensions
+from offpolicy.data.spaces import ActionSpace, Discrete, named_space
 
 MOST_CATEGORIES = 1_000
 
 
-def _encode_actions(taken: npt.NDArray[Any], actions: Any, n_actions: int | None) -> tuple[npt.NDArray[np.int64], Actions]:
-    """Integers are codes 0..n−1 unless `actions` lists labels (or is "labels"); other labels are sorted."""
+def _encode_actions(taken: npt.NDArray[Any], actions: Any, n_actions: int | None) -> tuple[npt.NDArray[Any], ActionSpace]:
+    """Where `actions` names no space, integers are codes 0..n−1 (unless it is "labels"), and other labels are sorted."""
     column = to_arrow(taken, "action")
     missing = np.asarray(column.is_null()) | (taken != taken)
     if missing.any():
         raise RowsError("action", "are missing", np.flatnonzero(missing), "Every round needs the action that was taken.")
-    if isinstance(actions, str) and actions != "labels":
-        raise InputError(f'`actions` is {actions!r}; give a list of labels, or "labels" to number those that occur.')
-    if actions is not None and not isinstance(actions, str):
-        book = Actions.listed(actions)
-    elif actions is None and pt.is_integer(column.type):
-        book = (
-            Actions(n_actions)
-            if n_actions is not None
-            else Actions.codes(int(taken.max()) if len(taken) else -1, len(taken), "action")
-        )
-    else:
-        book = Actions.seen(column)
-    codes, bad = book.encode(column)
+    space = named_space(actions)
+    if space is None and actions is None and pt.is_integer(column.type):
+        largest = int(taken.max()) if len(taken) else -1
+        space = Discrete.codes(largest, len(taken), "action") if n_actions is None else Discrete(n_actions)
+    space = Discrete.seen(column) if space is None else space
+    encoded, bad = space.encode(column)
     if bad.any():
-        what, advice = book.unknown(taken[bad][:3].tolist())
+        what, advice = space.unknown(taken[bad][:3].tolist())
         raise RowsError("action", what, np.flatnonzero(bad), advice)
-    return codes, book
+    return encoded, space
 
 
 def _feature_matrix(
@@ -143,16 +137,14 @@ class ArraySource:
             catalog, catalog_dimensions = _feature_matrix(catalog, "catalog", None, "c")
             n_actions = len(catalog) if n_actions is None else n_actions
         n_actions = None if n_actions is None else checks.whole("n_actions", n_actions, 1)
-        codes, book = _encode_actions(taken, actions, n_actions)
-        if catalog is not None and len(catalog) != book.count:
-            raise InputError(f"catalog: {len(catalog)} rows for {book.count} actions; it needs one row an action.")
+        encoded, space = _encode_actions(taken, actions, n_actions)
         x = checks.checked(
             "context", "context", checks.matrix(np.empty((n, 0)) if context is None else context, "context", n)
         )
         r = checks.checked("reward", "reward", checks.matrix(reward, "reward", n))
         if not r.shape[1]:
             raise InputError("reward: has no column; give at least one reward a round.")
-        p, omega = checks.numbers(propensity, "propensity", n), checks.numbers(weight, "weight", n)
+        p, omega = checks.numbers(propensity, "propensity", n, space.likelihood), checks.numbers(weight, "weight", n)
         features, feature_dimensions = (
             (None, ()) if action_features is None else _feature_matrix(action_features, "action_features", n, "e")
         )
@@ -164,17 +156,17 @@ class ArraySource:
         batch = Batch(
             row=np.arange(n),
             unit=unit,
-            action=codes,
+            action=encoded,
             reward=r,
             context_parts=(x,),
-            actions=book,
+            space=space,
             propensity=p,
             weight=omega,
             slice_code=slice_codes,
             feature_parts=() if features is None else (features,),
         )
         schema = Schema(
-            actions=book,
+            space=space,
             context=context_names(x),
             rewards=("reward",) if r.shape[1] == 1 else tuple(f"reward_{j}" for j in range(r.shape[1])),
             slices=None if slice_labels is None else tuple(slice_labels.tolist()),

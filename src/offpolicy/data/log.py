@@ -17,6 +17,7 @@ from offpolicy.data.estimated_logging import EstimatedLogging
 from offpolicy.data.in_memory import ArraySource
 from offpolicy.data.partitions import Partition, Source
 from offpolicy.data.schema import Schema
+from offpolicy.data.spaces import ActionSpace, discrete
 
 
 class Log:
@@ -35,7 +36,7 @@ class Log:
         *,
         propensity: npt.ArrayLike | None = None,
         logging: Any = None,
-        actions: Sequence[Any] | npt.NDArray[Any] | str | None = None,
+        actions: ActionSpace | Sequence[Any] | npt.NDArray[Any] | str | None = None,
         n_actions: int | None = None,
         action_features: npt.ArrayLike | None = None,
         catalog: npt.ArrayLike | None = None,
@@ -60,10 +61,16 @@ class Log:
     def _set(self, source: Source, logging: Any, reward_range: tuple[float, float] | None) -> None:
         if source.rows < 2:
             raise InputError(f"the log has fewer than 2 rounds ({source.rows}); an estimate with an error needs them.")
-        if source.schema.actions.count < 2:
+        space = source.schema.space
+        if space.count is not None and space.count < 2:
             raise InputError(
                 "the log has one action only, so every policy is the same. If other actions could have been taken, "
                 "name them with `actions=` or `n_actions=` (--catalog, --n-actions)."
+            )
+        if isinstance(logging, EstimatedLogging) and (mismatch := logging.mismatch(space)):
+            raise InputError(
+                f"logging: EstimatedLogging estimates the probabilities of {mismatch}; give their {space.likelihood} as "
+                "`propensity=`, or the logging policy itself."
             )
         if source.schema.propensity and isinstance(logging, EstimatedLogging):
             raise InputError(
@@ -76,17 +83,22 @@ class Log:
     def schema(self) -> Schema:
         return self._source.schema
 
+    @property
+    def space(self) -> ActionSpace:
+        """What an action can be."""
+        return self.schema.space
+
     def __len__(self) -> int:
         return self._source.rows
 
     @property
     def actions(self) -> npt.NDArray[Any]:
         """The label of each action code: the order of every column of every policy and table."""
-        return self.schema.actions.to_numpy()
+        return discrete(self.space, "log.actions").to_numpy()
 
     @property
     def n_actions(self) -> int:
-        return self.schema.actions.count
+        return discrete(self.space, "log.n_actions").n_actions
 
     def where(self, row: int) -> str:
         """A row's place in words: its file and its number there, from 0."""
@@ -133,4 +145,4 @@ class Log:
 
     def __repr__(self) -> str:
         s = self.schema
-        return f"Log({len(self):,} rounds, {self.n_actions:,} actions, context {len(s.context)}, rewards {list(s.rewards)})"
+        return f"Log({len(self):,} rounds, {self.space.described}, context {len(s.context)}, rewards {list(s.rewards)})"

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from offpolicy.core.arrays import FloatArray
-from offpolicy.data.labels import Actions
+from offpolicy.core.errors import InputError
+from offpolicy.data.spaces import ActionSpace, Discrete, unserved
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,7 @@ def dimensions(named: Sequence[tuple[str, int | None]]) -> tuple[Dimension, ...]
 class Schema:
     """What a log holds: the meaning of every code and column."""
 
-    actions: Actions
+    space: ActionSpace
     context: tuple[str, ...]
     rewards: tuple[str, ...]
     slices: tuple[str, ...] | None = None
@@ -53,3 +54,14 @@ class Schema:
     catalog: FloatArray | None = None
     catalog_names: tuple[str, ...] = ()
     catalog_dimensions: tuple[Dimension, ...] = ()
+
+    def __post_init__(self) -> None:
+        if (self.features or self.catalog is not None) and not isinstance(self.space, Discrete):
+            raise InputError(
+                f"action_features= and catalog= are for {unserved((Discrete,), self.space)}; leave them out, or give what "
+                "was known before the action was taken as context."
+            )
+        if self.catalog is not None and len(self.catalog) != self.space.count:
+            raise InputError(
+                f"catalog: {len(self.catalog)} rows for {self.space.count} actions; it needs one row an action."
+            )

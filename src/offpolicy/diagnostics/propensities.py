@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from offpolicy.data.labels import Actions
+from offpolicy.data.spaces import ActionSpace, Discrete, discrete
 from offpolicy.diagnostics.base import Reading, Subject
 from offpolicy.diagnostics.propensity_tests import CELLS, SURE, Misfit, PropensityTests
 from offpolicy.diagnostics.verdict import ESTIMATED, FIT_LEFT_OUT, Finding, Verdict
@@ -31,8 +31,12 @@ class Propensities(Reading):
 
     tests: PropensityTests | None
     state: State
-    actions: Actions
+    space: ActionSpace
     rounds: int
+
+    @property
+    def _actions(self) -> Discrete:
+        return discrete(self.space, "PropensityTests")
 
     @property
     def logging(self) -> Policy | None:
@@ -125,9 +129,9 @@ class Propensities(Reading):
         return f"The mean of 1/propensity over the rounds of {whose} is {m.observed:.3g}, and {law} {m.expected:g}"
 
     def _named(self, cell: int) -> str:
-        if self.actions.count > CELLS:
-            return f"A group of {self.actions.count // CELLS:,} or so actions"
-        return f"Action {self.actions.to_numpy()[cell]!s}"
+        if self._actions.n_actions > CELLS:
+            return f"A group of {self._actions.n_actions // CELLS:,} or so actions"
+        return f"Action {self._actions.to_numpy()[cell]!s}"
 
     def view(self) -> dict[str, Any] | None:
         """As plain values, for pictures and JSON."""
@@ -154,11 +158,11 @@ class Propensities(Reading):
         """The mean of 1/p over the rounds of each of the actions most often logged (0 in other rounds)."""
         n = float(self.state["rounds"][0].sum())
         mean, squares = self.state["inverse"].sum(axis=0), self.state["inverse_squares"]
-        if self.actions.count > CELLS or n <= 0:
+        if self._actions.n_actions > CELLS or n <= 0:
             return []
         logged = np.flatnonzero(squares > 0)
         often = logged[np.argsort(-(mean**2 / np.maximum(squares, 1e-300))[logged], kind="stable")][:SHOWN]
-        names = self.actions.to_numpy()
+        names = self._actions.to_numpy()
         return [
             {"action": str(names[k]), "mean_inverse": float(mean[k] / n),
              "std_error": float(np.sqrt(max(squares[k] - mean[k] ** 2 / n, 0.0)) / n)}

@@ -19,6 +19,7 @@ import numpy as np
 from offpolicy.core.arrays import FloatArray, IntArray
 from offpolicy.core.hashing import BUCKETS
 from offpolicy.data.batch import Batch
+from offpolicy.data.spaces import Serves
 from offpolicy.policies.base import Policy
 from offpolicy.policies.blocks import blocks
 from offpolicy.scoring.scored_block import ScoredBlock
@@ -67,7 +68,7 @@ class Misfit:
 
 
 @dataclass(frozen=True)
-class PropensityTests:
+class PropensityTests(Serves):
     """The statistic. Only sums are kept, whatever the size of the log."""
 
     columns: ClassVar[tuple[str, ...]] = ()
@@ -128,7 +129,7 @@ class PropensityTests:
         if self.trim is not None:
             state["trimmed"] += (propensity <= self.trim).sum()
         rows, group = self._some(batch, bucket, CHECK_ROWS)
-        cell = batch.action[rows] % self.cells if self.n_actions > self.cells else batch.action[rows]
+        cell = batch.codes[rows] % self.cells if self.n_actions > self.cells else batch.codes[rows]
         inverse = 1 / propensity[rows]
         if not len(inverse):  # and so none of the fewer that are asked for all chances
             return
@@ -170,13 +171,13 @@ class PropensityTests:
         assert self.logging is not None
         if self.logging.lists and len(batch):
             listed = self.logging.listed(batch)
-            taken = np.flatnonzero(listed.codes == batch.action[listed.row])
+            taken = np.flatnonzero(listed.codes == batch.codes[listed.row])
             yield slice(0, len(batch)), listed.row, listed.codes, listed.chances, taken
             return
         for rows in blocks(len(batch), self.n_actions):
             p = self.logging.probabilities(batch.take(rows))
             row, code = np.divmod(np.arange(p.size), self.n_actions)
-            yield rows, row, code, p.ravel(), np.arange(len(p)) * self.n_actions + batch.action[rows]
+            yield rows, row, code, p.ravel(), np.arange(len(p)) * self.n_actions + batch.codes[rows]
 
     def merge(self, a: State, b: State) -> State:
         return added(a, b) | _floor(a, b)

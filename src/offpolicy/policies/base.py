@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, ClassVar, final
+from typing import Any, ClassVar, Self, final
 
 import numpy as np
 
@@ -12,12 +12,13 @@ from offpolicy.core.arrays import FloatArray, IntArray
 from offpolicy.core.errors import InputError, RowsError
 from offpolicy.data.batch import Batch
 from offpolicy.data.log import Log
+from offpolicy.data.spaces import ActionSpace, Serves
 from offpolicy.policies.blocks import Listed, blocks
 
 SUM_TOLERANCE = 1e-5
 
 
-class Policy(ABC):
+class Policy(Serves, ABC):
     """π(a|x). A subclass gives the probabilities of all actions with `distribution`, and names the columns it reads.
 
     Policies over very many actions, which can answer without all of them, also override `answers`.
@@ -42,14 +43,21 @@ class Policy(ABC):
         return True
 
     @final
+    def over(self, space: ActionSpace) -> Self:
+        """The same; raises where it is not a policy over the actions of the space."""
+        if mismatch := self.mismatch(space):
+            raise InputError(f"{type(self).__name__} is a policy over {mismatch}; give a policy over those.")
+        return self
+
+    @final
     def on(self, log: Log) -> Policy:
         """The same, ready for this log; raises where the two do not fit, before a row is read."""
-        settled = self.settled(log)
+        settled = self.over(log.space).settled(log)
         settled.check(log)
         log.source.check_columns(settled.columns)
         return settled
 
-    def check(self, log: Log) -> None:  # noqa: B027  (most policies fit every log)
+    def check(self, log: Log) -> None:
         """Raise if the policy cannot belong to this log. Costs no pass over it."""
 
     def settled(self, log: Log) -> Policy:  # noqa: ARG002

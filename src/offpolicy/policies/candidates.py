@@ -47,7 +47,7 @@ class Eligible:
         """From a column of lists of actions."""
         lengths = list_lengths(column, policy, "actions")
         flat = column.flatten()
-        codes, unknown = batch.actions.encode(flat)
+        codes, unknown = batch.space.encode(flat)
         starts = np.concatenate([[0], np.cumsum(lengths)])
         if flat.null_count:
             row = np.searchsorted(starts, np.flatnonzero(np.asarray(flat.is_null())), side="right") - 1
@@ -55,7 +55,7 @@ class Eligible:
                 policy, "have a missing (null) candidate", np.unique(batch.row[row]), "Name each, or leave it out."
             )
         if unknown.any():
-            what, advice = batch.actions.unknown(flat.filter(pa.array(unknown)).slice(0, 3).to_pylist())
+            what, advice = batch.space.unknown(flat.filter(pa.array(unknown)).slice(0, 3).to_pylist())
             row = np.searchsorted(starts, np.flatnonzero(unknown), side="right") - 1
             raise RowsError(policy, what, np.unique(batch.row[row]), advice)
         return cls(starts, codes, batch.n_actions)

@@ -13,6 +13,7 @@ from offpolicy.core.errors import InputError
 from offpolicy.data.batch import Batch
 from offpolicy.data.checks import floats
 from offpolicy.data.log import Log
+from offpolicy.data.spaces import ActionSpace
 from offpolicy.policies.base import SUM_TOLERANCE, Policy
 from offpolicy.policies.conversion import as_policy
 
@@ -28,9 +29,15 @@ class Mixture(Policy):
             raise InputError("Mixture: give each policy one weight of 0 or more.")
         if abs(self._weights.sum() - 1) > SUM_TOLERANCE:
             raise InputError(f"Mixture: the weights sum to {self._weights.sum():.6g}, not 1.")
+        if not self.spaces:
+            raise InputError("Mixture: the policies are over different kinds of actions; mix those over the same.")
 
     def __repr__(self) -> str:
         return f"Mixture({self._policies!r}, {self._weights.tolist()})"
+
+    @property
+    def spaces(self) -> tuple[type[ActionSpace], ...]:
+        return tuple(s for s in self._policies[0].spaces if all(s in policy.spaces for policy in self._policies))
 
     @property
     def columns(self) -> tuple[str, ...]:

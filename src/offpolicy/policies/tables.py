@@ -14,8 +14,9 @@ from offpolicy.core.arrays import FloatArray, IntArray
 from offpolicy.core.errors import InputError, RowsError
 from offpolicy.data.batch import Batch
 from offpolicy.data.checks import floats
-from offpolicy.data.labels import Actions, to_arrow
+from offpolicy.data.labels import to_arrow
 from offpolicy.data.log import Log
+from offpolicy.data.spaces import ActionSpace, discrete
 from offpolicy.policies.base import SUM_TOLERANCE, Policy, check_sums
 from offpolicy.policies.blocks import blocks
 from offpolicy.policies.candidates import as_numbers
@@ -54,25 +55,26 @@ class Fixed(Policy):
         return f"Fixed({len(self._given):,} probabilities)"
 
     def check(self, log: Log) -> None:
-        self._vector(log.schema.actions)
+        self._vector(log.space)
 
-    def _vector(self, actions: Any) -> FloatArray:
+    def _vector(self, space: ActionSpace) -> FloatArray:
+        actions = discrete(space, "Fixed")
         if self._labels is None:
-            if len(self._given) != actions.count:
-                raise InputError(f"Fixed: {len(self._given)} probabilities for {actions.count} actions.")
+            if len(self._given) != actions.n_actions:
+                raise InputError(f"Fixed: {len(self._given)} probabilities for {actions.n_actions} actions.")
             return self._given
         codes, bad = actions.encode(pa.array(self._labels))
         if bad.any():
             raise InputError(f"Fixed: {self._labels[int(np.argmax(bad))]!r} is not an action of this log.")
-        vector = np.zeros(actions.count)
+        vector = np.zeros(actions.n_actions)
         vector[codes] = self._given
         return vector
 
     def distribution(self, batch: Batch) -> FloatArray:
-        return np.broadcast_to(self._vector(batch.actions), (len(batch), batch.n_actions))
+        return np.broadcast_to(self._vector(batch.space), (len(batch), batch.n_actions))
 
     def answers(self, batch: Batch, values: FloatArray, row: IntArray, code: IntArray) -> tuple[FloatArray, FloatArray]:  # noqa: ARG002
-        p = self._vector(batch.actions)
+        p = self._vector(batch.space)
         return np.tile(p @ values, (len(batch), 1)), p[code]
 
 
@@ -191,17 +193,17 @@ class Columns(Policy):
         return Columns({label: pattern.replace("*", str(label)) for label in log.actions.tolist()})
 
     def check(self, log: Log) -> None:
-        self._codes(log.schema.actions)
+        self._codes(log.space)
 
-    def _codes(self, actions: Actions) -> IntArray:
-        codes, bad = actions.encode(to_arrow(list(self._names), "Columns"))
+    def _codes(self, space: ActionSpace) -> IntArray:
+        codes, bad = space.encode(to_arrow(list(self._names), "Columns"))
         if bad.any():
             raise InputError(f"Columns: {list(self._names)[int(np.argmax(bad))]!r} is not an action of this log.")
         return codes
 
     def distribution(self, batch: Batch) -> FloatArray:
         p = np.zeros((len(batch), batch.n_actions))
-        for code, name in zip(self._codes(batch.actions), self.columns, strict=True):
+        for code, name in zip(self._codes(batch.space), self.columns, strict=True):
             p[:, code] = as_numbers(batch.extra[name], name)
         if not p.min(initial=0.0) >= 0:  # also true where some value is NaN
             rows = batch.row[~(p >= 0).all(axis=1)]

@@ -12,6 +12,7 @@ import numpy as np
 from offpolicy.core.arrays import FloatArray
 from offpolicy.data.batch import Batch
 from offpolicy.data.features import Features, Inputs
+from offpolicy.data.spaces import Serves
 from offpolicy.models.rewards.base import Fits, FitShape, RewardModel
 from offpolicy.ratios.available import Available
 from offpolicy.ratios.embedding_fits import PooledFits
@@ -142,7 +143,7 @@ class FittedRatio(ABC):
         return self
 
 
-class Ratio(ABC):
+class Ratio(Serves, ABC):
     """How much more often the target policy would have done what a round shows. Settings only: frozen, and hashable.
 
     A ratio of your own gives `fit`, and what of the rest differs from the defaults. Use it as

@@ -69,7 +69,7 @@ class EmbeddingPool(Pool):
         features = getattr(self.poolings[0].embedding.varying, "features", None)
         phi = None if features is None else features.rows(batch)
         n_folds, _, n_actions, _ = self.state["points"].shape
-        key = folds * n_actions + batch.action
+        key = folds * n_actions + batch.codes
         for q, multiplier in enumerate(self.rounds.multipliers.T):
             weighted = slopes * multiplier[:, None]
             for j, column in enumerate(weighted.T):

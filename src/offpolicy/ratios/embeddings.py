@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Self, final
 
 from offpolicy.core.arrays import FloatArray
+from offpolicy.data.spaces import ActionSpace
 from offpolicy.models.posteriors.base import Pooling
 from offpolicy.models.rewards.base import NO_FEATURES, FitShape
 from offpolicy.ratios.available import Available
@@ -32,6 +33,10 @@ class EmbeddingRatio(EmbeddingSettings, Ratio):
     whole = True
     per_policy = False
     shown = True
+
+    @property
+    def spaces(self) -> tuple[type[ActionSpace], ...]:
+        return self.posterior.spaces
 
     def lacks(self, available: Available) -> str | None:
         reason = available.lacks_propensities or available.lacks_whole_policies

@@ -109,7 +109,7 @@ def pool_sums(pooling: Pooling, block: BlockRows, sides: Sides, multipliers: Flo
     layout, table, row = near_actions(pooling, block.batch), unseen(pooling), np.arange(len(block.batch))
     both = (sides.pi, sides.pi0)
     pi, pi0 = (side[layout.row, layout.codes] for side in both)
-    logged, logged0 = (side[row, block.batch.action] for side in both)
+    logged, logged0 = (side[row, block.batch.codes] for side in both)
     near = Sides(pi, pi0, layout, (logged, logged0))
     return near_sums(pooling, block, near, (sides.pi @ table, sides.pi0 @ table))
 
@@ -125,7 +125,7 @@ def near_sums(pooling: Pooling, block: BlockRows, sides: Sides, masses: Both) ->
 def near_actions(pooling: Pooling, batch: Batch) -> Lists:
     """The actions near the logged one."""
     assert pooling.near is not None
-    return Lists.of_each(batch.action, batch.n_actions, pooling.near.codes[batch.action].astype(np.int64), near=True)
+    return Lists.of_each(batch.codes, batch.n_actions, pooling.near.codes[batch.codes].astype(np.int64), near=True)
 
 
 def unseen(pooling: Pooling) -> FloatArray:
@@ -145,7 +145,7 @@ def _sums(pooling: Pooling, block: BlockRows, sides: Sides, multipliers: FloatAr
         action = sides.action
         ratio = np.where(below > 0, above / below, action)
         own = np.where(above > 0, layout.own(shares) * layout.own(u) / above, 1.0)
-    new = ~pooling.seen[batch.action]
+    new = ~pooling.seen[batch.codes]
     ratio, own = np.where(new, action, ratio), np.where(new, 1.0, own)
     first = pooling.form == "posterior" and block.rows.start == 0  # the first block of a batch is enough to see it
     left_out = slopes = None

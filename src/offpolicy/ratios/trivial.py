@@ -9,12 +9,15 @@ from typing import Any, final
 import numpy as np
 
 from offpolicy.core.arrays import FloatArray
+from offpolicy.data.spaces import ActionSpace
 from offpolicy.ratios.base import FittedRatio, Fitting, Ratio
 from offpolicy.ratios.rounds import Rounds
 
 
 class _Constant(Ratio, FittedRatio):
-    """What needs no fit is its own fitted form."""
+    """What needs no fit is its own fitted form, whatever the actions are."""
+
+    spaces = (ActionSpace,)
 
     weighs = False
     fitted = False

@@ -17,7 +17,12 @@ def title(result: Mapping[str, Any]) -> str:
     rounds = "1 round" if result["rounds"] == 1 else f"{result['rounds']:,} rounds"
     logged = result.get("actions_logged")
     seen = f", {logged:,} of them logged" if logged is not None and logged < result["actions"] else ""
-    return f"{label(result['reward'])}: {rounds}, {result['actions']:,} actions{seen}"
+    return f"{label(result['reward'])}: {rounds}, {actions(result)}{seen}"
+
+
+def actions(result: Mapping[str, Any]) -> str:
+    """How many actions there are, or what they are where they cannot be counted."""
+    return f"actions: {visible(result['action_space'])}" if "action_space" in result else f"{result['actions']:,} actions"
 
 
 def sections(result: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:

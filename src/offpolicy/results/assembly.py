@@ -117,8 +117,8 @@ class Assembly:
             logged_estimator=next(e.name for e in s.estimators if isinstance(e, LoggedMean)),
             reward=s.log.schema.rewards[reward],
             rounds=sums.n,
-            actions=s.log.n_actions,
-            actions_logged=int((s.state["counts"] > 0).sum()) if whole else None,
+            **s.log.space.summary(),
+            actions_logged=int((s.state["counts"] > 0).sum()) if whole and s.log.space.n_codes else None,
             level=self.level,
             skipped=self.skipped,
             settings={**self.settings, "slice": s.slice_name(sums.slice_)},
@@ -211,8 +211,8 @@ class Assembly:
             return None
         if weight.ratio not in self._embeddings:
             model = weight.ratio.rewards
-            labels = self.scores.log.schema.actions.to_numpy()
-            self._embeddings[weight.ratio] = fits.labelled(labels, "" if model is None else described(model))
+            told = "" if model is None else described(model)
+            self._embeddings[weight.ratio] = fits.labelled(self.scores.log.actions, told)
         return self._embeddings[weight.ratio]
 
     def _views(self, reward: int, found: Sequence[Sequence[Found]], sums: ScoreSums) -> Views:

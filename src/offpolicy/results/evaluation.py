@@ -67,10 +67,12 @@ class Evaluation:
     logged_estimator: str
     reward: str
     rounds: int
-    actions: int
+    actions: int | None
+    """How many there are; None where they cannot be counted: then `action_space` says what they are."""
     actions_logged: int | None
     """How many of them occur in the log; None for a slice of it."""
     level: float
+    action_space: str | None = None
     skipped: Mapping[str, str] = field(default_factory=dict)
     rewards: Mapping[str, Evaluation] = field(default_factory=dict)
     slices: Mapping[str, Evaluation] = field(default_factory=dict)
@@ -332,6 +334,7 @@ def summary(result: Evaluation) -> dict[str, Any]:
         "reward": result.reward,
         "rounds": result.rounds,
         "actions": result.actions,
+        **({} if result.action_space is None else {"action_space": result.action_space}),
         "actions_logged": result.actions_logged,
         "level": result.level,
         "policies": list(result.policies),

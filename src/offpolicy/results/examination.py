@@ -55,7 +55,7 @@ class Checks:
         return Examination(
             Overlaps(state["overlap"], scores),
             Models(state["models"], scores),
-            Propensities(self.propensities, state.get("propensities", {}), log.schema.actions, len(log)),
+            Propensities(self.propensities, state.get("propensities", {}), log.space, len(log)),
             FitError(scores.scorer.many),
             [Own(each, state[f"own {k}"]) for k, each in enumerate(self.own)],
         )

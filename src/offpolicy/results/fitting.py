@@ -16,6 +16,7 @@ from offpolicy.engines.choice import engine_for
 from offpolicy.estimators import Member
 from offpolicy.models.embedding_table import EmbeddingTable
 from offpolicy.models.posteriors.gaussian import Gaussian
+from offpolicy.models.rewards.base import RewardModel
 from offpolicy.models.rewards.fitted import FittedRewards
 from offpolicy.models.rewards.ridge.model import Ridge
 from offpolicy.models.rewards.scikit import as_reward_model
@@ -44,7 +45,7 @@ def embed(
     """
     if reward not in range(len(log.schema.rewards)):
         raise InputError(f"reward is {reward!r}, but the log has {len(log.schema.rewards)}; count from 0.")
-    model = as_reward_model(Ridge() if rewards is None else rewards)
+    model = _model(rewards, log, "embed")
     ratio = EmbeddingRatio(Gaussian(1.0), model, Features.of(log.schema).resolve(inputs, "embed"), reward=reward)
     engine = engine_for(log, engine)
     plan = _fit_plan(log, ratio, "embed", seed).within(Budget.of(memory), engine)
@@ -71,7 +72,7 @@ def fit_rewards(
 
     Give it to estimators as `rewards=` for a log of other rounds. `inputs` are those of op.LearnedMIPS.
     """
-    model = as_reward_model(Ridge() if rewards is None else rewards)
+    model = _model(rewards, log, "fit_rewards")
     features = Features.of(log.schema)
     ratio = EmbeddingRatio(Gaussian(1.0), model, features.resolve(inputs, "fit_rewards"))
     engine = engine_for(log, engine)
@@ -82,6 +83,14 @@ def fit_rewards(
         fits = fitted.fits(shape, fit_pass(log, engine, {key: fitted.statistics(shape)}, progress)[key])
         models = {name: fits.on_all(k) for k, name in enumerate(log.schema.rewards)}
     return FittedRewards(described(model), models, log.actions, log.schema.context, shape.inputs, shape.features, len(log))
+
+
+def _model(rewards: Any, log: Log, name: str) -> RewardModel:
+    """The reward model, if it serves the actions of the log."""
+    model = as_reward_model(Ridge() if rewards is None else rewards)
+    if mismatch := model.mismatch(log.space):
+        raise InputError(f"{name}: {type(model).__name__} predicts the rewards of {mismatch}.")
+    return model
 
 
 def _fit_plan(log: Log, ratio: EmbeddingRatio, name: str, seed: int) -> FitPlan:

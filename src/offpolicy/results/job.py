@@ -18,13 +18,14 @@ from offpolicy.data.log import Log
 from offpolicy.diagnostics.models import ModelSums
 from offpolicy.diagnostics.overlap import OverlapSums
 from offpolicy.diagnostics.propensity_tests import PropensityTests
-from offpolicy.estimators import Estimator, Run
+from offpolicy.estimators import Estimator, Member, Run
 from offpolicy.inference.scores import Scores
 from offpolicy.models.propensities import FittedLogging
 from offpolicy.models.rewards.base import Fits, LinearPredictor, Predictor
 from offpolicy.policies.conversion import as_policy
 from offpolicy.ratios.available import Available
 from offpolicy.ratios.base import Ratio
+from offpolicy.ratios.weights import Weight
 from offpolicy.results.examination import Checks
 from offpolicy.results.request import Request
 from offpolicy.scoring.audit import audited
@@ -77,13 +78,12 @@ class Job:
         log, policies, cross_fit = request.log, request.policies, request.cross_fit
         logging = None if log.logging is None else as_policy(log.logging).on(log)
         features = Features.of(log.schema)
-        available = Available(log.schema, policies, logging)
-        chosen, skipped = choose(wanted, Lacking(available, features), cross_fit)
+        lacking = Lacking(Available(log.schema, policies, logging), features)
+        chosen, skipped = choose(wanted, lacking, cross_fit)
         asked = tuple(chosen)
         chosen = [estimator.settled(features, run) for estimator in chosen]
-        plan, members, references = plan_estimators(
-            chosen, len(policies), len(log.schema.rewards), cross_fit, available.has_propensities
-        )
+        has_ratio = lacking([Member(Weight())]) is None
+        plan, members, references = plan_estimators(chosen, len(policies), len(log.schema.rewards), cross_fit, has_ratio)
         names = _names(chosen, members)
         fits = FitPlan(log, plan, features, request.seed, tuple(policies.values()), logging, names)
         return cls(request, fits, tuple(chosen), skipped, members, references, asked)
@@ -129,13 +129,19 @@ class Job:
     @cached_property
     def checks(self) -> Checks:
         """What the diagnostics sum."""
-        plan, logging = self.fits.plan, self.fits.logging
-        sizes = tuple(self.log.n_actions if plan.whole(p) else 0 for p in range(plan.n_policies))
-        tests = None
-        if self.log.schema.propensity or logging is not None:  # there are propensities to doubt
-            trim = logging.setting.trim if isinstance(logging, FittedLogging) else None
-            tests = PropensityTests(self.log.n_actions, len(self.log), logging, trim)
-        return Checks(OverlapSums(sizes), ModelSums(tuple(plan.models)), tests, self.request.diagnostics)
+        plan, space = self.fits.plan, self.log.space
+        sizes = tuple(space.n_codes if plan.whole(p) else 0 for p in range(plan.n_policies))
+        return Checks(OverlapSums(sizes), ModelSums(tuple(plan.models)), self._propensity_tests, self.request.diagnostics)
+
+    @property
+    def _propensity_tests(self) -> PropensityTests | None:
+        """Only where there are propensities to doubt, of actions that the tests serve."""
+        logging = self.fits.logging
+        if not (self.log.schema.propensity or logging is not None):
+            return None
+        trim = logging.setting.trim if isinstance(logging, FittedLogging) else None
+        tests = PropensityTests(self.log.space.n_codes, len(self.log), logging, trim)
+        return tests if tests.mismatch(self.log.space) is None else None
 
     def _listed(self, score_pass: ScorePass) -> float:
         """How many actions the policies list in a round, from the first of them."""
@@ -150,7 +156,7 @@ class Job:
         """The one pass that scores every estimator for every policy and reward."""
         request, schema = self.request, self.log.schema
         statistics = self.checks.statistics()
-        score_pass = ScorePass(scorer, self.log.n_actions, len(schema.slices or ()), schema.clustered, statistics)
+        score_pass = ScorePass(scorer, self.log.space.n_codes, len(schema.slices or ()), schema.clustered, statistics)
         try:
             score_pass = replace(score_pass, most_rows=self.fits.batch_rows(self._listed(score_pass)))
             with PassProgress("scoring", len(self.log), request.progress) as told:

@@ -53,6 +53,7 @@ def _evaluation(told: Mapping[str, Any]) -> Evaluation:
         saved=told,
         views=Views(told["overlap"], told["calibration"], told.get("propensities"), list(told.get("sensitivity") or ())),
         slices={name: _evaluation(part) for name, part in told.get("slices", {}).items()},
+        action_space=told.get("action_space"),
         **{name: told[name] for name in COPIED},
     )
     return replace(alone, rewards={alone.reward: alone, **others}) if others else alone

@@ -66,9 +66,9 @@ def read(log: Log, fingerprint: State) -> dict[str, Any]:
         "by": list(schema.slices or []),
     }
     return {
-        "fingerprint": Fingerprint.digest(fingerprint, len(log), told, schema.actions, schema.catalog),
+        "fingerprint": Fingerprint.digest(fingerprint, len(log), told, schema.space, schema.catalog),
         "source": log.source.described,
         "rounds": len(log),
-        "actions": schema.actions.count,
+        **schema.space.summary(),
         "columns": {**told, "by": schema.slice_name, **roles},
     }

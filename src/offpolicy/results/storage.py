@@ -19,13 +19,14 @@ SUFFIX = ".json"
 
 NUMBER = (int, float)
 MAYBE = (int, float, type(None))
+COUNT = (int, type(None))
 INTERVAL = {"low": NUMBER, "high": NUMBER, "level": NUMBER, "method": str}
 REASON = {"verdict": tuple(Verdict.__members__), "code": str, "seen": str, "why": str, "do": str}
 POINT = {"action": str, "count": NUMBER, "reward": MAYBE, "x": NUMBER, "y": NUMBER, "nearest": [str]}
 BIN = {"predicted": NUMBER, "observed": NUMBER, "std_error": MAYBE, "rounds": NUMBER}
 PAIRED = {"value": NUMBER, "std_error": NUMBER, "interval": INTERVAL}
 PART: dict[str, Any] = {
-    "reward": str, "rounds": int, "actions": int, "actions_logged": (int, type(None)), "level": NUMBER, "policies": [str],
+    "reward": str, "rounds": int, "actions": COUNT, "actions_logged": COUNT, "level": NUMBER, "policies": [str],
     "headline": {"policy": str, "estimator": str}, "verdict": tuple(Verdict.__members__), "logged": PAIRED,
     "lifts": [{"policy": str, **PAIRED, "relative": MAYBE}],
     "differences": [{"a": str, "b": str, "estimator": str, **PAIRED}],
@@ -48,6 +49,7 @@ PART: dict[str, Any] = {
 BOUNDS = {"gamma": NUMBER, "low": NUMBER, "high": NUMBER, "low_error": NUMBER, "high_error": NUMBER,
           "interval_low": NUMBER, "interval_high": NUMBER}  # fmt: skip
 OPTIONAL: dict[str, Any] = {
+    "action_space": str,
     "embedding": {"estimator": str, "actions": int, "logged": int, "dimensions": int, "points": [POINT]},
     "propensities": {
         "source": ("policy", "logged", "estimated"), "bins": [BIN],

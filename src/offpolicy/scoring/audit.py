@@ -22,7 +22,7 @@ def audited(error: RowsError, log: Log, scorer: Scorer, columns: tuple[str, ...]
     rows: list[int] = []
     for partition in log.partitions(columns):
         for batch in partition.batches(BATCH_ROWS):
-            for block in blocks(len(batch), batch.n_actions):
+            for block in blocks(len(batch), batch.space.count or 1):
                 rows += (row for other in _complaints(batch.take(block), scorer, error.column) for row in other.rows)
     found = np.unique(rows) if len(rows) > len(error.rows) else error.rows
     return RowsError(error.column, error.what, found, error.advice, where=[log.where(int(row)) for row in found[:3]])

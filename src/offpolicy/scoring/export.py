@@ -66,7 +66,7 @@ def write_scores(path: Path, log: Log, scorer: Scorer, scores: RoundScores) -> N
         raise InputError(f"{path}: there is no estimate, so there are no scores of it.")
     if path.suffix not in (".parquet", ".pq"):
         raise InputError(f"{path}: scores are written as Parquet; the name must end in .parquet.")
-    score_pass = ScorePass(scorer, log.n_actions, len(log.schema.slices or ()), log.schema.clustered)
+    score_pass = ScorePass(scorer, log.space.n_codes, len(log.schema.slices or ()), log.schema.clustered)
     with whole_file(path) as draft, pq.ParquetWriter(draft, SCHEMA) as writer:
         for partition in log.partitions(score_pass.columns):
             for batch in partition.batches(BATCH_ROWS):

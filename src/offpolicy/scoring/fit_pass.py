@@ -87,7 +87,7 @@ class FitPlan:
         """The same with what fits into the budget; an error, before a row is read, where nothing does."""
         schema = self.log.schema
         sizes = Sizes(
-            n_actions=self.log.n_actions,
+            n_actions=self.log.space.n_codes,
             context=len(schema.context),
             rewards=len(schema.rewards),
             groups=self.groups,
@@ -130,7 +130,7 @@ class FitPlan:
     def _base_shape(self) -> FitShape:
         schema = self.log.schema
         return FitShape(
-            n_actions=self.log.n_actions,
+            n_actions=self.log.space.n_codes,
             context=len(schema.context),
             rewards=len(schema.rewards),
             groups=self.groups,

@@ -166,13 +166,13 @@ class Block:
         pi0 = q.logging.probabilities(batch) if asked and q.logging is not None else None
         if loose and not (self.baselines.only_linear and pi0 is None):
             pi, loose = pi / pi.sum(axis=1, keepdims=True), False
-        return self._sum(Probabilities(Grid(batch.action), pi, pi0, loose))
+        return self._sum(Probabilities(Grid(batch.codes), pi, pi0, loose))
 
     def listed(self, target: Listed, logging: Listed | None) -> Chances:
         """π of the actions that a policy lists (or the logging policy does)."""
         q, batch = self.query, self.rounds.batch
         both = [target] if logging is None else [target, logging]
-        layout, chances = Lists.union(batch.action, batch.n_actions, *both)
+        layout, chances = Lists.union(batch.codes, batch.n_actions, *both)
         pi0 = chances[1] if logging is not None else None
         if pi0 is None and self._massed and q.logging is not None:
             pi0 = q.logging.entries(batch, layout.row, layout.codes)
@@ -203,7 +203,7 @@ class Block:
         q, rounds, batch = self.query, self.rounds, self.rounds.batch
         poolings = [pool.pooling(rounds) for pool in self.pools]
         near = [near_actions(pooling, batch) for pooling in poolings]
-        row, code, back = _together([Lists.of_each(batch.action, batch.n_actions, batch.action[:, None]), *near])
+        row, code, back = _together([Lists.of_each(batch.codes, batch.n_actions, batch.codes[:, None]), *near])
         parts = [part for part in self.baselines.parts if part.columns]
         new = [unseen(pooling) for pooling in poolings]
         tables = np.hstack([_no_columns(batch), *(part.by_action for part in parts), *new])
@@ -230,7 +230,7 @@ class Block:
         q, few = self.query, slice(0, max(1, MASS_ELEMENTS // self.rounds.batch.n_actions))
         shown = self.rounds.batch.take(few)
         pi0 = None if q.logging is None else q.logging.probabilities(shown)
-        shares = Probabilities(Grid(shown.action), q.policy.probabilities(shown), pi0)
+        shares = Probabilities(Grid(shown.codes), q.policy.probabilities(shown), pi0)
         self.work.kept.masses[q.index].add(q.kernel.mass(shares, self._omega[few], self._omega[few]))
 
 

@@ -8,7 +8,8 @@ from typing import Any
 
 from offpolicy.core.errors import InputError
 from offpolicy.data.features import Features
-from offpolicy.estimators import DM, Combined, Estimator, LoggedMean, Member
+from offpolicy.data.spaces import ActionSpace, Serves
+from offpolicy.estimators import DM, REGISTRY, Combined, Estimator, LoggedMean, Member
 from offpolicy.estimators.defaults import LARGEST_FIRST, default_estimators
 from offpolicy.ratios.available import Available
 
@@ -21,6 +22,11 @@ class Lacking:
     features: Features
 
     def __call__(self, members: Sequence[Member]) -> str | None:
+        space = self.available.schema.space
+        if (unserved := mismatch_of(members, space)) is not None:
+            kinds = (kind for kind in REGISTRY.values() if kind is not LoggedMean)
+            others = [kind.__name__ for kind in kinds if mismatch_of(kind().members(), space) is None]
+            return unserved + (f"; use {', '.join(others)}" if others else "")
         reasons = (reason for member in members for reason in self._reasons(member))
         return next((reason for reason in reasons if reason is not None), None)
 
@@ -30,6 +36,18 @@ class Lacking:
             yield self.available.lacks_whole_policies
         if member.remainder and not self.available.has_whole_logging:
             yield "it needs the logging policy's chance of every action; give it as `logging=` (--logging)"
+
+
+def mismatch_of(members: Sequence[Member], space: ActionSpace) -> str | None:
+    """Why members cannot be computed for the actions of a space, by what their parts declare; None where they can."""
+    parts: list[tuple[str, Serves | None]] = []
+    for m in members:
+        parts += [
+            ("it weighs by the probabilities of", m.weight.ratio),
+            ("its embedding is learned from the rewards of", m.weight.ratio.rewards),
+            ("its reward model predicts the rewards of", m.rewards),
+        ]
+    return next((f"{what} {why}" for what, part in parts if part is not None and (why := part.mismatch(space))), None)
 
 
 @dataclass(frozen=True)

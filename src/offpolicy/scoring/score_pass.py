@@ -95,7 +95,7 @@ class ScorePass:
         state["moments"] = self.moments.fold(state["moments"], values)
         _add_by_bucket(state["buckets"], bucket, values)
         state["fingerprint"] = Fingerprint(self.clustered).fold(state["fingerprint"], batch)
-        state["counts"] += np.bincount(batch.action, minlength=self.n_actions)
+        state["counts"] += batch.space.tally(batch.action)
         state["nonzero"] += np.count_nonzero(batch.reward, axis=0)
         np.minimum(state["reward_low"], batch.reward.min(axis=0), out=state["reward_low"])
         np.maximum(state["reward_high"], batch.reward.max(axis=0), out=state["reward_high"])

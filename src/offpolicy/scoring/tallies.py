@@ -48,9 +48,9 @@ class Tallies:
         for index, key in enumerate(tables):
             if isinstance(key, WeightTable):
                 weighted = x * bent[key.policy, key.weight][: len(batch)]
-                self.state["tables"][index] += _by_action(weighted, batch.action, batch.n_actions)
+                self.state["tables"][index] += _by_action(weighted, batch.codes, batch.n_actions)
                 for part, rows in self._slices(batch.slice_code):
-                    part["tables"][index] += _by_action(weighted[:, rows], batch.action[rows], batch.n_actions)
+                    part["tables"][index] += _by_action(weighted[:, rows], batch.codes[rows], batch.n_actions)
 
     def _slices(self, slices: IntArray | None) -> Iterator[tuple[State, IntArray]]:
         """Each slice that keeps tables, with its rows."""

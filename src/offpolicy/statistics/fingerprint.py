@@ -11,9 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from offpolicy.core.arrays import FloatArray, UInt64Array
-from offpolicy.core.hashing import hash_values, mix
+from offpolicy.core.hashing import mix
 from offpolicy.data.batch import Batch
-from offpolicy.data.labels import Actions
+from offpolicy.data.spaces import ActionSpace
 from offpolicy.statistics.base import State
 
 _HALF = np.uint64(32)
@@ -45,12 +45,11 @@ class Fingerprint:
         return {"sum": a["sum"] + b["sum"]}
 
     @staticmethod
-    def digest(state: State, rows: int, roles: Mapping[str, Any], actions: Actions, catalog: FloatArray | None) -> str:
-        """16 hexadecimal digits: of the rounds, which columns play which role, the actions' labels and their catalog."""
+    def digest(state: State, rows: int, roles: Mapping[str, Any], space: ActionSpace, catalog: FloatArray | None) -> str:
+        """16 hexadecimal digits: of the rounds, which columns play which role, the action space and the catalog."""
         told = hashlib.blake2b(state["sum"].tobytes(), digest_size=8)
-        told.update(repr((rows, sorted(roles.items()), actions.count)).encode())
-        if actions.labels is not None:
-            told.update(hash_values(actions.labels).tobytes())
+        told.update(repr((rows, sorted(roles.items()), space.count)).encode())
+        told.update(space.fingerprint())
         if catalog is not None:
             told.update(np.ascontiguousarray(catalog).tobytes())
         return told.hexdigest()

@@ -13,8 +13,8 @@ from offpolicy.core.errors import InputError
 from offpolicy.core.hashing import hash_rows
 from offpolicy.data.batch import Batch
 from offpolicy.data.in_memory import context_names, with_context_columns
-from offpolicy.data.labels import Actions
 from offpolicy.data.log import Log
+from offpolicy.data.spaces import Discrete
 from offpolicy.models.posteriors.base import Posterior
 from offpolicy.policies.base import Policy
 from offpolicy.policies.blocks import blocks
@@ -27,6 +27,11 @@ class World(ABC):
     """An environment whose parameters are drawn once, from its seed; logs and values are of that one environment."""
 
     n_actions: int
+
+    @property
+    def space(self) -> Discrete:
+        """What policies must be over."""
+        return Discrete(self.n_actions)
 
     @property
     @abstractmethod
@@ -92,7 +97,7 @@ class Simulated(World):
 
     def value_with_error(self, policy: Any) -> tuple[float, float]:
         """By Monte Carlo over contexts; the policy's choice and the reward are averaged exactly."""
-        asked = as_policy(policy)
+        asked = as_policy(policy).over(self.space)
         x = self.contexts(self.value_rounds, np.random.default_rng(0xC0FFEE))
         values = np.empty(len(x))
         for rows in blocks(len(x), self.n_actions):
@@ -110,7 +115,7 @@ def as_batch(contexts: FloatArray, n_actions: int, columns: Sequence[str] = ()) 
         action=np.zeros(n, np.int64),
         reward=np.zeros((n, 1)),
         context_parts=(contexts,),
-        actions=Actions(n_actions),
+        space=Discrete(n_actions),
     )
     return with_context_columns(batch, columns, context_names(contexts))
 

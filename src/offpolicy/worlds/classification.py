@@ -110,7 +110,7 @@ class Classification(World):
         """The mean chance of the right class: exact."""
         x, y = self._data
         rows = self._thirds[2]
-        asked = as_policy(policy)
+        asked = as_policy(policy).over(self.space)
         p = asked.probabilities(as_batch(x[rows], self.n_actions, asked.columns), y[rows])
         return float(p.mean()), 0.0
 

@@ -136,7 +136,7 @@ class _Embedded(Simulated):
             return super().value_with_error(policy)
         rng = np.random.default_rng(0xC0FFEE)
         x = self.contexts(self.value_rounds, rng)
-        action, _ = choose(as_policy(policy), x, self.n_actions, rng)
+        action, _ = choose(as_policy(policy).over(self.space), x, self.n_actions, rng)
         return average(sigmoid(self._score_of(x, self._embeddings(action, rng)) + self.odds))
 
 

@@ -69,7 +69,7 @@ class Toy(Simulated):
 
     def value_with_error(self, policy: Any) -> tuple[float, float]:
         """Context-free policies by Gauss–Hermite quadrature: x·θ_a + μ_a is normal. Others by Monte Carlo."""
-        asked = as_policy(policy)
+        asked = as_policy(policy).over(self.space)
         if not isinstance(asked, (Fixed, Uniform)):
             return super().value_with_error(policy)
         theta, mu, _ = self._parameters

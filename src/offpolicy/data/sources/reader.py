@@ -18,7 +18,6 @@ from offpolicy.core.arrays import FloatArray
 from offpolicy.core.errors import InputError, unknown_name
 from offpolicy.data.checks import whole
 from offpolicy.data.in_memory import too_many_categories
-from offpolicy.data.labels import Actions
 from offpolicy.data.log import Log
 from offpolicy.data.partitions import chunks
 from offpolicy.data.schema import Dimension, dimensions
@@ -44,6 +43,7 @@ from offpolicy.data.sources.table import (
     one_hot,
     plain_text,
 )
+from offpolicy.data.spaces import ActionSpace, Discrete, named_space
 
 PARQUET = (".parquet", ".pq")
 CSV = (".csv", ".csv.gz")
@@ -58,7 +58,7 @@ def read_log(
     reward: str | Sequence[str],
     propensity: str | None = None,
     logging: Any = None,
-    actions: Sequence[Any] | str | None = None,
+    actions: ActionSpace | Sequence[Any] | str | None = None,
     n_actions: int | None = None,
     action_features: str | Sequence[str] = (),
     catalog: Any = None,
@@ -88,21 +88,18 @@ def read_log(
     if not columns.reward:
         raise InputError("name at least one reward column.")
     opened = None if is_spark(source) else _open(source, columns)
-    features, given = _read_catalog(catalog, action) if catalog is not None else (None, None)
-    if actions is not None and not isinstance(actions, str):
-        listed = Actions.listed(actions)
-        if given is not None and listed.to_numpy().tolist() != given.to_numpy().tolist():
-            raise InputError("`actions` and the catalog list different actions, or in another order; give one of them.")
-        given = listed
-    elif isinstance(actions, str) and actions != "labels":
-        raise InputError(f'`actions` is {actions!r}; give a list of labels, or "labels" to number those that occur.')
-    elif n_actions is not None and given is None:
-        given = Actions(whole("n_actions", n_actions, 1))
-    labels = actions == "labels"
+    features, listed = _read_catalog(catalog, action) if catalog is not None else (None, None)
+    named = named_space(actions)
+    if isinstance(named, Discrete) and listed is not None and named != listed:
+        raise InputError("`actions` and the catalog list different actions, or in another order; give one of them.")
+    space = listed if named is None else named
+    if space is None and n_actions is not None:
+        space = Discrete(whole("n_actions", n_actions, 1))
+    labels = isinstance(actions, str)
     if opened is None:
-        frame = SparkSource.of(source, columns, given, labels, features)
+        frame = SparkSource.of(source, columns, space, labels, features)
         return Log.from_source(frame, logging=logging, reward_range=reward_range)
-    table = TableSource(*opened, columns, given, labels, features)
+    table = TableSource(*opened, columns, space, labels, features)
     return Log.from_source(table, logging=logging, reward_range=reward_range)
 
 
@@ -238,7 +235,7 @@ def _same_columns(first: pa.Schema, first_file: Path, found: pa.Schema, file: Pa
             )
 
 
-def _read_catalog(catalog: Any, action: str) -> tuple[tuple[FloatArray, tuple[str, ...], tuple[Dimension, ...]], Actions]:
+def _read_catalog(catalog: Any, action: str) -> tuple[tuple[FloatArray, tuple[str, ...], tuple[Dimension, ...]], Discrete]:
     """Features of each action (text and whole numbers one-hot encoded), and the labels, in the catalog's order."""
     catalog = catalog.toArrow() if is_spark(catalog) else catalog
     parts, schema = _open(catalog, ColumnRoles((), action, ()), keep_whole=True)
@@ -272,4 +269,4 @@ def _read_catalog(catalog: Any, action: str) -> tuple[tuple[FloatArray, tuple[st
         raise InputError(
             f"catalog: {int((~np.isfinite(matrix)).any(axis=1).sum())} rows have a missing or infinite feature."
         )
-    return (matrix, tuple(encoded), dimensions(sizes)), Actions.listed(table.column(action).combine_chunks())
+    return (matrix, tuple(encoded), dimensions(sizes)), Discrete(table.column(action).combine_chunks())

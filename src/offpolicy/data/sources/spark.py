@@ -21,12 +21,12 @@ from offpolicy.core.arrays import FloatArray
 from offpolicy.core.errors import InputError, RowsError, unknown_name
 from offpolicy.data.batch import Batch
 from offpolicy.data.in_memory import MOST_CATEGORIES
-from offpolicy.data.labels import Actions
 from offpolicy.data.partitions import Partition
 from offpolicy.data.schema import Dimension, Schema
 from offpolicy.data.sources.parts import TablePart
 from offpolicy.data.sources.spark_session import told
 from offpolicy.data.sources.table import ColumnRoles, Place, TableSource
+from offpolicy.data.spaces import ActionSpace, Discrete
 
 FILE, ROW = "_offpolicy_file", "_offpolicy_row"
 HEAD_ROWS = 1024
@@ -52,7 +52,7 @@ class SparkSource:
     @classmethod
     @told()
     def of(
-        cls, frame: Any, columns: ColumnRoles, actions: Actions | None, integer_labels: bool, catalog: Catalog | None
+        cls, frame: Any, columns: ColumnRoles, space: ActionSpace | None, integer_labels: bool, catalog: Catalog | None
     ) -> SparkSource:
         """Count the rows, and find the actions and the categories that were not given: a pass each over what they need."""
         for name in columns.names():
@@ -61,20 +61,20 @@ class SparkSource:
         by_file = columns.cluster is None and columns.row_id is None
         placed = _with_paths(frame) if by_file else frame
         whole = pt.is_integer(selected(frame, [columns.action]).limit(0).toArrow().schema.types[0])
-        codes = actions is None and whole and not integer_labels
+        codes = space is None and whole and not integer_labels
         rows, largest, files = _counted(frame, columns.action if codes else None, by_file)
         if not rows:
             raise InputError("the log is empty: the DataFrame holds no row.")
         if by_file:
             columns = replace(columns, place=Place(FILE, ROW, _relative(files, frame.inputFiles())))
         first = selected(_of_first_file(placed, files), columns.names()).limit(HEAD_ROWS).toArrow()
-        table = TableSource((TablePart(first, 0, len(first)),), first.schema, columns, actions, integer_labels, catalog)
+        table = TableSource((TablePart(first, 0, len(first)),), first.schema, columns, space, integer_labels, catalog)
         if codes:
-            actions = Actions.codes(largest, rows, columns.action)
-        elif actions is None:
-            actions = Actions.listed(_distinct(frame, columns.action))
+            space = Discrete.codes(largest, rows, columns.action)
+        elif space is None:
+            space = Discrete(_distinct(frame, columns.action))
         known = {name: _categories(frame, name) for name in table.category_names()}
-        return cls(frame, replace(table, given_actions=actions, known=known), rows)
+        return cls(frame, replace(table, given_space=space, known=known), rows)
 
     @property
     def schema(self) -> Schema:

@@ -8,21 +8,23 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from offpolicy.core.arrays import FloatArray, IntArray, UInt64Array
+from offpolicy.core.arrays import FloatArray, UInt64Array
 from offpolicy.core.errors import InputError, RowsError, unknown_name
 from offpolicy.core.hashing import hash_places, hash_rows, hash_values
 from offpolicy.core.threads import parallel
 from offpolicy.data.batch import Batch
 from offpolicy.data.checks import Check, failed_check
 from offpolicy.data.in_memory import MOST_CATEGORIES, too_many_categories, with_context_columns
-from offpolicy.data.labels import Actions, decoded
+from offpolicy.data.labels import decoded
 from offpolicy.data.partitions import Partition
 from offpolicy.data.schema import Dimension, Schema, dimensions
 from offpolicy.data.sources.parts import RowRange
+from offpolicy.data.spaces import ActionSpace, Discrete
 
 SCAN_ROWS = 65_536
 NUMBER = r"^\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*$"
@@ -122,12 +124,12 @@ MOST_NAMED = 5
 
 @dataclass(frozen=True)
 class TableSource:
-    """A log over raw parts. Without `given_actions` a first scan of that one column finds them."""
+    """A log over raw parts. Without `given_space` a first scan of the action column finds it."""
 
     parts: tuple[RowRange, ...]
     arrow_schema: pa.Schema
     columns: ColumnRoles
-    given_actions: Actions | None = None
+    given_space: ActionSpace | None = None
     integer_labels: bool = False
     catalog: tuple[FloatArray, tuple[str, ...], tuple[Dimension, ...]] | None = None
     known: Mapping[str, pa.Array] | None = None
@@ -235,17 +237,17 @@ class TableSource:
         return shown if len(files) == 1 else f"{len(files):,} files: {shown}"
 
     @cached_property
-    def actions(self) -> Actions:
+    def space(self) -> ActionSpace:
         """Given, or found: sorted labels, or codes up to the largest."""
         name = self.columns.action
-        if self.given_actions is not None:
-            return self.given_actions
+        if self.given_space is not None:
+            return self.given_space
         type_ = self.arrow_schema.field(name).type
         if not pt.is_integer(type_.value_type if pt.is_dictionary(type_) else type_) or self.integer_labels:
-            return Actions.listed(self._distinct((name,), keep_type=True)[name])
+            return Discrete(self._distinct((name,), keep_type=True)[name])
         batches = (batch for part in self.parts for batch in part.read([name], SCAN_ROWS))
         largest = [pc.max(decoded(batch.column(0))).as_py() for batch in batches]
-        return Actions.codes(max((code for code in largest if code is not None), default=-1), self.rows, name)
+        return Discrete.codes(max((code for code in largest if code is not None), default=-1), self.rows, name)
 
     def _distinct(self, names: Sequence[str], keep_type: bool = False) -> dict[str, pa.Array]:
         if not names:
@@ -280,7 +282,7 @@ class TableSource:
     def schema(self) -> Schema:
         columns = self.columns
         return Schema(
-            actions=self.actions,
+            space=self.space,
             context=self._encoded_names("context", columns.context),
             rewards=columns.reward,
             slices=tuple(self.categories[columns.by].to_pylist()) if columns.by else None,
@@ -376,11 +378,11 @@ class _Decoded:
         batch = Batch(
             row=np.arange(self.part.start + seen, self.part.start + seen + rows),
             unit=self._units(raw, unit_name, first, rows),
-            action=self._codes(raw[c.action]),
+            action=self._actions(raw[c.action]),
             reward=rewards[0][:, None] if len(rewards) == 1 else np.column_stack(rewards),
             context_parts=tuple(self._encoded("context", name, raw) for name in c.context),
-            actions=self.source.actions,
-            propensity=self._numbers("propensity", c.propensity, raw) if c.propensity else None,
+            space=self.source.space,
+            propensity=self._numbers(self.source.space.likelihood, c.propensity, raw) if c.propensity else None,
             weight=self._numbers("weight", c.weight, raw) if c.weight else None,
             slice_code=None if by is None else by.to_numpy(zero_copy_only=False).astype(np.int64),
             feature_parts=tuple(self._encoded("features", name, raw) for name in c.features),
@@ -407,12 +409,12 @@ class _Decoded:
             return one_hot(raw[name], self.source.categories[name])
         return self._numbers(role, name, raw)
 
-    def _codes(self, column: pa.Array) -> IntArray:
+    def _actions(self, column: pa.Array) -> npt.NDArray[Any]:
         source, name = self.source, self.source.columns.action
         if column.null_count:
             raise source.missing(name)
-        codes, bad = source.actions.encode(column)
+        encoded, bad = source.space.encode(column)
         if bad.any():
             examples = column.filter(pa.array(bad)).slice(0, 3).to_pylist()
-            raise source.count_failures(name, lambda c: source.actions.encode(c)[1], *source.actions.unknown(examples))
-        return codes
+            raise source.count_failures(name, lambda c: source.space.encode(c)[1], *source.space.unknown(examples))
+        return encoded

@@ -25,6 +25,7 @@ from offpolicy.core.errors import RowsError
 from offpolicy.core.registry import Named
 from offpolicy.data.batch import Batch
 from offpolicy.data.features import Features
+from offpolicy.data.spaces import Serves
 from offpolicy.models.embedding_table import Affine, Embedding
 from offpolicy.models.posteriors.nearest_actions import Near, nearest
 from offpolicy.models.posteriors.sums import ActionSums, FeatureSums
@@ -104,9 +105,9 @@ class Pooling:
         if isinstance(layout, Lists):
             return self._listed(batch, layout)
         if self.groups is not None:
-            return self.groups[1][self.groups[0][batch.action]]
+            return self.groups[1][self.groups[0][batch.codes]]
         if self.table is not None:
-            return self.table[batch.action]
+            return self.table[batch.codes]
         if self.likelihood is not None:
             return self._checked(self.likelihood(batch), batch)
         return self._exp(self.points(batch))
@@ -119,7 +120,7 @@ class Pooling:
             same: FloatArray = (cluster[layout.codes] == cluster[batch.action][layout.row]).astype(np.float64)
             return same
         if self.table is not None:
-            return self.table[batch.action[layout.row], layout.codes]
+            return self.table[batch.codes[layout.row], layout.codes]
         scores = layout.scores(self.points(batch), self.weight, self.bias)
         most = layout.most(scores)
         scores -= layout.spread(np.where(np.isfinite(most), most, 0.0))  # none of the listed actions may take part
@@ -171,7 +172,7 @@ class Known:
     """Which columns of the features the embedding is, where it is pre-defined."""
 
 
-class Posterior(Named, ABC):
+class Posterior(Named, Serves, ABC):
     """Settings of a posterior. Frozen; `fit` gives a `Pooling`.
 
     A class that states its `kind` can be chosen by that name on the command line.

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from offpolicy.core.arrays import FloatArray, IntArray, UInt64Array
 from offpolicy.core.hashing import mix
 from offpolicy.data.batch import Batch
-from offpolicy.data.labels import Actions
+from offpolicy.data.spaces import Discrete
 from offpolicy.models.rewards.base import FitStatistic
 from offpolicy.statistics.base import State
 
@@ -114,7 +114,7 @@ def pair_batch(pairs: PairSample, n_actions: int) -> Batch:
         action=pairs.action,
         reward=np.zeros((n, 1)),
         context_parts=(pairs.context,),
-        actions=Actions(n_actions),
+        space=Discrete(n_actions),
         feature_parts=(pairs.features,),
     )
 

@@ -18,6 +18,7 @@ from offpolicy.core.registry import Named
 from offpolicy.data.batch import Batch
 from offpolicy.data.features import Features, Inputs
 from offpolicy.data.schema import Schema
+from offpolicy.data.spaces import Serves
 from offpolicy.models.embedding_table import Embedding, FeatureMap
 from offpolicy.statistics.base import Statistic
 
@@ -279,7 +280,7 @@ class Fits(ABC):
         return {}
 
 
-class RewardModel(Named, ABC):
+class RewardModel(Named, Serves, ABC):
     """Settings of a reward model, and all that the package needs to know about it.
 
     `statistics` are folded over the log, and `fits` turns their results into predictors. The other methods have defaults

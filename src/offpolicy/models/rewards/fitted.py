@@ -17,6 +17,7 @@ from offpolicy.core.errors import InputError
 from offpolicy.data.features import Features, Inputs
 from offpolicy.data.labels import places
 from offpolicy.data.schema import Dimension, Schema
+from offpolicy.data.spaces import discrete
 from offpolicy.models.rewards.base import Fits, FitShape, LinearPredictor, Predictor, RewardModel, Savable
 from offpolicy.statistics.base import Statistic
 
@@ -71,7 +72,7 @@ class FittedRewards(RewardModel):
                 f"rewards: the model was fitted on the features {_listed(_names(self.features))}, and the log has "
                 f"{_listed(_names(features))}. Both must have the same, with the same categories."
             )
-        at = places(self.actions, schema.actions.to_numpy(), "the reward model")
+        at = places(self.actions, discrete(schema.space, "the reward model").to_numpy(), "the reward model")
         moved = {name: _moved(model, at, len(self.actions), features) for name, model in self.by_reward.items()}
         return replace(self, by_reward=moved, actions=self.actions[at], features=features, chosen=schema.rewards)
 

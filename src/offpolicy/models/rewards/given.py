@@ -70,7 +70,7 @@ class _GivenFits(Fits):
             if values.shape != (len(batch),) or not np.isfinite(values.sum()):
                 raise InputError(f"Given: control has shape {values.shape} (or a NaN in it) for {len(batch)} rounds.")
             return values
-        return self.all(batch)[np.arange(len(batch)), batch.action]
+        return self.all(batch)[np.arange(len(batch)), batch.codes]
 
     def on_all(self, reward: int) -> Predictor:
         if reward:

@@ -124,8 +124,8 @@ class _FittedRegressor:
     def _looks_of(self, batch: Batch) -> FloatArray:
         features = features_of(self.shape)
         if features is None:
-            return self.looks[batch.action]
-        return np.hstack([self.codes[batch.action], features.rows(batch)])
+            return self.looks[batch.codes]
+        return np.hstack([self.codes[batch.codes], features.rows(batch)])
 
     def _at_mean_context(self, looks: FloatArray) -> FloatArray:
         return np.hstack([np.broadcast_to(self.mean_context, (len(looks), len(self.mean_context))), looks])

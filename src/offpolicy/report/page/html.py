@@ -20,7 +20,7 @@ from offpolicy.report.formatting import label, shortened, visible
 from offpolicy.report.page import answer, evidence
 from offpolicy.report.page.answer import IntervalTable, Summary
 from offpolicy.report.page.charts import COLOURS
-from offpolicy.report.sentences import compared, said_of_part, title
+from offpolicy.report.sentences import actions, compared, said_of_part, title
 
 MOST_SLICES, MOST_IN_FULL = 100, 20
 """Slices, the largest first, whose headline the page shows, and of which it shows every estimate: so that it stays small."""
@@ -86,7 +86,7 @@ def _view(summary: Summary) -> dict[str, Any]:
         "several": several,
         "estimator": lead,
         "rounds": f"{summary['rounds']:,}",
-        "actions": f"{summary['actions']:,}",
+        "actions": actions(summary),
         "logged": _logged(summary),
         "cards": answer.cards(summary),
         "compared": compared(summary),

@@ -1,0 +1,373 @@
+"""Action spaces: `Discrete` is today's two ways, and a second space passes through everything that serves it."""
+
+from __future__ import annotations
+
+import pickle
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pyarrow.types as pt
+import pytest
+
+import offpolicy as op
+from offpolicy.data.batch import Batch, in_blocks
+from offpolicy.data.spaces import ActionSpace
+from offpolicy.estimators import REGISTRY
+from offpolicy.policies.conversion import as_policy
+from offpolicy.ratios.embeddings import EmbeddingRatio
+from offpolicy.scoring.requirements import mismatch_of
+from tests.engines.sessions import NEEDS_SPARK, OWN_WARNINGS, classic
+from tests.logs import LABELS, Small
+
+N = 300
+
+
+@final
+@dataclass(frozen=True)
+class Interval(ActionSpace):
+    """Numbers from `low` to `high`."""
+
+    low: float
+    high: float
+    kind = "numbers from an interval"
+    likelihood = "density"
+    count = None
+
+    @property
+    def nature(self) -> str:
+        return f"numbers from {self.low:g} to {self.high:g}"
+
+    def encode(self, column: pa.Array) -> tuple[np.ndarray, np.ndarray]:
+        if not (pt.is_floating(column.type) or pt.is_integer(column.type)):
+            raise op.InputError(f"actions are {self.nature}, but the column holds {column.type}.")
+        values = column.cast(pa.float64()).to_numpy(zero_copy_only=False)
+        return values, ~((values >= self.low) & (values <= self.high))
+
+    def unknown(self, examples: Sequence[Any]) -> tuple[str, str]:
+        return f"have an action outside {self.low:g}..{self.high:g} ({examples[0]!r})", "Correct them, or the bounds."
+
+    def tally(self, action: np.ndarray) -> np.ndarray:
+        return np.empty(0, np.int64)
+
+    def fingerprint(self) -> bytes:
+        return repr(self).encode()
+
+
+@final
+@dataclass(frozen=True)
+class Ramp(op.Policy):
+    """The density 2a on 0..1, known for logged actions alone."""
+
+    spaces = (Interval,)
+
+    @property
+    def whole(self) -> bool:
+        return False
+
+    def distribution(self, batch: Batch) -> np.ndarray:
+        raise NotImplementedError
+
+    def entries(self, batch: Batch, row: np.ndarray, code: np.ndarray) -> np.ndarray:
+        np.testing.assert_array_equal(code, batch.action)
+        return 2 * code
+
+
+def columns() -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(0)
+    a = rng.beta(2, 2, N)
+    return {"x": rng.normal(size=N), "a": a, "r": a + rng.normal(size=N), "p": 6 * a * (1 - a), "user": np.arange(N) // 3}
+
+
+def doses(**more: Any) -> op.Log:
+    c = columns()
+    given: dict[str, Any] = {"action": c["a"], "propensity": c["p"], "actions": Interval(0, 1), **more}
+    return op.Log(c["x"], given.pop("action"), c["r"], **given)
+
+
+ROLES: dict[str, Any] = {"context": "x", "action": "a", "reward": "r", "propensity": "p", "actions": Interval(0, 1)}
+
+
+def write(path: Path, **changed: np.ndarray) -> Path:
+    """Two files, so that rows of the second are counted in it."""
+    table = pa.table({**columns(), **changed})
+    pq.write_table(table.slice(0, 200), path / "one.parquet")
+    pq.write_table(table.slice(200), path / "two.parquet")
+    return path
+
+
+@pytest.fixture
+def blind(monkeypatch: pytest.MonkeyPatch) -> Callable[[op.Log], op.Log]:
+    """A log whose rows cannot be read: what is refused must be refused before."""
+
+    def unread(*_: Any) -> Any:
+        raise AssertionError("a row was read")
+
+    def of(log: op.Log) -> op.Log:
+        for name in ("head", "partitions"):
+            monkeypatch.setattr(log, name, unread)
+        return log
+
+    return of
+
+
+def test_an_unread_log_stays_unread(blind: Callable[[op.Log], op.Log]) -> None:
+    with pytest.raises(AssertionError, match="a row was read"):
+        op.evaluate(blind(doses()), Ramp(), [op.LoggedMean()])
+
+
+def test_a_discrete_space_is_what_labels_and_numbers_of_actions_are(small: Small) -> None:
+    listed, named = ({"action": LABELS[small.action], "actions": of} for of in (LABELS, op.Discrete(LABELS)))
+    counted, coded = ({"action": small.action, **how} for how in ({"n_actions": 6}, {"actions": op.Discrete(6)}))
+    rest = {"context": small.context, "reward": small.reward, "propensity": small.propensity}
+    for one, other in ((listed, named), (counted, coded)):
+        logs = [op.Log(**rest, **how) for how in (one, other)]
+        told = [op.evaluate(log, op.Uniform(), [op.SNIPS()]).to_dict() for log in logs]
+        assert told[0] == told[1]
+        assert logs[0].actions.tolist() == logs[1].actions.tolist()
+        assert logs[1].head().action.dtype == np.int64
+        tables = [op.read_log(pa.table({"x": small.context[:, 0], "r": small.reward, "action": log["action"]}),
+                              context="x", reward="r", action="action", **{k: v for k, v in log.items() if k != "action"})
+                  for log in (one, other)]  # fmt: skip
+        assert tables[0].space == tables[1].space == logs[0].space
+
+
+def test_a_discrete_space_says_what_it_is() -> None:
+    space = op.Discrete(["a", "b", "c"])
+    assert (space.described, space.nature, space.summary()) == ("3 actions", "discrete", {"actions": 3})
+    assert [repr(s) for s in (space, op.Discrete(2000))] == ["Discrete(3 string labels)", "Discrete(2,000)"]
+    assert op.Discrete([0, 1]) == op.Discrete(2) != op.Discrete([1, 0])
+    assert pickle.loads(pickle.dumps(space)) == space
+    assert space.tally(np.array([2, 2, 0])).tolist() == [1, 0, 2]
+    for wrong in (0, True, ["a", "a"], [["a"]], "labels"):
+        with pytest.raises(op.InputError):
+            op.Discrete(wrong)  # type: ignore[arg-type]
+
+
+def test_the_catalog_and_the_space_must_agree(small: Small) -> None:
+    table = pa.table({"x": small.context[:, 0], "r": small.reward, "a": LABELS[small.action]})
+    catalog = pa.table({"a": LABELS, "size": [1.0, 2.0, 3.0, 4.0]})
+    read = {"context": "x", "reward": "r", "action": "a", "catalog": catalog}
+    assert op.read_log(table, **read, actions=op.Discrete(LABELS)).n_actions == 4
+    with pytest.raises(op.InputError, match="list different actions, or in another order"):
+        op.read_log(table, **read, actions=op.Discrete(LABELS[::-1]))
+
+
+def test_batches_carry_the_actions_of_their_space(tmp_path: Path) -> None:
+    read = op.read_log(write(tmp_path), **ROLES)
+    for log in (doses(), read):
+        batches = [batch for part in log.partitions() for batch in part.batches(70)]
+        assert all(batch.action.dtype == np.float64 and batch.space == Interval(0, 1) for batch in batches)
+        np.testing.assert_array_equal(np.concatenate([b.action for b in in_blocks(batches, 64)]), columns()["a"])
+        np.testing.assert_array_equal(batches[0].take(np.array([3, 1])).action, columns()["a"][[3, 1]])
+        assert repr(log) == f"Log(300 rounds, actions: numbers from 0 to 1, context 1, rewards {list(log.schema.rewards)})"
+    assert pickle.loads(pickle.dumps(read.space)) == read.space
+
+
+@pytest.mark.parametrize(("values", "said"), [
+    ([1.5, -0.25], r"2 rows have an action outside 0..1 \(1.5\) \(first, counted from 0: {}\). Correct them, or the bounds."),
+    ([np.nan, np.nan], r"2 rows (are missing|have an action outside 0..1 \(nan\)) \(first, counted from 0: {}\)."),
+])  # fmt: skip
+def test_wrong_values_are_named(tmp_path: Path, values: list[float], said: str) -> None:
+    a = columns()["a"]
+    a[[7, 222]] = values
+    with pytest.raises(op.InputError, match="^action: " + said.format("7, 222")):
+        doses(action=a)
+    with pytest.raises(op.InputError, match="^a: " + said.format("one.parquet row 7, two.parquet row 22")):
+        list(op.read_log(write(tmp_path, a=a), **ROLES).batches())
+
+
+def test_values_of_another_type_are_named(tmp_path: Path) -> None:
+    with pytest.raises(op.InputError, match="actions are numbers from 0 to 1, but the column holds string"):
+        doses(action=["a"] * N)
+    with pytest.raises(op.InputError, match=r"^a: 1 row is missing \(null\) .*two.parquet row 99"):
+        list(op.read_log(write(tmp_path, a=pa.array([0.5] * 299 + [None])), **ROLES).batches())  # type: ignore[arg-type]
+
+
+def test_a_density_may_exceed_1_and_a_probability_may_not(tmp_path: Path) -> None:
+    p = np.full(N, 7.0)
+    assert doses(propensity=p).head().propensity[0] == 7
+    assert op.read_log(write(tmp_path, p=p), **ROLES).head().propensity[0] == 7
+    with pytest.raises(op.InputError, match="propensity of 0 or less"):
+        doses(propensity=0 * p)
+    with pytest.raises(op.InputError, match="propensity above 1"):
+        doses(propensity=p, action=np.arange(N) % 2, actions=None)
+
+
+def test_the_mean_of_the_log_of_numbers(tmp_path: Path) -> None:
+    c = columns()
+    log = doses(cluster=c["user"], by=np.where(c["x"] > 0, "warm", "cold"))
+    result = op.evaluate(log, Ramp(), [op.LoggedMean()])
+    assert result.headline.value == pytest.approx(c["r"].mean())
+    assert result.slices["warm"].headline.value == pytest.approx(c["r"][c["x"] > 0].mean())
+    told = result.to_dict()
+    assert (told["actions"], told["actions_logged"], told["action_space"]) == (None, None, "numbers from 0 to 1")
+    assert (told["input"]["actions"], told["input"]["action_space"]) == (None, "numbers from 0 to 1")
+    assert (told["propensities"], told["overlap"]) == (None, [])
+    result.save(tmp_path / "result.json")
+    result.write_html(tmp_path / "result.html")
+    saved = op.load_result(tmp_path / "result.json")
+    for shown in (str(result), str(saved), result.to_markdown(), (tmp_path / "result.html").read_text()):
+        assert "actions: numbers from 0 to 1" in shown
+        assert "None actions" not in shown
+    result.headline.scores(tmp_path / "scores.parquet")
+    assert pq.read_table(tmp_path / "scores.parquet")["correction"].to_numpy().mean() == pytest.approx(c["r"].mean())
+
+
+def test_the_fingerprint_knows_the_space_and_the_actions() -> None:
+    moved = columns()["a"]
+    moved[0] /= 2
+    logs = [doses(), doses(), doses(actions=Interval(0, 2)), doses(action=moved)]
+    marks = [op.evaluate(log, Ramp(), [op.LoggedMean()]).input["fingerprint"] for log in logs]
+    assert marks[0] == marks[1]
+    assert len({*marks}) == 3
+
+
+@OWN_WARNINGS
+@NEEDS_SPARK
+def test_spark_partitions_carry_the_space(tmp_path: Path) -> None:
+    from pyspark import cloudpickle
+
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers need not find the tests
+    here = op.evaluate(op.read_log(write(tmp_path), **ROLES), Ramp(), [op.LoggedMean()])
+    there = op.evaluate(op.read_log(classic().read.parquet(str(tmp_path)), **ROLES), Ramp(), [op.LoggedMean()])
+    assert there.headline.value == pytest.approx(here.headline.value, rel=1e-12)
+    assert there.input["fingerprint"] == here.input["fingerprint"]
+    a = columns()["a"]
+    a[222] = 3.0
+    bad = op.read_log(classic().read.parquet(str(write(tmp_path, a=a))), **ROLES)
+    with pytest.raises(op.InputError, match=r"^a: 1 row has an action outside 0..1 \(3.0\) .*partition \d row 22"):
+        op.evaluate(bad, Ramp(), [op.LoggedMean()])
+
+
+ENDS = r"discrete actions, and the actions here are numbers from 0 to 1"
+POLICIES: dict[str, Any] = {
+    "Uniform": op.Uniform(),
+    "Fixed": op.Fixed([0.5, 0.5]),
+    "Table": np.full((N, 2), 0.5),
+    "Function": lambda x: np.full((len(x), 2), 0.5),
+    "Softmax": op.Softmax(lambda x: x),
+    "EpsilonGreedy": op.EpsilonGreedy(lambda x: x, epsilon=0.1),
+    "Column": op.Column(np.full(N, 0.5)),
+    "Columns": "p_*",
+    "Candidates": ("items", "chances"),
+    "Mixture": op.Mixture([op.Uniform(), op.Uniform()], [0.5, 0.5]),
+}
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_policies_over_discrete_actions_are_refused(name: str, blind: Callable[[op.Log], op.Log]) -> None:
+    said = f"^{name} is a policy over {ENDS}; give a policy over those.$"
+    with pytest.raises(op.InputError, match=said):
+        op.evaluate(blind(doses()), POLICIES[name], [op.LoggedMean()])
+    with pytest.raises(op.InputError, match=said):
+        op.evaluate(blind(doses(propensity=None, logging=POLICIES[name])), Ramp(), [op.LoggedMean()])
+
+
+def test_every_public_policy_is_among_them() -> None:
+    kinds = {name for name in op.__all__ if isinstance(getattr(op, name), type) and issubclass(getattr(op, name), op.Policy)}
+    assert {type(as_policy(policy)).__name__ for policy in POLICIES.values()} == kinds - {"Policy"}
+
+
+def test_a_policy_over_numbers_is_refused_by_discrete_logs_and_worlds(small: Small) -> None:
+    said = "^Ramp is a policy over numbers from an interval, and the actions here are discrete; give a policy over those.$"
+    with pytest.raises(op.InputError, match=said):
+        op.evaluate(small.log(), Ramp(), [op.LoggedMean()])
+    for world in (op.worlds.Toy(4), op.worlds.Linear(4)):
+        with pytest.raises(op.InputError, match=said):
+            world.value(Ramp())
+
+
+def test_mixtures_are_over_what_all_of_their_policies_are() -> None:
+    mixed = op.Mixture([Ramp(), Ramp()], [0.5, 0.5])
+    assert mixed.spaces == (Interval,)
+    assert op.evaluate(doses(), mixed, [op.LoggedMean()]).headline.n == N
+    with pytest.raises(op.InputError, match="Mixture: the policies are over different kinds of actions"):
+        op.Mixture([Ramp(), op.Uniform()], [0.5, 0.5])
+
+
+@pytest.mark.parametrize("name", sorted({*REGISTRY} - {"LoggedMean"}))
+def test_estimators_for_discrete_actions_are_refused(name: str, blind: Callable[[op.Log], op.Log]) -> None:
+    with pytest.raises(op.InputError, match=f"^{name} cannot be computed: it.* {ENDS}.$"):
+        op.evaluate(blind(doses()), Ramp(), [REGISTRY[name]()])
+
+
+@pytest.mark.parametrize("rewards", [op.Ridge(), op.AdamW(), op.Given(np.zeros((N, 2))), op.Regressor(object())])
+def test_reward_models_for_discrete_actions_are_refused(rewards: Any, blind: Callable[[op.Log], op.Log]) -> None:
+    with pytest.raises(op.InputError, match=f"^DM cannot be computed: its reward model predicts the rewards of {ENDS}.$"):
+        op.evaluate(blind(doses()), Ramp(), [op.DM(rewards)])
+    for learn in (op.embed, op.fit_rewards):
+        said = f"^{learn.__name__}: {type(rewards).__name__} predicts the rewards of {ENDS}.$"
+        with pytest.raises(op.InputError, match=said):
+            learn(blind(doses()), rewards=rewards)
+
+
+@final
+@dataclass(frozen=True)
+class DensityRatio(op.Ratio, op.FittedRatio):
+    """π/π0, of actions of every space."""
+
+    spaces = (ActionSpace,)
+
+    def fit(self, fitting: Any, results: Sequence[Any]) -> op.FittedRatio:
+        return self
+
+    def weights(self, rounds: Any) -> np.ndarray:
+        return rounds.action
+
+
+class DensityIPS(op.Estimator):
+    def members(self, cross_fit: int | None = None) -> tuple[op.Member, ...]:
+        return (op.Member(op.Weight(DensityRatio())),)
+
+
+def test_a_ratio_that_serves_the_actions_weighs_them(tmp_path: Path) -> None:
+    c = columns()
+    result = op.evaluate(doses(), Ramp(), [DensityIPS()])
+    assert result["DensityIPS"].value == pytest.approx((2 * c["a"] / c["p"] * c["r"]).mean())
+    result.save(tmp_path / "result.json")
+    saved = op.load_result(tmp_path / "result.json")
+    assert (saved.actions, saved.action_space) == (None, "numbers from 0 to 1")
+
+
+def test_estimators_that_serve_the_actions_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(REGISTRY, "DensityIPS", DensityIPS)
+    with pytest.raises(op.InputError, match=f"^IPS cannot be computed: it weighs by .* {ENDS}; use DensityIPS.$"):
+        op.evaluate(doses(), Ramp(), [op.IPS()])
+
+
+def test_every_part_of_a_member_is_asked() -> None:
+    class AnyPosterior(op.Gaussian):
+        spaces = (ActionSpace,)
+
+    def why(posterior: op.Posterior, rewards: op.RewardModel | None) -> str | None:
+        return mismatch_of([op.Member(op.Weight(EmbeddingRatio(posterior, rewards)))], Interval(0, 1))
+
+    assert why(op.Gaussian(), None) == f"it weighs by the probabilities of {ENDS}"
+    assert why(AnyPosterior(), op.Ridge()) == f"its embedding is learned from the rewards of {ENDS}"
+    assert why(AnyPosterior(), None) is None
+
+
+def test_the_defaults_say_what_is_missing() -> None:
+    with pytest.raises(op.InputError, match=f"^nothing can be said of the new policy: it weighs by .* {ENDS}"):
+        op.evaluate(doses(), Ramp())
+
+
+def test_what_describes_discrete_actions_is_refused() -> None:
+    with pytest.raises(op.InputError, match=f"^logging: EstimatedLogging estimates the probabilities of {ENDS}; give"):
+        doses(propensity=None, logging=op.EstimatedLogging())
+    for described in ({"catalog": [[1.0], [2.0]]}, {"action_features": np.zeros((N, 1))}):
+        with pytest.raises(op.InputError, match=f"^action_features= and catalog= are for {ENDS}; leave them out"):
+            doses(**described)
+    with pytest.raises(op.InputError, match=f"^action_features= and catalog= are for {ENDS}; leave them out"):
+        op.read_log(pa.table(columns()), **ROLES, catalog=pa.table({"a": [0.1, 0.2], "size": [1.0, 2.0]}))
+    for name in ("actions", "n_actions"):
+        with pytest.raises(op.InputError, match=f"^log.{name} is for {ENDS}.$"):
+            getattr(doses(), name)
+    with pytest.raises(op.InputError, match="^sensitivity: "):
+        op.evaluate(doses(), Ramp(), [op.LoggedMean()]).sensitivity(1.5)
