@@ -75,7 +75,7 @@ def dense(data: Data) -> float:
 def ours(data: Data) -> float:
     logging, target = op.Softmax(lambda x: x @ data.old), op.Softmax(lambda x: x @ data.new)
     log = op.Log(data.x, data.action, data.reward, logging=logging, n_actions=data.n_actions)
-    return op.evaluate(log, target, [op.LearnedMIPS("identity")], progress=False)["LearnedMIPS"].value
+    return op.evaluate(log, target, [op.LearnedMIPS("identity")], progress=False, errors=False)["LearnedMIPS"].value
 
 
 SIDES = {"dense": dense, "ours": ours}

@@ -32,7 +32,7 @@ def open_log(path: Path) -> op.Log:
 
 def ips(path: Path) -> object:
     estimators = [op.LoggedMean(), op.IPS(), op.SNIPS()]
-    return op.evaluate(open_log(path), op.Column("target"), estimators, progress=False)
+    return op.evaluate(open_log(path), op.Column("target"), estimators, progress=False, errors=False)
 
 
 def read_with_pyarrow(path: Path) -> int:
@@ -47,7 +47,7 @@ def read_table(path: Path) -> int:
 
 
 def models(path: Path) -> object:
-    return op.evaluate(open_log(path), SOFTMAX, [op.DM(), op.DR()], progress=False)
+    return op.evaluate(open_log(path), SOFTMAX, [op.DM(), op.DR()], progress=False, errors=False)
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -83,10 +83,14 @@ class Experiment:
             **({"study": asdict(self.study)} if self.study is not None else {}),
         }
 
-    def kept(self, estimate: Estimate) -> dict[str, Any]:
-        """What a run keeps of an estimate besides its value."""
+    @property
+    def keep(self) -> Callable[[Estimate], dict[str, Any]] | None:
+        """What a run keeps of an estimate besides its value; None where that is nothing."""
         if self.study is not None:
-            return self.study.of(estimate)
+            return self.study.of
+        return self._interval if self.intervals else None
+
+    def _interval(self, estimate: Estimate) -> dict[str, Any]:
         if estimate.estimator not in self.intervals:
             return {}
         interval = estimate.confidence_interval(0.95)

@@ -106,7 +106,7 @@ def run_task(experiment: Experiment, task: Task) -> list[dict[str, Any]]:
             seed = np.random.SeedSequence(experiment.seed, spawn_key=(p, w, log))
             source = there.of_log(seed)
             np.random.seed(seed.generate_state(1)[0])  # noqa: NPY002  (what a user's own estimator may draw from)
-            values = estimates(entries, source, partial(source.sample, point.rounds, seed), experiment.kept)
+            values = estimates(entries, source, partial(source.sample, point.rounds, seed), experiment.keep)
             rows += [
                 {"point": p, "world": w, "log": log, "estimator": label, "truth": truth, "truth_error": error,
                  "failure": None, **found}
@@ -125,8 +125,8 @@ def _with_truth(kind: str, settings: tuple[tuple[str, Any], ...], seed: int) -> 
 Estimated = dict[str, Any]
 """A `value`, or the `failure` why there is none; and what else is kept."""
 
-Keep = Callable[[Estimate], dict[str, Any]]
-"""What a run keeps of an estimate besides its value."""
+Keep = Callable[[Estimate], dict[str, Any]] | None
+"""What a run keeps of an estimate besides its value; None: nothing, so that no errors need be computed."""
 
 
 def estimates(entries: Sequence[Entry], source: World, sample: Callable[[], Log], keep: Keep) -> dict[str, Estimated]:
@@ -184,10 +184,10 @@ def _values(estimators: Sequence[Estimator], log: Log, target: Policy, keep: Kee
     found = {}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        result = evaluate(log, target, list(estimators), engine=Local(1), progress=False)
+        result = evaluate(log, target, list(estimators), engine=Local(1), progress=False, errors=keep is not None)
         for each in estimators:
             estimate = result["target", each.name]
-            found[each.name] = _checked(estimate.value) | keep(estimate)
+            found[each.name] = _checked(estimate.value) | ({} if keep is None else keep(estimate))
     return found
 
 
