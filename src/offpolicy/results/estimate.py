@@ -28,7 +28,7 @@ from offpolicy.results.log_handle import LogHandle
 DRAWS = 100
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class Answer(ABC):
     """A number with its error. Without `evidence`, as in files of the first format, it has the interval that was saved."""
 
@@ -81,7 +81,7 @@ class Answer(ABC):
         return self.confidence_interval(self.interval.level, method, refit=refit)
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class Difference(Answer):
     """The paired difference of two estimates on the same rounds."""
 
@@ -106,7 +106,7 @@ class Difference(Answer):
         return {"value": self.value, "std_error": self.std_error, "interval": asdict(self.interval)}
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class Estimate(Answer):
     """One estimator's answer for one policy and one reward."""
 

@@ -52,7 +52,7 @@ class Views:
     sensitivity: list[dict[str, Any]] = field(default_factory=list)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Evaluation:
     """All estimates of one reward: `result["DR"]`, or `result["new", "DR"]` with several policies.
 
