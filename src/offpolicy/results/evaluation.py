@@ -21,13 +21,14 @@ from offpolicy.diagnostics.embedding_map import map_view
 from offpolicy.diagnostics.verdict import Verdict
 from offpolicy.inference.bootstrap import Key
 from offpolicy.inference.functionals import ScoreSums
-from offpolicy.inference.intervals import REFITTED, Interval
+from offpolicy.inference.intervals import REFITTED
 from offpolicy.inference.sensitivity import GAMMAS, Tilted
 from offpolicy.report import text
 from offpolicy.report.page import html
 from offpolicy.report.plots import Plots
+from offpolicy.results.comparison import Comparison
 from offpolicy.results.estimate import Difference, Estimate
-from offpolicy.results.evidence import KEPT, Evidence
+from offpolicy.results.evidence import KEPT
 from offpolicy.results.log_handle import LogHandle
 from offpolicy.results.packing import packed, packed_sums
 from offpolicy.results.sensitivity import Sensitivity
@@ -39,7 +40,6 @@ MOST_COMPARED = 6
 SHOWN_IN_A_FILE = 2_000
 SHOWN_IN_A_NOTEBOOK = 300
 """Actions on the map of a report: a notebook keeps a copy of all that it shows."""
-NO_SUMS = "This result was saved by an older offpolicy, which kept no sums."
 
 
 @dataclass(frozen=True)
@@ -158,18 +158,7 @@ class Evaluation:
 
     def difference(self, a: str | tuple[str, str], b: str | tuple[str, str], *, estimator: str | None = None) -> Difference:
         """a − b, paired: two policies (with one `estimator`), two estimators, or two (policy, estimator) pairs."""
-        first, second = self._resolve(a, estimator), self._resolve(b, estimator)
-        name, told = f"{first.name} − {second.name}", self._saved_pair(first, second)
-        if first.evidence is not None and second.evidence is not None:
-            return self._shown(name, first.evidence.minus(second.evidence), told)
-        if told is None:
-            pairs = [f"{d['a']} − {d['b']}" for d in (self.saved or {}).get("differences", ())]
-            raise InputError(
-                f"{NO_SUMS} It has {', '.join(pairs) or 'no differences'}, and lifts; for others evaluate again."
-            )
-        return Difference(
-            told["value"], told["std_error"], first.error_covers, Interval(**told["interval"]), None, name
-        )  # fmt: skip
+        return self._comparison.difference(self._resolve(a, estimator), self._resolve(b, estimator))
 
     def lift(self, policy: str | None = None, *, estimator: str | None = None) -> Difference:
         """What a policy would have earned more than the log did, paired; by default the first policy and the headline."""
@@ -180,28 +169,14 @@ class Evaluation:
         """The lift as a part of what the log earned (0.1: a tenth more), whose own error counts as well."""
         policy = self._known(policy)
         first, logged = self[policy, estimator or self.headline_estimator], self[policy, self.logged_estimator]
-        if abs(logged.value) <= NEXT_TO_NOTHING:
-            raise InputError("the log earned 0, so nothing is a part of it; see lift().")
-        if first.evidence is None or logged.evidence is None:
-            raise InputError(f"{NO_SUMS} The relative lift is in its report; for its error evaluate again.")
-        return self._shown(f"{first.name} relative to {self.logged_estimator}", first.evidence.relative_to(logged.evidence))
+        return self._comparison.relative(first, logged)
 
-    def _shown(self, name: str, evidence: Evidence, told: Mapping[str, Any] | None = None) -> Difference:
-        """A difference with an interval like the headline's, if differences have such ones."""
-        made, method = Difference.of(name, evidence, self.level), self.headline.interval.method
-        if method == REFITTED and not self.log.attached and told is not None:
-            return replace(made, interval=Interval(**told["interval"]))
-        if method not in ("bootstrap", REFITTED):
-            return made
-        refit = method == REFITTED and self.log.attached
-        return replace(made, interval=made.confidence_interval(self.level, "bootstrap", refit=refit))
-
-    def _saved_pair(self, first: Estimate, second: Estimate) -> Mapping[str, Any] | None:
-        """A lift or a difference of two policies, where a summary of it is kept."""
-        saved, lead = self.saved or {}, self.headline_estimator
-        lifts = {((d["policy"], lead), (d["policy"], self.logged_estimator)): d for d in saved.get("lifts", ())}
-        pairs = {((d["a"], d["estimator"]), (d["b"], d["estimator"])): d for d in saved.get("differences", ())}
-        return (lifts | pairs).get(((first.policy, first.estimator), (second.policy, second.estimator)))
+    @property
+    def _comparison(self) -> Comparison:
+        method, saved = self.headline.interval.method, self.saved or {}
+        return Comparison(
+            self.level, method, self.log.attached, self.headline_estimator, self.logged_estimator, saved
+        )  # fmt: skip
 
     def _known(self, policy: str | None) -> str:
         if policy is not None and policy not in self.policies:
