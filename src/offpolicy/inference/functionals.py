@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from offpolicy.core.arrays import FloatArray
+from offpolicy.core.threads import one_blas_thread
 from offpolicy.estimators.selection import standardised
 from offpolicy.scoring.plan import Terms
 from offpolicy.statistics.base import State
@@ -60,10 +61,11 @@ class ScoreSums:
         if not len(filled):  # a slice whose rows all weigh 0
             return np.full((DRAWS, self.buckets.shape[1]), np.nan), rng.standard_normal(DRAWS)
         k, drawn = len(filled), np.empty((DRAWS, self.buckets.shape[1]))
-        for start in range(0, DRAWS, BLOCK):  # a draw takes k buckets with replacement
-            taken = rng.integers(k, size=(BLOCK, k), dtype=np.uint16) + np.arange(BLOCK)[:, None] * k
-            counts = np.bincount(taken.ravel(), minlength=BLOCK * k).reshape(BLOCK, k)
-            drawn[start : start + BLOCK] = counts.astype(np.float64) @ filled
+        with one_blas_thread():  # or the last digits would depend on the number of cores
+            for start in range(0, DRAWS, BLOCK):  # a draw takes k buckets with replacement
+                taken = rng.integers(k, size=(BLOCK, k), dtype=np.uint16) + np.arange(BLOCK)[:, None] * k
+                counts = np.bincount(taken.ravel(), minlength=BLOCK * k).reshape(BLOCK, k)
+                drawn[start : start + BLOCK] = counts.astype(np.float64) @ filled
         return drawn, rng.standard_normal(DRAWS)
 
     def by_group(self, groups: int) -> FloatArray:
