@@ -52,8 +52,8 @@ def test_sums_are_those_of_plain_arrays(layout: str, clip: float | None) -> None
     sums = NumpyKernel().sums(given)
     rows = np.arange(30)
     np.testing.assert_allclose(sums.baselines[2], (share * q).sum(axis=1))
-    np.testing.assert_allclose(sums.chance, SMALL.target[rows, BATCH.action])
-    np.testing.assert_allclose(sums.logged, SMALL.logging[rows, BATCH.action])
+    np.testing.assert_allclose(sums.target, SMALL.target[rows, BATCH.action])
+    np.testing.assert_allclose(sums.logging, SMALL.logging[rows, BATCH.action])
     assert sums.mass is not None
     np.testing.assert_allclose(sums.mass.by_action, given.omega @ SMALL.target)
     whole, first = sums.tables[0]
@@ -65,7 +65,7 @@ def test_a_loose_policy_is_normalised() -> None:
     given, q = block(Probabilities(Grid(BATCH.action), 7 * SMALL.target, None, loose=True), None)
     sums = NumpyKernel().sums(given)
     np.testing.assert_allclose(sums.baselines[2], (SMALL.target * q).sum(axis=1))
-    np.testing.assert_allclose(sums.chance, SMALL.target[np.arange(30), BATCH.action])
+    np.testing.assert_allclose(sums.target, SMALL.target[np.arange(30), BATCH.action])
 
 
 @dataclass(frozen=True)

@@ -147,7 +147,8 @@ class Ratio(Serves, ABC):
     """How much more often the target policy would have done what a round shows. Settings only: frozen, and hashable.
 
     A ratio of your own gives `fit`, and what of the rest differs from the defaults. Use it as
-    `op.Member(op.Weight(MyRatio()))` among the members of an `op.Estimator`.
+    `op.Member(op.Weight(MyRatio()))` among the members of an `op.Estimator`. Properties may be overridden by class
+    attributes, as in `fitted = False`.
     """
 
     columns: tuple[str, ...] = ()
@@ -214,7 +215,7 @@ class Ratio(Serves, ABC):
 
     @property
     def per_policy(self) -> bool:
-        """Whether it is fitted anew for each target policy."""
+        """Whether it is fitted separately for each target policy."""
         return True
 
     @property

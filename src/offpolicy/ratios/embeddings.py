@@ -22,7 +22,7 @@ from offpolicy.statistics.base import State, Statistic
 from offpolicy.statistics.histogram import LogHistogram
 
 AGREE = 1e-6
-"""Up to which difference the chances that the logging policy gives an action count as the same in all rounds."""
+"""Up to which difference the logging policy's probabilities of an action count as the same in all rounds."""
 
 
 @final

@@ -96,7 +96,7 @@ class PoolSums:
     """The part of the ratio that comes from the logged action."""
     new: npt.NDArray[np.bool_]
     contextual: float | None = None
-    """How much the chances of the logging policy differ between rounds, where that matters and was looked at."""
+    """How much the logging policy's probabilities differ between rounds; None where that was not looked at."""
     left_out: FloatArray | None = None
     """How far the actions that are not near could move the ratio, where sums are over the near ones."""
     slopes: SlopeSums | None = None
@@ -115,7 +115,7 @@ def pool_sums(pooling: Pooling, block: BlockRows, sides: Sides, multipliers: Flo
 
 
 def near_sums(pooling: Pooling, block: BlockRows, sides: Sides, masses: Both) -> PoolSums:
-    """Over near actions alone; `masses`, where they have a column, are the chances of all that were never logged."""
+    """Over near actions alone; `masses`, where they have a column, are those of all actions never logged."""
     for some, mass in zip((sides.pi, sides.pi0), masses, strict=True):
         if mass.shape[1]:  # the last one stands for them
             some.reshape(len(block.batch), -1)[:, -1] = mass[:, 0]

@@ -21,7 +21,7 @@ class Pool(ABC):
 
     @abstractmethod
     def pooling(self, block: BlockRows) -> Pooling:
-        """How much each action speaks for each round of a block."""
+        """The pooling that weighs the rounds of a block: the one fitted without their fold."""
 
     @abstractmethod
     def multipliers(self, block: BlockRows) -> FloatArray | None:

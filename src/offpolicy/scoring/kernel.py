@@ -43,17 +43,17 @@ class Mass:
     rows: float
     by_action: FloatArray
     unsupported: float | None
-    """Where the logging policy gives no chance; None where every action has one, or it is not known."""
+    """On actions with zero probability under the logging policy; None where there are none, or it is not known."""
 
 
 @dataclass(frozen=True)
 class BlockSums:
     """What a kernel gives for a block."""
 
-    chance: FloatArray
+    target: FloatArray
     """π of the logged actions."""
-    logged: FloatArray | None
-    """π0 of them."""
+    logging: FloatArray | None
+    """π0 of the logged actions, where it was asked for."""
     baselines: Mapping[int, FloatArray]
     """By column."""
     pools: Sequence[PoolSums]
@@ -63,7 +63,7 @@ class BlockSums:
 
 
 class Kernel(ABC):
-    """What another device must compute."""
+    """The work of the scoring pass on rounds × actions: what another device must implement."""
 
     @abstractmethod
     def sums(self, block: BlockInput) -> BlockSums:
@@ -90,8 +90,8 @@ class NumpyKernel(Kernel):
         pools = [] if sides is None else [pool_sums(pooling, rounds, sides, m) for pooling, m in block.pools]
         counted = block.omega * scale
         return BlockSums(
-            chance=p.layout.own(p.pi) * scale,
-            logged=None if p.pi0 is None else p.layout.own(p.pi0),
+            target=p.layout.own(p.pi) * scale,
+            logging=None if p.pi0 is None else p.layout.own(p.pi0),
             baselines=baselines,
             pools=pools,
             mass=self.mass(p, block.omega, counted) if block.mass else None,

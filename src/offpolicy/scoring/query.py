@@ -28,7 +28,7 @@ Mode = Literal["grid", "lists", "apart"]
 APART_ROWS = 4_096
 """Rounds for which a policy is asked at a time where it answers with sums."""
 MASS_ELEMENTS = 1 << 21
-Chances = tuple[FloatArray, FloatArray | None]
+Logged = tuple[FloatArray, FloatArray | None]
 """π of the logged actions, and π0 of them where the whole logging policy was asked."""
 
 
@@ -82,7 +82,7 @@ class Query:
         near = all(ratio.nearest_suffice for ratio in self.ratios)
         return "apart" if self.many and near and not clipped else "grid"
 
-    def answer(self, work: BatchWork, pools: Sequence[Pool]) -> Chances:
+    def answer(self, work: BatchWork, pools: Sequence[Pool]) -> Logged:
         """Ask for all actions, block by block; fill in baselines and pools."""
         batch, lists = work.batch, self.mode == "lists"
         chance = np.empty(len(batch))
@@ -158,7 +158,7 @@ class Block:
     def _massed(self) -> bool:
         return self.rounds.group < self.query.groups.mass
 
-    def grid(self) -> Chances:
+    def grid(self) -> Logged:
         """π of all actions."""
         q, batch = self.query, self.rounds.batch
         pi, loose = q.policy.proportional(batch)
@@ -168,7 +168,7 @@ class Block:
             pi, loose = pi / pi.sum(axis=1, keepdims=True), False
         return self._sum(Probabilities(Grid(batch.codes), pi, pi0, loose))
 
-    def listed(self, target: Listed, logging: Listed | None) -> Chances:
+    def listed(self, target: Listed, logging: Listed | None) -> Logged:
         """π of the actions that a policy lists (or the logging policy does)."""
         q, batch = self.query, self.rounds.batch
         both = [target] if logging is None else [target, logging]
@@ -178,7 +178,7 @@ class Block:
             pi0 = q.logging.entries(batch, layout.row, layout.codes)
         return self._sum(Probabilities(layout, chances[0], pi0))
 
-    def _sum(self, probabilities: Probabilities) -> Chances:
+    def _sum(self, probabilities: Probabilities) -> Logged:
         """Have the kernel sum over the actions, and keep what it gives."""
         rounds, kept, slices = self.rounds, self.work.kept, self.rounds.batch.slice_code
         tables = kept.sets(slices) if rounds.sampled else []
@@ -192,13 +192,13 @@ class Block:
         if sums.mass is not None:
             kept.masses[self.query.index].add(sums.mass)
         kept.add_shares(sums.tables, slices)
-        return sums.chance, sums.logged
+        return sums.target, sums.logging
 
     def _keep(self, baselines: Mapping[int, FloatArray]) -> None:
         for column, values in baselines.items():
             self.work.out[column, self.rounds.rows] = values
 
-    def apart(self) -> Chances:
+    def apart(self) -> Logged:
         """Sums over π, and the chances of logged actions and of those near them."""
         q, rounds, batch = self.query, self.rounds, self.rounds.batch
         poolings = [pool.pooling(rounds) for pool in self.pools]
