@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ import numpy as np
 
 from offpolicy.core.errors import InputError
 from offpolicy.experiments import entries
-from offpolicy.experiments.config import load, point
+from offpolicy.experiments.config import Size, load, point
 from offpolicy.experiments.experiment import AxisPoint, Experiment, checked
 from offpolicy.experiments.ranking import Ranking
 from offpolicy.experiments.runs import Results
@@ -27,44 +27,50 @@ LOGS = 10
 """Of each world, where there are many runs: a world's own value takes longer to find than an estimate."""
 
 
-def experiment(
-    estimators: Sequence[str] = (),
-    worlds: Sequence[str] = (),
-    *,
-    add: Sequence[str] = (),
-    runs: int | None = None,
-    rounds: int | None = None,
-    quick: bool = False,
-    intervals: bool = False,
-    data: Path | None = None,
-) -> Experiment:
+@dataclass(frozen=True)
+class Bench:
     """The standard suite, with the estimators and worlds that are named in place of its own; `add` adds to its own.
 
     With `intervals` the 95% intervals of all estimators are kept, else those of the suite's own headline.
     """
-    standard = load("bench", quick=quick, data=data)
-    if not worlds and (data is not None or os.environ.get(DATA_VARIABLE)):
-        sample = point("bench", {"label": "Open Bandit sample", "world": "open-bandit"}, OPEN_BANDIT_ROUNDS, data)
-        standard = replace(standard, points=(*standard.points, sample))
-    if worlds:
-        standard = replace(standard, points=tuple(_point(text, rounds or 10_000, data) for text in worlds))
-    elif rounds is not None:
-        standard = replace(standard, points=tuple(replace(point, rounds=rounds) for point in standard.points))
-    if runs is not None:
-        if runs < 2:
-            raise InputError(f"runs is {runs}; give at least 2.")
-        logs = LOGS if runs >= 10 * LOGS else 1
-        standard = replace(standard, worlds=math.ceil(runs / logs), logs=logs)
-    given = [entries.from_text(text) for text in estimators] or list(standard.entries)
-    chosen = (*given, *(entries.from_text(text) for text in add))
-    labels = [each.label for each in chosen]
-    kept = labels if intervals else [label for label in standard.intervals if label in labels]
-    return checked(replace(standard, entries=chosen, intervals=tuple(kept)), standard.name)
 
+    estimators: Sequence[str] = ()
+    worlds: Sequence[str] = ()
+    add: Sequence[str] = ()
+    runs: int | None = None
+    rounds: int | None = None
+    quick: bool = False
+    intervals: bool = False
+    data: Path | None = None
 
-def _point(text: str, rounds: int, data: Path | None) -> AxisPoint:
-    kind, settings = from_text(text)
-    return point(text, {"label": text, "world": kind, **settings}, rounds, data)
+    def experiment(self) -> Experiment:
+        standard = load("bench", Size(self.quick), data=self.data)
+        if self.runs is not None:
+            if self.runs < 2:
+                raise InputError(f"runs is {self.runs}; give at least 2.")
+            logs = LOGS if self.runs >= 10 * LOGS else 1
+            standard = replace(standard, worlds=math.ceil(self.runs / logs), logs=logs)
+        given = [entries.from_text(text) for text in self.estimators] or list(standard.entries)
+        chosen = (*given, *(entries.from_text(text) for text in self.add))
+        labels = [each.label for each in chosen]
+        kept = labels if self.intervals else [label for label in standard.intervals if label in labels]
+        points = self._named_points() if self.worlds else self._standard_points(standard)
+        return checked(replace(standard, points=points, entries=chosen, intervals=tuple(kept)), standard.name)
+
+    def _named_points(self) -> tuple[AxisPoint, ...]:
+        named = [(text, *from_text(text)) for text in self.worlds]
+        return tuple(
+            point(text, {"label": text, "world": kind, **settings}, self.rounds or 10_000, self.data)
+            for text, kind, settings in named
+        )
+
+    def _standard_points(self, standard: Experiment) -> tuple[AxisPoint, ...]:
+        """Those of the suite, and the Open Bandit sample where its data are at hand."""
+        points = standard.points
+        if self.data is not None or os.environ.get(DATA_VARIABLE):
+            sample = {"label": "Open Bandit sample", "world": "open-bandit"}
+            points = (*points, point("bench", sample, OPEN_BANDIT_ROUNDS, self.data))
+        return points if self.rounds is None else tuple(replace(each, rounds=self.rounds) for each in points)
 
 
 def leaders(results: Results) -> list[dict[str, Any]]:
