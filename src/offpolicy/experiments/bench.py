@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from offpolicy.core.arrays import finite_or_none
 from offpolicy.core.errors import InputError
 from offpolicy.experiments import entries
 from offpolicy.experiments.config import Size, load, point
@@ -79,10 +80,10 @@ def leaders(results: Results) -> list[dict[str, Any]]:
     rows = [
         {
             "estimator": label,
-            "geometric_mean": _number(ranking.geometric[k]),
-            "geometric_mean_error": _number(ranking.geometric_errors[k]),
-            "worst": _number(ranking.worst[k]),
-            "worst_error": _number(ranking.worst_errors[k]),
+            "geometric_mean": finite_or_none(ranking.geometric[k]),
+            "geometric_mean_error": finite_or_none(ranking.geometric_errors[k]),
+            "worst": finite_or_none(ranking.worst[k]),
+            "worst_error": finite_or_none(ranking.worst_errors[k]),
             "worlds": int(np.isfinite(ranking.ratios[k]).sum()),
             "relative": ranking.ratios[k].tolist(),
             "relative_errors": ranking.ratio_errors[k].tolist(),
@@ -97,10 +98,6 @@ def coverage(results: Results) -> dict[str, list[float]]:
     kept = [label for label in results.experiment.labels if label in results.experiment.intervals]
     at = [results.experiment.labels.index(label) for label in kept]
     return {label: np.nanmean(results.covered[k], axis=(1, 2)).tolist() for label, k in zip(kept, at, strict=True)}
-
-
-def _number(value: float) -> float | None:
-    return float(value) if np.isfinite(value) else None
 
 
 def plain(results: Results) -> str:
