@@ -35,6 +35,12 @@ class RowSums:
     gram: GramState
     cross: Cross | None = None
 
+    @property
+    def share(self) -> FloatArray:
+        """Of each action in the rounds."""
+        share: FloatArray = self.gram.n / max(float(self.gram.n.sum()), 1e-300)
+        return share
+
 
 @dataclass(frozen=True)
 class Coefficients:
@@ -96,7 +102,7 @@ class Regression:
         scaled = solve.Scaled.of(gram, self.whole, self.model.intercept)
         total = max(float(gram.n.sum()), 1.0)
         if self.shape.inputs == "features":
-            phi = _catalog_standard(self.rows, self.shape.features)(_catalog(self.shape.features))
+            phi = _standard_catalog(self.rows, self.shape.features)
             mean, used = solve.features_covariance(scaled, phi, gram.n / total, penalty)
         else:
             inverse = solve.damped_inverse(scaled.zz, penalty)
@@ -128,7 +134,7 @@ class Regression:
                 return nothing + free, weights
 
             return varying, features
-        features = _catalog_standard(rows, shape.features)(_catalog(shape.features))
+        features = _standard_catalog(rows, shape.features)
         if shape.inputs == "both":
             return lambda penalty: solve.by_both(scaled, features, penalty), features
 
@@ -146,10 +152,9 @@ class Regression:
             per_unit = found.shared / standard.scale[:, None]
             base = scaled.pool + found.own - standard.centre @ per_unit
             varying = FeatureMap(scaled.own_units(base), scaled.own_units(per_unit, constant=False), self.shape.features)
-        share = rows.gram.n / max(float(rows.gram.n.sum()), 1e-300)
         return LinearPredictor(
             scaled.own_units(scaled.pool + found.mean), scaled.centre, scaled.scale, rows.gram.n, varying,
-            mean=share @ rows.gram.x,
+            mean=rows.share @ rows.gram.x,
         )  # fmt: skip
 
 
@@ -162,16 +167,11 @@ def unpenalised(gram: GramState, whole: GramState, scaled: solve.Scaled) -> Floa
     return deviation
 
 
-def _catalog(features: Features) -> FloatArray:
+def _standard_catalog(rows: RowSums, features: Features) -> FloatArray:
+    """φ̃: the features of each action, standard over the rounds."""
     assert features.catalog is not None
-    return features.catalog
-
-
-def _catalog_standard(rows: RowSums, features: Features) -> solve.Standard:
-    share = rows.gram.n / max(float(rows.gram.n.sum()), 1e-300)
-    catalog = _catalog(features)
-    mean = share @ catalog
-    return solve.Standard.of(mean, share @ (catalog - mean) ** 2)
+    mean = rows.share @ features.catalog
+    return solve.Standard.of(mean, rows.share @ (features.catalog - mean) ** 2)(features.catalog)
 
 
 def squared_error(linear: LinearPredictor, gram: GramState) -> FloatArray:
