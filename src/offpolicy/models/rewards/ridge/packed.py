@@ -156,13 +156,11 @@ class PackedFits(Fits):
         parallel(of_block, packed.blocks())
         down = None
         if model.rank is not None:
-            down, found = Coefficients(own).turned_down(counts, frame.zz[0], model.rank)
+            down, found = Coefficients(own).turned_down(counts, frame.zz[0], model)
             own = found.own
         coef = frame.own_units(frame.pool + own)
         if model.unseen == "zero":
             coef[counts == 0] = 0.0
-        if down is not None and not model.intercept:
-            down = np.vstack([down, np.zeros((1, down.shape[1]))])
         return LinearPredictor(coef, frame.centre, frame.scale, counts, down=down, mean=whole.x)
 
     def _with_covariance(self, linear: LinearPredictor, keep: Keep, reward: int) -> LinearPredictor:

@@ -55,13 +55,15 @@ class Coefficients:
         """B + φ̃·W."""
         return self.own if self.shared is None or self.features is None else self.own + self.features @ self.shared
 
-    def turned_down(self, rounds: FloatArray, zz: FloatArray, rank: int) -> tuple[FloatArray, Coefficients]:
+    def turned_down(self, rounds: FloatArray, zz: FloatArray, model: HowToSolve) -> tuple[FloatArray, Coefficients]:
         """What takes coefficients to the rank, and those of that rank; `zz` is summed over the actions."""
+        assert model.rank is not None
         total, mean = max(float(rounds.sum()), 1.0), self.mean
         middle = rounds @ mean / total
-        down, up = solve.low_rank(mean - middle, rounds, zz / total, rank)
+        down, up = solve.low_rank(mean - middle, rounds, zz / total, model.rank)
         shared = None if self.shared is None else self.shared @ down @ up
-        return down, replace(self, own=middle + (self.own - middle) @ down @ up, shared=shared)
+        found = replace(self, own=middle + (self.own - middle) @ down @ up, shared=shared)
+        return down if model.intercept else np.vstack([down, np.zeros((1, down.shape[1]))]), found
 
 
 @dataclass(frozen=True)
@@ -84,11 +86,8 @@ class Regression:
                 own = unpenalised(gram, self.whole, scaled)
             found, down = Coefficients(own, shared, features), None
             if model.rank is not None:
-                down, found = found.turned_down(gram.n, scaled.zz.sum(axis=0), model.rank)
-            linear = self._linear(scaled, found)
-            if down is not None:
-                padded = down if model.intercept else np.vstack([down, np.zeros((1, down.shape[1]))])
-                linear = replace(linear, down=padded)
+                down, found = found.turned_down(gram.n, scaled.zz.sum(axis=0), model)
+            linear = replace(self._linear(scaled, found), down=down)
             if model.unseen == "zero":
                 linear.coef[gram.n == 0] = 0.0
             yield linear
