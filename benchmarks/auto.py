@@ -19,7 +19,7 @@ import offpolicy as op
 from benchmarks.common import best_times, publish, table
 from offpolicy.core.threads import cores
 from offpolicy.data.features import Features
-from offpolicy.estimators.blends import default_candidates
+from offpolicy.estimators.blends import CandidateFamily
 from offpolicy.experiments import bench
 from offpolicy.worlds import Linear
 from offpolicy.worlds.registry import world
@@ -80,14 +80,14 @@ def variants(features: Features) -> dict[str, op.Estimator]:
         made[f"reach 1.5, {word}"] = op.Auto(reach=1.5 * factor)
         for name, setting in CANDIDATES.items():
             moved = {k: tuple(factor * x for x in v) if isinstance(v, tuple) else factor * v for k, v in setting.items()}
-            made[f"{name}, {word}"] = op.Auto(default_candidates(features, **moved))
+            made[f"{name}, {word}"] = op.Auto(CandidateFamily(**moved).candidates(features))
     return {name: replace(estimator, name=name) for name, estimator in made.items()}
 
 
 def errors_in(task: tuple[int, int, int]) -> tuple[int, dict[str, list[float]]]:
     """Squared errors in some logs of one world of the bench."""
     p, w, logs = task
-    point = bench.experiment().points[p]
+    point = bench.Bench().experiment().points[p]
     there = world(point.kind, point.settings, 500_000 + w)
     truth, out = there.value(there.target), {}
     warnings.simplefilter("ignore")
@@ -112,7 +112,7 @@ def _evaluated(log: op.Log, there: object, estimators: list[op.Estimator]) -> di
 
 def constants(worlds: int = 6, logs: int = 2) -> None:
     """The mean squared error with a constant halved or doubled, over that without: geometric mean and extremes."""
-    points = bench.experiment().points
+    points = bench.Bench().experiment().points
     tasks = [(p, w, logs) for w in range(worlds) for p in range(len(points))]
     sums: dict[str, np.ndarray] = {}
     with ProcessPoolExecutor(cores(), mp_context=get_context("spawn")) as pool:

@@ -21,7 +21,7 @@ import offpolicy as op
 from offpolicy.cli.app import app
 from offpolicy.experiments import bench, figures, runner, tables
 from offpolicy.experiments.claims import Crossover, Falling, Lower, Share, claim
-from offpolicy.experiments.config import NAMES, load
+from offpolicy.experiments.config import NAMES, Size, load
 from offpolicy.experiments.entries import Entry, from_text
 from offpolicy.experiments.experiment import AxisPoint, Experiment
 from offpolicy.experiments.ranking import Ranking, is_blend
@@ -74,7 +74,7 @@ def smaller(experiment: Experiment) -> Experiment:
 def test_every_experiment_at_a_tiny_size(name: str, tmp_path: Path) -> None:
     data = open_bandit(tmp_path / "data") if name == "real" else None
     experiment = smaller(
-        load(name, quick=True, worlds=1 if name == "real" else 2, logs=3 if name == "real" else 2, data=data)
+        load(name, Size(quick=True, worlds=1 if name == "real" else 2, logs=3 if name == "real" else 2), data=data)
     )
     if name == "models":  # what needs PyTorch has tests of its own
         experiment = replace(experiment, entries=tuple(e for e in experiment.entries if "rewards=" not in e.text), claims=())
@@ -92,7 +92,7 @@ def test_every_experiment_at_a_tiny_size(name: str, tmp_path: Path) -> None:
 
 def test_a_part_of_the_published_table() -> None:
     """30 reward functions with 100 actions: within 3.5 standard errors of the published entries."""
-    experiment = load("table1", worlds=30, logs=15)
+    experiment = load("table1", Size(worlds=30, logs=15))
     wanted = tuple(replace(e, worlds=None) for e in experiment.entries if e.label in experiment.published)
     experiment = replace(experiment, points=(experiment.points[1],), entries=wanted)
     rows = [row for w in range(30) for row in run_task(experiment, (0, w, 0))]
@@ -247,22 +247,22 @@ def test_a_claim_must_be_one() -> None:
 def test_a_task_is_done_when_all_its_logs_are(tiny: Path, tmp_path: Path) -> None:
     """With one world, tasks are blocks of ten logs; more worlds later find the rest missing, and make it."""
     tiny.write_text(TINY.replace("logs = 2", "logs = 14").replace("[60, 120]", "[60]"))
-    one = load(str(tiny), worlds=1)
+    one = load(str(tiny), Size(worlds=1))
     store = Store.open(tmp_path / "out", one)
     store.write((0, 0, 0), run_task(one, (0, 0, 0)))
-    two = load(str(tiny), worlds=2)
+    two = load(str(tiny), Size(worlds=2))
     assert np.isfinite(run(two, Store.open(tmp_path / "out", two), 1).values).all()
 
 
 def test_a_run_goes_on_where_it_stopped(tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     experiment = load(str(tiny))
     whole = reproduce(experiment, tmp_path / "whole", processes=1)
-    half = reproduce(load(str(tiny), worlds=2), tmp_path / "half", processes=1)
+    half = reproduce(load(str(tiny), Size(worlds=2)), tmp_path / "half", processes=1)
     assert half.values.shape[2] == 2
     with monkeypatch.context() as patch:
         made_again: list[object] = []
         patch.setattr(runner, "run_task", lambda e, task: made_again.append(task) or run_task(e, task))
-        reproduce(load(str(tiny), worlds=3), tmp_path / "half", processes=1)
+        reproduce(load(str(tiny), Size(worlds=3)), tmp_path / "half", processes=1)
     assert made_again == [(0, 2, 0), (1, 2, 0)]
     store = Store.open(tmp_path / "half", experiment)
     store.write((0, 0, 0), run_task(experiment, (0, 0, 0)))  # as if a merge had been cut short: the same rows twice
@@ -421,8 +421,8 @@ def test_own_estimators(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.chdir(tmp_path)
     names = ("mean", "raises", "nan", "sometimes", "instance", "spoils", "leaves", "draws", "words")
     texts = [f"own_estimators:{name}" for name in names]
-    alone = bench.experiment(["ips"], ["toy:n_actions=5,rounds=50"], runs=6)
-    experiment = bench.experiment([*texts, "lib=offpolicy:SNIPS", "ips"], ["toy:n_actions=5,rounds=50"], runs=6)
+    alone = bench.Bench(["ips"], ["toy:n_actions=5,rounds=50"], runs=6).experiment()
+    experiment = bench.Bench([*texts, "lib=offpolicy:SNIPS", "ips"], ["toy:n_actions=5,rounds=50"], runs=6).experiment()
     results = run(experiment, Store.open(tmp_path / "out", experiment), 1)
     labels = experiment.labels
     assert labels[-2:] == ["lib", "ips"]
@@ -450,7 +450,7 @@ def test_own_estimators(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     key = experiment.key
     (tmp_path / "own_estimators.py").write_text(OWN.replace("return 0.5", "return 0.25"))
     sys.modules.pop("own_estimators")
-    assert bench.experiment([*texts, "lib=offpolicy:SNIPS", "ips"], ["toy:n_actions=5,rounds=50"], runs=6).key != key
+    assert bench.Bench([*texts, "lib=offpolicy:SNIPS", "ips"], ["toy:n_actions=5,rounds=50"], runs=6).experiment().key != key
     sys.modules.pop("own_estimators")
 
 
@@ -525,7 +525,7 @@ def test_odd_labels_are_drawn(tmp_path: Path) -> None:
 
 
 def test_claims_that_a_size_cannot_judge_are_named(tmp_path: Path) -> None:
-    experiment = load("table1", quick=True, worlds=2, logs=5)
+    experiment = load("table1", Size(quick=True, worlds=2, logs=5))
     assert experiment.unjudged == ("Learned MIPS is below IPS and DM in each row (medians over 15 logs).",)
     assert not experiment.claims
 
@@ -563,7 +563,7 @@ def test_blends_are_no_judges() -> None:
 
 
 def test_the_bench_counts_intervals_that_hold(tmp_path: Path) -> None:
-    experiment = bench.experiment(["auto", "snips"], ["linear:n_actions=4,rounds=200"], runs=6, intervals=True)
+    experiment = bench.Bench(["auto", "snips"], ["linear:n_actions=4,rounds=200"], runs=6, intervals=True).experiment()
     results = runner.run(experiment, Store.open(tmp_path, experiment), processes=1)
     held = bench.coverage(results)
     assert set(held) == {"auto", "snips"}
@@ -571,7 +571,7 @@ def test_the_bench_counts_intervals_that_hold(tmp_path: Path) -> None:
     inside = np.abs(results.errors) <= results.widths / 2 + 1e-12
     assert held["auto"][0] == pytest.approx(inside[0].mean())
     assert "95% intervals that hold the truth" in bench.plain(results)
-    assert bench.experiment(runs=400).worlds * bench.experiment(runs=400).logs == 400
+    assert bench.Bench(runs=400).experiment().worlds * bench.Bench(runs=400).experiment().logs == 400
 
 
 def test_the_bench_on_the_command_line() -> None:

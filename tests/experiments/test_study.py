@@ -15,7 +15,7 @@ import offpolicy as op
 from offpolicy.cli.app import app
 from offpolicy.diagnostics.verdict import LIMITS, Limits, Verdict
 from offpolicy.experiments import reproduce, study_tables
-from offpolicy.experiments.config import STUDIES, load
+from offpolicy.experiments.config import STUDIES, Size, load
 from offpolicy.experiments.experiment import Experiment
 from offpolicy.experiments.measurements import Measurements, check_column, column
 from offpolicy.experiments.store import Store
@@ -58,7 +58,7 @@ def settings(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_stopped_study_goes_on_and_gives_the_same(settings: Path, tmp_path: Path) -> None:
     experiment = load(str(settings))
     whole = reproduce.study(experiment, tmp_path / "whole", processes=1, progress=False)
-    reproduce.study(load(str(settings), worlds=1), tmp_path / "parts", processes=1, progress=False)
+    reproduce.study(load(str(settings), Size(worlds=1)), tmp_path / "parts", processes=1, progress=False)
     again = reproduce.study(experiment, tmp_path / "parts", processes=1, progress=False)
     assert json.dumps(again) == json.dumps(whole)
     assert json.loads((tmp_path / "parts" / "summary.json").read_text())["worlds"][0]["runs"] == 6
@@ -97,7 +97,7 @@ def test_an_experiment_is_no_study_and_the_reverse(settings: Path, tmp_path: Pat
 def test_studies_can_be_read(name: str) -> None:
     experiment = load(name)
     assert experiment.study is not None
-    assert load(name, quick=True).worlds * load(name, quick=True).logs < experiment.worlds * experiment.logs
+    assert load(name, Size(quick=True)).worlds * load(name, Size(quick=True)).logs < experiment.worlds * experiment.logs
 
 
 def test_the_coverage_study_has_every_estimator() -> None:

@@ -17,7 +17,7 @@ else:
 import offpolicy as op
 from offpolicy.data.batch import Batch
 from offpolicy.data.features import Features
-from offpolicy.experiments.config import load
+from offpolicy.experiments.config import Size, load
 from offpolicy.experiments.runner import run_task
 from offpolicy.models.rewards import sample, torch as network, training
 from offpolicy.models.rewards.base import Fits, FitShape, RewardModel
@@ -394,7 +394,7 @@ def test_in_an_evaluation() -> None:
 
 def test_the_experiment_on_reward_models() -> None:
     """`reproduce models` at a tiny size: everything that is trained with PyTorch gives a number."""
-    experiment = load("models", quick=True)
+    experiment = load("models", Size(quick=True))
     point = replace(experiment.points[0], rounds=300, settings={**experiment.points[0].settings, "n_actions": 8})
     trained = tuple(entry for entry in experiment.entries if "rewards=" in entry.text)
     rows = run_task(replace(experiment, points=(point,), entries=trained, claims=()), (0, 0, 0))

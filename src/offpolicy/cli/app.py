@@ -123,7 +123,7 @@ def evaluate(
     given = {name: value for name, value in locals().items() if name in known}
     output.check_names(report, markdown, plot, save)
     with output.kept(report, markdown, plot, save):
-        result = settings.run(settings.merged(config, given, known, imports=imports or ()), progress)
+        result = settings.run(settings.merged(config, given, settings.Accepted(known), imports or ()), progress)
 
         def keep() -> None:
             if save is not None:
@@ -197,7 +197,7 @@ def embed(
     if out.suffix not in (".parquet", ".pq"):
         raise InputError(f"{out}: the table is written as Parquet; the name must end in .parquet.")
     model = Ridge("auto" if penalty is None else penalty, rank=rank)
-    wanted = settings.merged(config, given, known, ("logs", "action", "reward"), code=())
+    wanted = settings.merged(config, given, settings.Accepted(known, ("logs", "action", "reward"), code=()))
     settings.check_output(out, wanted)
     with output.kept(out):
         table = settings.run_embed(wanted, model, progress)
@@ -279,9 +279,9 @@ def reproduce(
 ) -> None:
     """Run one of the paper's experiments; print its tables and the verdict on each claim, and draw its figure."""
     from offpolicy.experiments import reproduce as experiments, tables
-    from offpolicy.experiments.config import load
+    from offpolicy.experiments.config import Size, load
 
-    chosen = load(experiment, quick=quick, worlds=worlds, logs=logs, data=data, imports=imports or ())
+    chosen = load(experiment, Size(quick, worlds, logs), data=data, imports=imports or ())
     folder = out or Path("results") / (chosen.name + ("-quick" if quick else ""))
     with output.kept_in(folder):
         results = experiments.reproduce(chosen, folder, processes=processes, progress=progress)
@@ -303,9 +303,9 @@ def study(
 ) -> None:
     """Measure how often intervals hold the truth, how wide they are, and whether the verdict knows which of them miss."""
     from offpolicy.experiments import reproduce as experiments, study_tables
-    from offpolicy.experiments.config import load
+    from offpolicy.experiments.config import Size, load
 
-    chosen = load(name, quick=quick, worlds=worlds, logs=logs, imports=imports or ())
+    chosen = load(name, Size(quick, worlds, logs), imports=imports or ())
     folder = out or Path("results") / (chosen.name + ("-quick" if quick else ""))
     with output.kept_in(folder):
         told = experiments.study(chosen, folder, processes=processes, progress=progress)
@@ -340,9 +340,9 @@ def bench(
     from offpolicy.experiments.runner import run
     from offpolicy.experiments.store import Store
 
-    chosen = board.experiment(
+    chosen = board.Bench(
         estimator or (), world or (), add=add or (), runs=runs, rounds=rounds, quick=quick, intervals=intervals, data=data
-    )
+    ).experiment()
     with tempfile.TemporaryDirectory(prefix="offpolicy-") as scratch, output.kept_in(out):
         results = run(chosen, Store.open(out or Path(scratch), chosen), processes, progress)
     output.say(board.as_dict(results) if json else board.plain(results))

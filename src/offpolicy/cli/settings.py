@@ -55,17 +55,22 @@ def settings_of(command: Callable[..., None]) -> dict[str, type]:
     return {name: kind for name, kind in types.items() if kind is not Path and optional[name].default is None}
 
 
-def merged(
-    config: Path | None, given: Mapping[str, Any], known: Mapping[str, type], needed: Sequence[str] = NEEDED,
-    imports: Sequence[str] = (), code: Sequence[str] = CODE,
-) -> dict[str, Any]:  # fmt: skip
-    """The file's settings, with those given on the command line in their place. It may name objects of `imports` only.
+@dataclasses.dataclass(frozen=True)
+class Accepted:
+    """What a command takes: settings and their types (from `settings_of`), and those that it cannot do without.
 
-    `known` has the settings and their types, from `settings_of`. Of those that may name objects, the command has use for
-    those in `code`; it does not see the others.
+    Of the settings that may name objects, the command uses those in `code` and does not see the others.
     """
-    read = {} if config is None else _from_file(config, known)
-    settings = {name: value for name, value in read.items() if name in code or name not in CODE}
+
+    known: Mapping[str, type]
+    needed: Sequence[str] = NEEDED
+    code: Sequence[str] = CODE
+
+
+def merged(config: Path | None, given: Mapping[str, Any], accepted: Accepted, imports: Sequence[str] = ()) -> dict[str, Any]:
+    """The file's settings, with those given on the command line in their place. It may name objects of `imports` only."""
+    read = {} if config is None else _from_file(config, accepted.known)
+    settings = {name: value for name, value in read.items() if name in accepted.code or name not in CODE}
     for setting in CODE:
         for text in _texts(settings.get(setting)):
             for named in own_objects(text) if setting == "estimator" else _own_policies(setting, text):
@@ -73,7 +78,7 @@ def merged(
     settings |= {name: value for name, value in given.items() if value not in (None, [])}
     for name in ("context", "reward", "features"):
         settings[name] = [part.strip() for item in settings.get(name, []) for part in item.split(",") if part.strip()]
-    for name in needed:
+    for name in accepted.needed:
         if not settings.get(name):
             raise InputError(f"{name}: not given; name it on the command line or in the TOML file.")
     return settings

@@ -123,39 +123,64 @@ class ArraySource:
         whole = with_context_columns(self.whole, columns, self.schema.context)
         return [_Slice(whole, *ends) for ends in chunks(self.rows)]
 
-    @classmethod
-    def build(
-        cls, context: Any, action: Any, reward: Any, propensity: Any, actions: Any, n_actions: int | None,
-        action_features: Any, catalog: Any, cluster: Any, row_id: Any, weight: Any, by: Any,
-    ) -> ArraySource:  # fmt: skip
-        taken = checks.array(action, "action")
+
+@dataclass(frozen=True)
+class _Slice:
+    whole: Batch
+    start: int
+    stop: int
+
+    def batches(self, rows: int) -> Iterator[Batch]:
+        for start in range(self.start, self.stop, rows):
+            yield self.whole.take(slice(start, min(start + rows, self.stop)))
+
+
+@dataclass(frozen=True)
+class LogArrays:
+    """What `Log` is given, one array per role, before anything is checked."""
+
+    context: Any
+    action: Any
+    reward: Any
+    propensity: Any
+    actions: Any
+    n_actions: int | None
+    action_features: Any
+    catalog: Any
+    cluster: Any
+    row_id: Any
+    weight: Any
+    by: Any
+
+    def source(self) -> ArraySource:
+        """The checked and encoded log."""
+        taken = checks.array(self.action, "action")
         if taken.ndim != 1:
             raise InputError(f"action: shape {taken.shape}; one action a round is expected.")
         n = len(taken)
-        catalog_dimensions: tuple[Dimension, ...] = ()
-        if catalog is not None:
-            catalog, catalog_dimensions = _feature_matrix(catalog, "catalog", None, "c")
-            n_actions = len(catalog) if n_actions is None else n_actions
-        n_actions = None if n_actions is None else checks.whole("n_actions", n_actions, 1)
-        encoded, space = _encode_actions(taken, actions, n_actions)
-        x = checks.checked(
-            "context", "context", checks.matrix(np.empty((n, 0)) if context is None else context, "context", n)
+        catalog, catalog_dimensions = (
+            (None, ()) if self.catalog is None else _feature_matrix(self.catalog, "catalog", None, "c")
         )
-        r = checks.checked("reward", "reward", checks.matrix(reward, "reward", n))
+        n_actions = len(catalog) if self.n_actions is None and catalog is not None else self.n_actions
+        n_actions = None if n_actions is None else checks.whole("n_actions", n_actions, 1)
+        encoded, space = _encode_actions(taken, self.actions, n_actions)
+        context = np.empty((n, 0)) if self.context is None else self.context
+        x = checks.checked("context", "context", checks.matrix(context, "context", n))
+        r = checks.checked("reward", "reward", checks.matrix(self.reward, "reward", n))
         if not r.shape[1]:
             raise InputError("reward: has no column; give at least one reward a round.")
-        p, omega = checks.numbers(propensity, "propensity", n, space.likelihood), checks.numbers(weight, "weight", n)
+        p = checks.numbers(self.propensity, "propensity", n, space.likelihood)
+        omega = checks.numbers(self.weight, "weight", n)
         features, feature_dimensions = (
-            (None, ()) if action_features is None else _feature_matrix(action_features, "action_features", n, "e")
+            (None, ()) if self.action_features is None else _feature_matrix(self.action_features, "action_features", n, "e")
         )
-        slices = checks.column(by, "by", n)
+        slices = checks.column(self.by, "by", n)
         slice_labels, slice_codes = (
             (None, None) if slices is None else np.unique(checks.texts(slices, "by"), return_inverse=True)
         )
-        unit = _units(cluster, row_id, n)
         batch = Batch(
             row=np.arange(n),
-            unit=unit,
+            unit=_units(self.cluster, self.row_id, n),
             action=encoded,
             reward=r,
             context_parts=(x,),
@@ -170,25 +195,14 @@ class ArraySource:
             context=context_names(x),
             rewards=("reward",) if r.shape[1] == 1 else tuple(f"reward_{j}" for j in range(r.shape[1])),
             slices=None if slice_labels is None else tuple(slice_labels.tolist()),
-            slice_name=None if by is None else "by",
+            slice_name=None if self.by is None else "by",
             propensity=p is not None,
             weighted=omega is not None,
-            clustered=cluster is not None,
+            clustered=self.cluster is not None,
             features=() if features is None else tuple(f"e{j}" for j in range(features.shape[1])),
             feature_dimensions=feature_dimensions,
             catalog=catalog,
             catalog_names=() if catalog is None else tuple(f"c{j}" for j in range(catalog.shape[1])),
             catalog_dimensions=catalog_dimensions,
         )
-        return cls(batch, schema)
-
-
-@dataclass(frozen=True)
-class _Slice:
-    whole: Batch
-    start: int
-    stop: int
-
-    def batches(self, rows: int) -> Iterator[Batch]:
-        for start in range(self.start, self.stop, rows):
-            yield self.whole.take(slice(start, min(start + rows, self.stop)))
+        return ArraySource(batch, schema)

@@ -14,7 +14,7 @@ from offpolicy.core.errors import InputError
 from offpolicy.data import checks
 from offpolicy.data.batch import Batch
 from offpolicy.data.estimated_logging import EstimatedLogging
-from offpolicy.data.in_memory import ArraySource
+from offpolicy.data.in_memory import LogArrays
 from offpolicy.data.partitions import Partition, Source
 from offpolicy.data.schema import Schema
 from offpolicy.data.spaces import ActionSpace, discrete
@@ -28,7 +28,10 @@ class Log:
     (2, ['a', 'b'])
     """
 
-    def __init__(
+    source: Source
+    """Where the rounds come from, for engines that read it in their own way."""
+
+    def __init__(  # noqa: PLR0913
         self,
         context: npt.ArrayLike | None,
         action: npt.ArrayLike,
@@ -46,42 +49,23 @@ class Log:
         by: npt.ArrayLike | None = None,
         reward_range: tuple[float, float] | None = None,
     ) -> None:
-        source = ArraySource.build(
+        arrays = LogArrays(
             context, action, reward, propensity, actions, n_actions, action_features, catalog, cluster, row_id, weight, by
         )  # fmt: skip
-        self._set(source, logging, reward_range)
+        self.source = _checked(arrays.source(), logging)
+        self.logging, self.reward_range = logging, checks.reward_range(reward_range)
 
     @classmethod
     def from_source(cls, source: Source, *, logging: Any = None, reward_range: tuple[float, float] | None = None) -> Log:
         """A log over any `Source`; `read_log` makes them for files and tables."""
         log = cls.__new__(cls)
-        log._set(source, logging, reward_range)
+        log.source = _checked(source, logging)
+        log.logging, log.reward_range = logging, checks.reward_range(reward_range)
         return log
-
-    def _set(self, source: Source, logging: Any, reward_range: tuple[float, float] | None) -> None:
-        if source.rows < 2:
-            raise InputError(f"the log has fewer than 2 rounds ({source.rows}); an estimate with an error needs them.")
-        space = source.schema.space
-        if space.count is not None and space.count < 2:
-            raise InputError(
-                "the log has one action only, so every policy is the same. If other actions could have been taken, "
-                "name them with `actions=` or `n_actions=` (--catalog, --n-actions)."
-            )
-        if isinstance(logging, EstimatedLogging) and (mismatch := logging.mismatch(space)):
-            raise InputError(
-                f"logging: EstimatedLogging estimates the probabilities of {mismatch}; give their {space.likelihood} as "
-                "`propensity=`, or the logging policy itself."
-            )
-        if source.schema.propensity and isinstance(logging, EstimatedLogging):
-            raise InputError(
-                "logging: the log has propensities, and EstimatedLogging estimates them; give one of the two (evaluate both "
-                "ways, and compare, to see whether the logged ones are plausible)."
-            )
-        self._source, self.logging, self.reward_range = source, logging, checks.reward_range(reward_range)
 
     @property
     def schema(self) -> Schema:
-        return self._source.schema
+        return self.source.schema
 
     @property
     def space(self) -> ActionSpace:
@@ -89,7 +73,7 @@ class Log:
         return self.schema.space
 
     def __len__(self) -> int:
-        return self._source.rows
+        return self.source.rows
 
     @property
     def actions(self) -> npt.NDArray[Any]:
@@ -102,27 +86,22 @@ class Log:
 
     def where(self, row: int) -> str:
         """A row's place in words: its file and its number there, from 0."""
-        return self._source.where(row)
-
-    @property
-    def source(self) -> Source:
-        """Where the rounds come from, for engines that read it in their own way."""
-        return self._source
+        return self.source.where(row)
 
     def check_ordered(self, name: str, instead: str) -> None:
         """Raise where `name` has one row for each row of the log, and those stand in no order."""
-        if not self._source.ordered:
+        if not self.source.ordered:
             raise InputError(
                 f"{name}: one row for each of the log, but the rows of a Spark DataFrame have no order. {instead}"
             )
 
     def head(self, rows: int = 1024, columns: tuple[str, ...] = ()) -> Batch:
         """Some first rounds, without a pass over the log."""
-        return self._source.head(rows, columns)
+        return self.source.head(rows, columns)
 
     def partitions(self, columns: tuple[str, ...] = ()) -> Sequence[Partition]:
         """The parts of the log, with the extra named columns that a policy reads."""
-        return self._source.partitions(columns)
+        return self.source.partitions(columns)
 
     def batches(self, rows: int = 65_536) -> Iterator[Batch]:
         """All rounds in order, at most `rows` at a time: for estimators of your own.
@@ -146,3 +125,26 @@ class Log:
     def __repr__(self) -> str:
         s = self.schema
         return f"Log({len(self):,} rounds, {self.space.described}, context {len(s.context)}, rewards {list(s.rewards)})"
+
+
+def _checked(source: Source, logging: Any) -> Source:
+    """The source, if its rounds can be evaluated with this logging policy."""
+    if source.rows < 2:
+        raise InputError(f"the log has fewer than 2 rounds ({source.rows}); an estimate with an error needs them.")
+    space = source.schema.space
+    if space.count is not None and space.count < 2:
+        raise InputError(
+            "the log has one action only, so every policy is the same. If other actions could have been taken, "
+            "name them with `actions=` or `n_actions=` (--catalog, --n-actions)."
+        )
+    if isinstance(logging, EstimatedLogging) and (mismatch := logging.mismatch(space)):
+        raise InputError(
+            f"logging: EstimatedLogging estimates the probabilities of {mismatch}; give their {space.likelihood} as "
+            "`propensity=`, or the logging policy itself."
+        )
+    if source.schema.propensity and isinstance(logging, EstimatedLogging):
+        raise InputError(
+            "logging: the log has propensities, and EstimatedLogging estimates them; give one of the two (evaluate both "
+            "ways, and compare, to see whether the logged ones are plausible)."
+        )
+    return source

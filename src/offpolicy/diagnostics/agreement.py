@@ -9,7 +9,7 @@ import numpy as np
 
 from offpolicy.diagnostics.base import Reading, Subject
 from offpolicy.diagnostics.overlap import Overlap, Overlaps, weight_findings
-from offpolicy.diagnostics.verdict import UNANCHORED, UNDEFINED, Finding, graded
+from offpolicy.diagnostics.verdict import UNANCHORED, UNDEFINED, Finding, Measure
 from offpolicy.inference.blending import Combination
 from offpolicy.inference.functionals import in_errors, std_error
 
@@ -53,9 +53,7 @@ class Candidates(Reading):
 
 def disagreement(other: str, difference: float, z: float, blend: bool) -> Finding:
     """Two estimators that cannot both be right."""
-    return graded(
-        "disagreement of a blend" if blend else "disagreement",
-        abs(z),
+    return Measure("disagreement of a blend" if blend else "disagreement", abs(z)).finding(
         "disagreement",
         f"It differs from {other} by {difference:+.4g}, {abs(z):.1f} standard errors of the paired difference.",
         "Chance seldom brings that, so at least one of the two is likely to be biased here.",
@@ -71,9 +69,7 @@ def own_bias(other: str, difference: float, error: float, own_error: float) -> F
     """
     half_width = 2 * own_error
     might = (abs(difference) + 2 * error) / half_width if half_width > 0 else np.inf
-    return graded(
-        "hidden bias",
-        might,
+    return Measure("hidden bias", might).finding(
         "own bias",
         f"It may be biased by design, and {other} shows only that the bias is within ±{abs(difference) + 2 * error:.2g}, "
         f"which is {might:.1f} times the reach of its 95% interval.",
@@ -94,9 +90,7 @@ def combined_findings(combination: Combination, o: Overlap) -> list[Finding]:
     z, a, b = max(((abs(candidates.z(k, anchor)), k, anchor) for k in heavy), default=(0.0, 0, 0))
     if heavy:
         found.append(
-            graded(
-                "candidates",
-                z,
+            Measure("candidates", z).finding(
                 "candidates disagree",
                 f"{candidates.names[a]} says {candidates.values[a]:.4g} and {candidates.names[b]} says "
                 f"{candidates.values[b]:.4g}, {z:.1f} standard errors of the paired difference apart.",
@@ -107,9 +101,7 @@ def combined_findings(combination: Combination, o: Overlap) -> list[Finding]:
         )
     if weighed < 0.5:
         found.append(
-            graded(
-                "rounds to check a model",
-                o.ess,
+            Measure("rounds to check a model", o.ess).finding(
                 "unchecked bias",
                 f"The {o.n:,} rounds count like {o.ess:,.0f} rounds of the new policy: {candidates.names[anchor]}, which is "
                 f"nearly unbiased, knows the value only to ±{candidates.errors[anchor]:.2g}.",

@@ -6,7 +6,7 @@ import numpy as np
 
 from offpolicy.core.hashing import BUCKETS
 from offpolicy.diagnostics.base import Reading, Subject
-from offpolicy.diagnostics.verdict import Finding, graded
+from offpolicy.diagnostics.verdict import Finding, Measure
 from offpolicy.inference.functionals import Functional, ScoreSums
 
 
@@ -19,9 +19,7 @@ class Concentration(Reading):
 
 def concentrated(share: float) -> Finding:
     """Whether the spread of the estimate comes from one place in the log."""
-    return graded(
-        "concentration",
-        share,
+    return Measure("concentration", share).finding(
         "concentration",
         f"One {BUCKETS:,}th of the log carries {share:.0%} of the estimate's variance.",
         "A single round, or a few, with a huge weight or reward decide the answer, and the next log may lack them.",

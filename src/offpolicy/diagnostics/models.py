@@ -18,8 +18,8 @@ from offpolicy.diagnostics.verdict import (
     TOO_MANY_FOR_REFITS,
     UNCHECKED_MODEL,
     Finding,
+    Measure,
     Verdict,
-    graded,
 )
 from offpolicy.inference.functionals import sampling_variance
 from offpolicy.inference.scores import Scores
@@ -135,9 +135,7 @@ def uncertain_fit(error: float, sampling: float) -> list[Finding]:
     if not sampling > 0:
         return []
     return [
-        graded(
-            "fit beside sampling",
-            error / sampling,
+        Measure("fit beside sampling", error / sampling).finding(
             "uncertain fit",
             f"With what it fitted the standard error is {error / sampling:.1f} times that of the draw of rounds alone.",
             "That share is reckoned to first order, which overstates it where the fit hangs by few or noisy rounds.",

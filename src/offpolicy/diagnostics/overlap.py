@@ -11,7 +11,7 @@ import numpy as np
 from offpolicy.core.arrays import FloatArray
 from offpolicy.data.batch import Batch
 from offpolicy.diagnostics.base import Reading, Subject
-from offpolicy.diagnostics.verdict import Finding, Verdict, graded
+from offpolicy.diagnostics.verdict import Finding, Measure, Verdict
 from offpolicy.inference.functionals import ScoreSums, mean_weight, std_error
 from offpolicy.inference.scores import Scores
 from offpolicy.ratios.base import FittedRatio, PoolingDiagnostics
@@ -128,9 +128,7 @@ def pooled_findings(pooled: PooledOverlap, actions: Overlap, modelled: bool) -> 
     if own.new_actions:
         share = own.new_actions / max(o.n, 1)
         found.append(
-            graded(
-                "new actions",
-                share,
+            Measure("new actions", share).finding(
                 "actions new to the fit",
                 f"{own.new_actions:,} of {o.n:,} rounds have an action that the other folds do not hold.",
                 "They keep their plain weight π/π0, since nothing was learned of their action.",
@@ -139,9 +137,7 @@ def pooled_findings(pooled: PooledOverlap, actions: Overlap, modelled: bool) -> 
         )
     if own.left_out is not None:
         found.append(
-            graded(
-                "left out",
-                own.left_out,
+            Measure("left out", own.left_out).finding(
                 "neighbours",
                 f"Weights are sums over the {own.details['neighbours']:,} actions nearest to the logged one; the others "
                 f"could change them by at most {own.left_out:.1%} on average.",
@@ -162,17 +158,16 @@ def weight_findings(o: Overlap) -> list[Finding]:
     """What the weights say; for estimators that use them."""
     spread = "A few rounds decide the answer, and its error is itself badly known."
     found = [
-        graded(
-            "effective rounds",
-            o.ess,
+        Measure("effective rounds", o.ess).finding(
             "effective sample size",
             f"The {o.n:,} rounds count like {o.ess:,.0f} rounds of the new policy.",
             spread if o.ess < o.n / 2 else "Intervals lean on many rounds, and are too narrow with few.",
             "Log more rounds, or evaluate a policy closer to the logging one." if o.ess < o.n / 2 else "Log more rounds.",
         ),
-        graded(
+        Measure(
             "missing weight" if o.mean_weight < 1 else "excess weight",
             abs(o.mean_weight_z) if abs(o.mean_weight - 1) > NOT_ONE else 0.0,
+        ).finding(
             "mean weight",
             f"The mean weight is {o.mean_weight:.3f}, {abs(o.mean_weight_z):.1f} standard errors from 1.",
             "It is 1 on average when the propensities are right and the log covers all that the new policy does.",
@@ -182,17 +177,13 @@ def weight_findings(o: Overlap) -> list[Finding]:
     if o.top_share is not None and o.largest_weight is not None and o.largest_share is not None:
         largest = o.largest_share
         found += [
-            graded(
-                "top weights",
-                o.top_share,
+            Measure("top weights", o.top_share).finding(
                 "top weights",
                 f"The largest 1% of the weights hold {o.top_share:.0%} of their sum.",
                 spread,
                 "Prefer DR, SwitchDR or a clipped weight, and compare them.",
             ),
-            graded(
-                "largest weight",
-                largest,
+            Measure("largest weight", largest).finding(
                 "largest weight",
                 f"One round has {largest:.0%} of the sum of weights; the largest weight is {_plain(o.largest_weight)}.",
                 "The answer moves with that one round.",
@@ -225,7 +216,9 @@ def support_findings(o: Overlap, modelled: bool, weighed: bool) -> list[Finding]
         (o.no_support, "actions to which the logging policy gives no chance", scale),
     ):
         if mass is not None:
-            found.append(graded(by, mass, "support", f"{mass:.1%} of the new policy's choices are {what}.", why, advice))
+            found.append(
+                Measure(by, mass).finding("support", f"{mass:.1%} of the new policy's choices are {what}.", why, advice)
+            )
     return found
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from offpolicy.diagnostics.base import Reading, Subject
-from offpolicy.diagnostics.verdict import Finding, graded
+from offpolicy.diagnostics.verdict import Finding, Measure
 
 
 class SampleSize(Reading):
@@ -20,9 +20,7 @@ def reward_findings(nonzero: int, n: int) -> list[Finding]:
     if nonzero == n:  # rewards that are all there are few only if the rounds are
         return []
     return [
-        graded(
-            "rewards",
-            nonzero,
+        Measure("rewards", nonzero).finding(
             "few rewards",
             f"Only {nonzero:,} of {n:,} rounds have a reward other than 0.",
             "The intervals lean on many such rounds, and are too narrow with few.",
@@ -33,9 +31,7 @@ def reward_findings(nonzero: int, n: int) -> list[Finding]:
 
 def few_units(units: int) -> Finding:
     """Clustered errors from a handful of clusters."""
-    return graded(
-        "clusters",
-        units,
+    return Measure("clusters", units).finding(
         "few clusters",
         f"There are only about {units} clusters.",
         "A clustered standard error is itself uncertain with so few, and usually too small.",

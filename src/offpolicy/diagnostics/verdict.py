@@ -86,9 +86,16 @@ FIT_COUNTED = "The error of that fit is in the interval, but what the old policy
 """What to say of estimated propensities: for most intervals, and where all was fitted anew."""
 
 
-def graded(scale: str, measure: float, code: str, seen: str, why: str, do: str) -> Finding:
-    """What a number says by its limits."""
-    return Finding(LIMITS[scale].grade(measure), code, seen, why, do, scale, measure)
+@dataclass(frozen=True)
+class Measure:
+    """A number that a check computes, on one of the `LIMITS`."""
+
+    scale: str
+    value: float
+
+    def finding(self, code: str, seen: str, why: str, do: str) -> Finding:
+        """The finding, with the verdict that the limits give."""
+        return Finding(LIMITS[self.scale].grade(self.value), code, seen, why, do, self.scale, self.value)
 
 
 def worst(findings: Iterable[Finding]) -> Verdict:

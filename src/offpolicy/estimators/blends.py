@@ -19,44 +19,41 @@ from offpolicy.estimators.selection import CandidateEstimates, Choice, blend, ch
 from offpolicy.models.posteriors.gaussian import Gaussian
 from offpolicy.models.rewards.ridge.model import Ridge
 
-LIGHT = 0.3
-"""The penalty, in rounds, of the reward model that the candidates share; the direct method has others as well."""
-CLIPS = (30.0, 3.0)
-WIDTH = 0.56
-SHRINKAGE = 10.0
-PENALTIES = (1.0, 10.0)
 MOST_FEATURES = 20
 
 
-def default_candidates(
-    features: Features | None = None,
-    *,
-    penalty: float = LIGHT,
-    clips: Sequence[float] = CLIPS,
-    width: float = WIDTH,
-    shrinkage: float = SHRINKAGE,
-    penalties: Sequence[float] = PENALTIES,
-) -> tuple[Estimator, ...]:
-    """From nearly unbiased to smooth: exact weights, bounded ones, those of embeddings, and models of growing penalty.
+@dataclass(frozen=True)
+class CandidateFamily:
+    """The settings of the standard candidates."""
 
-    Features help where they are a function of the action; where they vary within one, the error of the fit is not known,
-    and where they are wide its cost is much larger than that of all the rest.
-    """
-    light = Ridge(penalty)
-    known = features is not None and 0 < features.size <= MOST_FEATURES and not features.varies
-    with_features = [SNDR(inputs="both", name="SNDR with features")] if known else []
-    model_with_features = [DM(light, inputs="both", name="DM with features")] if known else []
-    return (
-        SNDR(),
-        *with_features,
-        *(ScaledDR(light, clip=clip, name=f"ScaledDR (clip {clip:g})") for clip in clips),
-        LearnedMDR("identity", light, Gaussian(width)),
-        DM(Ridge(penalty / 10), name=f"DM (penalty {penalty / 10:g})"),
-        DRos(light, shrinkage=shrinkage),
-        DM(light, name=f"DM (penalty {penalty:g})"),
-        *model_with_features,
-        *(DM(Ridge(more), name=f"DM (penalty {more:g})") for more in penalties),
-    )
+    penalty: float = 0.3
+    """In rounds, of the reward model that the candidates share; the direct method has others as well."""
+    clips: Sequence[float] = (30.0, 3.0)
+    width: float = 0.56
+    shrinkage: float = 10.0
+    penalties: Sequence[float] = (1.0, 10.0)
+
+    def candidates(self, features: Features | None = None) -> tuple[Estimator, ...]:
+        """From nearly unbiased to smooth: exact weights, bounded ones, those of embeddings, models of growing penalty.
+
+        Features help where they are a function of the action; where they vary within one, the error of the fit is not
+        known, and where they are wide its cost is much larger than that of all the rest.
+        """
+        light = Ridge(self.penalty)
+        known = features is not None and 0 < features.size <= MOST_FEATURES and not features.varies
+        with_features = [SNDR(inputs="both", name="SNDR with features")] if known else []
+        model_with_features = [DM(light, inputs="both", name="DM with features")] if known else []
+        return (
+            SNDR(),
+            *with_features,
+            *(ScaledDR(light, clip=clip, name=f"ScaledDR (clip {clip:g})") for clip in self.clips),
+            LearnedMDR("identity", light, Gaussian(self.width)),
+            DM(Ridge(self.penalty / 10), name=f"DM (penalty {self.penalty / 10:g})"),
+            DRos(light, shrinkage=self.shrinkage),
+            DM(light, name=f"DM (penalty {self.penalty:g})"),
+            *model_with_features,
+            *(DM(Ridge(more), name=f"DM (penalty {more:g})") for more in self.penalties),
+        )
 
 
 @dataclass(frozen=True)
@@ -97,7 +94,7 @@ class Combined(Estimator):
 
     @property
     def parts(self) -> tuple[Estimator, ...]:
-        return default_candidates() if self.candidates is None else tuple(self.candidates)
+        return CandidateFamily().candidates() if self.candidates is None else tuple(self.candidates)
 
     def settled(self, features: Features, run: Run) -> Combined:
         kept, out = [], [*self.left_out, *self._unused(features)]
@@ -109,7 +106,7 @@ class Combined(Estimator):
         return replace(self, candidates=tuple(kept), left_out=tuple(out)).checked()
 
     def _filled(self, features: Features) -> tuple[Estimator, ...]:
-        return default_candidates(features) if self.candidates is None else self.parts
+        return CandidateFamily().candidates(features) if self.candidates is None else self.parts
 
     def _unused(self, features: Features) -> list[tuple[str, str]]:
         """Why features that there are have no part in the default family."""

@@ -64,6 +64,9 @@ class Bent(Estimator):
         bend = type(self).bend
         return [(v, Weight(bend=Straight() if v == self.straight else bend(v))) for v in self.grid(self.values)]
 
+    def members(self, cross_fit: int | None = None) -> tuple[Member, ...]:  # noqa: ARG002
+        return tuple(Member(weight, setting=v) for v, weight in self.weights())
+
 
 @register
 @dataclass(frozen=True)
@@ -73,9 +76,6 @@ class ClippedIPS(Bent):
     clip: Number = "auto"
     tuned, bend, values, straight = "clip", Clip, CLIPS, np.inf
 
-    def members(self, cross_fit: int | None = None) -> tuple[Member, ...]:  # noqa: ARG002
-        return tuple(Member(weight, setting=v) for v, weight in self.weights())
-
 
 @register
 @dataclass(frozen=True)
@@ -84,9 +84,6 @@ class SubGaussianIPS(Bent):
 
     shrinkage: Number = "auto"
     tuned, bend, values, straight, most = "shrinkage", Harmonic, HARMONICS, 0.0, 1.0
-
-    def members(self, cross_fit: int | None = None) -> tuple[Member, ...]:  # noqa: ARG002
-        return tuple(Member(weight, setting=v) for v, weight in self.weights())
 
 
 @register

@@ -5,15 +5,16 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from offpolicy.core.arrays import finite_or_none
 from offpolicy.core.errors import InputError
 from offpolicy.experiments import entries
-from offpolicy.experiments.config import load, point
+from offpolicy.experiments.config import Size, load, point
 from offpolicy.experiments.experiment import AxisPoint, Experiment, checked
 from offpolicy.experiments.ranking import Ranking
 from offpolicy.experiments.runs import Results
@@ -27,44 +28,50 @@ LOGS = 10
 """Of each world, where there are many runs: a world's own value takes longer to find than an estimate."""
 
 
-def experiment(
-    estimators: Sequence[str] = (),
-    worlds: Sequence[str] = (),
-    *,
-    add: Sequence[str] = (),
-    runs: int | None = None,
-    rounds: int | None = None,
-    quick: bool = False,
-    intervals: bool = False,
-    data: Path | None = None,
-) -> Experiment:
+@dataclass(frozen=True)
+class Bench:
     """The standard suite, with the estimators and worlds that are named in place of its own; `add` adds to its own.
 
     With `intervals` the 95% intervals of all estimators are kept, else those of the suite's own headline.
     """
-    standard = load("bench", quick=quick, data=data)
-    if not worlds and (data is not None or os.environ.get(DATA_VARIABLE)):
-        sample = point("bench", {"label": "Open Bandit sample", "world": "open-bandit"}, OPEN_BANDIT_ROUNDS, data)
-        standard = replace(standard, points=(*standard.points, sample))
-    if worlds:
-        standard = replace(standard, points=tuple(_point(text, rounds or 10_000, data) for text in worlds))
-    elif rounds is not None:
-        standard = replace(standard, points=tuple(replace(point, rounds=rounds) for point in standard.points))
-    if runs is not None:
-        if runs < 2:
-            raise InputError(f"runs is {runs}; give at least 2.")
-        logs = LOGS if runs >= 10 * LOGS else 1
-        standard = replace(standard, worlds=math.ceil(runs / logs), logs=logs)
-    given = [entries.from_text(text) for text in estimators] or list(standard.entries)
-    chosen = (*given, *(entries.from_text(text) for text in add))
-    labels = [each.label for each in chosen]
-    kept = labels if intervals else [label for label in standard.intervals if label in labels]
-    return checked(replace(standard, entries=chosen, intervals=tuple(kept)), standard.name)
 
+    estimators: Sequence[str] = ()
+    worlds: Sequence[str] = ()
+    add: Sequence[str] = ()
+    runs: int | None = None
+    rounds: int | None = None
+    quick: bool = False
+    intervals: bool = False
+    data: Path | None = None
 
-def _point(text: str, rounds: int, data: Path | None) -> AxisPoint:
-    kind, settings = from_text(text)
-    return point(text, {"label": text, "world": kind, **settings}, rounds, data)
+    def experiment(self) -> Experiment:
+        standard = load("bench", Size(self.quick), data=self.data)
+        if self.runs is not None:
+            if self.runs < 2:
+                raise InputError(f"runs is {self.runs}; give at least 2.")
+            logs = LOGS if self.runs >= 10 * LOGS else 1
+            standard = replace(standard, worlds=math.ceil(self.runs / logs), logs=logs)
+        given = [entries.from_text(text) for text in self.estimators] or list(standard.entries)
+        chosen = (*given, *(entries.from_text(text) for text in self.add))
+        labels = [each.label for each in chosen]
+        kept = labels if self.intervals else [label for label in standard.intervals if label in labels]
+        points = self._named_points() if self.worlds else self._standard_points(standard)
+        return checked(replace(standard, points=points, entries=chosen, intervals=tuple(kept)), standard.name)
+
+    def _named_points(self) -> tuple[AxisPoint, ...]:
+        named = [(text, *from_text(text)) for text in self.worlds]
+        return tuple(
+            point(text, {"label": text, "world": kind, **settings}, self.rounds or 10_000, self.data)
+            for text, kind, settings in named
+        )
+
+    def _standard_points(self, standard: Experiment) -> tuple[AxisPoint, ...]:
+        """Those of the suite, and the Open Bandit sample where its data are at hand."""
+        points = standard.points
+        if self.data is not None or os.environ.get(DATA_VARIABLE):
+            sample = {"label": "Open Bandit sample", "world": "open-bandit"}
+            points = (*points, point("bench", sample, OPEN_BANDIT_ROUNDS, self.data))
+        return points if self.rounds is None else tuple(replace(each, rounds=self.rounds) for each in points)
 
 
 def leaders(results: Results) -> list[dict[str, Any]]:
@@ -73,10 +80,10 @@ def leaders(results: Results) -> list[dict[str, Any]]:
     rows = [
         {
             "estimator": label,
-            "geometric_mean": _number(ranking.geometric[k]),
-            "geometric_mean_error": _number(ranking.geometric_errors[k]),
-            "worst": _number(ranking.worst[k]),
-            "worst_error": _number(ranking.worst_errors[k]),
+            "geometric_mean": finite_or_none(ranking.geometric[k]),
+            "geometric_mean_error": finite_or_none(ranking.geometric_errors[k]),
+            "worst": finite_or_none(ranking.worst[k]),
+            "worst_error": finite_or_none(ranking.worst_errors[k]),
             "worlds": int(np.isfinite(ranking.ratios[k]).sum()),
             "relative": ranking.ratios[k].tolist(),
             "relative_errors": ranking.ratio_errors[k].tolist(),
@@ -91,10 +98,6 @@ def coverage(results: Results) -> dict[str, list[float]]:
     kept = [label for label in results.experiment.labels if label in results.experiment.intervals]
     at = [results.experiment.labels.index(label) for label in kept]
     return {label: np.nanmean(results.covered[k], axis=(1, 2)).tolist() for label, k in zip(kept, at, strict=True)}
-
-
-def _number(value: float) -> float | None:
-    return float(value) if np.isfinite(value) else None
 
 
 def plain(results: Results) -> str:

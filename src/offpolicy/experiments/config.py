@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -25,23 +25,32 @@ KEYS: dict[str, type] = {
 }  # fmt: skip
 
 
-def load(
-    name: str, *, quick: bool = False, worlds: int | None = None, logs: int | None = None, data: Path | None = None,
-    imports: Sequence[str] = (),
-) -> Experiment:  # fmt: skip
+@dataclass(frozen=True)
+class Size:
+    """How many worlds and logs are run, where not as many as the settings say."""
+
+    quick: bool = False
+    worlds: int | None = None
+    logs: int | None = None
+
+
+FULL = Size()
+
+
+def load(name: str, size: Size = FULL, *, data: Path | None = None, imports: Sequence[str] = ()) -> Experiment:
     """An experiment by its name, or from a TOML file, which may name objects of `imports` only."""
     read = _read(name)
     _check_keys(name, read)
     _check_keys(f"{name}: [quick]", read.get("quick", {}))
-    if quick:
+    if size.quick:
         if "quick" not in read:
             raise InputError(f"{name}: has no [quick] size; run it without --quick, or with --worlds and --logs.")
         read |= read["quick"]
-    read |= {key: given for key, given in (("worlds", worlds), ("logs", logs)) if given is not None}
+    read |= {key: given for key, given in (("worlds", size.worlds), ("logs", size.logs)) if given is not None}
     label = Path(name).stem
-    source = f"{name} --quick" if quick else name
+    source = f"{name} --quick" if size.quick else name
     made = replace(_experiment(label, read, data, imports), source=source)
-    fit = tuple(c for c in made.claims if _can_be_judged(c, made, quick))
+    fit = tuple(c for c in made.claims if _can_be_judged(c, made, size.quick))
     return checked(replace(made, claims=fit, unjudged=tuple(c.says for c in made.claims if c not in fit)), name)
 
 

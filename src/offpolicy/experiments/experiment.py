@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache
@@ -126,27 +127,47 @@ MOST_ROUNDS = 100_000_000
 
 def checked(experiment: Experiment, name: str) -> Experiment:
     """The experiment, unless something in it cannot be run or judged: what is misspelt is said before anything runs."""
+    _check_size(experiment, name)
+    _check_figure(experiment, name)
+    _check_labels(experiment, name)
+    _check_published(experiment, name)
+    _check_claims(experiment, name)
+    return experiment
+
+
+def _is_whole(value: Any, least: int, most: float = math.inf) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
+
+
+def _check_size(experiment: Experiment, name: str) -> None:
     for what in ("worlds", "logs"):
         value = getattr(experiment, what)
-        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        if not _is_whole(value, 1):
             raise InputError(f"{name}: {what} is {value!r}; give a whole number from 1.")
     if not experiment.points or not experiment.entries:
         raise InputError(f"{name}: needs at least one point and one estimator.")
     for point in experiment.points:
-        if not isinstance(point.rounds, int) or isinstance(point.rounds, bool) or not 2 <= point.rounds <= MOST_ROUNDS:
+        if not _is_whole(point.rounds, 2, MOST_ROUNDS):
             raise InputError(f"{name}: rounds is {point.rounds!r}; give a whole number from 2 to {MOST_ROUNDS:,}.")
         world(point.kind, point.settings)  # says what is wrong with it before anything runs
-    if experiment.figure not in FIGURES:
-        raise InputError(f"{name}: {unknown_name('figure', experiment.figure, FIGURES)}")
     if experiment.seed < 0:
         raise InputError(f"{name}: seed is {experiment.seed}; give 0 or more.")
+
+
+def _check_figure(experiment: Experiment, name: str) -> None:
+    if experiment.figure not in FIGURES:
+        raise InputError(f"{name}: {unknown_name('figure', experiment.figure, FIGURES)}")
+    if experiment.figure == "cdf" and not experiment.relative_to:
+        raise InputError(f'{name}: figure = "cdf" draws errors relative to others; name them in relative_to.')
+    if experiment.figure == "series" and not any(label.rpartition(" ")[2].isdigit() for label in experiment.labels):
+        raise InputError(f'{name}: figure = "series" needs labels that end in a number, such as "rank 4".')
+
+
+def _check_labels(experiment: Experiment, name: str) -> None:
+    """Every estimator has a label of its own, and what names one names one of them."""
     labels = experiment.labels
     if "" in labels:
         raise InputError(f"{name}: an estimator has an empty label.")
-    if experiment.figure == "cdf" and not experiment.relative_to:
-        raise InputError(f'{name}: figure = "cdf" draws errors relative to others; name them in relative_to.')
-    if experiment.figure == "series" and not any(label.rpartition(" ")[2].isdigit() for label in labels):
-        raise InputError(f'{name}: figure = "series" needs labels that end in a number, such as "rank 4".')
     twice = next((label for label in labels if labels.count(label) > 1), None)
     if twice is not None:
         raise InputError(f"{name}: two estimators are called {twice!r}.")
@@ -158,15 +179,20 @@ def checked(experiment: Experiment, name: str) -> Experiment:
     ):
         if named not in labels:
             raise InputError(f"{name}: {unknown_name('estimator', named, labels)}")
+
+
+def _check_published(experiment: Experiment, name: str) -> None:
     for figures in experiment.published.values():
         if not isinstance(figures, dict) or not all(_is_pair(pair) for pair in figures.values()):
             raise InputError(f"{name}: [published] needs a table of POINT = [figure, standard error] for each estimator.")
+
+
+def _check_claims(experiment: Experiment, name: str) -> None:
     places = [point.label for point in experiment.points]
     for each in experiment.claims:
         lost = next((at for at in getattr(each, "at", ()) if at not in places), None)
         if lost is not None:
             raise InputError(f"{name}: the claim {each.says!r} is about {lost!r}, which is none of the points {places}.")
-    return experiment
 
 
 def _is_pair(pair: Any) -> bool:

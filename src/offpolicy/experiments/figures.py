@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +65,7 @@ def _curves(results: Results) -> Any:
     points, numbers = results.experiment.points, [p.label for p in results.experiment.points]
     numeric = all(isinstance(n, (int, float)) for n in numbers)
     x = np.array(numbers, dtype=float) if numeric else np.arange(len(points), dtype=float)
+    across = _Across(x, numbers, numeric, results.experiment.axis)
     measures = tables.measures(results)[-4:]  # of several medians the one over the most logs
     figure, axes = _figure(len(measures))
     for ax, measure in zip(axes, measures, strict=True):
@@ -71,7 +73,7 @@ def _curves(results: Results) -> Any:
             mean, error = (m[k] for m in results.summary(measure))
             style = _style(results, k) | ({} if numeric else {"linestyle": "none"})  # worlds have no order
             _line(ax, x, mean, error, _name(label), **style)
-        _axes(ax, x, numbers, numeric, results.experiment.axis, tables.name_of(measure))
+        _axes(ax, across, tables.name_of(measure))
     _legend(figure, axes, results)
     return figure
 
@@ -101,7 +103,7 @@ def _series(results: Results) -> Any:
                         label=_name(experiment.labels[k] + tail),
                     )  # fmt: skip
         x = np.array([n for n, _ in next(iter(families.values()))])
-        _axes(ax, x, x.astype(int).tolist(), True, "size of the embedding", tables.name_of(measure))
+        _axes(ax, _Across(x, x.astype(int).tolist(), True, "size of the embedding"), tables.name_of(measure))
     _legend(figure, axes, results)
     return figure
 
@@ -115,16 +117,27 @@ def _line(ax: Any, x: FloatArray, mean: FloatArray, error: FloatArray, label: st
         ax.fill_between(x, low, np.where(mean > 0, mean + error, np.nan), color=style["color"], alpha=0.12, linewidth=0)
 
 
-def _axes(ax: Any, x: FloatArray, labels: list[Any], numeric: bool, axis: str, title: str) -> None:
+@dataclass(frozen=True)
+class _Across:
+    """The horizontal axis: where its points are, what they are called, and whether they are numbers."""
+
+    places: FloatArray
+    labels: list[Any]
+    numeric: bool
+    name: str
+
+
+def _axes(ax: Any, across: _Across, title: str) -> None:
     from matplotlib.ticker import NullLocator
 
+    x, numeric = across.places, across.numeric
     if any((np.asarray(line.get_ydata(), dtype=float) > 0).any() for line in ax.get_lines()):
         ax.set_yscale("log")
     if numeric and (x > 0).all() and x.max() / x.min() > 5:
         ax.set_xscale("log")
         ax.xaxis.set_minor_locator(NullLocator())
-    ax.set_xticks(x, [f"{n:,}" if numeric else _name(str(n)) for n in labels], rotation=45, fontsize=8, ha="right")
-    ax.set_xlabel(_name(axis))
+    ax.set_xticks(x, [f"{n:,}" if numeric else _name(str(n)) for n in across.labels], rotation=45, fontsize=8, ha="right")
+    ax.set_xlabel(_name(across.name))
     ax.set_title(title)
     ax.grid(alpha=0.3)
     ax.spines[["top", "right"]].set_visible(False)

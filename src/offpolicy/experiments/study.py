@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from offpolicy.core.arrays import FloatArray, IntArray
+from offpolicy.core.arrays import FloatArray, IntArray, finite_or_none
 from offpolicy.diagnostics.verdict import LIMITS, Limits, Verdict
 from offpolicy.experiments.experiment import Experiment
 from offpolicy.experiments.measurements import Measurements, check_column, column
@@ -159,9 +159,9 @@ class Study:
         for low, high in zip(EDGES[scale], EDGES[scale][1:], strict=False):
             there = counts & (low <= measure) & (measure < high)
             if there.any():
-                told = {"from": low, "to": _finite(high), "runs": int(there.sum()), "held": float(held[there].mean())}
+                told = {"from": low, "to": finite_or_none(high), "runs": int(there.sum()), "held": float(held[there].mean())}
                 bins.append(told | self._least(there, held))
-        return {"caution": limits.caution, "stop": _finite(limits.stop), "bins": bins}
+        return {"caution": limits.caution, "stop": finite_or_none(limits.stop), "bins": bins}
 
     def _least(self, there: Any, held: FloatArray) -> dict[str, Any]:
         """The world in which intervals held least, of those with enough runs."""
@@ -186,10 +186,6 @@ def grades(limits: Limits, measures: FloatArray) -> IntArray:
 def half_width(level: float = LEVEL) -> float:
     """The width of an interval in standard errors."""
     return 2 * normal_quantile(0.5 + level / 2)
-
-
-def _finite(value: float) -> float | None:
-    return float(value) if np.isfinite(value) else None
 
 
 def _median(values: FloatArray) -> float | None:

@@ -151,34 +151,44 @@ def _cressie_read(f: Functional, sums: ScoreSums, level: float, bounds: Range) -
     inflation = variance(f, sums) / by_rows if by_rows > 0 else 1.0
     radius = normal_quantile(0.5 + level / 2) ** 2 / (n + 1) * inflation  # χ² with one degree of freedom
     low, high = bounds.extremes()
-
-    def end(sign: int, extreme: float) -> float:
-        unseen = ((0.0, 0.0), (bounds.largest_weight, extreme))
-        return sign * max(sign * _end(f, sums, bounds, w, y, radius, sign) for w, y in unseen)
-
-    return end(-1, low), end(1, high)
+    ball = _LikelihoodBall(f, sums, bounds, radius)
+    return ball.end(-1, low), ball.end(1, high)
 
 
-def _end(f: Functional, sums: ScoreSums, bounds: Range, w: float, y: float, radius: float, sign: int) -> float:
-    """One end of the interval with an unseen row of weight w whose correction is y, and whose baseline is the mean one."""
-    n, m2, g = sums.n, sums.moments["m2"], f.gradient
-    terms, means = bounds.terms, sums.moments["mean"]
-    unit = float(means[0])
-    baseline = 0.0 if terms.baseline is None else float(means[terms.baseline]) / unit
-    corrected = f.value - baseline - (f.origin if terms.shifted_baseline else 0.0)
-    k = terms.weight
-    mean_weight = 1.0 if k is None else float(means[k]) / unit
-    step = (y - w * corrected) / mean_weight if terms.normalised else y - corrected
-    share = n / (n + 1)
-    centre = f.value + step / (n + 1)
-    yy = (float(g @ m2 @ g) + share * step**2) / (n + 1)
-    if not bounds.exact_weights or k is None:
-        return centre + sign * float(np.sqrt(radius * yy))
-    h = np.zeros_like(g)  # the gradient of the mean weight
-    h[k], h[0] = 1 / unit, -mean_weight / unit
-    dw = w - mean_weight
-    ww = (float(h @ m2 @ h) + share * dw**2) / (n + 1)
-    yw = (float(g @ m2 @ h) + share * step * dw) / (n + 1)
-    slope = yw / ww if ww > 0 else 0.0
-    moved = 1 - (mean_weight + dw / (n + 1))
-    return centre + slope * moved + sign * float(np.sqrt(radius * max(yy - slope * yw, 0.0)))
+@dataclass(frozen=True)
+class _LikelihoodBall:
+    """The reweightings of the rows, and of one unseen row, within a χ² radius."""
+
+    f: Functional
+    sums: ScoreSums
+    bounds: Range
+    radius: float
+
+    def end(self, sign: int, extreme: float) -> float:
+        """One end of the interval, where the unseen row may also have weight 0."""
+        return sign * max(sign * self._end(w, y, sign) for w, y in ((0.0, 0.0), (self.bounds.largest_weight, extreme)))
+
+    def _end(self, w: float, y: float, sign: int) -> float:
+        """One end of the interval with an unseen row of weight w, correction y and the mean baseline."""
+        f, bounds, radius = self.f, self.bounds, self.radius
+        n, m2, g = self.sums.n, self.sums.moments["m2"], f.gradient
+        terms, means = bounds.terms, self.sums.moments["mean"]
+        unit = float(means[0])
+        baseline = 0.0 if terms.baseline is None else float(means[terms.baseline]) / unit
+        corrected = f.value - baseline - (f.origin if terms.shifted_baseline else 0.0)
+        k = terms.weight
+        mean_weight = 1.0 if k is None else float(means[k]) / unit
+        step = (y - w * corrected) / mean_weight if terms.normalised else y - corrected
+        share = n / (n + 1)
+        centre = f.value + step / (n + 1)
+        yy = (float(g @ m2 @ g) + share * step**2) / (n + 1)
+        if not bounds.exact_weights or k is None:
+            return centre + sign * float(np.sqrt(radius * yy))
+        h = np.zeros_like(g)  # the gradient of the mean weight
+        h[k], h[0] = 1 / unit, -mean_weight / unit
+        dw = w - mean_weight
+        ww = (float(h @ m2 @ h) + share * dw**2) / (n + 1)
+        yw = (float(g @ m2 @ h) + share * step * dw) / (n + 1)
+        slope = yw / ww if ww > 0 else 0.0
+        moved = 1 - (mean_weight + dw / (n + 1))
+        return centre + slope * moved + sign * float(np.sqrt(radius * max(yy - slope * yw, 0.0)))

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from offpolicy.core.errors import InputError
 from offpolicy.data.log import Log
 from offpolicy.engines.base import Engine
-from offpolicy.estimators import Estimator
+from offpolicy.estimators import Estimator, Member
 from offpolicy.inference.functionals import Functional, ScoreSums, functional
+from offpolicy.models.propensities import FittedLogging
 from offpolicy.scoring.fit_pass import FitResults
 from offpolicy.scoring.plan import Family, ModelKey, Terms, model_key
 from offpolicy.scoring.scorer import Scorer
@@ -54,6 +55,13 @@ class Scores:
             for member in (member for family in families for member, _ in family if of == reward):
                 if (model := model_key(member, p, of)) is not None and model.folds:
                     yield model, self.estimators[e].name
+
+    def learns(self, member: Member, model: ModelKey | None) -> bool:
+        """Whether anything of it is fitted to the log, including the propensities that it weighs by."""
+        ratio = member.weight.ratio
+        learned = model is not None and model.fit.rewards.fitted
+        estimated = isinstance(self.scorer.logging, FittedLogging) and member.weight.weighs
+        return ratio.fitted or ratio.rewards is not None or learned or estimated
 
     def check(self) -> None:
         """Raise where the rewards leave their range, or nothing counts."""

@@ -211,20 +211,21 @@ class EmbeddingTable:
         table = self.to_arrow()
         for name in ("published", "scaled"):
             table = table.append_column(name, pa.array(list(getattr(self, name)), pa.list_(pa.float64())))
-        about = {**storage.stamp("embedding"), "model": self.model, "sha256": storage.digest(*self._content())}
+        about = {**storage.stamp("embedding"), "model": self.model, "sha256": storage.digest(*_content(self))}
         with whole_file(path) as draft:
             pq.write_table(table.replace_schema_metadata({METADATA: json.dumps(about)}), draft)
-
-    def _content(self) -> Iterator[bytes]:
-        """What the checksum is taken of."""
-        yield storage.exact([self.model, self.values.shape, [str(label) for label in self.actions.tolist()]])
-        for part in (self.counts, self.values, self.published, self.scaled, self.reward):
-            yield b"" if part is None else np.ascontiguousarray(part, dtype="<f8").tobytes()
 
     def to_frame(self) -> Any:
         """The same as a pandas data frame."""
         pandas("to_arrow()")
         return self.to_arrow().to_pandas()
+
+
+def _content(table: EmbeddingTable) -> Iterator[bytes]:
+    """What the checksum is taken of."""
+    yield storage.exact([table.model, table.values.shape, [str(label) for label in table.actions.tolist()]])
+    for part in (table.counts, table.values, table.published, table.scaled, table.reward):
+        yield b"" if part is None else np.ascontiguousarray(part, dtype="<f8").tobytes()
 
 
 def load_embedding(path: str | Path) -> EmbeddingTable:
@@ -270,5 +271,5 @@ def load_embedding(path: str | Path) -> EmbeddingTable:
         scaled=numbers("scaled", size),
         model=str(about.get("model", "")),
     )
-    storage.check_digest(path, about.get("sha256"), *loaded._content())
+    storage.check_digest(path, about.get("sha256"), *_content(loaded))
     return loaded

@@ -61,7 +61,12 @@ def estimate_logging(log: Log, engine: Engine, seed: int, progress: bool | None 
     if int((counts.sum(axis=0) > 0).sum()) < 2:
         raise _deterministic("every round of the log has the same action")
     models = _counted(setting, counts) if setting.model == "counts" else _Fit(setting, shape, found["sample"], seed).models()
-    policy = _policy(setting, seed, counts, models, found["rows"], len(log))
+    seen = np.vstack([model.seen for model in models])
+    lost = int((found["rows"] * ~seen).sum())
+    about = {
+        "model": setting.model, "log_rows": len(log), "fitted_rows": len(log), "rounds_with_an_action_new_to_the_fit": lost,
+    }  # fmt: skip
+    policy = FittedLogging(setting, seed, tuple(models), _shares_of_new(counts, seen), about)
     if "sample" in found:
         policy = policy.checked(found["sample"])
     return Log.from_source(log.source, logging=policy, reward_range=log.reward_range)
@@ -105,9 +110,6 @@ class _FoldCounts(FitStatistic):
         key = self.shape.group(batch) * n + batch.action
         state["sums"] += np.bincount(key, batch.weight if self.weighted else None, state["sums"].size).reshape(-1, n)
         return state
-
-    def merge(self, a: State, b: State) -> State:
-        return {"sums": a["sums"] + b["sums"]}
 
     def finish(self, state: State) -> FloatArray:
         sums: FloatArray = state["sums"]
@@ -336,16 +338,10 @@ class FittedLogging(Policy):
         return replace(self, told={**self.told, **told})
 
 
-def _policy(
-    setting: EstimatedLogging, seed: int, counts: FloatArray, models: list[_Model], of_action: FloatArray, rows: int
-) -> FittedLogging:  # fmt: skip
-    """Actions that a model has not seen take their share of the whole log; those that were never logged have no chance."""
+def _shares_of_new(counts: FloatArray, seen: BoolArray) -> FloatArray:
+    """Actions that a model has not seen keep their share of the whole log; actions never logged have probability 0."""
     total = counts.sum(axis=0)
-    seen = np.vstack([model.seen for model in models])
-    new = np.where(seen, 0.0, total / total.sum())
-    lost = int((of_action * ~seen).sum())
-    told = {"model": setting.model, "log_rows": rows, "fitted_rows": rows, "rounds_with_an_action_new_to_the_fit": lost}
-    return FittedLogging(setting, seed, tuple(models), new, told)
+    return np.where(seen, 0.0, total / total.sum())
 
 
 def _chances(model: _Model, context: FloatArray) -> FloatArray:

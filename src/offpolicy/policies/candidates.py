@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from offpolicy.core.arrays import FloatArray, IntArray
+from offpolicy.core.arrays import FloatArray, IntArray, sums_by
 from offpolicy.core.errors import InputError, RowsError
 from offpolicy.data.batch import Batch
 from offpolicy.data.labels import to_arrow
@@ -80,7 +80,7 @@ class Eligible:
         if self._merged is None:
             return Listed(self.starts, self.codes, chances)
         starts, codes, which = self._merged
-        return Listed(starts, codes, _sums_by(which, chances, len(codes)))
+        return Listed(starts, codes, sums_by(which, chances, len(codes)))
 
 
 @final
@@ -164,7 +164,7 @@ class Candidates(Policy):
 def grid_of(listed: Listed, n_actions: int) -> FloatArray:
     """Rounds × actions."""
     rounds = len(listed.starts) - 1
-    return _sums_by(listed.row * n_actions + listed.codes, listed.chances, rounds * n_actions).reshape(rounds, n_actions)
+    return sums_by(listed.row * n_actions + listed.codes, listed.chances, rounds * n_actions).reshape(rounds, n_actions)
 
 
 def answers_of(
@@ -231,8 +231,3 @@ def list_lengths(column: pa.Array, name: str, what: str) -> IntArray:
         )
     lengths: IntArray = pc.list_value_length(column).fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
     return lengths
-
-
-def _sums_by(key: IntArray, values: FloatArray, keys: int) -> FloatArray:
-    sums: FloatArray = np.bincount(key, values, keys).astype(np.float64, copy=False)
-    return sums

@@ -41,7 +41,7 @@ def estimates(summary: Summary, ax: Axes | None = None) -> Axes:
         leads = e["estimator"] == summary["headline"]["estimator"]
         if leads:
             ax.axhspan(k - 0.5, k + 0.5, color=BLUE, alpha=0.08, linewidth=0)
-        _interval(ax, k, e, COLOURS[kind], MARKERS[kind], 3.0 if leads else 1.8)
+        _interval(ax, k, e, _Look(COLOURS[kind], MARKERS[kind], 3.0 if leads else 1.8))
     several = len(summary["policies"]) > 1
     names = [_name(e["estimator"]) if not several or is_naive(e) else _of(e) for e in rows]
     _rows(ax, names, [e["estimator"] == summary["headline"]["estimator"] for e in rows])
@@ -210,7 +210,7 @@ def differences(summary: Summary, ax: Axes | None = None) -> Axes:
     ax.axvline(0, color=GREY, linewidth=0.9)
     for k, d in enumerate(pairs):
         apart = d["interval"]["low"] > 0 or d["interval"]["high"] < 0
-        _interval(ax, k, d, BLUE, "o", 2.0, filled=apart)
+        _interval(ax, k, d, _Look(BLUE, "o", 2.0, filled=apart))
     _rows(ax, [f"{_name(d['a'])} − {_name(d['b'])}" for d in pairs])
     by, level = _name(pairs[0]["estimator"]), percent(pairs[0]["interval"]["level"])
     ax.set_xlabel(f"paired difference in {_name(summary['reward'])} a round by {by}, with {level} intervals")
@@ -302,19 +302,27 @@ def _of(estimate: Summary) -> str:
     return f"{_name(estimate['policy'])}: {_name(estimate['estimator'])}"
 
 
-def _interval(
-    ax: Axes, row: int, found: Summary, colour: str, marker: str, width: float, filled: bool = True
-) -> None:  # fmt: skip
+@dataclass(frozen=True)
+class _Look:
+    """How a value and its interval are drawn."""
+
+    colour: str
+    marker: str
+    width: float
+    filled: bool = True
+
+
+def _interval(ax: Axes, row: int, found: Summary, look: _Look) -> None:
     """A value and its interval in a row; what is not finite cannot be drawn, and is said."""
     low, high, value = found["interval"]["low"], found["interval"]["high"], found["value"]
     if math.isfinite(low) and math.isfinite(high):
-        ax.plot([low, high], [row, row], color=colour, linewidth=width, solid_capstyle="round")
+        ax.plot([low, high], [row, row], color=look.colour, linewidth=look.width, solid_capstyle="round")
     if math.isfinite(value):
-        face = colour if filled else "white"
-        ax.plot([value], [row], marker, color=colour, markersize=7, markerfacecolor=face, linestyle="none")
+        face = look.colour if look.filled else "white"
+        ax.plot([value], [row], look.marker, color=look.colour, markersize=7, markerfacecolor=face, linestyle="none")
     else:
         across = ax.get_yaxis_transform()
-        ax.text(0.01, row, "no number", transform=across, va="center", fontsize=SMALL, color=colour)
+        ax.text(0.01, row, "no number", transform=across, va="center", fontsize=SMALL, color=look.colour)
 
 
 def _rows(ax: Axes, names: Sequence[str], bold: Sequence[bool] = ()) -> None:

@@ -8,9 +8,11 @@ from functools import cached_property
 from typing import Any
 
 from offpolicy.core.describe import described
+from offpolicy.data.log import Log
 from offpolicy.diagnostics import coverage
 from offpolicy.diagnostics.base import Subject
-from offpolicy.estimators import Combined, LoggedMean, Member
+from offpolicy.diagnostics.overlap import Overlaps
+from offpolicy.estimators import Combined, LoggedMean
 from offpolicy.inference.bootstrap import Key, Redraws
 from offpolicy.inference.functionals import Functional, ScoreSums, std_error
 from offpolicy.inference.intervals import Range, normal_interval
@@ -18,7 +20,6 @@ from offpolicy.inference.jackknife import Refits
 from offpolicy.inference.scores import Scores
 from offpolicy.inference.sensitivity import Tilting
 from offpolicy.models.embedding_table import LabelledEmbedding
-from offpolicy.models.propensities import FittedLogging
 from offpolicy.ratios.base import Ratio
 from offpolicy.ratios.weights import Weight
 from offpolicy.results.estimate import Estimate
@@ -59,6 +60,23 @@ class Found:
 
 
 @dataclass(frozen=True)
+class Embeddings:
+    """The embeddings that weights come from, each labelled once for all policies."""
+
+    overlaps: Overlaps
+    log: Log
+    _made: dict[Ratio, LabelledEmbedding] = field(default_factory=dict, init=False)
+
+    def of(self, p: int, weight: Weight) -> LabelledEmbedding | None:
+        fits, ratio = self.overlaps.embedding(p, weight), weight.ratio
+        if fits is None:
+            return None
+        if ratio not in self._made:
+            self._made[ratio] = fits.labelled(self.log.actions, "" if ratio.rewards is None else described(ratio.rewards))
+        return self._made[ratio]
+
+
+@dataclass(frozen=True)
 class Assembly:
     """Puts a result together: with errors and findings, or with values alone."""
 
@@ -86,6 +104,10 @@ class Assembly:
     @cached_property
     def _values(self) -> Values:
         return Values(self.scores, self._refits, self.examination.overlaps)
+
+    @cached_property
+    def _embeddings(self) -> Embeddings:
+        return Embeddings(self.examination.overlaps, self.scores.log)
 
     def evaluation(self) -> Evaluation:
         schema = self.scores.log.schema
@@ -146,7 +168,7 @@ class Assembly:
         subject = Subject(
             p, reward, estimator, f, self._error(f, sums), sums, member, model, weighable=weighable, fit_missing=missing
         )  # fmt: skip
-        fitted = self._learns(member, model) or len(families[0]) > 1
+        fitted = self.scores.learns(member, model) or len(families[0]) > 1
         return Found(f.value, subject, [(1.0, picked.terms)], self._bounds(p, picked, reward), fitted)
 
     def _error(self, f: Functional, sums: ScoreSums) -> float:
@@ -183,7 +205,7 @@ class Assembly:
             n=sums.n,
             diagnostics={**details.numbers, **coverage.diagnostics(kind)},
             checks=tuple(coverage.added(check, kind) for check in details.checks),
-            labelled=self._embedding(subject.policy, found.weight),
+            labelled=None if found.weight is None else self._embeddings.of(subject.policy, found.weight),
         )
 
     def _bounds(self, p: int, picked: Picked, reward: int) -> Range | None:
@@ -192,28 +214,6 @@ class Assembly:
             return None
         largest = weight.bend.largest(self.examination.overlaps.largest(p, weight)) if weight.weighs else 1.0
         return Range(*self.scores.reward_range(reward), largest, weight.mean_one, replace(picked.terms, tables=(None, None)))
-
-    def _learns(self, member: Member, model: ModelKey | None) -> bool:
-        """Whether anything of it is fitted to the log, the propensities that it weighs by among it."""
-        ratio = member.weight.ratio
-        learned = model is not None and model.fit.rewards.fitted
-        estimated = isinstance(self.scores.scorer.logging, FittedLogging) and member.weight.weighs
-        return ratio.fitted or ratio.rewards is not None or learned or estimated
-
-    @cached_property
-    def _embeddings(self) -> dict[Ratio, LabelledEmbedding]:
-        return {}
-
-    def _embedding(self, p: int, weight: Weight | None) -> LabelledEmbedding | None:
-        """The embedding that weights come from; made once, for all policies."""
-        fits = None if weight is None else self.examination.overlaps.embedding(p, weight)
-        if weight is None or fits is None:
-            return None
-        if weight.ratio not in self._embeddings:
-            model = weight.ratio.rewards
-            told = "" if model is None else described(model)
-            self._embeddings[weight.ratio] = fits.labelled(self.scores.log.actions, told)
-        return self._embeddings[weight.ratio]
 
     def _views(self, reward: int, found: Sequence[Sequence[Found]], sums: ScoreSums) -> Views:
         """The weights of each policy, by actions and by embeddings, and how the cross-fitted models predicted."""

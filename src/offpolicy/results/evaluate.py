@@ -30,7 +30,7 @@ Redrawn = Callable[[int, Sequence[Estimator]], Mapping[Key, float]]
 """The values of some estimators on a resampled log, by the number of the draw."""
 
 
-def evaluate(
+def evaluate(  # noqa: PLR0913
     log: Log,
     target: Any,
     estimators: Estimator | Sequence[Estimator] | None = None,

@@ -27,7 +27,7 @@ from offpolicy.scoring.plan import FitKey, Plan, RatioKey
 from offpolicy.statistics.base import Statistic
 
 
-def embed(
+def embed(  # noqa: PLR0913
     log: Log,
     *,
     inputs: Inputs | None = None,
@@ -58,7 +58,7 @@ def embed(
         return fits.labelled(log.actions, described(model)).table()
 
 
-def fit_rewards(
+def fit_rewards(  # noqa: PLR0913
     log: Log,
     rewards: Any = None,
     *,

@@ -66,8 +66,11 @@ class World(ABC):
 class Simulated(World):
     """A world of rules: contexts, the mean reward of every action in them, and what happens after an action."""
 
-    @abstractmethod
-    def contexts(self, n: int, rng: np.random.Generator) -> FloatArray: ...
+    context: int
+
+    def contexts(self, n: int, rng: np.random.Generator) -> FloatArray:
+        """Standard normal, in `context` columns."""
+        return rng.normal(size=(n, self.context))
 
     @abstractmethod
     def mean_reward(self, contexts: FloatArray) -> FloatArray:

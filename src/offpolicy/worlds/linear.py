@@ -78,9 +78,6 @@ class Linear(Simulated):
         theta, mu = self._parameters
         return noise if self.catalog == "misleading" else np.vstack([theta, mu]).T + noise
 
-    def contexts(self, n: int, rng: np.random.Generator) -> FloatArray:
-        return rng.normal(size=(n, self.context))
-
     def mean_reward(self, contexts: FloatArray) -> FloatArray:
         score = self._score(contexts)
         return sigmoid(score + self.odds) if self.clicks else score

@@ -110,9 +110,6 @@ class _Embedded(Simulated):
     def exact(self) -> Posterior:
         return Exact(list(self.chances[: self.dimensions - self.hidden]))
 
-    def contexts(self, n: int, rng: np.random.Generator) -> FloatArray:
-        return rng.normal(size=(n, self.context))
-
     def mean_reward(self, contexts: FloatArray) -> FloatArray:
         if self.clicks:
             raise InputError(

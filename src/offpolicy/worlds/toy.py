@@ -55,9 +55,6 @@ class Toy(Simulated):
     def target(self) -> Policy:
         return Uniform()
 
-    def contexts(self, n: int, rng: np.random.Generator) -> FloatArray:
-        return rng.normal(size=(n, self.context))
-
     def mean_reward(self, contexts: FloatArray) -> FloatArray:
         theta, mu, _ = self._parameters
         return sigmoid(contexts @ theta + mu)

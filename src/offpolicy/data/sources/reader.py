@@ -50,7 +50,7 @@ CSV = (".csv", ".csv.gz")
 IN_MEMORY = ("pyarrow", "pandas", "polars")
 
 
-def read_log(
+def read_log(  # noqa: PLR0913
     source: Any,
     *,
     context: str | Sequence[str],

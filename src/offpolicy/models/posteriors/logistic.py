@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from offpolicy.core.arrays import FloatArray, IntArray
+from offpolicy.core.arrays import FloatArray, IntArray, sums_by
 from offpolicy.core.errors import InputError
 from offpolicy.models.embedding_table import Affine, Embedding, FeatureMap
 from offpolicy.models.posteriors.base import Known, Pooling, Posterior
@@ -61,7 +61,7 @@ class Logistic(Posterior):
             context = context if self.scale else replace(context, shift=np.zeros_like(mean))
         rounds = known.sums.n
         if known.rows is not None:  # a sample may lack some
-            rounds = _sums(known.rows.action, known.rows.count, len(rounds))
+            rounds = sums_by(known.rows.action, known.rows.count, len(rounds))
         classes = np.flatnonzero(rounds > 0)
         counts = self._counts(embedding, affine, context, known, classes)
         problem = Problem(counts, 1 / self.C)
@@ -104,14 +104,9 @@ class Logistic(Posterior):
         position = np.full(len(embedding.table), -1)
         position[classes] = np.arange(len(classes))
         action, count = position[pairs.action], pairs.count
-        sums = np.column_stack([_sums(action, count * column, len(classes)) for column in z.T])
+        sums = np.column_stack([sums_by(action, count * column, len(classes)) for column in z.T])
         rounds, points = (count, z) if _by_action(embedding) else _distinct(z, count, pairs.combination)
-        return Counts(points, rounds, _sums(action, count, len(classes)), sums)
-
-
-def _sums(key: IntArray, values: FloatArray, keys: int) -> FloatArray:
-    sums: FloatArray = np.bincount(key, values, keys).astype(np.float64, copy=False)
-    return sums
+        return Counts(points, rounds, sums_by(action, count, len(classes)), sums)
 
 
 def _by_action(embedding: Embedding) -> bool:
@@ -124,4 +119,4 @@ def _by_action(embedding: Embedding) -> bool:
 def _distinct(points: FloatArray, count: FloatArray, combination: IntArray) -> tuple[FloatArray, FloatArray]:
     """The rounds of each distinct point, and the points."""
     _, first, which = np.unique(combination, return_index=True, return_inverse=True)
-    return _sums(which, count, len(first)), points[first]
+    return sums_by(which, count, len(first)), points[first]

@@ -55,11 +55,6 @@ class FeatureSums(FitStatistic):
         d = self.shape.context
         return self.shape.origin[d : d + self.size]
 
-    def merge(self, a: State, b: State) -> State:
-        for name in a:
-            a[name] += b[name]
-        return a
-
     def finish(self, state: State) -> GroupedSums:
         """As if row weights had mean 1: posteriors count rounds."""
         g, n, scale = self.shape.groups, self.shape.n_actions, self.shape.weight_scale(float(state["n"].sum()))

@@ -20,7 +20,7 @@ from offpolicy.data.features import Features, Inputs
 from offpolicy.data.schema import Schema
 from offpolicy.data.spaces import Serves
 from offpolicy.models.embedding_table import Embedding, FeatureMap
-from offpolicy.statistics.base import Statistic
+from offpolicy.statistics.base import State, Statistic
 
 RowWeight = Callable[[Batch], FloatArray]
 NO_FEATURES = Features()
@@ -90,6 +90,12 @@ class FitStatistic:
     @property
     def batch_rows(self) -> int | None:
         return None
+
+    def merge(self, a: State, b: State) -> State:
+        """Sums add up."""
+        for name in a:
+            a[name] += b[name]
+        return a
 
 
 class Predictor(Protocol):

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from offpolicy.core.arrays import FloatArray, IntArray
+from offpolicy.core.arrays import FloatArray, IntArray, sums_by
 from offpolicy.core.errors import InputError
 from offpolicy.data.batch import Batch
 from offpolicy.data.features import Features
@@ -134,7 +134,7 @@ class FitRows:
     @cached_property
     def counts(self) -> FloatArray:
         """Rounds of each action."""
-        return self._sum_by_action(self.counted)
+        return sums_by(self.action, self.counted, self.shape.n_actions)
 
     @cached_property
     def mean_context(self) -> FloatArray:
@@ -151,12 +151,9 @@ class FitRows:
         return np.column_stack([*means, *(() if features.catalog is None else (features.catalog,))])
 
     def _mean_by_action(self, column: FloatArray) -> FloatArray:
-        sums = self._sum_by_action(self.counted * column)
+        sums = sums_by(self.action, self.counted * column, self.shape.n_actions)
         overall = float(self.counted @ column) / len(self)
         return np.where(self.counts > 0, sums / np.where(self.counts > 0, self.counts, 1.0), overall)
-
-    def _sum_by_action(self, values: FloatArray) -> FloatArray:
-        return np.asarray(np.bincount(self.action, values, self.shape.n_actions), dtype=np.float64)
 
 
 class SampleFits(Fits):

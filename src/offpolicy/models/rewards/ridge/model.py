@@ -24,7 +24,7 @@ from offpolicy.data.partitions import CHUNK_ROWS
 from offpolicy.models.rewards.base import Fits, FitShape, FitStatistic, LinearPredictor, RewardModel
 from offpolicy.models.rewards.ridge.memory import ridge_needs
 from offpolicy.models.rewards.ridge.packed import Packed, PackedFits
-from offpolicy.models.rewards.ridge.solutions import RowSums, estimation_covariance, solutions, squared_error, varying_error
+from offpolicy.models.rewards.ridge.solutions import Regression, RowSums, squared_error, varying_error
 from offpolicy.models.rewards.ridge.varying import Cross, CrossPass
 from offpolicy.statistics.base import State, Statistic
 from offpolicy.statistics.gram import Gram, GramState
@@ -178,12 +178,10 @@ class RidgeFits(Fits):
     def on_all(self, reward: int) -> LinearPredictor:
         if reward not in self._on_all:  # a family of bandwidths shares one embedding
             rows = self.rows(reward)
-            linear = self._solve(rows, self._penalty(reward))
+            regression, penalty = self._regression(rows), self._penalty(reward)
+            linear = next(regression.solutions([penalty]))
             if rows.cross is None or self._shape.inputs != "features":
-                known = estimation_covariance(
-                    linear, rows, self._penalty(reward), self._model, self._shape, rows.gram.pooled()
-                )
-                linear = replace(linear, covariance=known)
+                linear = replace(linear, covariance=regression.covariance(linear, penalty))
             self._on_all[reward] = linear
         return self._on_all[reward]
 
@@ -276,8 +274,11 @@ class RidgeFits(Fits):
             self._chosen[reward] = _choose(train, held_out, wholes, self._model, self._shape)
         return self._chosen[reward]
 
+    def _regression(self, rows: RowSums) -> Regression:
+        return Regression(rows, rows.gram.pooled(), self._model, self._shape)
+
     def _solve(self, rows: RowSums, penalty: float) -> LinearPredictor:
-        return next(solutions(rows, [penalty], self._model, self._shape, rows.gram.pooled()))
+        return next(self._regression(rows).solutions([penalty]))
 
 
 def _left_out(parts: list[GramState]) -> list[GramState]:
@@ -337,7 +338,7 @@ def _choose(
     def on_fold(fitted: RowSums, test: RowSums, whole: GramState) -> tuple[FloatArray, float]:
         unseen = test.gram
         total = float((unseen.rr + unseen.n * (unseen.r - whole.r) ** 2).sum())
-        found = solutions(fitted, grid, model, shape, whole)
+        found = Regression(fitted, whole, model, shape).solutions(grid)
         if test.cross is not None:
             return np.array([[varying_error(linear, test) for linear in found]]), total
         return np.array([squared_error(linear, unseen) for linear in found]).T, total

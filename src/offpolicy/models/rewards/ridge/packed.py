@@ -20,7 +20,7 @@ from offpolicy.core.arrays import FloatArray, IntArray
 from offpolicy.core.threads import parallel
 from offpolicy.models.rewards.base import Fits, FitShape, LinearPredictor
 from offpolicy.models.rewards.ridge import solve
-from offpolicy.models.rewards.ridge.solutions import HowToSolve, RowSums, estimation_covariance, turned_down, unpenalised
+from offpolicy.models.rewards.ridge.solutions import Coefficients, HowToSolve, Regression, RowSums, unpenalised
 from offpolicy.statistics.base import State
 from offpolicy.statistics.gram import Gram, GramState
 
@@ -156,21 +156,19 @@ class PackedFits(Fits):
         parallel(of_block, packed.blocks())
         down = None
         if model.rank is not None:
-            down, own, _ = turned_down(own, None, own, counts, frame.zz[0], model.rank)
+            down, found = Coefficients(own).turned_down(counts, frame.zz[0], model)
+            own = found.own
         coef = frame.own_units(frame.pool + own)
         if model.unseen == "zero":
             coef[counts == 0] = 0.0
-        if down is not None and not model.intercept:
-            down = np.vstack([down, np.zeros((1, down.shape[1]))])
         return LinearPredictor(coef, frame.centre, frame.scale, counts, down=down, mean=whole.x)
 
     def _with_covariance(self, linear: LinearPredictor, keep: Keep, reward: int) -> LinearPredictor:
         """How well coefficients are known, from a regular sample of the actions."""
         logged = np.flatnonzero(self._packed.counts(keep) > 0)
         some = logged[:: max(1, len(logged) // ACTIONS_FOR_COVARIANCE)]
-        known = estimation_covariance(
-            replace(linear, coef=linear.coef[some]), RowSums(self._packed.block(keep, reward, some)),
-            self._choices[reward].penalty, self._model, self._shape, self._packed.whole(keep, reward),
-            noise=self._choices[reward].error if self._packed.gram.shared else None,
-        )  # fmt: skip
+        rows, choice = RowSums(self._packed.block(keep, reward, some)), self._choices[reward]
+        regression = Regression(rows, self._packed.whole(keep, reward), self._model, self._shape)
+        noise = choice.error if self._packed.gram.shared else None
+        known = regression.covariance(replace(linear, coef=linear.coef[some]), choice.penalty, noise)
         return replace(linear, covariance=known)

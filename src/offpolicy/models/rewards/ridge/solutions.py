@@ -35,39 +35,126 @@ class RowSums:
     gram: GramState
     cross: Cross | None = None
 
-
-def solutions(
-    rows: RowSums, penalties: Sequence[float] | FloatArray, model: HowToSolve, shape: FitShape, whole: GramState
-) -> Iterator[LinearPredictor]:
-    """The exact minimiser for each penalty."""
-    gram = rows.gram
-    scaled = solve.Scaled.of(gram, whole, model.intercept)
-    solver, features = _solver(rows, scaled, shape, len(penalties) > 1)
-    for penalty in penalties:
-        own, shared = solver(penalty)
-        if shape.inputs == "identity" and penalty == 0:
-            own = unpenalised(gram, whole, scaled)
-        down = None
-        if model.rank is not None:
-            mean = own if shared is None else own + features @ shared
-            down, own, shared = turned_down(own, shared, mean, gram.n, scaled.zz.sum(axis=0), model.rank)
-        linear = _linear(scaled, own, shared, features, rows, shape)
-        if down is not None:
-            padded = down if model.intercept else np.vstack([down, np.zeros((1, down.shape[1]))])
-            linear = replace(linear, down=padded)
-        if model.unseen == "zero":
-            linear.coef[gram.n == 0] = 0.0
-        yield linear
+    @property
+    def share(self) -> FloatArray:
+        """Of each action in the rounds."""
+        share: FloatArray = self.gram.n / max(float(self.gram.n.sum()), 1e-300)
+        return share
 
 
-def turned_down(
-    own: FloatArray, shared: FloatArray | None, mean: FloatArray, rounds: FloatArray, zz: FloatArray, rank: int
-) -> tuple[FloatArray, FloatArray, FloatArray | None]:
-    """What takes coefficients to the rank, and B and W of that rank; `mean` is B + φ̃·W of each action, `zz` that of all."""
-    total = max(float(rounds.sum()), 1.0)
-    middle = rounds @ mean / total
-    down, up = solve.low_rank(mean - middle, rounds, zz / total, rank)
-    return down, middle + (own - middle) @ down @ up, None if shared is None else shared @ down @ up
+@dataclass(frozen=True)
+class Coefficients:
+    """B, a row per action, and W, which all actions share through their standard features φ̃; around the pool."""
+
+    own: FloatArray
+    shared: FloatArray | None = None
+    features: FloatArray | None = None
+
+    @property
+    def mean(self) -> FloatArray:
+        """B + φ̃·W."""
+        return self.own if self.shared is None or self.features is None else self.own + self.features @ self.shared
+
+    def turned_down(self, rounds: FloatArray, zz: FloatArray, model: HowToSolve) -> tuple[FloatArray, Coefficients]:
+        """What takes coefficients to the rank, and those of that rank; `zz` is summed over the actions."""
+        assert model.rank is not None
+        total, mean = max(float(rounds.sum()), 1.0), self.mean
+        middle = rounds @ mean / total
+        down, up = solve.low_rank(mean - middle, rounds, zz / total, model.rank)
+        shared = None if self.shared is None else self.shared @ down @ up
+        found = replace(self, own=middle + (self.own - middle) @ down @ up, shared=shared)
+        return down if model.intercept else np.vstack([down, np.zeros((1, down.shape[1]))]), found
+
+
+@dataclass(frozen=True)
+class Regression:
+    """The sums of some rows, those of all their actions together, and how coefficients are fitted to them."""
+
+    rows: RowSums
+    whole: GramState
+    model: HowToSolve
+    shape: FitShape
+
+    def solutions(self, penalties: Sequence[float] | FloatArray) -> Iterator[LinearPredictor]:
+        """The exact minimiser for each penalty."""
+        gram, model = self.rows.gram, self.model
+        scaled = solve.Scaled.of(gram, self.whole, model.intercept)
+        solver, features = self._solver(scaled, len(penalties) > 1)
+        for penalty in penalties:
+            own, shared = solver(penalty)
+            if self.shape.inputs == "identity" and penalty == 0:
+                own = unpenalised(gram, self.whole, scaled)
+            found, down = Coefficients(own, shared, features), None
+            if model.rank is not None:
+                down, found = found.turned_down(gram.n, scaled.zz.sum(axis=0), model)
+            linear = replace(self._linear(scaled, found), down=down)
+            if model.unseen == "zero":
+                linear.coef[gram.n == 0] = 0.0
+            yield linear
+
+    def covariance(self, linear: LinearPredictor, penalty: float, noise: float | None = None) -> FloatArray:
+        """The covariance of an action's coefficients, averaged over the rounds, in the coordinates of the embedding.
+
+        σ²·(Z_a + penalty)⁻¹; for features alone, that of φ̃_a·W. σ² is `noise`, or that of the rows.
+        """
+        gram = self.rows.gram
+        scaled = solve.Scaled.of(gram, self.whole, self.model.intercept)
+        total = max(float(gram.n.sum()), 1.0)
+        if self.shape.inputs == "features":
+            phi = _standard_catalog(self.rows, self.shape.features)
+            mean, used = solve.features_covariance(scaled, phi, gram.n / total, penalty)
+        else:
+            inverse = solve.damped_inverse(scaled.zz, penalty)
+            used = float(np.einsum("aij,aji->", inverse, scaled.zz))
+            mean = np.einsum("a,aij->ij", gram.n / total, inverse)
+        out = np.zeros((len(scaled.scale) + 1,) * 2)
+        if noise is None:
+            noise = float(squared_error(linear, gram)) / max(total - used, 1.0)
+        out[: len(mean), : len(mean)] = mean * noise
+        return out
+
+    def _solver(
+        self, scaled: solve.Scaled, several: bool
+    ) -> tuple[Callable[[float], tuple[FloatArray, FloatArray | None]], FloatArray]:
+        """From a penalty to B and W; and the standard features of each action (its mean ones, where they vary)."""
+        rows, shape = self.rows, self.shape
+        nothing = np.zeros((len(scaled.zz), len(scaled.pool)))
+        if shape.inputs == "identity":
+            return lambda penalty: (solve.per_action(scaled, penalty) if penalty > 0 else nothing, None), np.empty((0, 0))
+        if rows.cross is not None:
+            standard = rows.cross.standard()
+            features = standard(rows.cross.mean_features(shape.features))
+            if shape.inputs == "both":
+                return Arrow(rows.cross, scaled, standard, several).solve, features
+            shared = Shared(rows.cross, scaled, standard)
+
+            def varying(penalty: float) -> tuple[FloatArray, FloatArray]:
+                free, weights = shared.solve(penalty)
+                return nothing + free, weights
+
+            return varying, features
+        features = _standard_catalog(rows, shape.features)
+        if shape.inputs == "both":
+            return lambda penalty: solve.by_both(scaled, features, penalty), features
+
+        def alone(penalty: float) -> tuple[FloatArray, FloatArray]:
+            free, weights = solve.by_features(scaled, features, penalty)
+            return nothing + free, weights
+
+        return alone, features
+
+    def _linear(self, scaled: solve.Scaled, found: Coefficients) -> LinearPredictor:
+        """Back to the units of the context and of the features."""
+        rows, varying = self.rows, None
+        if found.shared is not None and rows.cross is not None:
+            standard = rows.cross.standard()
+            per_unit = found.shared / standard.scale[:, None]
+            base = scaled.pool + found.own - standard.centre @ per_unit
+            varying = FeatureMap(scaled.own_units(base), scaled.own_units(per_unit, constant=False), self.shape.features)
+        return LinearPredictor(
+            scaled.own_units(scaled.pool + found.mean), scaled.centre, scaled.scale, rows.gram.n, varying,
+            mean=rows.share @ rows.gram.x,
+        )  # fmt: skip
 
 
 def unpenalised(gram: GramState, whole: GramState, scaled: solve.Scaled) -> FloatArray:
@@ -79,88 +166,11 @@ def unpenalised(gram: GramState, whole: GramState, scaled: solve.Scaled) -> Floa
     return deviation
 
 
-def _solver(
-    rows: RowSums, scaled: solve.Scaled, shape: FitShape, several: bool
-) -> tuple[Callable[[float], tuple[FloatArray, FloatArray | None]], FloatArray]:
-    """From a penalty to B and W; and the standard features of each action (its mean ones, where they vary)."""
-    nothing = np.zeros((len(scaled.zz), len(scaled.pool)))
-    if shape.inputs == "identity":
-        return lambda penalty: (solve.per_action(scaled, penalty) if penalty > 0 else nothing, None), np.empty((0, 0))
-    if rows.cross is not None:
-        standard = rows.cross.standard()
-        features = standard(rows.cross.mean_features(shape.features))
-        if shape.inputs == "both":
-            return Arrow(rows.cross, scaled, standard, several).solve, features
-        shared = Shared(rows.cross, scaled, standard)
-
-        def varying(penalty: float) -> tuple[FloatArray, FloatArray]:
-            free, weights = shared.solve(penalty)
-            return nothing + free, weights
-
-        return varying, features
-    features = _catalog_standard(rows, shape.features)(_catalog(shape.features))
-    if shape.inputs == "both":
-        return lambda penalty: solve.by_both(scaled, features, penalty), features
-
-    def alone(penalty: float) -> tuple[FloatArray, FloatArray]:
-        free, weights = solve.by_features(scaled, features, penalty)
-        return nothing + free, weights
-
-    return alone, features
-
-
-def _catalog(features: Features) -> FloatArray:
+def _standard_catalog(rows: RowSums, features: Features) -> FloatArray:
+    """φ̃: the features of each action, standard over the rounds."""
     assert features.catalog is not None
-    return features.catalog
-
-
-def _catalog_standard(rows: RowSums, features: Features) -> solve.Standard:
-    share = rows.gram.n / max(float(rows.gram.n.sum()), 1e-300)
-    catalog = _catalog(features)
-    mean = share @ catalog
-    return solve.Standard.of(mean, share @ (catalog - mean) ** 2)
-
-
-def _linear(
-    scaled: solve.Scaled, own: FloatArray, shared: FloatArray | None, features: FloatArray, rows: RowSums, shape: FitShape
-) -> LinearPredictor:
-    """Back to the units of the context and of the features."""
-    mean = scaled.pool + (own if shared is None else own + features @ shared)
-    varying = None
-    if shared is not None and rows.cross is not None:
-        standard = rows.cross.standard()
-        per_unit = shared / standard.scale[:, None]
-        base = scaled.pool + own - standard.centre @ per_unit
-        varying = FeatureMap(scaled.own_units(base), scaled.own_units(per_unit, constant=False), shape.features)
-    share = rows.gram.n / max(float(rows.gram.n.sum()), 1e-300)
-    return LinearPredictor(
-        scaled.own_units(mean), scaled.centre, scaled.scale, rows.gram.n, varying, mean=share @ rows.gram.x
-    )
-
-
-def estimation_covariance(
-    linear: LinearPredictor, rows: RowSums, penalty: float, model: HowToSolve, shape: FitShape, whole: GramState,
-    noise: float | None = None,
-) -> FloatArray:  # fmt: skip
-    """The covariance of an action's coefficients, averaged over the rounds, in the coordinates of the embedding.
-
-    σ²·(Z_a + penalty)⁻¹; for features alone, that of φ̃_a·W. σ² is `noise`, or that of the rows.
-    """
-    gram = rows.gram
-    scaled = solve.Scaled.of(gram, whole, model.intercept)
-    total = max(float(gram.n.sum()), 1.0)
-    if shape.inputs == "features":
-        phi = _catalog_standard(rows, shape.features)(_catalog(shape.features))
-        mean, used = solve.features_covariance(scaled, phi, gram.n / total, penalty)
-    else:
-        inverse = solve.damped_inverse(scaled.zz, penalty)
-        used = float(np.einsum("aij,aji->", inverse, scaled.zz))
-        mean = np.einsum("a,aij->ij", gram.n / total, inverse)
-    out = np.zeros((len(scaled.scale) + 1,) * 2)
-    if noise is None:
-        noise = float(squared_error(linear, gram)) / max(total - used, 1.0)
-    out[: len(mean), : len(mean)] = mean * noise
-    return out
+    mean = rows.share @ features.catalog
+    return solve.Standard.of(mean, rows.share @ (features.catalog - mean) ** 2)(features.catalog)
 
 
 def squared_error(linear: LinearPredictor, gram: GramState) -> FloatArray:

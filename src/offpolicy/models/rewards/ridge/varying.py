@@ -99,11 +99,7 @@ class CrossPass(FitStatistic):
                 state["arms"][g, batch.action[at], f] += np.add.reduceat(products * yw[:, f : f + 1], at, axis=0)
 
     def merge(self, a: State, b: State) -> State:
-        if not a["features"].any():
-            return b
-        for name in a:
-            a[name] += b[name]
-        return a
+        return super().merge(a, b) if a["features"].any() else b
 
     def finish(self, state: State) -> list[Cross]:
         """For each reward, the sums with a leading axis of kept groups, as if row weights had mean 1."""
