@@ -142,9 +142,7 @@ def test_spark_gives_the_same_numbers(tmp_path: Path) -> None:
                 assert other[policy, name].value == pytest.approx(one[policy, name].value, rel=1e-12)
                 assert other[policy, name].std_error == pytest.approx(one[policy, name].std_error, rel=1e-9)
     wrong = {"out": op.Deterministic(lambda x: 5 * x[:, 0])}
-    with pytest.raises(
-        op.InputError, match=r"^Deterministic: \d+ rows have an action outside -1..1 .*partition \d row"
-    ):
+    with pytest.raises(op.InputError, match=r"^Deterministic: \d+ rows have an action outside -1..1 .*partition \d row"):
         op.evaluate(op.read_log(classic().read.parquet(str(tmp_path)), **roles), wrong, EVERY)
 
 
