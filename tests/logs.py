@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 import offpolicy as op
+from offpolicy.scoring.requirements import serving
 
 ACTION = np.array([0, 1, 0, 1, 1])
 REWARD = np.array([1.0, 0.0, 2.0, 1.0, 3.0])
@@ -15,6 +16,8 @@ TARGET = np.array([[0.2, 0.8], [0.6, 0.4], [0.5, 0.5], [0.1, 0.9], [0.4, 0.6]])
 Q = np.array([[1.0, 2.0], [1.0, 0.0], [2.0, 1.0], [0.0, 1.0], [1.0, 2.0]])
 RATIO = np.array([0.4, 0.8, 1.0, 1.8, 1.2])
 LABELS = np.array(["ash", "birch", "cedar", "fir"])
+DISCRETE = serving(op.Discrete(2))
+"""The registered estimators for discrete actions, by name."""
 
 
 @dataclass(frozen=True)

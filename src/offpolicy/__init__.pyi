@@ -2,6 +2,7 @@
 
 from . import worlds as worlds
 from .core.errors import InputError as InputError, InputWarning as InputWarning
+from .data.box import Box as Box
 from .data.estimated_logging import EstimatedLogging as EstimatedLogging
 from .data.log import Log as Log
 from .data.sources import from_obp as from_obp, read_log as read_log
@@ -29,6 +30,7 @@ from .estimators import (
     DRos as DRos,
     Estimator as Estimator,
     GroupIPS as GroupIPS,
+    KernelIPS as KernelIPS,
     LearnedMDR as LearnedMDR,
     LearnedMIPS as LearnedMIPS,
     LoggedMean as LoggedMean,
@@ -51,6 +53,7 @@ from .models.rewards.scikit import Regressor as Regressor
 from .models.rewards.torch import AdamW as AdamW, Torch as Torch, two_layer as two_layer
 from .policies.base import Policy as Policy
 from .policies.candidates import Candidates as Candidates
+from .policies.deterministic import Deterministic as Deterministic
 from .policies.functions import Function as Function
 from .policies.mixture import Mixture as Mixture
 from .policies.scores import EpsilonGreedy as EpsilonGreedy, Softmax as Softmax

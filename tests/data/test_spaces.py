@@ -12,51 +12,20 @@ from typing import Any, final
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-import pyarrow.types as pt
 import pytest
 
 import offpolicy as op
 from offpolicy.data.batch import Batch, in_blocks
 from offpolicy.data.spaces import ActionSpace
+from offpolicy.diagnostics.verdict import UNDEFINED
 from offpolicy.estimators import REGISTRY
 from offpolicy.policies.conversion import as_policy
 from offpolicy.ratios.embeddings import EmbeddingRatio
 from offpolicy.scoring.requirements import mismatch_of
 from tests.engines.sessions import NEEDS_SPARK, OWN_WARNINGS, classic
-from tests.logs import LABELS, Small
+from tests.logs import DISCRETE, LABELS, Small
 
 N = 300
-
-
-@final
-@dataclass(frozen=True)
-class Interval(ActionSpace):
-    """Numbers from `low` to `high`."""
-
-    low: float
-    high: float
-    kind = "numbers from an interval"
-    likelihood = "density"
-    count = None
-
-    @property
-    def nature(self) -> str:
-        return f"numbers from {self.low:g} to {self.high:g}"
-
-    def encode(self, column: pa.Array) -> tuple[np.ndarray, np.ndarray]:
-        if not (pt.is_floating(column.type) or pt.is_integer(column.type)):
-            raise op.InputError(f"actions are {self.nature}, but the column holds {column.type}.")
-        values = column.cast(pa.float64()).to_numpy(zero_copy_only=False)
-        return values, ~((values >= self.low) & (values <= self.high))
-
-    def unknown(self, examples: Sequence[Any]) -> tuple[str, str]:
-        return f"have an action outside {self.low:g}..{self.high:g} ({examples[0]!r})", "Correct them, or the bounds."
-
-    def tally(self, action: np.ndarray) -> np.ndarray:
-        return np.empty(0, np.int64)
-
-    def fingerprint(self) -> bytes:
-        return repr(self).encode()
 
 
 @final
@@ -64,7 +33,7 @@ class Interval(ActionSpace):
 class Ramp(op.Policy):
     """The density 2a on 0..1, known for logged actions alone."""
 
-    spaces = (Interval,)
+    spaces = (op.Box,)
 
     @property
     def whole(self) -> bool:
@@ -86,11 +55,11 @@ def columns() -> dict[str, np.ndarray]:
 
 def doses(**more: Any) -> op.Log:
     c = columns()
-    given: dict[str, Any] = {"action": c["a"], "propensity": c["p"], "actions": Interval(0, 1), **more}
+    given: dict[str, Any] = {"action": c["a"], "propensity": c["p"], "actions": op.Box(0, 1), **more}
     return op.Log(c["x"], given.pop("action"), c["r"], **given)
 
 
-ROLES: dict[str, Any] = {"context": "x", "action": "a", "reward": "r", "propensity": "p", "actions": Interval(0, 1)}
+ROLES: dict[str, Any] = {"context": "x", "action": "a", "reward": "r", "propensity": "p", "actions": op.Box(0, 1)}
 
 
 def write(path: Path, **changed: np.ndarray) -> Path:
@@ -162,7 +131,7 @@ def test_batches_carry_the_actions_of_their_space(tmp_path: Path) -> None:
     read = op.read_log(write(tmp_path), **ROLES)
     for log in (doses(), read):
         batches = [batch for part in log.partitions() for batch in part.batches(70)]
-        assert all(batch.action.dtype == np.float64 and batch.space == Interval(0, 1) for batch in batches)
+        assert all(batch.action.dtype == np.float64 and batch.space == op.Box(0, 1) for batch in batches)
         np.testing.assert_array_equal(np.concatenate([b.action for b in in_blocks(batches, 64)]), columns()["a"])
         np.testing.assert_array_equal(batches[0].take(np.array([3, 1])).action, columns()["a"][[3, 1]])
         assert repr(log) == f"Log(300 rounds, actions: numbers from 0 to 1, context 1, rewards {list(log.schema.rewards)})"
@@ -222,7 +191,7 @@ def test_the_mean_of_the_log_of_numbers(tmp_path: Path) -> None:
 def test_the_fingerprint_knows_the_space_and_the_actions() -> None:
     moved = columns()["a"]
     moved[0] /= 2
-    logs = [doses(), doses(), doses(actions=Interval(0, 2)), doses(action=moved)]
+    logs = [doses(), doses(), doses(actions=op.Box(0, 2)), doses(action=moved)]
     marks = [op.evaluate(log, Ramp(), [op.LoggedMean()]).input["fingerprint"] for log in logs]
     assert marks[0] == marks[1]
     assert len({*marks}) == 3
@@ -269,9 +238,15 @@ def test_policies_over_discrete_actions_are_refused(name: str, blind: Callable[[
         op.evaluate(blind(doses(propensity=None, logging=POLICIES[name])), Ramp(), [op.LoggedMean()])
 
 
-def test_every_public_policy_is_among_them() -> None:
-    kinds = {name for name in op.__all__ if isinstance(getattr(op, name), type) and issubclass(getattr(op, name), op.Policy)}
+def test_every_public_policy_over_discrete_actions_is_among_them() -> None:
+    public = {name: getattr(op, name) for name in op.__all__ if isinstance(getattr(op, name), type)}
+    kinds = {name for name, kind in public.items() if issubclass(kind, op.Policy) and op.Discrete in _spaces(kind)}
     assert {type(as_policy(policy)).__name__ for policy in POLICIES.values()} == kinds - {"Policy"}
+
+
+def _spaces(kind: type[op.Policy]) -> tuple[type[ActionSpace], ...]:
+    """What its policies serve by default: those that differ from each other in it compute it."""
+    return kind.spaces if isinstance(kind.spaces, tuple) else (op.Discrete,)
 
 
 def test_a_policy_over_numbers_is_refused_by_discrete_logs_and_worlds(small: Small) -> None:
@@ -285,21 +260,23 @@ def test_a_policy_over_numbers_is_refused_by_discrete_logs_and_worlds(small: Sma
 
 def test_mixtures_are_over_what_all_of_their_policies_are() -> None:
     mixed = op.Mixture([Ramp(), Ramp()], [0.5, 0.5])
-    assert mixed.spaces == (Interval,)
+    assert mixed.spaces == (op.Box,)
     assert op.evaluate(doses(), mixed, [op.LoggedMean()]).headline.n == N
     with pytest.raises(op.InputError, match="Mixture: the policies are over different kinds of actions"):
         op.Mixture([Ramp(), op.Uniform()], [0.5, 0.5])
 
 
-@pytest.mark.parametrize("name", sorted({*REGISTRY} - {"LoggedMean"}))
+@pytest.mark.parametrize("name", sorted({*DISCRETE} - {"LoggedMean"}))
 def test_estimators_for_discrete_actions_are_refused(name: str, blind: Callable[[op.Log], op.Log]) -> None:
-    with pytest.raises(op.InputError, match=f"^{name} cannot be computed: it.* {ENDS}.$"):
-        op.evaluate(blind(doses()), Ramp(), [REGISTRY[name]()])
+    with pytest.raises(op.InputError, match=f"^{name} cannot be computed: it.* {ENDS}; use KernelIPS.$"):
+        op.evaluate(blind(doses()), Ramp(), [DISCRETE[name]()])
 
 
 @pytest.mark.parametrize("rewards", [op.Ridge(), op.AdamW(), op.Given(np.zeros((N, 2))), op.Regressor(object())])
 def test_reward_models_for_discrete_actions_are_refused(rewards: Any, blind: Callable[[op.Log], op.Log]) -> None:
-    with pytest.raises(op.InputError, match=f"^DM cannot be computed: its reward model predicts the rewards of {ENDS}.$"):
+    with pytest.raises(
+        op.InputError, match=f"^DM cannot be computed: its reward model predicts the rewards of {ENDS}; use KernelIPS.$"
+    ):
         op.evaluate(blind(doses()), Ramp(), [op.DM(rewards)])
     for learn in (op.embed, op.fit_rewards):
         said = f"^{learn.__name__}: {type(rewards).__name__} predicts the rewards of {ENDS}.$"
@@ -307,7 +284,6 @@ def test_reward_models_for_discrete_actions_are_refused(rewards: Any, blind: Cal
             learn(blind(doses()), rewards=rewards)
 
 
-@final
 @dataclass(frozen=True)
 class DensityRatio(op.Ratio, op.FittedRatio):
     """π/π0, of actions of every space."""
@@ -335,10 +311,56 @@ def test_a_ratio_that_serves_the_actions_weighs_them(tmp_path: Path) -> None:
     assert (saved.actions, saved.action_space) == (None, "numbers from 0 to 1")
 
 
+def test_the_weights_of_such_a_ratio_are_checked() -> None:
+    c = columns()
+    w = 2 * c["a"] / c["p"]
+    estimate = op.evaluate(doses(), Ramp(), [DensityIPS()])["DensityIPS"]
+    assert estimate.diagnostics["effective_sample_size"] == pytest.approx(w.sum() ** 2 / (w @ w))
+    assert estimate.diagnostics["mean_weight"] == pytest.approx(w.mean())
+    assert "target_mass_never_logged" not in estimate.diagnostics
+    codes = [check.code for check in estimate.checks]
+    assert "effective sample size" in codes
+    assert "support" not in codes
+
+
+def test_nothing_to_weigh_is_said_of_such_a_ratio() -> None:
+    class Normalised(op.Estimator):
+        def members(self, cross_fit: int | None = None) -> tuple[op.Member, ...]:
+            return (op.Member(op.Weight(DensityRatio()), normalised=True),)
+
+    class Nowhere(op.Policy):
+        spaces = (op.Box,)
+
+        def distribution(self, batch: Batch) -> np.ndarray:
+            raise NotImplementedError
+
+        def entries(self, batch: Batch, row: np.ndarray, code: np.ndarray) -> np.ndarray:
+            return np.zeros(len(row))
+
+    estimate = op.evaluate(doses(), Nowhere(), [Normalised()])["Normalised"]
+    assert np.isnan(estimate.value)
+    assert estimate.checks[0] == UNDEFINED
+
+
 def test_estimators_that_serve_the_actions_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(REGISTRY, "DensityIPS", DensityIPS)
-    with pytest.raises(op.InputError, match=f"^IPS cannot be computed: it weighs by .* {ENDS}; use DensityIPS.$"):
+    with pytest.raises(
+        op.InputError, match=f"^IPS cannot be computed: it weighs rounds by {ENDS}; use KernelIPS, DensityIPS.$"
+    ):
         op.evaluate(doses(), Ramp(), [op.IPS()])
+
+
+def test_only_a_few_of_them_are_named(small: Small) -> None:
+    class BoxRatio(DensityRatio):
+        spaces = (op.Box,)
+
+    class BoxIPS(op.Estimator):
+        def members(self, cross_fit: int | None = None) -> tuple[op.Member, ...]:
+            return (op.Member(op.Weight(BoxRatio())),)
+
+    said = "it weighs rounds by numbers from an interval, and the actions here are discrete; use IPS, SNIPS, ClippedIPS, …"
+    with pytest.raises(op.InputError, match=f"^BoxIPS cannot be computed: {said}.$"):
+        op.evaluate(small.log(), small.target, [BoxIPS()])
 
 
 def test_every_part_of_a_member_is_asked() -> None:
@@ -346,15 +368,15 @@ def test_every_part_of_a_member_is_asked() -> None:
         spaces = (ActionSpace,)
 
     def why(posterior: op.Posterior, rewards: op.RewardModel | None) -> str | None:
-        return mismatch_of([op.Member(op.Weight(EmbeddingRatio(posterior, rewards)))], Interval(0, 1))
+        return mismatch_of([op.Member(op.Weight(EmbeddingRatio(posterior, rewards)))], op.Box(0, 1))
 
-    assert why(op.Gaussian(), None) == f"it weighs by the probabilities of {ENDS}"
+    assert why(op.Gaussian(), None) == f"it weighs rounds by {ENDS}"
     assert why(AnyPosterior(), op.Ridge()) == f"its embedding is learned from the rewards of {ENDS}"
     assert why(AnyPosterior(), None) is None
 
 
 def test_the_defaults_say_what_is_missing() -> None:
-    with pytest.raises(op.InputError, match=f"^nothing can be said of the new policy: it weighs by .* {ENDS}"):
+    with pytest.raises(op.InputError, match=f"^nothing can be said of the new policy: it weighs rounds by {ENDS}"):
         op.evaluate(doses(), Ramp())
 
 

@@ -13,13 +13,13 @@ import pytest
 from sklearn.linear_model import Ridge as SklearnRidge
 
 import offpolicy as op
-from offpolicy.estimators import REGISTRY
 from tests.engines.sessions import NEEDS_SPARK, OWN_WARNINGS, SESSIONS
+from tests.logs import DISCRETE
 
 pytestmark = OWN_WARNINGS
 N_ACTIONS = 6
 EVERY = {
-    "rows": [REGISTRY[name]() for name in sorted(REGISTRY)],
+    "rows": [DISCRETE[name]() for name in sorted(DISCRETE)],
     "clusters": [op.DM(), op.DR(), op.SNIPS(), op.MR(), op.OffCEM(), op.LearnedMIPS(posterior=op.Gaussian())],
 }
 """Every registered estimator, and some of each kind on a log of another kind."""

@@ -26,9 +26,10 @@ import pyarrow.parquet as pq
 
 import offpolicy as op
 from offpolicy.worlds import Linear, Synthetic
+from tests.logs import DISCRETE
 
 MASTERS = Path(__file__).parent / "masters"
-LEFT_OUT = ("CAB", "MDR", "MIPS", "MR", "SLOPE", "OCV", "Blend", "Estimator", "Member")
+LEFT_OUT = ("CAB", "MDR", "MIPS", "MR", "SLOPE", "OCV", "Blend")
 """Estimators of the public names that need candidates, an embedding or outcomes of their own; those are made below."""
 
 
@@ -111,8 +112,7 @@ def arrays(folder: Path) -> None:
         by=np.where(head.context[:, 0] > 0, "a", "b"), weight=rng.uniform(0.5, 1.5, 6_000), reward_range=(0, 1), n_actions=12,
     )  # fmt: skip
     policies = {"new": world.target, "old": world.logging, "even": op.Uniform()}
-    names = [n for n in op.__all__ if isinstance(getattr(op, n), type) and issubclass(getattr(op, n), op.Estimator)]
-    estimators = [getattr(op, name)() for name in names if name not in LEFT_OUT]
+    estimators = [DISCRETE[name]() for name in op.__all__ if name in DISCRETE and name not in LEFT_OUT]
     saved(folder, "arrays", op.evaluate(users, policies, [*estimators, op.CAB(), op.MR()], progress=False))
     plain = op.evaluate(log, world.target, progress=False)
     saved(folder, "defaults", plain)

@@ -12,18 +12,17 @@ import pytest
 import offpolicy as op
 from offpolicy.core.hashing import buckets, drawn_counts, hash_rows
 from offpolicy.engines.resampling import Resampled
-from offpolicy.estimators import REGISTRY
 from offpolicy.inference.functionals import unresampled_variance
 from offpolicy.inference.intervals import Interval, refitted_interval
 from offpolicy.worlds import Linear
-from tests.logs import Small, make_small
+from tests.logs import DISCRETE, Small, make_small
 
 ALONE = op.Local(threads=1)
 
 
 def test_every_draw_counts_the_same_reproduces_every_value(small: Small, monkeypatch: pytest.MonkeyPatch) -> None:
     """A log in which each unit was drawn once is the log: to the last digit, for every estimator."""
-    every = [REGISTRY[name]() for name in sorted(REGISTRY)]
+    every = [DISCRETE[name]() for name in sorted(DISCRETE)]
     log = small.log(action_features=small.features, weight=np.linspace(0.5, 1.5, 400))
     once = op.evaluate(log, small.target, every, engine=ALONE).values()
     monkeypatch.setattr("offpolicy.engines.resampling.drawn_counts", lambda unit, seed, draw: np.ones(len(unit), np.int64))

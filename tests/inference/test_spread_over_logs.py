@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 
 import offpolicy as op
-from offpolicy.estimators import REGISTRY
 from offpolicy.worlds import Linear
+from tests.logs import DISCRETE
 
 LOGS = 500
 """A share of intervals that hold is known to ±1% (one standard error) from 500 logs: 0.92 to 0.98 is three of them each way."""
 SOME = 250
 """A spread is known to 1/√(2·250) = 4.5% from 250 logs: the 15% allowed are more than three of them."""
 BY_EMBEDDINGS = {"LearnedMIPS", "LearnedMDR", "MIPS", "MDR", "GroupIPS", "OffCEM", "MR"}
-BY_ACTIONS = sorted(set(REGISTRY) - BY_EMBEDDINGS)
+BY_ACTIONS = sorted(set(DISCRETE) - BY_EMBEDDINGS)
 UNBIASED = ["IPS", "SNIPS", "DR", "SNDR", "MRDR", "DM, no penalty"]
 
 
@@ -26,7 +26,7 @@ def many() -> dict[str, np.ndarray]:
     """
     world = Linear(8, context=2, overlap=0.85)
     truth = world.value(world.target)
-    every = [REGISTRY[name]() for name in BY_ACTIONS]
+    every = [DISCRETE[name]() for name in BY_ACTIONS]
     every += [
         op.DM(op.Ridge(0), name="DM, no penalty"),
         op.SwitchDR(threshold=1.5, name="Switch 1.5"),

@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 
 import offpolicy as op
-from offpolicy.estimators import REGISTRY
 from offpolicy.models.posteriors.nearest_actions import nearest_of
+from tests.logs import DISCRETE
 
 A, N, LISTED = 30, 3000, 8
 
@@ -44,9 +44,9 @@ def _log(listed: dict[str, np.ndarray], logging: object, **more: object) -> op.L
     )
 
 
-@pytest.mark.parametrize("name", sorted(REGISTRY))
+@pytest.mark.parametrize("name", sorted(DISCRETE))
 def test_lists_give_what_a_matrix_gives(listed: dict[str, np.ndarray], name: str) -> None:
-    estimator = REGISTRY[name]()
+    estimator = DISCRETE[name]()
     few = [row[p > 0] for row, p in zip(listed["items"], listed["new"], strict=True)]
     chances = [p[p > 0] for p in listed["new"]]
     by_list = op.evaluate(

@@ -11,12 +11,11 @@ import pytest
 
 import offpolicy as op
 from offpolicy.data.log import Log
-from offpolicy.estimators import REGISTRY
 from offpolicy.statistics import wire
 from offpolicy.statistics.base import Statistic
 from offpolicy.statistics.gram import Gram
 from offpolicy.statistics.wire import Leaf, Pieces
-from tests.logs import make_small
+from tests.logs import DISCRETE, make_small
 
 
 @dataclass(frozen=True)
@@ -52,7 +51,7 @@ def test_every_estimator_survives_the_cutting(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(wire, "PIECE_BYTES", 2048)
     w = make_small(n=500)
     log = w.log(action_features=w.features, by=np.where(w.context[:, 0] > 0, "right", "left"))
-    estimators = [kind() for kind in REGISTRY.values()]
+    estimators = [kind() for kind in DISCRETE.values()]
     whole, cut = (op.evaluate(log, w.target, estimators, engine=engine) for engine in (op.Local(1), Paper(170)))
     for name in whole.estimators:
         assert cut[name].value == pytest.approx(whole[name].value, rel=1e-9)

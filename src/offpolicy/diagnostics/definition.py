@@ -19,10 +19,12 @@ class Definition(Reading):
     overlaps: Overlaps
 
     def findings(self, subject: Subject) -> list[Finding]:
-        member, weighs = subject.member, subject.member is not None and subject.member.weight.weighs
+        member = subject.member
         if member is None or np.isfinite(subject.functional.value):
             return []
-        return [UNDEFINED if weighs and not self.overlaps.of_actions(subject.policy, subject.sums).ess > 0 else NO_NUMBER]
+        weight, p = member.weight, subject.policy
+        unweighed = weight.weighs and not self.overlaps.of_weight(p, weight, subject.sums).ess > 0
+        return [UNDEFINED if unweighed else NO_NUMBER]
 
 
 class Setting(Reading):

@@ -98,12 +98,12 @@ class PooledOverlap:
         return {**seen, **own.details}
 
 
-def pooled_findings(pooled: PooledOverlap, actions: Overlap, modelled: bool) -> list[Finding]:
-    """What weights that pool say, beside the plain ratio of actions."""
+def pooled_findings(pooled: PooledOverlap, actions: Overlap | None, modelled: bool) -> list[Finding]:
+    """What weights other than π/π0 say, beside π/π0 where it can be computed."""
     o, own, found = pooled.overlap, pooled.own, []
     keys = ("effective sample size", "mean weight") if pooled.mean_one else ("effective sample size",)
     found += [finding for finding in weight_findings(o) if finding.code in keys]
-    spread, plain = _variance(o), _variance(actions)
+    spread, plain = _variance(o), 0.0 if actions is None else _variance(actions)
     if own.pooling is not None and plain > 0 and spread < 0.01 * plain:
         is_in_effect = "the direct method with its mean residual added" if modelled else "the mean of the log"
         found.append(
@@ -268,6 +268,10 @@ class Overlaps:
         kept = self.state[str(p)] if sums.slice_ is None else None
         return overlap(sums, column, kept, s.state["counts"], logging is not None and logging.whole)
 
+    def of_weight(self, p: int, weight: Weight, sums: ScoreSums) -> Overlap:
+        """Of the weights that an estimator uses, before they are bent where they are π/π0."""
+        return self.of_actions(p, sums) if weight.ratio.of_actions else self.of_ratio(p, weight, sums).overlap
+
     def of_ratio(self, p: int, weight: Weight, sums: ScoreSums) -> PooledOverlap:
         """The weights of embeddings, outcomes and ratios of a user's own."""
         o = overlap(sums, 1 + self.scores.scorer.plan.columns.index(WeightColumn(p, weight)))
@@ -327,10 +331,10 @@ class WeightSpread(Reading):
         weight, p, sums = self._weight(subject), subject.policy, subject.sums
         if weight is None:
             return []
-        o = self.overlaps.of_actions(p, sums)
-        if weight.ratio.of_actions:
-            return weight_findings(o)
-        return pooled_findings(self.overlaps.of_ratio(p, weight, sums), o, subject.model is not None)
+        actions = self.overlaps.of_actions(p, sums) if subject.weighable else None
+        if weight.ratio.of_actions and actions is not None:
+            return weight_findings(actions)
+        return pooled_findings(self.overlaps.of_ratio(p, weight, sums), actions, subject.model is not None)
 
     def numbers(self, subject: Subject) -> dict[str, Any]:
         weight, p, sums = self._weight(subject), subject.policy, subject.sums
@@ -341,9 +345,9 @@ class WeightSpread(Reading):
         return self.overlaps.of_ratio(p, weight, sums).to_dict()
 
     def _weight(self, subject: Subject) -> Weight | None:
-        """Of an estimator that weighs, on a log with propensities."""
+        """Of an estimator that weighs."""
         member = subject.member
-        return member.weight if member is not None and member.weight.weighs and subject.weighable else None
+        return member.weight if member is not None and member.weight.weighs else None
 
 
 def weights_view(policy: str, kind: str, estimators: Sequence[str], histogram: State, o: Overlap) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from offpolicy.estimators.blends import OCV, SLOPE, Auto, Blend, Combined
 from offpolicy.estimators.dr import CAB, DM, DR, MRDR, SNDR, DRos, ScaledDR, SwitchDR
 from offpolicy.estimators.embedded import MDR, MIPS, GroupIPS, LearnedMDR, LearnedMIPS, OffCEM
 from offpolicy.estimators.ips import IPS, MR, SNIPS, ClippedIPS, LoggedMean, SubGaussianIPS
+from offpolicy.estimators.kernels import KernelIPS
 
 __all__ = [
     "CAB",
@@ -31,6 +32,7 @@ __all__ = [
     "DRos",
     "Estimator",
     "GroupIPS",
+    "KernelIPS",
     "LearnedMDR",
     "LearnedMIPS",
     "LoggedMean",

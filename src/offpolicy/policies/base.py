@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, ClassVar, Self, final
 
 import numpy as np
+import numpy.typing as npt
 
 from offpolicy.core.arrays import FloatArray, IntArray
 from offpolicy.core.errors import InputError, RowsError
@@ -98,6 +99,15 @@ class Policy(Serves, ABC):
     def accuracy(self) -> float:
         """The part of a chance by which it may be off."""
         return 1e-6
+
+    @property
+    def deterministic(self) -> bool:
+        """Whether it takes one action per round, `actions`, and gives no probability or density."""
+        return False
+
+    def actions(self, batch: Batch) -> npt.NDArray[Any]:
+        """The action of each round, as batches hold it. Only for deterministic policies."""
+        raise NotImplementedError
 
     @property
     def lists(self) -> bool:

@@ -6,8 +6,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from offpolicy.core.arrays import FloatArray, IntArray
 from offpolicy.core.hashing import group_of_bucket
@@ -49,7 +51,11 @@ class Rounds:
     residuals: Callable[[], Sequence[FloatArray]]
     """r less the control, for each correction that uses this weight."""
     action: FloatArray | None = None
-    """π/π0 of the logged actions; None where the log has no propensities."""
+    """π/π0 of the logged actions; None where the log has no propensities or the target policy is deterministic."""
+    propensity: FloatArray | None = None
+    """π0 of the logged actions, a probability or a density; None where the log has none."""
+    target: npt.NDArray[Any] | None = None
+    """The action that a deterministic target policy takes; None for other policies."""
     pool: Pool | None = None
     """What was summed over all actions, for a ratio that asks for them."""
 

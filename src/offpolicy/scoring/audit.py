@@ -13,6 +13,7 @@ from offpolicy.data.batch import Batch
 from offpolicy.data.log import Log
 from offpolicy.engines.base import BATCH_ROWS
 from offpolicy.models.rewards.base import LinearPredictor
+from offpolicy.policies.base import Policy
 from offpolicy.policies.blocks import blocks
 from offpolicy.scoring.scorer import Scorer
 
@@ -28,12 +29,19 @@ def audited(error: RowsError, log: Log, scorer: Scorer, columns: tuple[str, ...]
     return RowsError(error.column, error.what, found, error.advice, where=[log.where(int(row)) for row in found[:3]])
 
 
+def _question(policy: Policy, batch: Batch) -> Callable[[], Any]:
+    """What asks a policy for all that it can give."""
+    if policy.deterministic:
+        return partial(policy.actions, batch)
+    return partial(policy.probabilities, batch, None if policy.whole else batch.action)
+
+
 def _complaints(batch: Batch, scorer: Scorer, column: str) -> Iterator[RowsError]:
     """What the policies and the models that are not ours say of a batch, about one column."""
     asked = [*scorer.policies, *([scorer.logging] if scorer.logging else [])]
     models = [p for predictors in scorer.models.values() for p in predictors if not isinstance(p, LinearPredictor)]
     questions: list[Callable[[], Any]] = [
-        *(partial(policy.probabilities, batch, None if policy.whole else batch.action) for policy in asked),
+        *(_question(policy, batch) for policy in asked),
         *(partial(model.all, batch) for model in models),
     ]
     for question in questions:

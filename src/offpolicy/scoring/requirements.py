@@ -13,6 +13,9 @@ from offpolicy.estimators import DM, REGISTRY, Combined, Estimator, LoggedMean, 
 from offpolicy.estimators.defaults import LARGEST_FIRST, default_estimators
 from offpolicy.ratios.available import Available
 
+MOST_NAMED = 3
+"""Estimators that are named instead of one that does not serve the actions."""
+
 
 @dataclass(frozen=True)
 class Lacking:
@@ -24,9 +27,9 @@ class Lacking:
     def __call__(self, members: Sequence[Member]) -> str | None:
         space = self.available.schema.space
         if (unserved := mismatch_of(members, space)) is not None:
-            kinds = (kind for kind in REGISTRY.values() if kind is not LoggedMean)
-            others = [kind.__name__ for kind in kinds if mismatch_of(kind().members(), space) is None]
-            return unserved + (f"; use {', '.join(others)}" if others else "")
+            others = [name for name in serving(space) if name != "LoggedMean"]
+            more = ", …" if len(others) > MOST_NAMED else ""
+            return unserved + (f"; use {', '.join(others[:MOST_NAMED])}{more}" if others else "")
         reasons = (reason for member in members for reason in self._reasons(member))
         return next((reason for reason in reasons if reason is not None), None)
 
@@ -38,12 +41,17 @@ class Lacking:
             yield "it needs the logging policy's chance of every action; give it as `logging=` (--logging)"
 
 
+def serving(space: ActionSpace) -> dict[str, type[Estimator]]:
+    """The registered estimators, by name, that serve the actions of a space."""
+    return {name: kind for name, kind in REGISTRY.items() if mismatch_of(kind().members(), space) is None}
+
+
 def mismatch_of(members: Sequence[Member], space: ActionSpace) -> str | None:
     """Why members cannot be computed for the actions of a space, by what their parts declare; None where they can."""
     parts: list[tuple[str, Serves | None]] = []
     for m in members:
         parts += [
-            ("it weighs by the probabilities of", m.weight.ratio),
+            ("it weighs rounds by", m.weight.ratio),
             ("its embedding is learned from the rewards of", m.weight.ratio.rewards),
             ("its reward model predicts the rewards of", m.rewards),
         ]

@@ -42,7 +42,7 @@ class ScoredBlock:
     propensity: FloatArray | None
     """Of the logged actions."""
     ratios: tuple[FloatArray | None, ...]
-    """π/π0 of the logged actions, for each policy; None without propensities."""
+    """π/π0 of the logged actions, for each policy; None without propensities, or if the policy is deterministic."""
     controls: Mapping[ModelKey, FloatArray]
     """q(x, a) of the logged actions, for each reward model, from a fit without their fold."""
     origin: FloatArray

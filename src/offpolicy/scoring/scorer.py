@@ -73,11 +73,13 @@ class Scorer:
             propensity = propensity_of(batch, self.logging)
         else:
             propensity = checked_propensity(batch, own, self.logging.accuracy)
-        action = tuple(None if propensity is None else ratios(chance, propensity) for chance, _ in asked)
+        action = tuple(None if p is None or propensity is None else ratios(p, propensity) for p, _ in asked)
         for p, some in enumerate(self._weights_of):
+            target = self.policies[p].actions(batch) if self.policies[p].deterministic else None
             for k in some:
                 if k not in self._whole_weights[p]:
-                    self._weigh(k, replace(self._rounds(k, work), action=action[p]), work)
+                    rounds = replace(self._rounds(k, work), action=action[p], propensity=propensity, target=target)
+                    self._weigh(k, rounds, work)
         self._fill(work)
         sampled = slice(0, int(np.searchsorted(group_of_bucket(self.groups)[bucket], self.table_groups)))
         kept.add_weight_tables(self.tables, work.weights, x[:, sampled] * work.omega[sampled], batch.take(sampled))
@@ -86,8 +88,10 @@ class Scorer:
             work.out[:] *= work.omega
         return ScoredBlock(work.out, bucket, work.omega, propensity, action, work.controls, self.origin, kept.masses)
 
-    def _asked(self, p: int, work: BatchWork) -> tuple[FloatArray, FloatArray | None]:
-        """π of the logged actions and, where the whole logging policy was asked on the way, π0 of them."""
+    def _asked(self, p: int, work: BatchWork) -> tuple[FloatArray | None, FloatArray | None]:
+        """π of the logged actions (None: deterministic) and, where the whole logging policy was asked too, π0 of them."""
+        if self.policies[p].deterministic:
+            return None, None
         if not self.plan.whole(p):
             return self.policies[p].probabilities(work.batch, work.batch.action), None
         pools = {k: self.ratios[k].pool(self._rounds(k, work), work.kept.ratio(k)) for k in self._whole_weights[p]}

@@ -1,0 +1,66 @@
+"""`Deterministic`: the policy that takes one action per round."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NoReturn, final
+
+import numpy.typing as npt
+import pyarrow as pa
+
+from offpolicy.core.arrays import IntArray
+from offpolicy.core.errors import InputError, RowsError
+from offpolicy.data.batch import Batch
+from offpolicy.data.box import Box
+from offpolicy.policies.base import Policy
+from offpolicy.policies.functions import Score, called, column_names, with_columns
+
+
+@final
+@dataclass(frozen=True)
+class Deterministic(Policy):
+    """One action per round, τ(x): a number, for logs whose actions are an `op.Box`.
+
+    Parameters
+    ----------
+    function
+        Gets the contexts (rounds × columns, as in `log.schema.context`) and returns one number per round; with `columns`, a
+        dict of arrays by name.
+    columns
+        Columns of the log that the function reads by name, of the context or not.
+
+    >>> import offpolicy as op
+    >>> log = op.Log([[0.2], [0.8]], action=[0.25, 0.5], reward=[1, 1], propensity=[1, 1], actions=op.Box(0, 1))
+    >>> op.evaluate(log, op.Deterministic(lambda x: x[:, 0]), [op.KernelIPS(0.1)])["KernelIPS"].value
+    2.8125
+    """
+
+    function: Score
+    columns: Sequence[str] = ()  # type: ignore[assignment]
+    spaces = (Box,)
+    deterministic = True
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "columns", column_names(self.columns, "Deterministic"))
+
+    def actions(self, batch: Batch) -> npt.NDArray[Any]:
+        given = called(with_columns(self.function, self.columns, "Deterministic"), batch, "Deterministic")
+        if given.shape != (len(batch),):
+            raise InputError(
+                f"Deterministic: the function gave shape {given.shape} for {len(batch)} rounds; give one action per round."
+            )
+        taken, bad = batch.space.encode(pa.array(given))
+        if bad.any():
+            what, _ = batch.space.unknown(given[bad][:3].tolist())
+            raise RowsError("Deterministic", what, batch.row[bad], "Correct the function: np.clip keeps it within bounds.")
+        return taken
+
+    def distribution(self, batch: Batch) -> NoReturn:  # noqa: ARG002
+        raise InputError(
+            "Deterministic takes one action per round and has no density, which a logging policy and the parts of a mixture "
+            "must have."
+        )
+
+    def entries(self, batch: Batch, row: IntArray, code: IntArray) -> NoReturn:  # noqa: ARG002
+        self.distribution(batch)

@@ -1,0 +1,57 @@
+"""The ratio of kernels: how near a logged number lies to the one that a deterministic policy takes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+
+from offpolicy.core.arrays import FloatArray
+from offpolicy.data.box import Box, box
+from offpolicy.ratios.actions import ratios
+from offpolicy.ratios.available import Available
+from offpolicy.ratios.base import FittedRatio, Fitting, Ratio
+from offpolicy.ratios.rounds import Rounds
+
+
+@final
+@dataclass(frozen=True)
+class KernelRatio(Ratio, FittedRatio):
+    """K_h(a − τ(x)) / (α(x)·p0(a|x)): the exact ratio of a policy that is smeared over h around τ(x), and not of τ itself.
+
+    α(x) is the mass of K_h(· − τ(x)) inside the box, so that the mean under the logging policy is 1 near the bounds as well.
+    """
+
+    bandwidth: float
+    spaces = (Box,)
+    fitted = False
+    mean_one = True
+
+    def lacks(self, available: Available) -> str | None:
+        spread = next((name for name, policy in available.policies.items() if not policy.deterministic), None)
+        if spread is None:
+            return available.lacks_propensities
+        return f"it needs one action per round, and {spread!r} does not give it; give an op.Deterministic"
+
+    def fit(self, fitting: Fitting, results: Sequence[Any]) -> FittedRatio:  # noqa: ARG002
+        return self
+
+    def weights(self, rounds: Rounds) -> FloatArray:
+        assert rounds.target is not None
+        assert rounds.propensity is not None
+        bounds, h, target = box(rounds.batch.space, "KernelRatio"), self.bandwidth, rounds.target
+        inside = half_mass((bounds.high - target) / h) + half_mass((target - bounds.low) / h)  # α(x)
+        return ratios(epanechnikov((rounds.batch.action - target) / h) / (h * inside), rounds.propensity)
+
+
+def epanechnikov(u: FloatArray) -> FloatArray:
+    """K(u) = ¾(1 − u²) for |u| ≤ 1."""
+    return 0.75 * np.maximum(1 - u * u, 0.0)
+
+
+def half_mass(v: FloatArray) -> FloatArray:
+    """∫ K(u) du from 0 to v ≥ 0. Two of them add up to a mass without the loss of digits that a difference would bring."""
+    v = np.minimum(v, 1.0)
+    return 0.25 * v * (3 - v * v)
