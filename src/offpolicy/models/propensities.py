@@ -106,9 +106,6 @@ class _FoldCounts(FitStatistic):
         state["sums"] += np.bincount(key, batch.weight if self.weighted else None, state["sums"].size).reshape(-1, n)
         return state
 
-    def merge(self, a: State, b: State) -> State:
-        return {"sums": a["sums"] + b["sums"]}
-
     def finish(self, state: State) -> FloatArray:
         sums: FloatArray = state["sums"]
         return sums

@@ -20,7 +20,7 @@ from offpolicy.data.features import Features, Inputs
 from offpolicy.data.schema import Schema
 from offpolicy.data.spaces import Serves
 from offpolicy.models.embedding_table import Embedding, FeatureMap
-from offpolicy.statistics.base import Statistic
+from offpolicy.statistics.base import State, Statistic, added
 
 RowWeight = Callable[[Batch], FloatArray]
 NO_FEATURES = Features()
@@ -79,7 +79,7 @@ class FitShape:
 
 @dataclass(frozen=True)
 class FitStatistic:
-    """What the statistics of a fit share."""
+    """What is summed over the log for a fit. A subclass gives `zero` and `fold`; sums by name are merged by adding them."""
 
     shape: FitShape
 
@@ -90,6 +90,12 @@ class FitStatistic:
     @property
     def batch_rows(self) -> int | None:
         return None
+
+    def merge(self, a: State, b: State) -> State:
+        return added(a, b)
+
+    def finish(self, state: State) -> Any:
+        return state
 
 
 class Predictor(Protocol):
