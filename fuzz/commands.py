@@ -304,7 +304,9 @@ def commands(draw: st.DrawFn, process: bool = False) -> Command:
         elif how == "name":
             name = draw(st.sampled_from(NAMED))
             value = draw(st.one_of(st.sampled_from([*COLUMNS, *ODD_TEXTS]), st.text(max_size=3).map(_typeable)))
-            settings[name] = [value] if name in ("logs", "context", "reward", "target", "estimator", "diagnostic", "features") else value
+            settings[name] = (
+                [value] if name in ("logs", "context", "reward", "target", "estimator", "diagnostic", "features") else value
+            )
         elif how == "number":
             settings[draw(st.sampled_from(NUMBERS))] = draw(st.sampled_from(ODD_NUMBERS))
         elif how == "path":

@@ -198,11 +198,11 @@ def opened(settings: Mapping[str, Any]) -> Iterator[tuple[Log, Engine]]:
         raise InputError(f"{ignored[0]}: has no meaning for the engine {named!r}; {why}.")
     own = own_log(settings)
     if named == "local":
-        log = _read(settings, list(settings["logs"])) if own is None else _imported_log(own)
+        log = open_log(settings, list(settings["logs"])) if own is None else _imported_log(own)
         yield log, Local(threads=settings.get("threads"))
         return
     with session(settings.get("master"), settings.get("remote")) as spark:
-        yield _read(settings, frame_of(spark, settings["logs"])) if own is None else _imported_log(own), Spark()
+        yield open_log(settings, frame_of(spark, settings["logs"])) if own is None else _imported_log(own), Spark()
 
 
 def run_embed(settings: Mapping[str, Any], model: Ridge, progress: bool | None) -> EmbeddingTable:
@@ -258,7 +258,7 @@ def _diagnostic(text: str) -> Diagnostic:
     return found
 
 
-def _read(settings: Mapping[str, Any], source: Any) -> Log:
+def open_log(settings: Mapping[str, Any], source: Any) -> Log:
     """The log in files that the settings describe."""
     logging = settings.get("logging")
     return read_log(
