@@ -50,7 +50,7 @@ FINE: tuple[tuple[str, Any], ...] = (
 WHOLE = ("seed", "threads", "n_actions", "cross_fit")
 NUMBERS = (*WHOLE, "level", "reward_range", "memory")
 NAMED = ("context", "action", "reward", "propensity", "target", "logging", "features", "cluster", "row_id", "weight", "by", "catalog", "logs",
-         "estimator", "interval", "inputs", "actions", "engine", "master")  # fmt: skip
+         "estimator", "diagnostic", "interval", "inputs", "actions", "engine", "master")  # fmt: skip
 ESTIMATORS = (
     "ips,snips,dr", "IPS", "snips:", "clipped-ips:clip=nan", "clipped-ips:clip=-1", "clipped-ips:clip=", "ips:clip=1", "dr:cross_fit=1", "dr:cross_fit=0",
     "dr:cross_fit=x", "learned-mips:rank=-1", "learned-mips:rank=0", "learned-mips:bandwidth=nan", "auto", "dm", "mips", "json:loads", "os:system",
@@ -304,7 +304,9 @@ def commands(draw: st.DrawFn, process: bool = False) -> Command:
         elif how == "name":
             name = draw(st.sampled_from(NAMED))
             value = draw(st.one_of(st.sampled_from([*COLUMNS, *ODD_TEXTS]), st.text(max_size=3).map(_typeable)))
-            settings[name] = [value] if name in ("logs", "context", "reward", "target", "estimator", "features") else value
+            settings[name] = (
+                [value] if name in ("logs", "context", "reward", "target", "estimator", "diagnostic", "features") else value
+            )
         elif how == "number":
             settings[draw(st.sampled_from(NUMBERS))] = draw(st.sampled_from(ODD_NUMBERS))
         elif how == "path":

@@ -2,12 +2,14 @@
 
 from . import worlds as worlds
 from .core.errors import InputError as InputError, InputWarning as InputWarning
+from .core.memory import Need as Need
+from .data.batch import Batch as Batch
 from .data.box import Box as Box
 from .data.estimated_logging import EstimatedLogging as EstimatedLogging
 from .data.log import Log as Log
 from .data.sources import from_obp as from_obp, read_log as read_log
 from .data.spaces import Discrete as Discrete
-from .diagnostics.base import Diagnostic as Diagnostic
+from .diagnostics.base import Diagnostic as Diagnostic, Subject as Subject
 from .diagnostics.verdict import Finding as Finding, Verdict as Verdict
 from .engines.local import Local as Local
 from .engines.spark import Spark as Spark
@@ -41,11 +43,16 @@ from .estimators import (
     SwitchDR as SwitchDR,
 )  # fmt: skip
 from .models.embedding_table import EmbeddingTable as EmbeddingTable, load_embedding as load_embedding
-from .models.posteriors.base import Posterior as Posterior
+from .models.posteriors.base import Pooling as Pooling, Posterior as Posterior
 from .models.posteriors.categorical import Categorical as Categorical, Exact as Exact
 from .models.posteriors.gaussian import Gaussian as Gaussian
 from .models.posteriors.logistic import Logistic as Logistic
-from .models.rewards.base import RewardModel as RewardModel
+from .models.rewards.base import (
+    Fits as Fits,
+    FitStatistic as FitStatistic,
+    RewardModel as RewardModel,
+    Savable as Savable,
+)  # fmt: skip
 from .models.rewards.fitted import FittedRewards as FittedRewards, load_rewards as load_rewards
 from .models.rewards.given import Given as Given
 from .models.rewards.ridge.model import Ridge as Ridge
@@ -73,6 +80,7 @@ from .results.evaluation import Evaluation as Evaluation
 from .results.fitting import embed as embed, fit_rewards as fit_rewards
 from .results.loading import SavedEstimate as SavedEstimate, SavedResult as SavedResult, load_result as load_result
 from .results.sensitivity import Sensitivity as Sensitivity
+from .scoring.scored_block import ScoredBlock as ScoredBlock
 
 __version__: str
 __all__: list[str]

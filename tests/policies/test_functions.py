@@ -253,7 +253,7 @@ def test_a_column_that_a_policy_does_not_name_is_an_error() -> None:
         def distribution(self, batch: Any) -> np.ndarray:
             return batch.column("age")
 
-    with pytest.raises(op.InputError, match="column 'age' was not read; name it in the `columns` of the policy"):
+    with pytest.raises(op.InputError, match="column 'age' was not read; name it in the `columns` of what reads it"):
         op.evaluate(read(table()), Forgetful(), [op.IPS()])
 
 

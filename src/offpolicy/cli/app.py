@@ -32,7 +32,9 @@ NO_PATH = (
 )  # fmt: skip
 """What a system says of a path that is wrong, and not of one that it cannot serve."""
 
-Logs = Annotated[list[str] | None, typer.Argument(help="Parquet or CSV: files, folders or globs.")]
+Logs = Annotated[
+    list[str] | None, typer.Argument(help="Parquet or CSV: files, folders or globs; or module:object, an op.Log.")
+]
 Names = Annotated[list[str] | None, typer.Option(help="Context columns, separated by commas, or given several times.")]
 Many = list[str] | None
 Picture = Annotated[Path | None, typer.Option(help="Write a picture of the first reward (.png, .svg or .pdf), too.")]
@@ -76,6 +78,7 @@ def evaluate(
         ),
     ] = None,
     estimator: Annotated[Many, typer.Option(help="Such as DR, clipped-ips:clip=10 or module:object; several times.")] = None,
+    diagnostic: Annotated[Many, typer.Option(help="A check of your own, module:object; several times.")] = None,
     inputs: Annotated[str | None, typer.Option(help="What embeddings are learned from: identity, features or both.")] = None,
     features: Annotated[
         Many, typer.Option(help="Columns that describe the action in each round; text and whole numbers are categories.")
@@ -187,6 +190,7 @@ def embed(
     memory: Annotated[str | None, typer.Option(help="At most so much memory, such as 2GB (a quarter of all).")] = None,
     config: Annotated[Path | None, typer.Option(help="A TOML file with any of these settings; options here win.")] = None,
     progress: Annotated[bool | None, typer.Option(help="Progress bars on stderr; by default on a terminal.")] = None,
+    imports: Imports = None,
 ) -> None:
     """Learn an embedding of every action from the rewards, and write it as a table."""
     from offpolicy.cli import settings
@@ -197,7 +201,8 @@ def embed(
     if out.suffix not in (".parquet", ".pq"):
         raise InputError(f"{out}: the table is written as Parquet; the name must end in .parquet.")
     model = Ridge("auto" if penalty is None else penalty, rank=rank)
-    wanted = settings.merged(config, given, settings.Accepted(known, ("logs", "action", "reward"), code=()))
+    accepted = settings.Accepted(known, ("logs", "action", "reward"), code=())
+    wanted = settings.merged(config, given, accepted, imports or ())
     settings.check_output(out, wanted)
     with output.kept(out):
         table = settings.run_embed(wanted, model, progress)

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import sys
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import Any, get_args, get_origin, get_type_hints
 
 from offpolicy.core.errors import InputError, unknown_name
-from offpolicy.core.imports import check_import, imported
+from offpolicy.core.imports import check_import, imported, made, names_object
 from offpolicy.data.checks import factors
 from offpolicy.data.estimated_logging import EstimatedLogging
 from offpolicy.data.log import Log
 from offpolicy.data.sources import read_log
 from offpolicy.data.sources.reader import find_files
 from offpolicy.data.sources.spark_session import frame_of, session
+from offpolicy.diagnostics.base import Diagnostic
 from offpolicy.engines.base import Engine
 from offpolicy.engines.local import Local
 from offpolicy.engines.spark import Spark
@@ -32,8 +34,8 @@ from offpolicy.results.evaluate import evaluate
 from offpolicy.results.evaluation import Evaluation
 from offpolicy.results.fitting import embed
 
-CODE = ("target", "logging", "estimator")
-"""Settings that may name an object as module:object."""
+CODE = ("target", "logging", "estimator", "diagnostic")
+"""Settings that may name an object as module:object, besides the log."""
 ENGINES = ("local", "spark")
 OF_THE_CALL = ("progress", "imports")
 """Options that say how a command runs, and not what it evaluates."""
@@ -45,6 +47,11 @@ MORE_TYPES = {
 }
 """What a TOML file may say where a command line has only text."""
 NEEDED = ("logs", "action", "reward", "target")
+OF_FILES = (
+    "context", "action", "reward", "propensity", "logging", "features", "actions", "n_actions", "catalog", "cluster",
+    "row_id", "weight", "by", "reward_range",
+)  # fmt: skip
+"""Settings that say how a log is read from files; a log that is an object has all of that already."""
 
 
 def settings_of(command: Callable[..., None]) -> dict[str, type]:
@@ -71,23 +78,44 @@ def merged(config: Path | None, given: Mapping[str, Any], accepted: Accepted, im
     """The file's settings, with those given on the command line in their place. It may name objects of `imports` only."""
     read = {} if config is None else _from_file(config, accepted.known)
     settings = {name: value for name, value in read.items() if name in accepted.code or name not in CODE}
-    for setting in CODE:
+    for setting in (*CODE, "logs"):
         for text in _texts(settings.get(setting)):
-            for named in own_objects(text) if setting == "estimator" else _own_policies(setting, text):
+            for named in _objects(setting, text):
                 check_import(f"{config}: {setting}", named, imports)
     settings |= {name: value for name, value in given.items() if value not in (None, [])}
     for name in ("context", "reward", "features"):
         settings[name] = [part.strip() for item in settings.get(name, []) for part in item.split(",") if part.strip()]
+    own = own_log(settings)
     for name in accepted.needed:
-        if not settings.get(name):
+        if not settings.get(name) and (own is None or name not in OF_FILES):
             raise InputError(f"{name}: not given; name it on the command line or in the TOML file.")
+    unused = [name for name in OF_FILES if own is not None and settings.get(name)]
+    if unused:
+        raise InputError(f"{', '.join(unused)}: for logs in files; {own} is a log already, so leave such settings out.")
     return settings
 
 
-def _own_policies(setting: str, text: str) -> list[str]:
-    """The `module:object` that a policy is, if it is one."""
-    named = _named(text, 0)[1]
+def _objects(setting: str, text: str) -> list[str]:
+    """Each `module:object` in the text of a setting."""
+    if setting == "estimator":
+        return own_objects(text)
+    if setting == "logs":
+        return [text] if _is_object(text) else []
+    named = _named(text, 0)[1] if setting == "target" else text
     return [named] if ":" in named and not (setting == "logging" and _estimates(text)) else []
+
+
+def _is_object(log: str) -> bool:
+    return names_object(log) and not Path(log).exists()
+
+
+def own_log(settings: Mapping[str, Any]) -> str | None:
+    """The `module:object` that is given in the place of files, or None."""
+    logs = settings.get("logs", [])
+    own = next(filter(_is_object, logs), None)
+    if own is not None and len(logs) > 1:
+        raise InputError(f"logs: {own} is a whole log; give it alone.")
+    return own
 
 
 def _texts(value: Any) -> list[str]:
@@ -142,9 +170,10 @@ def run(settings: Mapping[str, Any], progress: bool | None) -> Evaluation:
         )
     gammas = _numbers("sensitivity", settings.get("sensitivity"))
     factors(gammas or [1.0])  # before the log is read
-    with opened(settings) as (source, engine):
+    diagnostics = [_diagnostic(text) for text in settings.get("diagnostic", [])]
+    with opened(settings) as (log, engine):
         result = evaluate(
-            open_log(settings, source),
+            log,
             policies,
             estimators,
             level=settings.get("level", 0.95),
@@ -153,6 +182,7 @@ def run(settings: Mapping[str, Any], progress: bool | None) -> Evaluation:
             engine=engine,
             memory=settings.get("memory"),
             progress=progress,
+            diagnostics=diagnostics,
         ).with_interval(interval, refit=refit)
         if gammas:
             result = result.with_sensitivity(gammas)
@@ -162,8 +192,8 @@ def run(settings: Mapping[str, Any], progress: bool | None) -> Evaluation:
 
 
 @contextmanager
-def opened(settings: Mapping[str, Any]) -> Iterator[tuple[Any, Engine]]:
-    """What `read_log` is to read, and the engine that reads it. A Spark session that was started for it is stopped."""
+def opened(settings: Mapping[str, Any]) -> Iterator[tuple[Log, Engine]]:
+    """The log, and the engine that reads it. A Spark session that was started for it is stopped."""
     named = settings.get("engine", "local")
     if named not in ENGINES:
         raise unknown_name("engine", named, ENGINES)
@@ -171,19 +201,20 @@ def opened(settings: Mapping[str, Any]) -> Iterator[tuple[Any, Engine]]:
     if ignored:
         why = "Spark has its own: say --master 'local[4]'" if named == "spark" else "add --engine spark"
         raise InputError(f"{ignored[0]}: has no meaning for the engine {named!r}; {why}.")
+    own = own_log(settings)
     if named == "local":
-        yield list(settings["logs"]), Local(threads=settings.get("threads"))
+        log = open_log(settings, list(settings["logs"])) if own is None else _imported_log(own)
+        yield log, Local(threads=settings.get("threads"))
         return
     with session(settings.get("master"), settings.get("remote")) as spark:
-        yield frame_of(spark, settings["logs"]), Spark()
+        yield open_log(settings, frame_of(spark, settings["logs"])) if own is None else _imported_log(own), Spark()
 
 
 def run_embed(settings: Mapping[str, Any], model: Ridge, progress: bool | None) -> EmbeddingTable:
     """Open the log and learn the embedding."""
     if len(settings["reward"]) > 1:
         raise InputError("reward: an embedding is learned from one reward; name one.")
-    with opened(settings) as (source, engine):
-        log = open_log(settings, source)
+    with opened(settings) as (log, engine):
         inputs, seed = settings.get("inputs"), settings.get("seed", 0)
         memory = settings.get("memory")
         return embed(log, inputs=inputs, rewards=model, seed=seed, engine=engine, memory=memory, progress=progress)
@@ -191,7 +222,8 @@ def run_embed(settings: Mapping[str, Any], model: Ridge, progress: bool | None) 
 
 def check_output(out: Path, settings: Mapping[str, Any]) -> None:
     """Raise where a file that is read would be written over."""
-    read = [] if settings.get("engine") == "spark" else [*settings["logs"], *filter(None, [settings.get("catalog")])]
+    elsewhere = settings.get("engine") == "spark" or own_log(settings) is not None
+    read = [] if elsewhere else [*settings["logs"], *filter(None, [settings.get("catalog")])]
     if out.exists() and out.resolve() in [file.resolve() for file in find_files(read)]:
         raise InputError(f"{out}: is read here, and would be written over; give another name with --out.")
 
@@ -204,8 +236,35 @@ def _with_inputs(chosen: Estimator, inputs: str | None) -> Estimator:
     return dataclasses.replace(chosen, inputs=inputs)  # type: ignore[call-arg]
 
 
+def _imported_log(text: str) -> Log:
+    """The log that `module:object` names, or that this function without arguments returns."""
+    found = imported(text)
+    if callable(found):
+        try:
+            with redirect_stdout(sys.stderr):  # what it prints must not mix with the answer
+                found = found()
+        except Exception as error:
+            raise InputError(f"{text}: the function raised {type(error).__name__}: {error}") from error
+    if not isinstance(found, Log):
+        given = type(found).__name__
+        raise InputError(f"{text}: gives {given}; name an op.Log, or a function without arguments that returns one.")
+    return found
+
+
+def _diagnostic(text: str) -> Diagnostic:
+    """A check of the user's own; of a class, with its defaults."""
+    if ":" not in text:
+        raise InputError(f"diagnostic {text!r}: name one of your own as module:object; ours are part of every evaluation.")
+    found = imported(text)
+    if isinstance(found, type) and issubclass(found, Diagnostic):
+        found = made(text, found, {})
+    if not isinstance(found, Diagnostic):
+        raise InputError(f"{text}: is {type(found).__name__}; give an op.Diagnostic.")
+    return found
+
+
 def open_log(settings: Mapping[str, Any], source: Any) -> Log:
-    """The log that the settings describe."""
+    """The log in files that the settings describe."""
     logging = settings.get("logging")
     return read_log(
         source,

@@ -23,6 +23,12 @@ def check_import(where: str, text: str, allowed: Sequence[str]) -> None:
         )
 
 
+def names_object(text: str) -> bool:
+    """Whether it has the form `module:object`, and is not a path."""
+    module, _, attribute = text.partition(":")
+    return all(part.isidentifier() for part in (*module.split("."), *attribute.split(".")))
+
+
 def imported(text: str) -> Any:
     """The object that `module:object` names; modules in the working folder are found, too."""
     module_name, _, attribute = text.partition(":")
@@ -42,6 +48,17 @@ def imported(text: str) -> Any:
     finally:
         sys.path.remove(str(Path.cwd()))
     return found
+
+
+def made(text: str, cls: type, settings: dict[str, Any]) -> Any:
+    """An object of a class that a user named."""
+    try:
+        return cls(**settings)
+    except InputError:
+        raise
+    except (TypeError, ValueError) as error:
+        how = "with these" if settings else "without"
+        raise InputError(f"{text}: cannot be made {how} settings ({error}); name an object of it.") from None
 
 
 def import_all(package: str) -> None:

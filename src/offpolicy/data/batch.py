@@ -22,7 +22,7 @@ BY_ROUND = ("row", "unit", "action", "reward", "propensity", "weight", "slice_co
 
 @dataclass(frozen=True)
 class Batch:
-    """Some rounds of a log, as arrays of equal length."""
+    """Some rounds of a log, as arrays of equal length: what policies, models, ratios and diagnostics are given."""
 
     row: IntArray
     unit: UInt64Array
@@ -64,9 +64,9 @@ class Batch:
         return _stack(self.feature_parts, len(self))
 
     def column(self, name: str) -> npt.NDArray[Any]:
-        """A column of the log that the policy names in its `columns`, read-only; missing numbers are NaN, others None."""
+        """A column of the log that its reader names in `columns`, read-only; missing numbers are NaN, others None."""
         if name not in self.extra:
-            raise InputError(f"column {name!r} was not read; name it in the `columns` of the policy.")
+            raise InputError(f"column {name!r} was not read; name it in the `columns` of what reads it.")
         values = decoded(self.extra[name])
         values = values.cast(pa.float64()) if pa.types.is_decimal(values.type) else values
         array: npt.NDArray[Any] = values.to_numpy(zero_copy_only=False)

@@ -10,7 +10,7 @@ import re
 from typing import Any
 
 from offpolicy.core.errors import InputError, unknown_name
-from offpolicy.core.imports import imported
+from offpolicy.core.imports import imported, made
 from offpolicy.core.registry import Named
 from offpolicy.estimators import REGISTRY, Estimator
 from offpolicy.models.posteriors.base import Posterior
@@ -40,22 +40,12 @@ def own_estimator(text: str) -> Any:
     if isinstance(found, type):
         if not issubclass(found, Estimator):
             raise InputError(f"{text}: is a class; give an object of it, an op.Estimator, or a function of (log, target).")
-        found = _made(text, found, {})
+        found = made(text, found, {})
     if not callable(found) and not isinstance(found, Estimator):
         raise InputError(
             f"{text}: is {type(found).__name__}; give an op.Estimator, or a function of (log, target) that gives a number."
         )
     return found
-
-
-def _made(text: str, cls: type, settings: dict[str, Any]) -> Any:
-    try:
-        return cls(**settings)
-    except InputError:
-        raise
-    except (TypeError, ValueError) as error:
-        how = "with these" if settings else "without"
-        raise InputError(f"{text}: cannot be made {how} settings ({error}); name an object of it.") from None
 
 
 def plain_name(name: str) -> str:
@@ -139,7 +129,7 @@ def _part(text: str, part: str, kinds: dict[str, type[Any]], given: dict[str, st
         settings = {name: type_ for name, type_ in _settings(kind).items() if name not in own}
         used = [key for key in given if key in settings]
         if used or chosen is not None:
-            return _made(chosen or kind.kind, kind, {key: _value(text, key, given.pop(key), settings[key]) for key in used})
+            return made(chosen or kind.kind, kind, {key: _value(text, key, given.pop(key), settings[key]) for key in used})
     return None
 
 

@@ -152,7 +152,7 @@ class Ratio(Serves, ABC):
     """
 
     columns: tuple[str, ...] = ()
-    """Columns of the log that it reads by name, from `batch.extra`."""
+    """Columns of the log that it reads by name, with `batch.column(name)`."""
     cross_fit: int = 0
     """In how many folds it is fitted, each without the rounds that it weighs; 0: once, on all rounds."""
     rewards: RewardModel | None = None

@@ -119,9 +119,6 @@ class OutcomeRows(FitStatistic):
         keep = np.argpartition(joined["order"], MOST_ROWS)[:MOST_ROWS]
         return {name: values[keep] for name, values in joined.items()}
 
-    def finish(self, state: State) -> State:
-        return state
-
 
 @dataclass(frozen=True)
 class OutcomeFits:

@@ -42,7 +42,7 @@ def evaluate(  # noqa: PLR0913
     seed: int = 0,
     progress: bool | None = None,
     errors: bool = True,
-    diagnostics: Sequence[Diagnostic] = (),
+    diagnostics: Diagnostic | Sequence[Diagnostic] = (),
 ) -> Evaluation:
     """What `target` would have earned, by each estimator.
 
@@ -107,7 +107,8 @@ def _answer(request: Request, wanted: Wanted, redrawn: Redrawn) -> Evaluation:
     ).evaluation()  # fmt: skip
 
 
-def _diagnostics(given: Sequence[Any]) -> tuple[Diagnostic, ...]:
+def _diagnostics(given: Diagnostic | Sequence[Any]) -> tuple[Diagnostic, ...]:
+    given = (given,) if isinstance(given, (Diagnostic, type)) else given
     for each in given:
         if not isinstance(each, Diagnostic):
             hint = f"; write {each.__name__}()" if isinstance(each, type) else ""

@@ -79,7 +79,7 @@ class FitShape:
 
 @dataclass(frozen=True)
 class FitStatistic:
-    """What the statistics of a fit share."""
+    """What is summed over the log for a fit. A subclass gives `zero` and `fold`; sums by name are merged by adding them."""
 
     shape: FitShape
 
@@ -96,6 +96,9 @@ class FitStatistic:
         for name in a:
             a[name] += b[name]
         return a
+
+    def finish(self, state: State) -> Any:
+        return state
 
 
 class Predictor(Protocol):
