@@ -79,7 +79,7 @@ def _settings(data: bytes) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "job.toml"
         path.write_bytes(data)
-        read = settings.merged(path, {}, settings.settings_of(app.evaluate))
+        read = settings.merged(path, {}, settings.Accepted(settings.settings_of(app.evaluate)))
         for text in read.get("estimator", []):
             estimator(text)
         settings.open_log({**read, "logs": [str(place() / "log.parquet")]}, [place() / "log.parquet"])

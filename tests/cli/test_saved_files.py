@@ -90,11 +90,14 @@ def test_a_settings_file_may_not_choose_what_is_imported(
     monkeypatch.setattr(settings, "imported", lambda text: loaded.append(text) or op.Uniform())
     given = {} if line.startswith("target") else {"target": ["p_new"]}
     with pytest.raises(op.InputError, match=r"settings.toml: \w+ names 'mine_saved:\w+'.*add --import mine_saved"):
-        settings.merged(file, given, settings.settings_of(evaluate))
+        settings.merged(file, given, settings.Accepted(settings.settings_of(evaluate)))
     with pytest.raises(op.InputError, match="--import mine_saved"):
-        settings.merged(file, given, settings.settings_of(evaluate), imports=["mine"])
+        settings.merged(file, given, settings.Accepted(settings.settings_of(evaluate)), imports=["mine"])
     assert not loaded
-    assert settings.merged(file, given, settings.settings_of(evaluate), imports=["mine_saved"])["action"] == "item"
+    assert (
+        settings.merged(file, given, settings.Accepted(settings.settings_of(evaluate)), imports=["mine_saved"])["action"]
+        == "item"
+    )
 
 
 def test_embed_sees_of_a_shared_file_what_it_uses(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

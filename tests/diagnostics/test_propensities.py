@@ -13,10 +13,17 @@ from offpolicy.core.arrays import FloatArray
 from offpolicy.core.hashing import buckets
 from offpolicy.data.batch import Batch
 from offpolicy.diagnostics.propensity_tests import PropensityTests
+from offpolicy.scoring.scored_block import ScoredBlock
 from offpolicy.worlds import Linear
 
 matplotlib = pytest.importorskip("matplotlib")
 matplotlib.use("Agg")
+
+
+def scored(batch: Batch) -> ScoredBlock:
+    """What the tests read of a scored batch: its buckets and propensities."""
+    nothing = np.empty(0)
+    return ScoredBlock(nothing, buckets(batch.unit, 0), nothing, batch.propensity, (), {}, nothing, ())
 
 
 def drawn(p: FloatArray, rng: np.random.Generator) -> Any:
@@ -52,7 +59,7 @@ def misfits(x: FloatArray, action: Any, own: FloatArray, whole: FloatArray | Non
     test = PropensityTests(n_actions, len(x), None if whole is None else op.Table(whole))
     state = test.zero()
     for batch in log.batches():
-        test.fold(state, batch, buckets(batch.unit, 0), batch.propensity)  # type: ignore[arg-type]
+        test.fold(state, batch, scored(batch))
     return test.misfits(state)
 
 
@@ -142,7 +149,7 @@ def test_sums_do_not_depend_on_batches_and_many_actions_share_cells() -> None:
         state = test.zero()
         for batch in log.batches(rows):
             part = test.zero()
-            test.fold(part, batch, buckets(batch.unit, 0), batch.propensity)  # type: ignore[arg-type]
+            test.fold(part, batch, scored(batch))
             state = test.merge(state, part)
         states.append(state)
     for name in ("rounds", "inverse", "inverse_squares", "sure", "at_floor", "largest"):

@@ -295,7 +295,7 @@ def test_a_log_drawn_anew_and_bounds_are_those_of_one_machine(folder: Path) -> N
     columns = {**COLUMNS, "row_id": "id"}
     logs = (op.read_log(classic().read.parquet(str(folder)), **columns), op.read_log(folder, **columns))
     drawn = [
-        op.evaluate(log, op.Uniform(), [op.DM(), op.DR()], engine=Resampled(engine, 0, 3))._values()
+        op.evaluate(log, op.Uniform(), [op.DM(), op.DR()], engine=Resampled(engine, 0, 3)).values()
         for log, engine in zip(logs, (op.Spark(), op.Local(threads=1)), strict=True)
     ]
     assert drawn[0] == pytest.approx(drawn[1], rel=1e-6)

@@ -194,5 +194,5 @@ def test_a_settings_file_names_all_of_them(folder: Path) -> None:
 def test_a_settings_file_may_not_choose_what_is_imported(folder: Path, line: str, named: str) -> None:
     (folder / "job.toml").write_text(line)
     with pytest.raises(op.InputError, match=f"names '{named}'.*add --import own_command"):
-        settings.merged(Path("job.toml"), {}, settings.settings_of(evaluate), imports=["allowed"])
+        settings.merged(Path("job.toml"), {}, settings.Accepted(settings.settings_of(evaluate)), imports=["allowed"])
     assert "own_command" not in sys.modules

@@ -32,7 +32,8 @@ class Deterministic(Policy):
 
     >>> import offpolicy as op
     >>> log = op.Log([[0.2], [0.8]], action=[0.25, 0.5], reward=[1, 1], propensity=[1, 1], actions=op.Box(0, 1))
-    >>> op.evaluate(log, op.Deterministic(lambda x: x[:, 0]), [op.KernelIPS(0.1)])["KernelIPS"].value
+    >>> result = op.evaluate(log, op.Deterministic(lambda x: x[:, 0]), [op.KernelIPS(0.1)])
+    >>> round(result["KernelIPS"].value, 4)
     2.8125
     """
 
