@@ -43,14 +43,18 @@ def missing() -> str | None:
 NEEDS_SPARK = pytest.mark.skipif(not REQUIRED and missing() is not None, reason=missing() or "")
 
 
+def worker_path() -> str:
+    """Where workers find the package and the parts of one's own that the tests define."""
+    root = Path(__file__).parent.parent.parent
+    return os.pathsep.join([str(root / "src"), str(root), os.environ.get("PYTHONPATH", "")])
+
+
 @cache
 def classic() -> Any:
     """A session whose tasks are tried four times."""
     assert missing() is None, missing()
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    os.environ["PYTHONPATH"] = os.pathsep.join(
-        [str(Path(__file__).parent.parent.parent / "src"), os.environ.get("PYTHONPATH", "")]
-    )
+    os.environ["PYTHONPATH"] = worker_path()
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.master("local[2,4]")
@@ -91,10 +95,9 @@ def server() -> int:
         *(word for name, value in settings.items() for word in ("--conf", f"{name}={value}")),
         "--class", "org.apache.spark.sql.connect.service.SparkConnectServer", "spark-internal",
     ]  # fmt: skip
-    path = os.pathsep.join([str(Path(__file__).parent.parent.parent / "src"), os.environ.get("PYTHONPATH", "")])
     scratch = tempfile.mkdtemp()
     process = subprocess.Popen(
-        command, env={**os.environ, "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": path}, cwd=scratch,
+        command, env={**os.environ, "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": worker_path()}, cwd=scratch,
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
     )  # fmt: skip
 
