@@ -35,7 +35,7 @@ class Agreement(Reading):
 
 
 @dataclass(frozen=True)
-class Candidates(Reading):
+class CandidateAgreement(Reading):
     """Whether the candidates of a blend agree, and whether there is an anchor among them."""
 
     overlaps: Overlaps

@@ -27,7 +27,7 @@ class ColumnReader:
 
 @final
 @dataclass(frozen=True)
-class Named(ColumnReader):
+class OfColumns(ColumnReader):
     """A function of named columns."""
 
     function: Score
@@ -42,7 +42,7 @@ def with_columns(function: Score, columns: Sequence[str], name: str) -> Score:
     names = column_names(columns, name)
     if names and isinstance(function, ColumnReader):
         raise InputError(f"{name}: give `columns` to the {type(function).__name__} inside it, which calls the function.")
-    return Named(function, names) if names else function
+    return OfColumns(function, names) if names else function
 
 
 def column_names(columns: Any, name: str) -> tuple[str, ...]:
@@ -104,6 +104,6 @@ class Function(Policy):
         object.__setattr__(self, "columns", column_names(self.columns, "Function"))
 
     def distribution(self, batch: Batch) -> FloatArray:
-        function = Named(self.function, tuple(self.columns)) if self.columns else self.function
+        function = OfColumns(self.function, tuple(self.columns)) if self.columns else self.function
         p = called(function, batch, "policy function").astype(np.float64)
         return check_probabilities(p, batch, "policy function")

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from offpolicy.diagnostics.agreement import Agreement, Candidates
+from offpolicy.diagnostics.agreement import Agreement, CandidateAgreement
 from offpolicy.diagnostics.base import Diagnostic, Own, Reading, Subject
 from offpolicy.diagnostics.concentration import Concentration
 from offpolicy.diagnostics.definition import Definition, Setting
@@ -81,7 +81,7 @@ class Examination:
     @property
     def _of_blends(self) -> list[Reading]:
         return [
-            Candidates(self.overlaps), self.propensities, Support(self.overlaps), Concentration(), SampleSize(),
+            CandidateAgreement(self.overlaps), self.propensities, Support(self.overlaps), Concentration(), SampleSize(),
             Agreement(), *self.own,
         ]  # fmt: skip
 
