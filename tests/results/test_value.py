@@ -9,6 +9,7 @@ import weakref
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from matplotlib.figure import Figure
@@ -37,12 +38,9 @@ def shown(result: op.Evaluation) -> list[object]:
 
 def test_a_pickled_result_shows_the_same_bytes_without_the_files(tmp_path: Path) -> None:
     world = Linear(n_actions=6, clicks=True, seed=1)
-    world.sample(900, seed=2).head(900)
     rounds = world.sample(900, seed=2).head(900)
     path = tmp_path / "log.parquet"
     columns = {f"x{j}": rounds.context[:, j] for j in range(rounds.context.shape[1])}
-    import pyarrow as pa
-
     part = np.where(rounds.context[:, 0] > 0, "a", "b")
     pq.write_table(
         pa.table({**columns, "a": rounds.action, "r": rounds.reward[:, 0], "p": rounds.propensity, "by": part}), path

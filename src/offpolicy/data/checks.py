@@ -85,7 +85,7 @@ def column(values: Any, name: str, rows: int) -> npt.NDArray[Any] | None:
 
 
 def numbers(values: Any, name: str, rows: int, role: str | None = None) -> FloatArray | None:
-    """One checked number a round, by its name or by the role it plays; None where nothing was given."""
+    """One checked number per round, by its name or by the role it plays; None where nothing was given."""
     if values is None:
         return None
     read = floats(values, name)

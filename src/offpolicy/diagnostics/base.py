@@ -37,7 +37,7 @@ class Subject:
     combination: Combination | None = None
     """What a blend makes of its candidates."""
     weighable: bool = True
-    """Whether rounds can be weighed by π/π0: of discrete actions, on a log with propensities."""
+    """Whether rounds can be weighted by π/π0: the actions are discrete, and the log has propensities."""
     fit_missing: bool = False
     """Whether the value moves with what was fitted, and the error does not count that."""
     reference: tuple[str, Functional] | None = None

@@ -175,7 +175,7 @@ class Assembly:
         return std_error(f, sums) if self.errors else float("nan")
 
     def _reference(self, row: Sequence[Found], found: Found) -> tuple[str, Functional] | None:
-        """What an estimate is held against: a nearly unbiased one, SNIPS, asked for or not."""
+        """The nearly unbiased estimate to compare with: SNIPS, even if it was not asked for."""
         by_name, subject = {each.name: each for each in row}, found.subject
         reference = next((by_name[name] for name in REFERENCES if name in by_name), None)
         if reference is not None:
