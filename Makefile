@@ -69,7 +69,7 @@ pictures: .venv/.browser
 	$(BIN)/python -m docs.pictures.embeddings
 	$(BIN)/python -m docs.pictures.propensities
 	$(BIN)/python -m docs.pictures.report
-	$(BIN)/python -m docs.pictures.trust
+	$(BIN)/python -m docs.pictures.coverage
 
 .venv/bin/python:
 	$(PYTHON) -m venv .venv

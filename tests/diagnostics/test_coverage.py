@@ -8,33 +8,33 @@ import numpy as np
 import pytest
 
 import offpolicy as op
-from docs.pictures import trust
+from docs.pictures import coverage as study_page
 from offpolicy.experiments.config import STUDIES, load
 
 AT_95 = 1
 
 
 def held(name: str, world: str, estimator: str, method: str = "normal") -> float:
-    return float(trust.summary(name)["coverage"][world][estimator][method]["held"][AT_95])
+    return float(study_page.summary(name)["coverage"][world][estimator][method]["held"][AT_95])
 
 
 def test_the_page_shows_what_was_measured() -> None:
-    page = trust.PAGE.read_text()
-    assert trust.filled(page) == page, "run python -m docs.pictures.trust"
-    assert json.loads(trust.PACKAGED.read_text()) == trust.packaged(trust.summary("coverage"))
+    page = study_page.PAGE.read_text()
+    assert study_page.filled(page) == page, "run python -m docs.pictures.coverage"
+    assert json.loads(study_page.PACKAGED.read_text()) == study_page.packaged(study_page.summary("coverage"))
 
 
 @pytest.mark.parametrize("name", STUDIES)
 def test_results_are_those_of_the_settings(name: str) -> None:
-    assert trust.summary(name)["key"] == load(name).key
+    assert study_page.summary(name)["key"] == load(name).key
 
 
 @pytest.mark.parametrize("estimator", ["IPS", "SNIPS", "DR", "MIPS (true)"])
 def test_nearly_unbiased_intervals_cover_where_there_is_enough_data(estimator: str) -> None:
     """Where the answer is in the log: 500 effective rounds, 100 rewards, full support, clusters told."""
-    told = trust.summary("coverage")
+    told = study_page.summary("coverage")
     able = [w["world"] for w in told["worlds"] if w["effective_rounds"] >= 500 and w["rewards"] >= 100]
-    fair = [world for world in able if world in trust.FAIR]
+    fair = [world for world in able if world in study_page.FAIR]
     assert len(fair) >= 4
     for world in fair:
         assert 0.92 <= held("coverage", world, estimator) <= 0.98, (world, estimator)
@@ -55,7 +55,7 @@ def test_measured_coverage_stands_in_the_reasons() -> None:
     result = op.evaluate(
         world.sample(2000, 1), world.target, [op.DM(), op.LearnedMIPS(), op.GroupIPS(), op.OffCEM(), op.DR()]
     )
-    packaged = json.loads(trust.PACKAGED.read_text())
+    packaged = json.loads(study_page.PACKAGED.read_text())
     for name in ("DM", "LearnedMIPS", "GroupIPS", "OffCEM"):
         seen = packaged[name]
         said = f"held the truth in {seen['least']:.0%} to {seen['most']:.0%} of the runs"

@@ -1,7 +1,7 @@
 """How often the 95% intervals of estimators with a bias of their own held the truth in the coverage study.
 
 Such an interval knows the chance of the draw and not the bias, so what it promises is worth what it kept in worlds whose
-value is known. `coverage.json` is written from the committed results of `offpolicy study coverage` (docs/trust.md).
+value is known. `coverage.json` is written from the committed results of `offpolicy study coverage` (docs/coverage.md).
 """
 
 from __future__ import annotations

@@ -56,8 +56,8 @@ LIMITS: Mapping[str, Limits] = {
     "left out": Limits(0.05, 1.0),
     "fit beside sampling": Limits(3, NEVER),
 }
-"""What each number of a check means. They come from `offpolicy study` (docs/trust.md): caution from where fewer than 90% of
-the 95% intervals held the truth, no trust from where at most 75% did. Conventions: support, new actions, what is left
+"""What each number of a check means. They come from `offpolicy study` (docs/coverage.md): caution from where fewer than 90%
+of the 95% intervals held the truth, no trust from where at most 75% did. Conventions: support, new actions, what is left
 out, and the share of the fit."""
 
 

@@ -1,6 +1,6 @@
 """What the page on trust shows: tables, its picture, and the coverage that verdicts speak of, all from results of studies.
 
-python -m docs.pictures.trust [RESULTS]     takes RESULTS/NAME/summary.json of each study into docs/measured first
+python -m docs.pictures.coverage [RESULTS]     takes RESULTS/NAME/summary.json of each study into docs/measured first
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from offpolicy.experiments.config import STUDIES, load
 from offpolicy.experiments.entries import MIPS_TRUE
 
 DOCS = Path(__file__).parent.parent
-PAGE, MEASURED, PICTURE = DOCS / "trust.md", DOCS / "measured", DOCS / "images" / "coverage.png"
+PAGE, MEASURED, PICTURE = DOCS / "coverage.md", DOCS / "measured", DOCS / "images" / "coverage.png"
 PACKAGED = DOCS.parent / "src" / "offpolicy" / "diagnostics" / "coverage.json"
 MARK = re.compile(r"(<!-- table: (\w+) (\w+)(?: ([^>]+?))? -->\n).*?(<!-- end -->)", re.S)
 BIASED = (
