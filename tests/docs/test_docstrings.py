@@ -1,0 +1,55 @@
+"""Every public parameter is documented, and nothing is documented that is no parameter."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.docs.docstrings import Documented, public
+
+TO_DO = {
+    path.stem: frozenset(path.read_text().split()) for path in sorted((Path(__file__).parent / "undocumented").glob("*.txt"))
+}
+"""By package, the names whose docstrings are still to be written. The lists only get shorter."""
+
+PUBLIC = public()
+
+
+@pytest.mark.parametrize("documented", PUBLIC, ids=str)
+def test_a_docstring_describes_the_signature(documented: Documented) -> None:
+    problems = documented.problems()
+    if str(documented) in TO_DO.get(documented.package, ()):
+        assert problems, f"{documented} is documented now: remove it from undocumented/{documented.package}.txt"
+    else:
+        assert not problems, f"{documented}: {'; '.join(problems)}"
+
+
+@pytest.mark.parametrize("package", TO_DO)
+def test_what_is_to_be_done_exists(package: str) -> None:
+    assert TO_DO[package] <= {str(documented) for documented in PUBLIC if documented.package == package}
+
+
+def described(docstring: str, each: object) -> list[str]:
+    return Documented("here", "example", each, docstring).problems()
+
+
+def test_both_directions_are_checked() -> None:
+    def example(log: object, *, level: float = 0.95, **more: object) -> None: ...
+
+    whole = "Summary.\n\nParameters\n----------\nlog : Log\n    Of rounds.\n\nlevel : float\n    Of it: 0.95.\n**more\n\nReturns\n-------\nfloat"
+    assert described(whole, example) == []
+    assert described(whole.replace("level :", "share :"), example) == [
+        "no description of level",
+        "share is described, and is not a parameter",
+    ]
+    assert described("Summary.", example) == [f"no description of {name}" for name in ("level", "log", "more")]
+
+
+def test_the_summary_is_one_line() -> None:
+    def example() -> None: ...
+
+    assert described("", example) == ["no docstring"]
+    assert described("It says\nmuch.", example) == ["the summary is longer than a line"]
+    assert described("It says", example) == ["the summary does not end with a period"]
+    assert described("It says so.\n\nAnd more.", example) == []
