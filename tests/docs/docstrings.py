@@ -15,7 +15,7 @@ import offpolicy
 from offpolicy import worlds
 
 SECTION = re.compile(r"^(\w[\w ]*)\n-{3,}$", re.MULTILINE)
-NAMES = re.compile(r"^(\*{0,2}\w+(?:, \*{0,2}\w+)*)(?: ?:.*)?$")
+NAMES = re.compile(r"^(\*{0,2}\w+(?:, \*{0,2}\w+)*)(?: : (.+))?$")
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Documented:
     module: str
     """Below `offpolicy`, such as `data.log`."""
     name: str
-    """Within its module, such as `Log.batches`."""
+    """Within its module, such as `Log.batches`: the name in lists, so that modules can be merged and renamed."""
     object: Any
     docstring: str
     """Of its own: nothing is inherited."""
@@ -35,16 +35,17 @@ class Documented:
         return self.module.partition(".")[0]
 
     def __str__(self) -> str:
-        return f"{self.module}.{self.name}"
+        return self.name
 
     def problems(self) -> list[str]:
         """What a reader of the docstring would miss, or read and not find in the signature."""
         found = [*self._about_the_summary()]
-        missing = self.parameters - self.described
-        found += [f"no description of {name}" for name in sorted(missing)]
-        found += [
-            f"{name} is described, and is not a parameter" for name in sorted(self._in("Parameters") - self.parameters)
-        ]
+        parameters = self._section("Parameters")
+        # Results, which nobody constructs, may call their fields attributes.
+        described = parameters | (self._section("Attributes") if dataclasses.is_dataclass(self.object) else {})
+        found += [f"no description of {name}" for name in sorted(self.parameters - described.keys())]
+        found += [f"no type of {name}" for name in sorted(described) if described[name] in ("", "Any")]
+        found += [f"{name} is described, and is not a parameter" for name in sorted(parameters.keys() - self.parameters)]
         return found
 
     def _about_the_summary(self) -> Iterator[str]:
@@ -66,17 +67,12 @@ class Documented:
             names = names[1:]
         return frozenset(name for name in names if not name.startswith("_"))
 
-    @property
-    def described(self) -> frozenset[str]:
-        """The names that the docstring describes. Results, which nobody constructs, may call their fields attributes."""
-        fields = self._in("Attributes") if dataclasses.is_dataclass(self.object) else frozenset()
-        return self._in("Parameters") | fields
-
-    def _in(self, section: str) -> frozenset[str]:
+    def _section(self, title: str) -> dict[str, str]:
+        """The names that a section describes, with their types."""
         parts = SECTION.split(self.docstring)
-        body = dict(zip(parts[1::2], parts[2::2], strict=True)).get(section, "")
+        body = dict(zip(parts[1::2], parts[2::2], strict=True)).get(title, "")
         lines = (NAMES.match(line) for line in body.splitlines())
-        return frozenset(name.lstrip("*") for line in lines if line for name in line[1].split(", "))
+        return {name.lstrip("*"): line[2] or "" for line in lines if line for name in line[1].split(", ")}
 
 
 def public() -> list[Documented]:

@@ -37,12 +37,13 @@ def described(docstring: str, each: object) -> list[str]:
 def test_both_directions_are_checked() -> None:
     def example(log: object, *, level: float = 0.95, **more: object) -> None: ...
 
-    whole = "Summary.\n\nParameters\n----------\nlog : Log\n    Of rounds.\n\nlevel : float\n    Of it: 0.95.\n**more\n\nReturns\n-------\nfloat"
+    whole = "Summary.\n\nParameters\n----------\nlog : Log\n    Of rounds.\n\nlevel : float\n    Of it: 0.95.\n**more : object\n\nReturns\n-------\nfloat"
     assert described(whole, example) == []
     assert described(whole.replace("level :", "share :"), example) == [
         "no description of level",
         "share is described, and is not a parameter",
     ]
+    assert described(whole.replace("log : Log", "log"), example) == ["no type of log"]
     assert described("Summary.", example) == [f"no description of {name}" for name in ("level", "log", "more")]
 
 
