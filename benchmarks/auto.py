@@ -54,7 +54,7 @@ def rounds() -> None:
         errors = {e.name: np.sqrt(np.mean([(r[e.name].value - truth) ** 2 for r in found])) for e in every}
         held = np.mean([truth in r["Auto"].confidence_interval() for r in found])
         rows.append([f"{n:,}", str(logs), *(f"{e:.4f}" for e in errors.values()), f"{held:.0%}"])
-    header = ["rounds", "logs", "Auto", "SNIPS", "DR", "DM, penalty 1", "Auto's 95% intervals hold"]
+    header = ["rounds", "logs", "Auto", "SNIPS", "DR", "DM, penalty 1", "coverage of Auto's 95% intervals"]
     print(f"Root mean squared error; the truth is {truth:.4f}.\n")
     print(table(header, rows))
 
@@ -67,10 +67,10 @@ CANDIDATES = {
     "penalties 1, 10": {"penalties": (1.0, 10.0)},
 }
 PATCHED = {
-    "missed 2": "offpolicy.inference.blending.MISSED",
-    "left out 7/8": "offpolicy.models.rewards.ridge.model.LEFT_OUT",
+    "shortfall 2": "offpolicy.inference.blending.MISSED",
+    "share left out 7/8": "offpolicy.models.rewards.ridge.model.LEFT_OUT",
 }
-"""Twice 7/8 of a group cannot be left out: there the double is all of it."""
+"""Twice 7/8 of a group cannot be left out: the double is the whole group."""
 
 
 def variants(features: Features) -> dict[str, op.Estimator]:
@@ -97,7 +97,7 @@ def errors_in(task: tuple[int, int, int]) -> tuple[int, dict[str, list[float]]]:
         values = {name: r.value for name, r in _evaluated(log, there, list(every.values())).items()}
         for name, where in PATCHED.items():
             for factor, word in ((0.5, "half"), (2.0, "double")):
-                usual = 2.0 if name.startswith("missed") else 0.875
+                usual = 2.0 if name.startswith("shortfall") else 0.875
                 with patch(where, min(usual * factor, 1.0) if usual < 1 else usual * factor):
                     values[f"{name}, {word}"] = _evaluated(log, there, [op.Auto()])["Auto"].value
         for name, value in values.items():
