@@ -1,4 +1,4 @@
-"""`python -m fuzz --cases 20000 --seed 0`: every part, a table of how its cases ended, and what to run again where one failed."""
+"""`python -m fuzz --cases 20000 --seed 0`: run every part, print a table of outcomes and a command that repeats each failure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fuzz.judging import Outcome
 from fuzz.parts import PARTS, run
 
 SHARD = 500
-"""Cases of one process at a time; fixed, so that the cases do not depend on the number of processes."""
+"""Cases per task; fixed, so that the cases do not depend on the number of processes."""
 SHOWN = 20
 BEGIN, END = "<!-- result -->", "<!-- end of result -->"
 
@@ -32,7 +32,7 @@ class Task:
 
 
 def tasks(cases: int, seed: int, parts: list[str]) -> Iterator[Task]:
-    """All cases, by the parts' shares of them."""
+    """Divide the cases among the parts by their shares."""
     shares = {name: PARTS[name].share for name in parts}
     for k, (name, share) in enumerate(shares.items()):
         left = max(1, round(cases * share / sum(shares.values())))
@@ -42,14 +42,14 @@ def tasks(cases: int, seed: int, parts: list[str]) -> Iterator[Task]:
 
 
 def work(task: Task) -> tuple[str, list[tuple[str, str, str]], float]:
-    """How each case ended: its outcome, the words, and the case where it failed."""
+    """The outcome of each case, its message, and the case itself if it failed."""
     begun = time.perf_counter()
     return task.part, run(task.part, task.cases, task.seed), time.perf_counter() - begun
 
 
 def table(counts: dict[str, Counter[str]], seconds: dict[str, float]) -> str:
-    """Markdown: a row a part, and the sum."""
-    lines = ["| part | cases | right answers | refused | failures | ms a case |", "|---|---:|---:|---:|---:|---:|"]
+    """A Markdown table with one row per part, and the total."""
+    lines = ["| part | cases | right answers | refused | failures | ms per case |", "|---|---:|---:|---:|---:|---:|"]
     total: Counter[str] = Counter()
     for name, found in [*counts.items(), ("all", total)]:
         n = sum(found.values())
@@ -61,17 +61,17 @@ def table(counts: dict[str, Counter[str]], seconds: dict[str, float]) -> str:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run, print, and say whether nothing failed."""
+    """Run and print; the exit code is 0 if nothing failed."""
     parser = argparse.ArgumentParser(prog="python -m fuzz", description=__doc__)
     parser.add_argument("--cases", type=int, default=20_000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--processes", type=int, default=1)
-    parser.add_argument("--part", action="append", choices=list(PARTS), help="only this part; several times")
+    parser.add_argument("--part", action="append", choices=list(PARTS), help="run only this part; may be repeated")
     parser.add_argument("--out", type=Path, default=Path("build/fuzz"), help="a folder for result.json and result.md")
     parser.add_argument(
-        "--page", type=Path, help="a page that shows the last result between two comments, such as docs/hostile.md"
+        "--page", type=Path, help="a page that shows the latest result between two comments, such as docs/hostile.md"
     )
-    parser.add_argument("--refusals", action="store_true", help="print the words of refusals, too")
+    parser.add_argument("--refusals", action="store_true", help="also print the messages of refusals")
     given = parser.parse_args(arguments)
     begun = time.perf_counter()
     todo = list(tasks(given.cases, given.seed, given.part or list(PARTS)))
@@ -87,11 +87,11 @@ def main(arguments: list[str] | None = None) -> int:
                     failures.setdefault(f"{part}: {why}", []).append(case)
                 elif given.refusals and outcome == Outcome.REFUSED.value:
                     print(f"{part}: {why}")
-    _tell(given, counts, seconds, failures, time.perf_counter() - begun)
+    _report(given, counts, seconds, failures, time.perf_counter() - begun)
     return 1 if failures else 0
 
 
-def _tell(
+def _report(
     given: argparse.Namespace, counts: dict[str, Counter[str]], seconds: dict[str, float], failures: dict[str, list[str]],
     took: float,
 ) -> None:  # fmt: skip
@@ -105,7 +105,9 @@ def _tell(
     if given.page is not None:
         before, _, rest = given.page.read_text(encoding="utf-8").partition(BEGIN)
         after = rest.partition(END)[2]
-        shown_there = f"{BEGIN}\n`{command}`, {datetime.date.today()}, {took:.0f} s on a machine that did other work as well:\n\n{shown}\n{END}"
+        shown_there = (
+            f"{BEGIN}\n`{command}`, {datetime.date.today()}, {took:.0f} s on a machine with other load:\n\n{shown}\n{END}"
+        )
         given.page.write_text(f"{before}{shown_there}{after}", encoding="utf-8")
     for why, which in sorted(failures.items(), key=lambda each: -len(each[1]))[:SHOWN]:
         part, _, words = why.partition(": ")

@@ -1,4 +1,4 @@
-"""`python -m fuzz.again PART 'CASE'`: one case once more, with the traceback where there is one."""
+"""`python -m fuzz.again PART 'CASE'`: repeat one case, with its traceback if there is one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fuzz.judging import Verdict
 
 
 def again(text: str) -> Verdict:
-    """The case that was printed, judged anew."""
+    """Judge a printed case again."""
     known: dict[str, Any] = {"nan": nan, "inf": inf, "np": np, "datetime": datetime, "Decimal": Decimal}
     for part in (arrays, tables, policies, commands, others, readers):
         known |= vars(part)

@@ -1,4 +1,4 @@
-"""Logs from arrays: `op.Log` with columns of any type, one cell or one setting of which may be bad."""
+"""Logs from arrays: `op.Log` with columns of any type, in which one cell or one setting may be invalid."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fuzz.values import ODD_CELLS, ODD_TEXTS, columns, hurts
 
 DTYPES = ("f2", "f4", "f8", "i1", "i8", "u1", "u8", "O", "U", "S", "?", "c8", "M8[D]", "m8[s]", "longdouble")
 FINE, ODD, BAD = "fine", "odd", "bad"
-"""Of a setting: must be taken, may be refused, must be refused."""
+"""Whether a setting must be accepted, may be refused, or must be refused."""
 
 SETTINGS: tuple[tuple[str, Any, str], ...] = (
     ("level", 0.5, FINE), ("level", 0, BAD), ("level", 1, BAD), ("level", math.nan, BAD), ("level", math.inf, BAD),
@@ -53,7 +53,7 @@ class Arrays:
     log: Mapping[str, Any] = field(default_factory=dict)
     evaluate: Mapping[str, Any] = field(default_factory=dict)
     expected: str = FINE
-    """Of the settings; what the columns deserve is worked out."""
+    """What the settings deserve; what the columns deserve is computed."""
 
     def arrays(self) -> dict[str, Any]:
         return {name: np.array(cells, self.dtypes[name]) if name in self.dtypes else list(cells)
@@ -103,7 +103,7 @@ class Arrays:
 
 
 def _plain(name: str, cells: Sequence[Any], dtype: str | None) -> bool:
-    """Whether nobody could take offence: numbers where numbers belong, and values of one kind for units and slices."""
+    """Whether nothing is objectionable: numbers where numbers belong, and values of one kind for units and slices."""
     kinds = {type(cell) for cell in cells}
     if name in ("reward", "p", "q", "weight", "x"):
         return (
@@ -120,7 +120,7 @@ def _plain(name: str, cells: Sequence[Any], dtype: str | None) -> bool:
 
 
 def _has_actions(cells: Sequence[Any], log: Mapping[str, Any]) -> bool:
-    """At least two; codes are 0 or more, and not so large that they are ids."""
+    """Whether there are at least two; codes must be 0 or more, and not so large that they look like ids."""
     if any(cell is None or cell != cell for cell in cells) or not cells:
         return False
     codes = all(type(cell) is int for cell in cells) and "actions" not in log
@@ -139,7 +139,7 @@ LABELS = st.one_of(
 
 @st.composite
 def cases(draw: st.DrawFn) -> Arrays:
-    """A good log, spoilt now and then."""
+    """A valid log, sometimes corrupted."""
     setting = draw(st.sampled_from(["none", "none", "log", "evaluate"]))
     made = draw(columns(None if setting == "log" else LABELS))
     n = len(made["reward"])
@@ -152,7 +152,7 @@ def cases(draw: st.DrawFn) -> Arrays:
     dtypes: dict[str, str] = {}
     if setting == "none":
         for _ in range(hurts(draw)):
-            _spoil(draw, made, dtypes)
+            _corrupt(draw, made, dtypes)
     log: dict[str, Any] = {}
     evaluate: dict[str, Any] = {}
     expected = FINE
@@ -164,7 +164,7 @@ def cases(draw: st.DrawFn) -> Arrays:
     return Arrays(made, dtypes, log, evaluate, expected)
 
 
-def _spoil(draw: st.DrawFn, made: dict[str, list[Any]], dtypes: dict[str, str]) -> None:
+def _corrupt(draw: st.DrawFn, made: dict[str, list[Any]], dtypes: dict[str, str]) -> None:
     how = draw(st.sampled_from(["cell", "cell", "all", "dtype", "shape"]))
     name = draw(st.sampled_from([each for each in COLUMNS if each in made]))
     cells = made[name]

@@ -1,4 +1,4 @@
-"""Command lines and TOML files: the same settings in two dresses, in process or in a process of their own."""
+"""Command lines and TOML files: the same settings in two forms, run in this process or in their own."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ FINE: tuple[tuple[str, Any], ...] = (
     ("features", ["z"]), ("catalog", "catalog.csv"), ("cross_fit", 3), ("target", ["p_*"]), ("engine", "local"), ("reward", ["x"]), ("context", ["z", "user"]),
     ("target", ["p"]), ("action", "name"), ("logging", "p_*"),
 )  # fmt: skip
-"""Settings that must be taken."""
+"""Settings that must be accepted."""
 WHOLE = ("seed", "threads", "n_actions", "cross_fit")
 NUMBERS = (*WHOLE, "level", "reward_range", "memory")
 NAMED = ("context", "action", "reward", "propensity", "target", "logging", "features", "cluster", "row_id", "weight", "by", "catalog", "logs",
@@ -81,7 +81,7 @@ TARGETS = (
 
 @functools.cache
 def place() -> Path:
-    """A folder with the log in several forms, a catalog, a module of policies, and files that are none of these."""
+    """A folder with the log in several formats, a catalog, a module of policies, and files that are none of these."""
     folder = Path(tempfile.mkdtemp(prefix="fuzz-"))
     table = pa.table(COLUMNS)
     pq.write_table(table, folder / "log.parquet")
@@ -98,7 +98,7 @@ def place() -> Path:
 
 
 def truth_of_settings(settings: Mapping[str, Any], certain: bool) -> Truth | None:
-    """From the columns that play each role, where all of them are known; None where an answer is not to be checked."""
+    """Computed from the column in each role if all are known; None if the answer is not to be checked."""
     try:
         one = {
             role: settings[role][0] if isinstance(settings[role], list) else settings[role]
@@ -109,10 +109,10 @@ def truth_of_settings(settings: Mapping[str, Any], certain: bool) -> Truth | Non
         return None
     if several or any(not isinstance(name, str) for name in one.values()):
         return None
-    chance = COLUMNS["p_1"] if one["target"] == "p_*" else COLUMNS.get(one["target"])
+    target = COLUMNS["p_1"] if one["target"] == "p_*" else COLUMNS.get(one["target"])
     if one["target"] == "p_*":
-        chance = [COLUMNS[f"p_{code}"][0] for code in COLUMNS["item"]]
-    columns = {"reward": COLUMNS.get(one["reward"]), "p": COLUMNS.get(one["propensity"]), "q": chance}
+        target = [COLUMNS[f"p_{code}"][0] for code in COLUMNS["item"]]
+    columns = {"reward": COLUMNS.get(one["reward"]), "p": COLUMNS.get(one["propensity"]), "q": target}
     weight = settings.get("weight")
     if weight is not None:
         columns["weight"] = COLUMNS.get(weight) if isinstance(weight, str) else None
@@ -133,12 +133,12 @@ class Ended:
 
 @functools.cache
 def _command() -> Any:
-    """What Typer makes of the functions, made once: it takes longer than an evaluation."""
+    """The Typer application, built once: building it takes longer than an evaluation."""
     return typer.main.get_command(cli.app)
 
 
 def in_process(arguments: Sequence[str], folder: Path) -> Ended:
-    """The command's own `main`, with streams of its own."""
+    """Call the command's `main` with its own streams."""
     out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8", "surrogateescape", write_through=True) for _ in range(2))
     before, shown = Path.cwd(), warnings.showwarning
     code, crash = 0, ""
@@ -163,14 +163,14 @@ def in_process(arguments: Sequence[str], folder: Path) -> Ended:
 
 
 def in_subprocess(arguments: Sequence[str], folder: Path) -> Ended:
-    """As a user meets it."""
+    """Run it as a user would."""
     command = [sys.executable, "-m", "offpolicy", *arguments]
     done = subprocess.run(command, capture_output=True, cwd=folder, timeout=120, check=False)
     return Ended(done.returncode, done.stdout.decode("utf-8", "replace"), done.stderr.decode("utf-8", "replace"))
 
 
 def judge_ended(ended: Ended, truth: Truth | None, certain: bool) -> Verdict:
-    """The exit code, what was said, and the numbers where there are any."""
+    """The exit code, the output, and the numbers if there are any."""
     if ended.crash:
         return Verdict(Outcome.FAILED, ended.crash)
     if "Traceback" in ended.err or "Traceback" in ended.out:
@@ -198,7 +198,7 @@ def judge_ended(ended: Ended, truth: Truth | None, certain: bool) -> Verdict:
 
 @dataclass(frozen=True)
 class Command:
-    """`offpolicy evaluate` with these settings, and whatever else was typed."""
+    """`offpolicy evaluate` with these settings and further arguments."""
 
     settings: Mapping[str, Any]
     certain: bool
@@ -246,7 +246,7 @@ class Toml:
 
 
 def toml(value: Any) -> str:
-    """A value as TOML writes it; JSON's text is TOML's, but for signs beyond the first plane."""
+    """A value in TOML syntax; JSON strings are TOML strings, except for characters beyond the first plane."""
     if isinstance(value, str):
         return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     if isinstance(value, bool):
@@ -265,7 +265,7 @@ ODD_TOML: tuple[Any, ...] = (
 
 
 def _settings(draw: st.DrawFn) -> tuple[dict[str, Any], bool]:
-    """Good settings, with another that is fine now and then."""
+    """Valid settings, sometimes with another valid one."""
     settings = dict(GOOD)
     for name, value in draw(st.lists(st.sampled_from(FINE), max_size=2, unique_by=lambda each: each[0])):
         settings[name] = value
@@ -291,7 +291,7 @@ PATHS = ("log.parquet", "log.csv", "folder", "empty.csv", "text.parquet", "binar
 
 @st.composite
 def commands(draw: st.DrawFn, process: bool = False) -> Command:
-    """A good command line, spoilt now and then."""
+    """A valid command line, sometimes corrupted."""
     settings, certain = _settings(draw)
     more: list[str] = []
     for _ in range(hurts(draw)):
@@ -336,7 +336,7 @@ def _typeable(text: str) -> str:
 
 @st.composite
 def tomls(draw: st.DrawFn) -> Toml:
-    """A good TOML file, spoilt now and then in a value or in its text."""
+    """A valid TOML file, sometimes with a corrupted value or text."""
     settings, certain = _settings(draw)
     lines = {name.replace("_", draw(st.sampled_from("-_"))): toml(value) for name, value in settings.items()}
     text = "".join(f"{name} = {value}\n" for name, value in lines.items())

@@ -8,11 +8,11 @@ from pathlib import Path
 
 
 def main() -> int:
-    """One target, with the good file as the first of its corpus; further arguments are libFuzzer's."""
+    """Fuzz one target, with the valid file as the first of its corpus; further arguments go to libFuzzer."""
     try:
         import atheris
     except ImportError:
-        print("atheris is not installed (the extra 'fuzz'; Linux only). `python -m fuzz` does without.", file=sys.stderr)
+        print("atheris is not installed (the extra 'fuzz'; Linux only). `python -m fuzz` works without it.", file=sys.stderr)
         return 2
     with atheris.instrument_imports(include=["offpolicy"]):  # so nothing of offpolicy may be imported above
         from fuzz.readers import TARGETS, good, tried

@@ -1,8 +1,8 @@
-"""The oracle: what the right answer is, worked out without offpolicy, and what counts as a failure.
+"""The oracle: the right answer, computed without offpolicy, and what counts as a failure.
 
-A case ends well in one of two ways: with the right answer (n is the number of rows given, and the values of LoggedMean, IPS
-and SNIPS are those of exact sums), or refused, by an `InputError` with a message (exit code 2 on the command line). All else
-fails: another exception, a number where there is none, another n, a refusal of what was certainly good.
+A case passes in one of two ways: with the right answer (n is the number of rows passed, and the values of LoggedMean, IPS
+and SNIPS are those of exact sums), or with a refusal, an `InputError` with a message (exit code 2 on the command line).
+Everything else fails: another exception, a number where none is defined, another n, a refusal of certainly valid input.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Outcome(Enum):
 
 @dataclass(frozen=True)
 class Verdict:
-    """How a case ended, and in which words."""
+    """How a case ended, and its message."""
 
     outcome: Outcome
     why: str = ""
@@ -42,38 +42,38 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Truth:
-    """The right answer: rows, and each estimator's value with the scale that its rounding errors have."""
+    """The right answer: the number of rows, and each estimator's value with the scale of its rounding errors."""
 
     n: int
     values: Mapping[str, tuple[float, float]]
     certain: bool = True
-    """Whether this input must be answered; if not, it may be refused as well (a text that reads as a number, for one)."""
+    """Whether this input must be answered; if not, it may be refused as well (such as text that reads as a number)."""
 
     @classmethod
     def of(
-        cls, reward: Sequence[float], propensity: Sequence[float], chance: Sequence[float],
+        cls, reward: Sequence[float], propensity: Sequence[float], target: Sequence[float],
         weight: Sequence[float] | None = None, certain: bool = True,
     ) -> Truth:  # fmt: skip
-        """Exact sums (math.fsum) of w = π/π0; SNIPS is undefined (NaN) where every weight is 0."""
+        """Computed from exact sums (math.fsum) of w = π/π0; SNIPS is undefined (NaN) if every weight is 0."""
         omega = [1.0] * len(reward) if weight is None else list(weight)
-        ratio = [0.0 if q / p < NEXT_TO_NOTHING else q / p for p, q in zip(propensity, chance, strict=True)]
+        ratio = [0.0 if q / p < NEXT_TO_NOTHING else q / p for p, q in zip(propensity, target, strict=True)]
         total = math.fsum(omega)
         logged = [o * r for o, r in zip(omega, reward, strict=True)]
-        weighed = [w * x for w, x in zip(ratio, logged, strict=True)]
+        weighted = [w * x for w, x in zip(ratio, logged, strict=True)]
         below = math.fsum(o * w for o, w in zip(omega, ratio, strict=True))
         values = {}
-        for name, terms, under in (("LoggedMean", logged, total), ("IPS", weighed, total), ("SNIPS", weighed, below)):
+        for name, terms, under in (("LoggedMean", logged, total), ("IPS", weighted, total), ("SNIPS", weighted, below)):
             value = math.fsum(terms) / under if under else math.nan
             values[name] = (value, math.fsum(map(abs, terms)) / under if under else math.nan)
         return cls(len(reward), values, certain)
 
     def differs(self, n: Mapping[str, int], found: Mapping[str, float | None]) -> str | None:
-        """In words, where an answer is another than this; None where it is right."""
+        """How an answer differs from this one, in words; None if it is right."""
         if missing := [name for name in NAMES if name not in found]:
             return f"{missing[0]} is not in the answer"
         for name, value in found.items():
             if n[name] != self.n:
-                return f"{name}: n is {n[name]}, but {self.n} rows were given"
+                return f"{name}: n is {n[name]}, but {self.n} rows were passed"
             right, scale = self.values[name]
             if math.isnan(right):
                 if value is not None and not math.isnan(value):
@@ -84,7 +84,7 @@ class Truth:
 
 
 def number(value: Any) -> float | None:
-    """A finite number, or None where there is none."""
+    """A finite number, or None if it is not one."""
     if isinstance(value, (bytes, complex)) or value is None:
         return None
     try:
@@ -95,7 +95,7 @@ def number(value: Any) -> float | None:
 
 
 def truth_of(columns: Mapping[str, Sequence[Any]], certain: bool = True) -> Truth | None:
-    """From the columns reward, p (π0), q (π) and weight of a log; None where a cell is not what it must be."""
+    """Computed from the columns reward, p (π0), q (π) and weight of a log; None if a cell is invalid."""
     read: dict[str, list[float]] = {}
     for name in ("reward", "p", "q", "weight"):
         cells = columns.get(name)
@@ -105,7 +105,7 @@ def truth_of(columns: Mapping[str, Sequence[Any]], certain: bool = True) -> Trut
         values = [each for each in found if each is not None]
         if len(values) < len(cells):
             return None
-        # Far outside of what anyone logs, squares of products overflow: an answer must be right, but none is owed.
+        # Far outside what anyone logs, squares of products overflow: an answer must be right, but a refusal is fine.
         if any(abs(v) > 1e30 or (v and abs(v) < 1e-30) for v in values):
             certain = False
         read[name] = values
@@ -125,26 +125,26 @@ OURS = Path(op.__file__).parent
 
 
 def blamed(error: BaseException) -> str:
-    """The exception, and the last place in offpolicy that it went through."""
+    """The exception, and the innermost frame in offpolicy that it passed through."""
     frames = [f for f in traceback.extract_tb(error.__traceback__) if Path(f.filename).is_relative_to(OURS)]
     place = f"{Path(frames[-1].filename).relative_to(OURS)}:{frames[-1].name}" if frames else "outside"
     return f"{type(error).__name__} at {place}: {str(error)[:200]}"
 
 
 def refusal(message: str, truth: Truth | None) -> Verdict:
-    """Whether a refusal was right, and said something."""
+    """Whether a refusal was right and had a message."""
     if not message.strip():
-        return Verdict(Outcome.FAILED, "refused without a word")
+        return Verdict(Outcome.FAILED, "refused without a message")
     if truth is not None and truth.certain:
-        return Verdict(Outcome.FAILED, f"good input was refused: {message[:300]}")
+        return Verdict(Outcome.FAILED, f"valid input was refused: {message[:300]}")
     return Verdict(Outcome.REFUSED, message)
 
 
 def judged(run: Callable[[], op.Evaluation | None], truth: Truth | None, *, answered: bool = False) -> Verdict:
-    """Run it, and compare. `answered`: it is enough that there is an answer, of whatever value."""
+    """Run it and compare. With `answered`, any answer is enough, whatever its value."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        warnings.simplefilter("error", RuntimeWarning)  # NumPy's overflows and divisions by zero are faults of ours
+        warnings.simplefilter("error", RuntimeWarning)  # NumPy's overflows and divisions by zero are our own faults
         try:
             result = run()
         except op.InputError as error:
@@ -152,7 +152,7 @@ def judged(run: Callable[[], op.Evaluation | None], truth: Truth | None, *, answ
         except Exception as error:
             return Verdict(Outcome.FAILED, blamed(error))
     if truth is None and not answered:
-        return Verdict(Outcome.FAILED, "bad input was answered")
+        return Verdict(Outcome.FAILED, "invalid input was answered")
     if result is None or truth is None:
         return Verdict(Outcome.RIGHT)
     found = {name: result[name] for name in NAMES}

@@ -41,14 +41,14 @@ OTHERS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     ),
     "reproduce": (("no-such-experiment",), ("--worlds", "--logs", "--processes", "--data", "--out", "--quick")),
 }
-"""Commands besides `evaluate`, at sizes that take no time (the last two are refused), and options to spoil them with."""
+"""Commands besides `evaluate`, at sizes that take no time (the last two are refused), and options to corrupt them with."""
 FEW = tuple(each for each in ODD_NUMBERS if each not in ("9223372036854775808", "1" * 30))
-"""No number that would rightly take all the memory or time there is."""
+"""Without the numbers that would rightly use up all memory or time."""
 
 
 @dataclass(frozen=True)
 class Other:
-    """Another command than `evaluate`."""
+    """A command other than `evaluate`."""
 
     arguments: Sequence[str]
     certain: bool
@@ -61,7 +61,7 @@ class Other:
 
 @st.composite
 def cases(draw: st.DrawFn) -> Other:
-    """A good command line, spoilt now and then."""
+    """A valid command line, sometimes corrupted."""
     name = draw(st.sampled_from(["simulate", "simulate", "embed", "embed", "embed", "bench", "reproduce"]))
     good, options = OTHERS[name]
     typed = [name, *good]

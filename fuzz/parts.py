@@ -1,4 +1,4 @@
-"""The parts of the suite, and how their cases are drawn and judged."""
+"""The parts of the suite, and how their cases are generated and judged."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ PARTS = {
 
 
 def run(part: str, cases: int, seed: int) -> list[tuple[str, str, str]]:
-    """The outcome, the words, and for failures the case itself, of so many cases."""
+    """The outcome and message of each case, and the case itself if it failed."""
     ended: list[tuple[str, str, str]] = []
 
     @hypothesis.seed(seed)
@@ -55,7 +55,7 @@ def run(part: str, cases: int, seed: int) -> list[tuple[str, str, str]]:
         if len(ended) < cases:
             try:
                 verdict = case.judge()
-            except Exception as error:  # of the case or of the oracle
+            except Exception as error:  # in the case or in the oracle
                 verdict = Verdict(Outcome.FAILED, f"judging: {blamed(error)}")
             failed = verdict.outcome.name == "FAILED"
             ended.append((verdict.outcome.value, verdict.why, repr(case) if failed else ""))

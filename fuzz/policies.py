@@ -1,4 +1,4 @@
-"""Policies of every kind on a good log: matrices, functions, scores, mixtures, columns and lists that may be bad."""
+"""Policies of every kind on a valid log: matrices, functions, scores, mixtures, columns and lists that may be invalid."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from fuzz.judging import Truth, Verdict, judged, number
 from fuzz.values import hurts
 
 ACTIONS = 3
-CHANCE_CELLS: tuple[Any, ...] = (
+PROBABILITY_CELLS: tuple[Any, ...] = (
     math.nan,
     math.inf,
     -math.inf,
@@ -54,8 +54,8 @@ KINDS = (
 )
 
 
-def chances(rows: Sequence[Sequence[Any]]) -> list[list[float]] | None:
-    """The rows as numbers, where each is a policy's: not negative, and 1 in sum."""
+def probabilities(rows: Sequence[Sequence[Any]]) -> list[list[float]] | None:
+    """The rows as numbers, if each is a distribution: not negative, with sum 1."""
     try:
         read = [[float(cell) for cell in row] for row in rows]
     except (TypeError, ValueError):
@@ -70,14 +70,14 @@ def chances(rows: Sequence[Sequence[Any]]) -> list[list[float]] | None:
 
 @dataclass(frozen=True)
 class Policy:
-    """One policy, as a matrix of chances (or scores) that is handed over in some way."""
+    """One policy, as a matrix of probabilities (or scores) that is passed in some form."""
 
     kind: str
     action: Sequence[int]
     reward: Sequence[float]
     rows: Sequence[Sequence[Any]]
     strange: str = ""
-    """What the function does instead, or the setting that is bad."""
+    """What the function does instead, or the invalid setting."""
     as_logging: bool = False
 
     def truth(self) -> Truth | None:
@@ -86,13 +86,13 @@ class Policy:
             return None
         if self.kind in ("softmax", "greedy"):
             read = self._scored()
-        elif self.kind == "column":  # only the chance of the logged action is handed over
+        elif self.kind == "column":  # only the probability of the logged action is passed
             cells = [row[a] if a < len(row) else None for row, a in zip(self.rows, self.action, strict=False)]
             found = [number(cell) for cell in cells]
             read = None if None in found else [[f] * ACTIONS for f in found if f is not None]
         else:
-            lists = "candidate" in self.kind or self.kind == "labelled"  # where what is not listed has no chance
-            read = chances([[*row, *[0.0] * (ACTIONS - len(row))] if row and lists else row for row in self.rows])
+            lists = "candidate" in self.kind or self.kind == "labelled"  # where an unlisted action has probability 0
+            read = probabilities([[*row, *[0.0] * (ACTIONS - len(row))] if row and lists else row for row in self.rows])
         plain = all(type(cell) is float for row in self.rows for cell in row)
         if read is None or len(read) != n:
             return None
@@ -103,18 +103,18 @@ class Policy:
             if not all(q > 0 for q in logged):
                 return None
             return Truth.of(self.reward, logged, [1 / ACTIONS] * n, certain=plain and min(logged) > 1e-30)
-        # Chances that sum to 1 within the tolerance are used as they are.
+        # Probabilities that sum to 1 within the tolerance are used as they are.
         return Truth.of(self.reward, [0.5] * n, logged, certain=plain)
 
     def _scored(self) -> list[list[float]] | None:
-        """Softmax at temperature 1, or the best action with chance 0.9 + 0.1/3 (ties go to the first)."""
+        """Softmax at temperature 1, or the best action with probability 0.9 + 0.1/3 (ties go to the first)."""
         try:
             scores = np.array(self.rows, dtype=np.float64)
         except (TypeError, ValueError):
             return None
         if scores.shape != (len(self.action), ACTIONS) or np.isnan(scores).any():
             return None
-        if self.kind == "softmax" and not np.isfinite(scores.max(axis=1)).all():  # one of −∞ is a chance of 0
+        if self.kind == "softmax" and not np.isfinite(scores.max(axis=1)).all():  # a score of −∞ is a probability of 0
             return None
         with np.errstate(all="ignore"):
             if self.kind == "softmax":
@@ -177,7 +177,7 @@ class Policy:
     def _function(self) -> Callable[[Any], Any]:
         rows = [list(row) for row in self.rows]
 
-        def says(x: Any) -> Any:
+        def function(x: Any) -> Any:
             match self.strange:
                 case "raises":
                     raise KeyError("no such user")
@@ -197,7 +197,7 @@ class Policy:
                     raise ZeroDivisionError
             return [rows[int(k)] for k in x[:, 0]]
 
-        return says
+        return function
 
 
 def _array(values: list[Any]) -> pa.Array:
@@ -212,7 +212,7 @@ STRANGE = ("raises", "nothing", "text", "too few", "transposed", "flat", "object
 
 @st.composite
 def cases(draw: st.DrawFn) -> Policy:
-    """A good policy, spoilt now and then."""
+    """A valid policy, sometimes corrupted."""
     kind = draw(st.sampled_from(KINDS))
     random = Random(draw(st.integers(0, 2**32)))
     n = random.randint(2, 5)
@@ -230,7 +230,7 @@ def cases(draw: st.DrawFn) -> Policy:
         at = draw(st.integers(0, len(rows) - 1)) if rows else 0
         if how == "cell" and rows and rows[at]:
             rows[at] = [*rows[at]]
-            rows[at][draw(st.integers(0, len(rows[at]) - 1))] = draw(st.sampled_from(CHANCE_CELLS))
+            rows[at][draw(st.integers(0, len(rows[at]) - 1))] = draw(st.sampled_from(PROBABILITY_CELLS))
         elif how == "row" and rows:
             rows[at] = draw(
                 st.sampled_from(

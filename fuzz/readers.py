@@ -1,6 +1,7 @@
-"""What reads bytes: CSV, Parquet, gzip, TOML of settings and of experiments, lists in cells; and files that are damaged.
+"""Readers of bytes: CSV, Parquet, gzip, TOML settings and experiments, lists in cells; and damaged files for them.
 
-`python -m fuzz` edits good files; `python -m fuzz.deep csv` lets atheris search for edits that reach new code. A target raises only where something else than an answer or an `InputError` came of the bytes.
+`python -m fuzz` edits valid files; `python -m fuzz.deep csv` lets atheris search for edits that reach new code. A target
+raises only if the bytes led to something other than an answer or an `InputError`.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ SETTINGS = 'logs = "log.parquet"\ncontext = ["x"]\naction = "item"\nreward = "cl
 
 
 class WrongError(Exception):
-    """An answer that cannot be."""
+    """An impossible answer."""
 
 
 def _log(name: str, data: bytes) -> None:
@@ -97,7 +98,7 @@ def _experiment(data: bytes) -> None:
 def _lists(data: bytes) -> None:
     cells = data.decode("utf-8", "replace").split("\n")
     if len(plain_lists(pa.array(cells))) != len(cells):
-        raise WrongError("another number of lists than of cells")
+        raise WrongError("the number of lists differs from the number of cells")
 
 
 TARGETS: dict[str, Callable[[bytes], None]] = {
@@ -114,7 +115,7 @@ BITS = (b"", b"\x00", b"\xff", b"\n", b"\r", b",", b'"', b"'", b"[", b"]", b"{",
 
 @functools.cache
 def good(target: str) -> bytes:
-    """A file to damage."""
+    """A valid file to damage."""
     text = {"settings": SETTINGS, "experiment": EXPERIMENT, "lists": 'a|b|c\n[0.5, 0.25]\n["x", "y"]\n[np.str_(\'a\')]\n1;2'}
     if target in text:
         return text[target].encode()
@@ -133,7 +134,7 @@ def good(target: str) -> bytes:
 
 
 def tried(target: str, data: bytes) -> Outcome:
-    """Answered or refused; what else comes of it is raised."""
+    """Whether it was answered or refused; anything else raises."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         warnings.simplefilter("error", RuntimeWarning)
@@ -141,14 +142,14 @@ def tried(target: str, data: bytes) -> Outcome:
             TARGETS[target](data)
         except op.InputError as error:
             if not str(error).strip():
-                raise WrongError("refused without a word") from error
+                raise WrongError("refused without a message") from error
             return Outcome.REFUSED
     return Outcome.RIGHT
 
 
 @dataclass(frozen=True)
 class Damaged:
-    """A good file with edits: at this part of it, leave out so many bytes and write these."""
+    """A valid file with edits, each at a fraction of its length: remove this many bytes and insert these."""
 
     target: str
     edits: tuple[tuple[float, int, bytes], ...]

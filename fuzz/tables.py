@@ -1,4 +1,4 @@
-"""Logs from tables: Arrow in memory, Parquet and CSV files, one or several, whose types, cells, names and bytes may be bad."""
+"""Logs from tables: Arrow in memory, Parquet and CSV files, one or several, with invalid types, cells or bytes."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ TYPES: dict[str, pa.DataType] = {
 NUMBERS = ("half", "float", "double", "int8", "int64", "uint8", "uint64", "decimal", "decimal256", "bool")
 TEXTS = ("text", "large text", "text view", "dictionary", "numbers by code")
 PLAIN = ("float", "double", "int64", "decimal", "bool", "text", "large text", "dictionary")
-"""Types that anyone may use, for the role that they fit."""
+"""Types that are valid for each role."""
 
 
 @dataclass(frozen=True)
 class Table:
-    """Columns by name, each with an Arrow type or None for the one that fits; a name may stand there twice."""
+    """Columns by name, each with an Arrow type, or None for the natural one; a name may occur twice."""
 
     columns: Sequence[tuple[str, Sequence[Any], str | None]]
     cuts: Sequence[int] = ()
@@ -48,7 +48,7 @@ class Table:
     """arrow, stream, parquet or files (Parquet)."""
     options: Mapping[str, Any] = field(default_factory=dict)
     other: tuple[str, str | None] | None = None
-    """Of the last file: a column that has another type there, or (None) is not there."""
+    """A column that has another type in the last file, or (None) is missing there."""
 
     def truth(self) -> Truth | None:
         made: dict[str, list[Any]] = {}
@@ -103,7 +103,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Stream:
-    """Something that only streams."""
+    """A source that can only be streamed."""
 
     table: pa.Table
 
@@ -126,7 +126,7 @@ def _castable(cells: Sequence[Any], kind: str) -> bool:
 
 
 def _typed(cells: Sequence[Any], kind: str) -> pa.Array:
-    """The values as that type, or as they are where they cannot be."""
+    """The values as that type, or unchanged if they cannot be converted."""
     made = {
         "list": [[c] for c in cells], "struct": [{"a": c} for c in cells], "binary": [str(c).encode() for c in cells],
         "date": [datetime.date(2024, 1, 1)] * len(cells), "null": [None] * len(cells),
@@ -142,7 +142,7 @@ def _array(cells: Sequence[Any], kind: str) -> pa.Array:
 
 
 def _as_type(cells: Sequence[Any], kind: str | None) -> list[Any]:
-    """The cells as they are read back: a cast may round, and what cannot be cast stays."""
+    """The cells as they are read back: a cast may round, and what cannot be cast is unchanged."""
     if kind is None:
         return list(cells)
     return [float(c) if isinstance(c, Decimal) else c for c in _array(cells, kind).to_pylist()]
@@ -177,7 +177,7 @@ LABELS = st.one_of(
 
 @st.composite
 def tables(draw: st.DrawFn) -> Table:
-    """A good table, spoilt now and then."""
+    """A valid table, sometimes corrupted."""
     made = draw(columns(LABELS))
     n = len(made["reward"])
     kinds: dict[str, str | None] = dict.fromkeys(made)
@@ -225,7 +225,7 @@ GOOD_DRESSES = ("plain", "bom", "crlf", "no last newline", "gz", "quoted", "uppe
 
 @dataclass(frozen=True)
 class Csv:
-    """Cells as text, and how the file is dressed."""
+    """Cells as text, and how the file is formatted."""
 
     columns: Sequence[tuple[str, Sequence[str]]]
     dress: str = "plain"
@@ -273,7 +273,7 @@ class Csv:
             path.write_bytes(self.bytes(a, b))
 
     def bytes(self, start: int, stop: int) -> bytes:
-        """The file, of some rows."""
+        """The file with these rows."""
         between = {"semicolons": ";", "tabs": "\t"}.get(self.dress, ",")
         rows = [[_quoted(name) for name, _ in self.columns]]
         rows += [[_quoted(cells[i], self.dress == "quoted") for _, cells in self.columns] for i in range(start, stop)]
@@ -318,7 +318,7 @@ def _quoted(cell: str, always: bool = False) -> str:
 
 @st.composite
 def csvs(draw: st.DrawFn) -> Csv:
-    """A good CSV file, spoilt now and then."""
+    """A valid CSV file, sometimes corrupted."""
     made = draw(columns(LABELS))
     n = len(made["reward"])
     text = {name: [repr(cell) if isinstance(cell, float) else str(cell) for cell in cells] for name, cells in made.items()}

@@ -1,4 +1,4 @@
-"""Cells that spoil a column, texts that spoil a name, and a good log to spoil."""
+"""Cells that corrupt a column, texts that corrupt a name, and a valid log to corrupt."""
 
 from __future__ import annotations
 
@@ -17,32 +17,32 @@ ODD_CELLS: tuple[Any, ...] = (
     "1,5", True, False, b"x", b"\xff", [1.0], [], {}, Decimal("0.25"), Decimal("NaN"), complex(1, 1),
     datetime.date(2024, 2, 29), datetime.datetime(1, 1, 1), datetime.timedelta(days=1),
 )  # fmt: skip
-"""What may stand in a cell of an array or a table."""
+"""Possible contents of a cell of an array or a table."""
 
 ODD_TEXTS = (
     "", " ", "\t", "a b", " a", "a ", "É", "e\u0301", "日本", "🎉", "\u202eabc", "\u200b", "a,b", 'a"b', "a'b", "a|b", "a;b", "a\nb", "a\r\nb",
     "\ufeff", "\x00", "\x1b[31m", "<b>", "{}", "%s", "$x$", "\\", "/", "..", "*", "?", "[", "null", "NULL", "NaN", "nan", "NA",
     "None", "true", "False", "0", "1", "-1", "007", "1e5", "0x10", "inf", "=", ":", "-", "--", "#", "a" * 300, "ſ", "İ",
 )  # fmt: skip
-"""Labels, names of columns and cells of CSV that something somewhere takes for another thing."""
+"""Labels, column names and CSV cells that are easily mistaken for something else."""
 
 ODD_NUMBERS = (
     "nan", "inf", "-inf", "0", "-1", "1", "2", "0.5", "1.0", "1e400", "-0.0", "1e-320", "9223372036854775808", "1" * 30, "1_000",
     "0x10", "١", "½", "", " ", "x", "True", "None", "0,5", "1e", "--", "2.5",
 )  # fmt: skip
-"""What may be typed where a number belongs."""
+"""What might be typed where a number belongs."""
 
 texts = st.one_of(st.sampled_from(ODD_TEXTS), st.text(max_size=4))
 
 
 @st.composite
 def columns(draw: st.DrawFn, labels: st.SearchStrategy[list[Any]] | None = None) -> dict[str, list[Any]]:
-    """A good log: action, reward, p (its propensity), q (its chance under the new policy), x, and now and then a weight.
+    """A valid log: action, reward, p (its propensity), q (its probability under the new policy), x, and sometimes a weight.
 
     Values have a few digits, so that files hold them exactly.
     """
     several = draw(st.just([0, 1, 2]) if labels is None else labels)
-    random = Random(draw(st.integers(0, 2**32)))  # one draw: what is good need not be searched
+    random = Random(draw(st.integers(0, 2**32)))  # one draw: valid values need no search
     n = random.randint(2, 6)
     code = [0, len(several) - 1, *(random.randrange(len(several)) for _ in range(n - 2))]
     kind = random.randrange(3)
@@ -59,5 +59,5 @@ def columns(draw: st.DrawFn, labels: st.SearchStrategy[list[Any]] | None = None)
 
 
 def hurts(draw: st.DrawFn) -> int:
-    """How often to spoil it: what is spoilt may still be good."""
+    """How often to corrupt it: the result may still be valid."""
     return draw(st.sampled_from([0, 1, 1, 2, 0, 1, 3]))

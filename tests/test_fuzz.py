@@ -58,8 +58,8 @@ def test_the_right_answer_by_hand() -> None:
     [("reward", None), ("reward", math.nan), ("p", 0.0), ("p", 1.5), ("q", -0.1), ("q", "x"), ("p", True)],
 )
 def test_what_has_no_right_answer(column: str, cell: object) -> None:
-    spoilt = {**GOOD, column: [*GOOD[column][:2], cell]}
-    assert (truth_of(spoilt) is None) == (cell is not True)
+    corrupted = {**GOOD, column: [*GOOD[column][:2], cell]}
+    assert (truth_of(corrupted) is None) == (cell is not True)
 
 
 def log() -> op.Log:
@@ -73,16 +73,16 @@ def test_the_oracle_says_no() -> None:
         return op.evaluate(log(), op.Column(GOOD["q"]), [op.IPS(), op.SNIPS()])
 
     assert judged(evaluated, truth).outcome is Outcome.RIGHT
-    assert judged(evaluated, None).why == "bad input was answered"
+    assert judged(evaluated, None).why == "invalid input was answered"
     other = Truth.of([1.0, 0.0, 2.1], GOOD["p"], GOOD["q"])
     assert "is right" in judged(evaluated, other).why
     fewer = Truth.of(GOOD["reward"][:2], GOOD["p"][:2], GOOD["q"][:2])
-    assert "n is 3, but 2 rows were given" in judged(evaluated, fewer).why
+    assert "n is 3, but 2 rows were passed" in judged(evaluated, fewer).why
 
     def refused() -> op.Evaluation:
         raise op.InputError("no")
 
-    assert "good input was refused" in judged(refused, truth).why
+    assert "valid input was refused" in judged(refused, truth).why
     assert judged(refused, None).outcome is Outcome.REFUSED
     assert judged(lambda: [][1], None).why.startswith("IndexError")
 
@@ -91,7 +91,7 @@ def test_the_oracle_says_no() -> None:
     ("ended", "words"),
     [
         (Ended(1, "", "oh"), "exit code 1"),
-        (Ended(2, "", ""), "refused without a word"),
+        (Ended(2, "", ""), "refused without a message"),
         (Ended(2, "", "Traceback (most recent call last)"), "a traceback"),
         (Ended(0, "", ""), "no answer"),
         (Ended(0, "x", "warning: overflow encountered in multiply"), "a warning of ours"),

@@ -1,1 +1,1 @@
-"""Trials: what no test has the time for. Commands that are killed again and again, and many evaluations at once."""
+"""Trials that take too long for a test: commands that are killed again and again, and many evaluations at once."""

@@ -1,4 +1,4 @@
-"""What the trials share: where results go."""
+"""Where the results of trials are written."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ RESULTS = ROOT / "build" / "trials"
 
 
 def publish(name: str, text: str, result: dict[str, Any], *, full: bool) -> None:
-    """Print the tables, keep the numbers as JSON, and put a full trial on the page of the documentation."""
+    """Print the tables, store the numbers as JSON, and write the result of a full trial into the documentation."""
     RESULTS.mkdir(parents=True, exist_ok=True)
     path = RESULTS / f"{name}.json"
     path.write_text(json.dumps({"machine": machine(), **result}, indent=2) + "\n")

@@ -1,7 +1,7 @@
-"""`python -m trials.kills --times 200`: commands killed and stopped at random moments; files and runs must be whole.
+"""`python -m trials.kills --times 200`: commands killed and stopped at random moments; files and runs must be intact.
 
-Half of the moments are drawn from the whole time that a command takes, half from the time when it writes. Every command
-works over the files of the one before it, so that what is found is the old file or the new one, and both are known.
+Half of the moments are drawn from the whole running time of a command, half from the time during which it writes. Every
+command overwrites the files of the one before it, so that each file is the old one or the new one, and both are known.
 """
 
 from __future__ import annotations
@@ -60,9 +60,9 @@ Seen = tuple[int, int, int, str, float]
 
 def started(command: str, folder: Path) -> subprocess.Popen[str]:
     words = [sys.executable, "-m", "offpolicy", *command.split()]
-    heard = lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)  # noqa: E731  (what runs in the background hears no Ctrl-C)
+    reset = lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)  # noqa: E731  (background processes ignore Ctrl-C)
     return subprocess.Popen(
-        words, cwd=folder, text=True, preexec_fn=heard, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+        words, cwd=folder, text=True, preexec_fn=reset, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
     )
 
 
@@ -78,11 +78,11 @@ def drafts(folder: Path) -> list[Path]:
 
 
 def whole(path: Path, known: Path) -> bool:
-    """Whether a file is what the command writes when nobody disturbs it."""
+    """Whether a file is what the command writes when it is not interrupted."""
     try:
         if path.suffix == ".parquet":
             return bool(pq.read_table(path).equals(pq.read_table(known)))
-        if path.suffix == ".html":  # it says when it was made
+        if path.suffix == ".html":  # it contains the time at which it was written
             return path.read_text().rstrip().endswith("</html>") and abs(path.stat().st_size - known.stat().st_size) < 200
         if path.suffix == ".md":
             return len(path.read_text().splitlines()) == len(known.read_text().splitlines())
@@ -92,7 +92,7 @@ def whole(path: Path, known: Path) -> bool:
 
 
 def runs(folder: Path) -> tuple[set[Seen], int]:
-    """All runs that are finished, and how many files of them cannot be read."""
+    """All finished runs, and the number of files that cannot be read."""
     found, broken = set[Seen](), 0
     for path in folder.glob("out/runs*.parquet"):
         try:
@@ -104,12 +104,12 @@ def runs(folder: Path) -> tuple[set[Seen], int]:
 
 
 SHORTEST = 0.1
-"""Where even in so small a part of the time that it writes a command has ended, it is killed at any moment instead."""
+"""If a command ends within this fraction of its writing time, it is killed at a random moment instead."""
 
 
 @dataclass
 class Trial:
-    """One command in a folder of its own, disturbed again and again."""
+    """One command in its own folder, interrupted again and again."""
 
     name: str
     folder: Path
@@ -123,7 +123,7 @@ class Trial:
         return COMMANDS[self.name][0]
 
     def prepare(self) -> None:
-        """Once undisturbed: what the files must be, how long it takes, and how long it writes."""
+        """Run once without interruption: record the expected files, the running time and the writing time."""
         self.folder.mkdir()
         (self.folder / "killed.toml").write_text(EXPERIMENT)
         if "log.parquet" in self.command:
@@ -140,7 +140,7 @@ class Trial:
             shutil.rmtree(self.folder / "out")
 
     def _first_write(self, process: subprocess.Popen[str]) -> float | None:
-        """When the first draft appears, or a new file; None: it ended before."""
+        """When the first draft or new file appears; None if the command ended before."""
         before = self._look()
         while process.poll() is None:
             if self._look() != before:
@@ -149,7 +149,7 @@ class Trial:
         return time.monotonic() if self._look() != before else None
 
     def _look(self) -> set[tuple[str, int]]:
-        """Names and inodes of all files, drafts among them."""
+        """Names and inodes of all files, including drafts."""
         found = set()
         for folder in (self.folder, self.folder / "out"):
             if folder.is_dir():
@@ -157,7 +157,7 @@ class Trial:
         return found
 
     def run(self, times: int) -> None:
-        """So many kills. One that comes when the command has ended is none, and is tried again, in half of the time."""
+        """Kill it `times` times. A signal after the end of the command does not count; it is repeated earlier."""
         rng, k, signum, within = random.Random(self.seed), 0, SIGNALS[0], 1.0
         while k < times:
             signum = SIGNALS[k % 3]
@@ -167,16 +167,16 @@ class Trial:
             seen.update(found)
             k, within = k + found["kills"], 1.0 if found["kills"] else within / 2
             print(f"{self.name} {k}/{times} {signum.name} {dict(seen)}", file=sys.stderr, flush=True)
-        done(self.command, self.folder)  # and now to its end: nothing is missing, and nothing is left over
+        done(self.command, self.folder)  # now without interruption: nothing is missing, and nothing is left over
         last = self.counts[signum.name]
         last["broken files"] += self._broken() + len(drafts(self.folder))
         if self.name == "reproduce":
             last["lost runs"] += len(runs(self.folder.with_suffix(".known"))[0] - runs(self.folder)[0])
 
     def _disturb(self, signum: signal.Signals, in_writing: bool, at: float) -> Iterator[str]:
-        """One kill at that part of its time, and what was found after it, each as often as it was found."""
+        """Kill once at that fraction of its time, and yield each problem that is found afterwards."""
         if self.name == "reproduce" and (self.folder / "out" / "summary.md").exists():
-            shutil.rmtree(self.folder / "out")  # nothing is left to be done there
+            shutil.rmtree(self.folder / "out")  # there is nothing left to do
         before, _ = runs(self.folder)
         for path in drafts(self.folder):
             path.unlink()
@@ -190,7 +190,7 @@ class Trial:
         said = process.communicate(timeout=PATIENCE)[1]
         if process.returncode not in (0, 3):
             yield "kills"
-        # Python itself was still starting: it dies of the signal, or says that it could not import its own modules
+        # Python itself was still starting: the signal kills it, or it reports that it could not import its own modules
         early = signum != signal.SIGKILL and (process.returncode == -signum or "init_import_site" in said)
         names = {0: "finished", 3: "finished", 128 + signum: "stopped", -signum: "killed"}
         yield "too early" if early else names.get(process.returncode, "wrong exits")
@@ -227,7 +227,7 @@ def _still_there(children: list[Path]) -> int:
 
 
 def _alive(process: Path) -> bool:
-    """Not ended, nor only waiting for someone to take note of its end."""
+    """Whether it still runs: a zombie process does not."""
     try:
         return (process / "stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
@@ -235,7 +235,7 @@ def _alive(process: Path) -> bool:
 
 
 def shown(trials: list[Trial]) -> str:
-    header = ["command", "signal", "kills", "while a draft was there", "too late, not counted", *FAULTS]
+    header = ["command", "signal", "kills", "during a write", "after the end, not counted", *FAULTS]
     rows = []
     for trial in trials:
         for name, seen in trial.counts.items():
@@ -247,10 +247,10 @@ def shown(trials: list[Trial]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--times", type=int, default=200, help="kills in all (200)")
+    parser.add_argument("--times", type=int, default=200, help="total number of kills (200)")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--jobs", type=int, default=2, help="commands at a time (2)")
-    parser.add_argument("--publish", action="store_true", help="put the table into docs/faults.md")
+    parser.add_argument("--jobs", type=int, default=2, help="commands run in parallel (2)")
+    parser.add_argument("--publish", action="store_true", help="write the table into docs/faults.md")
     given = parser.parse_args()
     start = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="offpolicy-kills-") as scratch:

@@ -1,8 +1,8 @@
-"""`python -m trials.load`: many evaluations at once, and one of a large log; the numbers must be those of each alone.
+"""`python -m trials.load`: many evaluations at once, and one of a large log; results must equal those of each alone.
 
-100 evaluations from one process pool, the same 100 from as many threads of one process, and one evaluation of 25 million
-rows, which are written to Parquet on the spot: with one thread and with all of them, beside the sums that were kept while
-writing.
+It runs 100 evaluations in a process pool, the same 100 in as many threads of one process, and one evaluation of 25 million
+rows, which it first writes to Parquet: with one thread and with all threads. The result is compared with sums that were
+computed while writing.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from trials.common import publish
 
 LOGS = 5
 WORKERS = 8
-"""Processes of the pool: more than there are cores; all evaluations are handed to it at once."""
+"""Processes in the pool: more than there are cores; all evaluations are submitted at once."""
 CHUNK = 1_000_000
 ACTIONS = 10
 CONTEXT = ["x0", "x1"]
@@ -42,7 +42,7 @@ Numbers = list[float]
 
 
 def evaluated(folder: Path, k: int) -> Numbers:
-    """Evaluation number k: the values and errors of two estimators, one of them fitted."""
+    """Evaluation number k: the values and standard errors of two estimators, one of which fits a model."""
     log = op.read_log(
         folder / f"{k % LOGS}.parquet", context=CONTEXT_OF_WORLD, action="item", reward="click", propensity="propensity",
         logging=op.Candidates("items", "p_items_old"),
@@ -52,7 +52,7 @@ def evaluated(folder: Path, k: int) -> Numbers:
 
 
 def at_once(folder: Path, how: str, times: int) -> dict[str, Any]:
-    """All evaluations at once, after each alone."""
+    """Run each evaluation alone, then all at once."""
     work = partial(evaluated, folder)
     start = time.monotonic()
     alone = [work(k) for k in range(times)]
@@ -67,13 +67,13 @@ def at_once(folder: Path, how: str, times: int) -> dict[str, Any]:
         "alone": middle - start,
         "together": time.monotonic() - middle,
         "differ": sum(a != b for a, b in zip(alone, together, strict=True)),
-        "threads as before": [each["num_threads"] for each in threadpool_info()] == before,
+        "threads restored": [each["num_threads"] for each in threadpool_info()] == before,
         "workers' peak": resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024,
     }
 
 
 def write_large(path: Path, rows: int) -> float:
-    """A log in chunks; gives SNIPS of its target, from sums that are kept on the way."""
+    """Write a log in chunks; return the SNIPS estimate of its target, computed from running sums."""
     rng, sums = np.random.default_rng(0), np.zeros(2)
     writer: pq.ParquetWriter | None = None
     for start in range(0, rows, CHUNK):
@@ -91,7 +91,7 @@ def write_large(path: Path, rows: int) -> float:
 
 
 def large(path: Path, threads: int | None) -> dict[str, Any]:
-    """One evaluation of a large log: SNIPS of a column, and DR of the uniform policy."""
+    """Evaluate a large log: SNIPS for a column, and DR for the uniform policy."""
     start = time.monotonic()
     log = op.read_log(
         path, context=CONTEXT, action="action", reward="reward", propensity="propensity", n_actions=ACTIONS,
@@ -105,22 +105,22 @@ def large(path: Path, threads: int | None) -> dict[str, Any]:
 
 
 def part(arguments: list[str]) -> None:
-    """One part of the trial in a process of its own, whose memory is watched from outside."""
+    """Run one part of the trial in its own process, whose memory is measured from outside."""
     what, path, number = arguments
     found = large(Path(path), int(number) or None) if what == "large" else at_once(Path(path), what, int(number))
     print(json.dumps(found))
 
 
-def _told(name: str, found: dict[str, Any], peak: float, verdict: str) -> list[str]:
+def _row(name: str, found: dict[str, Any], peak: float, verdict: str) -> list[str]:
     alone = "" if "alone" not in found else f"{found['alone']:.1f} s"
     return [name, alone, f"{found.get('together', found.get('seconds')):.1f} s", f"{peak:,.0f} MB", verdict]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--times", type=int, default=100, help="evaluations at once (100)")
+    parser.add_argument("--times", type=int, default=100, help="number of simultaneous evaluations (100)")
     parser.add_argument("--rows", type=int, default=25_000_000, help="rows of the large log (25,000,000)")
-    parser.add_argument("--publish", action="store_true", help="put the table into docs/faults.md")
+    parser.add_argument("--publish", action="store_true", help="write the table into docs/faults.md")
     parser.add_argument("--part", nargs=3, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.part:
@@ -134,11 +134,11 @@ def main() -> None:
         for how in ("processes", "threads"):
             run = run_alone("trials.load", "--part", how, str(folder), str(given.times))
             found = json.loads(run.printed)
-            same = found["differ"] == 0 and found["threads as before"]
+            same = found["differ"] == 0 and found["threads restored"]
             good, results[how] = good and same, found | {"peak": run.peak}
             peak = found["workers' peak"] if how == "processes" else run.peak
             name = f"{given.times} evaluations, {WORKERS} processes" if how == "processes" else f"{given.times} threads"
-            rows.append(_told(name, found, peak, f"{given.times - found['differ']} of {given.times} the same"))
+            rows.append(_row(name, found, peak, f"{given.times - found['differ']} of {given.times} identical"))
         path = folder / "large.parquet"
         by_hand = write_large(path, given.rows)
         runs = [run_alone("trials.load", "--part", "large", str(path), threads) for threads in ("1", "0")]
@@ -147,11 +147,13 @@ def main() -> None:
         same = one["numbers"] == all_["numbers"] and off < 1e-9
         good, results["large"] = good and same, {"one": one, "all": all_, "by hand": by_hand, "off": off}
         for name, found, run in (("one thread", one, runs[0]), ("all threads", all_, runs[1])):
-            says = "the same" if one["numbers"] == all_["numbers"] else "DIFFER"
-            rows.append(_told(f"{given.rows:,} rows, {name}", found, run.peak, f"{says}; {off:.0e} off the sums by hand"))
-    header = ["what", "one after the other", "at once", "peak memory", "numbers"]
+            agreement = "identical" if one["numbers"] == all_["numbers"] else "DIFFER"
+            rows.append(
+                _row(f"{given.rows:,} rows, {name}", found, run.peak, f"{agreement}; {off:.0e} off the sums by hand")
+            )
+    header = ["load", "one at a time", "all at once", "peak memory", "results"]
     last = f"Load: {'passed' if good else 'FAILED'}."
-    note = "Peak memory of processes is that of the largest of them; numbers are the same to the last bit, or not."
+    note = "The peak memory of several processes is that of the largest one. Identical means equal to the last bit."
     text = f"`python -m trials.load`\n\n{table(header, rows)}\n\n{note}\n\n{last}"
     publish("load", text, results, full=given.publish)
     print(last)
