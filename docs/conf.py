@@ -1,8 +1,13 @@
 """Settings of the documentation."""
 
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent / "extensions"))
+
 project = "offpolicy"
 author = "The offpolicy developers"
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.mathjax"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "commands", "mathml", "signatures"]
 exclude_patterns = ["_build"]
 
 myst_enable_extensions = ["dollarmath"]
@@ -10,6 +15,7 @@ myst_heading_anchors = 3
 highlight_language = "none"  # a block without a language is what was printed
 default_role = "literal"  # `name` in a docstring
 
+html_math_renderer = "mathml"
 html_theme = "furo"
 html_title = "offpolicy"
 html_show_copyright = False
@@ -17,7 +23,8 @@ html_static_path = ["_static"]
 html_css_files = ["pages.css"]
 
 autodoc_member_order = "bysource"
-autodoc_typehints_format = "short"
-autodoc_type_aliases = {"npt.ArrayLike": "ArrayLike"}
+autodoc_typehints = "none"  # types stand in words beside each parameter's description
+napoleon_google_docstring = False
+napoleon_use_rtype = False
+napoleon_use_ivar = True
 python_maximum_signature_line_length = 100
-python_use_unqualified_type_names = True

@@ -86,15 +86,17 @@ def public() -> list[Documented]:
 
 
 def _members(each: Any) -> Iterator[Documented]:
-    classes = (
-        [base for base in inspect.getmro(each) if base.__module__.startswith("offpolicy.")] if inspect.isclass(each) else []
-    )
+    classes = [base for base in inspect.getmro(each) if _is_ours(base)] if inspect.isclass(each) else []
     for place, base in enumerate(classes):
         for name, member in vars(base).items():
             inherited = any(name in vars(other) for other in classes[place + 1 :])
             if name.startswith("_") or not _is_method(member) or (inherited and not member.__doc__):
                 continue  # an override without a docstring is documented by what it overrides
             yield _documented(getattr(member, "__func__", member), base.__module__, f"{base.__qualname__}.{name}")
+
+
+def _is_ours(base: type) -> bool:
+    return base.__module__.startswith("offpolicy.") and not base.__name__.startswith("_")
 
 
 def _is_method(member: Any) -> bool:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import offpolicy as op
+from offpolicy.cli.app import app
 from offpolicy.estimators import REGISTRY
 from tests.docs import pages, refresh as refresh_docs
 from tests.engines.sessions import OWN_WARNINGS
@@ -118,6 +119,16 @@ def test_the_reference_has_every_public_name() -> None:
     assert len(named) == len(set(named))
     assert set(op.__all__) - {"__version__"} == {name for name in named if "." not in name}
     assert {f"worlds.{name}" for name in op.worlds.__all__} <= set(named)
+
+
+def test_the_command_line_reference_has_every_command() -> None:
+    """Each command's options are written when the page is built."""
+    commands = {command.name or command.callback.__name__ for command in app.registered_commands if command.callback}
+    text = (DOCS / "cli.md").read_text()
+    assert re.findall(r"^```{command} (\w+)$", text, flags=re.MULTILINE) == re.findall(
+        r"^## offpolicy (\w+)$", text, flags=re.MULTILINE
+    )
+    assert set(re.findall(r"^```{command} (\w+)$", text, flags=re.MULTILINE)) == commands
 
 
 def test_the_mathematics_has_every_estimator() -> None:
