@@ -1,9 +1,9 @@
-"""Two candidate policies against one log: which is better, by how much, and how sure is that?
+"""Compare two candidate policies on one log: which is better, by how much, and how certain is the answer?
 
     python examples/compare_policies.py [report.html]
 
-The log is simulated, so that the truth can be printed at the end. With a log of your own, replace `world.sample` with
-`op.read_log` and the policies with yours; the rest stays.
+The log is simulated, so the true values can be printed at the end. To use your own log, replace `world.sample` with
+`op.read_log` and the policies with yours; the rest stays the same.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ def main(report: str | None = None) -> None:
     world = Linear(n_actions=40, clicks=True, overlap=0.8, seed=5)
     log = world.sample(30_000, seed=1)
 
-    # What we have logged is the old policy. `bold` follows the scores closely; `careful` does so in half of the rounds only.
+    # The old policy produced the log. `bold` follows the scores closely; `careful` does so in only half of the rounds.
     policies = {"bold": world.target, "careful": op.Mixture([world.target, world.logging], [0.5, 0.5])}
     result = op.evaluate(log, policies, [op.Auto(), op.SNIPS(), op.DR()])
     print(result, "\n")
 
     for name in policies:
         lift = result.lift(name)
-        print(f"{name} less the log: {lift.value:+.4f}, {shown(lift.confidence_interval())}")
+        print(f"{name} minus the log: {lift.value:+.4f}, {shown(lift.confidence_interval())}")
 
     better = result.difference("bold", "careful")
-    apart = (result["bold", "Auto"].std_error ** 2 + result["careful", "Auto"].std_error ** 2) ** 0.5
-    print(f"\nbold less careful: {better.value:+.4f}, {shown(better.confidence_interval())}, {better.z:.1f} standard errors")
-    print(f"Paired, the error of that is {better.std_error:.4f}. From two separate errors it would be {apart:.4f}.")
+    unpaired = (result["bold", "Auto"].std_error ** 2 + result["careful", "Auto"].std_error ** 2) ** 0.5
+    print(f"\nbold minus careful: {better.value:+.4f}, {shown(better.confidence_interval())}, z = {better.z:.1f}")
+    print(f"Its standard error is {better.std_error:.4f}; without pairing it would be {unpaired:.4f}.")
 
     truth = {name: world.value(policy) for name, policy in policies.items()}
-    print(f"The truth: bold {truth['bold']:.4f}, careful {truth['careful']:.4f}, difference", end=" ")
+    print(f"True values: bold {truth['bold']:.4f}, careful {truth['careful']:.4f}, difference", end=" ")
     print(f"{truth['bold'] - truth['careful']:+.4f}.")
     if report is not None:
         result.write_html(report)

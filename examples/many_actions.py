@@ -1,9 +1,9 @@
-"""20,000 items, of which 50 are eligible in a round: more actions than a log of 100,000 rounds can know one by one.
+"""Evaluate a policy over 20,000 items, of which 50 are eligible in each round, on a log of 100,000 rounds.
 
     python examples/many_actions.py [report.html]
 
-Each item is logged five times on average. A model of each item alone learns little from that; a catalog that describes the
-items lets them learn from each other. Everything is a sum over the candidates of a round, and the memory has a bound.
+Each item is logged five times on average, which is too little for a separate model of each item. A catalog that describes
+the items lets the model share information between them. All sums run over the candidates of a round, and memory is bounded.
 """
 
 from __future__ import annotations
@@ -29,23 +29,23 @@ def softmax(score: Array) -> Array:
 
 
 def simulate(folder: Path) -> float:
-    """Write log.parquet and items.parquet; the value of the new policy. Users and items are vectors of tastes."""
+    """Write log.parquet and items.parquet, and return the new policy's true value. Users and items are taste vectors."""
     rng = np.random.default_rng(0)
     kinds = rng.normal(size=(KINDS, TASTES)) / 2
     items = kinds[rng.integers(0, KINDS, ITEMS)] + 0.05 * rng.normal(size=(ITEMS, TASTES))
-    described = items + 0.05 * rng.normal(size=items.shape)  # what the catalog says is not quite what users see
+    described = items + 0.05 * rng.normal(size=items.shape)  # the catalog describes items imperfectly
     catalog = {"item": np.arange(ITEMS)} | {f"v{k}": described[:, k] for k in range(TASTES)}
     pq.write_table(pa.table(catalog), folder / "items.parquet")
 
-    liked_old, liked_new = 0.5 * rng.normal(size=ITEMS), 2.0 * rng.normal(size=ITEMS)
+    preference_old, preference_new = 0.5 * rng.normal(size=ITEMS), 2.0 * rng.normal(size=ITEMS)
     value, writer = 0.0, None
-    for _ in range(10):  # a tenth of the log at a time
+    for _ in range(10):  # write a tenth of the log at a time
         n = ROUNDS // 10
         user = rng.normal(size=(n, TASTES))
         eligible = rng.integers(0, ITEMS, size=(n, ELIGIBLE))
         mean = np.einsum("nk,nck->nc", user, items[eligible])
-        old = softmax(liked_old[eligible])
-        new = softmax(np.einsum("nk,nck->nc", user, described[eligible]) + liked_new[eligible])
+        old = softmax(preference_old[eligible])
+        new = softmax(np.einsum("nk,nck->nc", user, described[eligible]) + preference_new[eligible])
         pick = (old.cumsum(axis=1) > rng.random((n, 1))).argmax(axis=1)
         of_pick = (np.arange(n), pick)
         table = pa.table(
@@ -90,9 +90,9 @@ def main(report: str | None = None) -> None:
         print(result, "\n")
         for e in result:
             print(f"{e.estimator:23} {e.value:6.3f} ± {e.std_error:.3f}, off by {e.value - truth:+.3f}")
-        seen = {e.estimator: e.diagnostics for e in result}
+        diagnostics = {e.estimator: e.diagnostics for e in result}
         for name in ("identity", "features"):
-            d = seen[f"Learned MIPS, {name}"]
+            d = diagnostics[f"Learned MIPS, {name}"]
             print(f"From {name}: width {d['bandwidth']}, {d['pooling']:.0%} of a round's weight comes from other items.")
         print(f"The true value is {truth:.3f}.")
         if report is not None:

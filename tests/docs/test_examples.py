@@ -1,4 +1,4 @@
-"""The examples run as their README says, and what they print is near the truth that they know."""
+"""The examples run as their README describes, and the estimates that they print are close to the true values."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ def numbers(pattern: str, printed: str) -> list[float]:
 def test_two_policies_are_compared(tmp_path: Path) -> None:
     done = run("compare_policies.py", "report.html", folder=tmp_path)
     assert done.returncode == 0, done.stderr
-    low, high = numbers(r"bold less careful: \S+ 95% interval (\S+) to (\S+),", done.stdout)
+    low, high = numbers(r"bold minus careful: \S+ 95% interval (\S+) to (\S+),", done.stdout)
     (truth,) = numbers(r"difference (\S+)\.\n", done.stdout)
     assert low <= truth <= high
-    paired, apart = numbers(r"error of that is (\S+)\. From two separate errors it would be (\S+)\.\n", done.stdout)
-    assert paired < apart / 2
+    paired, unpaired = numbers(r"standard error is (\S+); without pairing it would be (\S+)\.\n", done.stdout)
+    assert paired < unpaired / 2
     assert "careful" in (tmp_path / "report.html").read_text()
 
 
