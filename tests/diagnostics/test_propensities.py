@@ -12,7 +12,7 @@ import offpolicy as op
 from offpolicy.core.arrays import FloatArray
 from offpolicy.core.hashing import buckets
 from offpolicy.data.batch import Batch
-from offpolicy.diagnostics.propensity_tests import PropensityTests
+from offpolicy.diagnostics.propensities import PropensityTests
 from offpolicy.scoring.scored_block import ScoredBlock
 from offpolicy.worlds import Linear
 

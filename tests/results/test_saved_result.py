@@ -15,7 +15,7 @@ import pytest
 import offpolicy as op
 from offpolicy.core import storage
 from offpolicy.report.page import html
-from offpolicy.results import packing
+from offpolicy.results import storage as files
 from tests.logs import Small, labelled
 
 
@@ -131,7 +131,7 @@ def test_numbers_that_json_does_not_know_come_back(tmp_path: Path) -> None:
     nothing.save(tmp_path / "r.json")
     assert str(op.load_result(tmp_path / "r.json")) == str(nothing)
     told = {"a": math.nan, "b": [math.inf, -math.inf, np.float64(1.5)], "c": {"number": "seven"}}
-    assert json.dumps(packing.numbers(json.loads(json.dumps(packing.plain(told), allow_nan=False)))) == json.dumps(
+    assert json.dumps(files.numbers(json.loads(json.dumps(files.plain(told), allow_nan=False)))) == json.dumps(
         {**told, "b": [math.inf, -math.inf, 1.5]}
     )
 

@@ -1,36 +1,175 @@
-"""From the scores of the passes to an `Evaluation`: each policy, estimator, reward and slice."""
+"""From the scores of the passes to an `Evaluation`: each policy, estimator, reward and slice, and where they come from."""
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cache, cached_property
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any
+
+import numpy as np
 
 from offpolicy.core.describe import described
 from offpolicy.data.log import Log
 from offpolicy.diagnostics import coverage
 from offpolicy.diagnostics.base import Subject
-from offpolicy.diagnostics.overlap import Overlaps
-from offpolicy.estimators import Combined, LoggedMean
-from offpolicy.inference.bootstrap import Key, Redraws
-from offpolicy.inference.functionals import Functional, ScoreSums, std_error
+from offpolicy.diagnostics.overlap import NOT_ONE, Overlaps
+from offpolicy.engines.base import Engine
+from offpolicy.engines.spark import Spark
+from offpolicy.estimators import Combined, Estimator, LoggedMean, Member
+from offpolicy.estimators.selection import slope, smallest_error
+from offpolicy.inference.blending import Candidate, Combination
+from offpolicy.inference.functionals import Functional, ScoreSums, in_errors, std_error
 from offpolicy.inference.intervals import Range, normal_interval
 from offpolicy.inference.jackknife import Refits
 from offpolicy.inference.scores import Scores
 from offpolicy.inference.sensitivity import Tilting
 from offpolicy.models.embedding_table import LabelledEmbedding
+from offpolicy.models.propensities import FittedLogging
 from offpolicy.ratios.base import Ratio
 from offpolicy.ratios.weights import Weight
 from offpolicy.results.estimate import Estimate
 from offpolicy.results.evaluation import Evaluation, Views
-from offpolicy.results.evidence import Evidence, RefittedValues
+from offpolicy.results.evidence import Evidence, Key, LogAccess, LogHandle, Redraws, RefittedValues
 from offpolicy.results.examination import WITHOUT_ERROR, Examination
-from offpolicy.results.log_handle import LogAccess, LogHandle
-from offpolicy.results.provenance import read, versions
-from offpolicy.results.values import Picked, Values
+from offpolicy.results.job import Job
 from offpolicy.scoring.export import RoundScores
-from offpolicy.scoring.plan import ModelKey, Terms, model_key
+from offpolicy.scoring.fit_pass import FitResults
+from offpolicy.scoring.plan import Family, ModelKey, Terms, model_key
+from offpolicy.statistics.base import State
+from offpolicy.statistics.fingerprint import Fingerprint
+
+ALWAYS = ("offpolicy", "numpy", "scipy", "scikit-learn", "pyarrow")
+
+
+def versions(engine: Engine, fitted: FitResults) -> dict[str, str]:
+    """Of Python, this package and those that the numbers come from."""
+    of_models = dict.fromkeys(package for fit in fitted.models for package in fit.rewards.packages)
+    besides = [*(["pyspark"] if isinstance(engine, Spark) else []), *of_models]
+    return {"python": platform.python_version(), **{name: _version(name) for name in (*ALWAYS, *besides)}}
+
+
+@cache  # its file is parsed anew each time, which takes longer than the sums of a small log
+def _version(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:  # run from a source tree that was not installed
+        return "not installed"
+
+
+def settings_of(job: Job) -> dict[str, Any]:
+    """As they were asked for, in words."""
+    request, log, logging = job.request, job.log, job.fits.logging
+    asked = logging.setting if isinstance(logging, FittedLogging) else logging
+    return {
+        "estimators": [described(estimator) for estimator in job.asked],
+        "policies": {name: described(policy) for name, policy in request.policies.items()},
+        "logging": None if asked is None else described(asked),
+        "level": request.level,
+        "interval": "normal",
+        "cross_fit": request.cross_fit,
+        "reward_range": None if log.reward_range is None else list(log.reward_range),
+        "seed": request.seed,
+        "clustered": log.schema.clustered,
+        "engine": type(request.engine).__name__,
+    }
+
+
+def read(log: Log, fingerprint: State) -> dict[str, Any]:
+    """What was read, and how to know it again."""
+    schema, roles = log.schema, log.source.roles
+    told = {
+        "context": list(schema.context),
+        "features": [*schema.features, *schema.catalog_names],
+        "reward": list(schema.rewards),
+        "propensity": schema.propensity,
+        "cluster": schema.clustered,
+        "weight": schema.weighted,
+        "by": list(schema.slices or []),
+    }
+    return {
+        "fingerprint": Fingerprint.digest(fingerprint, len(log), told, schema.space, schema.catalog),
+        "source": log.source.described,
+        "rounds": len(log),
+        **schema.space.summary(),
+        "columns": {**told, "by": schema.slice_name, **roles},
+    }
+
+
+@dataclass(frozen=True)
+class Picked:
+    """The member of a family that counts, and its value."""
+
+    functional: Functional
+    member: Member
+    terms: Terms
+
+
+@dataclass(frozen=True)
+class Values:
+    """Computes them. Where members or candidates are compared, their errors come first."""
+
+    scores: Scores
+    refits: Refits
+    overlaps: Overlaps
+
+    def picked(self, p: int, estimator: Estimator, family: Family, reward: int, sums: ScoreSums) -> Picked:
+        functionals = [self.scores.functional(terms, reward, sums) for _, terms in family]
+        pick = 0
+        if len(family) > 1:
+            functionals = [
+                self.refits.with_fit_error(p, f, member, terms, sums)
+                for f, (member, terms) in zip(functionals, family, strict=True)
+            ]
+            pick = self._select(p, estimator, family, functionals, sums)
+        return Picked(functionals[pick], *family[pick])
+
+    def _select(
+        self, p: int, estimator: Estimator, family: Family, functionals: Sequence[Functional], sums: ScoreSums
+    ) -> int:
+        """The member of a family that SLOPE picks; families stand from the least biased member to the most."""
+        tails = [self._unseen_tail(p, member, terms, sums) for member, terms in family]
+
+        def z(i: int, j: int) -> float:
+            difference = functionals[i].minus(functionals[j])
+            error = np.hypot(std_error(difference, sums), tails[i])
+            return float(difference.value / error) if error > 0 else in_errors(difference, sums)
+
+        if estimator.lattice:
+            sets = [frozenset(member.weight.ratio.dimensions or ()) for member, _ in family]
+            return smallest_error(sets, z, [std_error(f, sums) for f in functionals])
+        return slope(len(family), z)
+
+    def _unseen_tail(self, p: int, member: Member, terms: Terms, sums: ScoreSums) -> float:
+        """CAB only: how badly the log knows what lies above the clip, where the model stands in.
+
+        Rounds with w > clip are few, and their spread does not show what was never drawn: with N of them logged, the model's
+        part is uncertain by about its own size / √(1 + N).
+        """
+        if not member.remainder or terms.baseline is None or member.setting is None or not np.isfinite(member.setting):
+            return 0.0
+        above = self.overlaps.above(p, member.setting)
+        return abs(float(sums.moments["mean"][terms.baseline])) / float(sums.moments["mean"][0]) / float(np.sqrt(1 + above))
+
+    def combination(
+        self, p: int, estimator: Combined, families: Sequence[Family], reward: int, sums: ScoreSums
+    ) -> tuple[Combination, list[tuple[float, Terms]]]:
+        """One estimate from several candidates, and the terms of those that carry weight."""
+        candidates, terms = [], {}
+        for part, family in zip(estimator.parts, families, strict=True):
+            picked = self.picked(p, part, family, reward, sums)
+            f, member = picked.functional, picked.member
+            f = f if f.sampling is not None else self.refits.with_fit_error(p, f, member, picked.terms, sums)
+            known = f.fit is not None or not self.refits.matters(member, model_key(member, p, reward))
+            candidates.append(Candidate(part.name, f, member.weight.exact, known))
+            terms[part.name] = picked.terms
+        o = self.overlaps.of_actions(p, sums)
+        shortfall = -o.mean_weight_z if o.mean_weight < 1 - NOT_ONE else 0.0
+        found = Combination.of(estimator, candidates, sums, shortfall)
+        return found, [(float(w), terms[part.name]) for part, w in zip(found.parts, found.weights, strict=True) if w]
+
 
 LEADS = ("Auto", "DR", "SNDR", "SNIPS", "IPS", "DM")
 """Which estimator leads, the first of these that was run; else the last in the list."""

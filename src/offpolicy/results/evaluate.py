@@ -15,15 +15,13 @@ from offpolicy.engines.base import Engine
 from offpolicy.engines.choice import engine_for
 from offpolicy.engines.resampling import Resampled
 from offpolicy.estimators import Estimator, LoggedMean
-from offpolicy.inference.bootstrap import Key, Redraws
 from offpolicy.models.propensities import estimate_logging
 from offpolicy.policies.base import Policy
 from offpolicy.policies.conversion import as_policy
-from offpolicy.results.assembly import Assembly
+from offpolicy.results.assembly import Assembly, settings_of
 from offpolicy.results.evaluation import Evaluation
-from offpolicy.results.job import Job
-from offpolicy.results.provenance import settings_of
-from offpolicy.results.request import Request
+from offpolicy.results.evidence import Key, Redraws
+from offpolicy.results.job import Job, Request
 from offpolicy.scoring.requirements import Wanted
 
 Redrawn = Callable[[int, Sequence[Estimator]], Mapping[Key, float]]

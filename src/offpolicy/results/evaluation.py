@@ -19,20 +19,16 @@ from offpolicy.core.threads import one_blas_thread
 from offpolicy.data.checks import factors
 from offpolicy.diagnostics.embedding_map import map_view
 from offpolicy.diagnostics.verdict import Verdict
-from offpolicy.inference.bootstrap import Key
 from offpolicy.inference.functionals import ScoreSums
 from offpolicy.inference.intervals import REFITTED
 from offpolicy.inference.sensitivity import GAMMAS, Tilted
 from offpolicy.report import text
 from offpolicy.report.page import html
 from offpolicy.report.plots import Plots
-from offpolicy.results.comparison import Comparison
-from offpolicy.results.estimate import Difference, Estimate
-from offpolicy.results.evidence import KEPT
-from offpolicy.results.log_handle import LogHandle
-from offpolicy.results.packing import packed, packed_sums
+from offpolicy.results.estimate import Comparison, Difference, Estimate
+from offpolicy.results.evidence import KEPT, Key, LogHandle
 from offpolicy.results.sensitivity import Sensitivity
-from offpolicy.results.storage import write
+from offpolicy.results.storage import packed, packed_sums, write
 
 SCHEMA_VERSION = 1
 MOST_COMPARED = 6

@@ -1,18 +1,110 @@
-"""`Evidence`: what intervals and differences of an estimate are computed from, without its log."""
+"""`Evidence`: what intervals and differences of an estimate are computed from, and the handle to its log."""
 
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Self
 
 import numpy as np
 
 from offpolicy.core.arrays import FloatArray
 from offpolicy.core.errors import InputError, InputWarning
-from offpolicy.inference.bootstrap import Key
+from offpolicy.core.progress import PassProgress
+from offpolicy.data.checks import whole
 from offpolicy.inference.functionals import Functional, ScoreSums, quotient, std_error
 from offpolicy.inference.intervals import FINITE_SAMPLE, Interval, Range, interval, refitted_interval
-from offpolicy.results.log_handle import LogHandle
+from offpolicy.inference.sensitivity import Tilted, Tilting
+from offpolicy.scoring.export import RoundScores, write_scores
+
+Key = tuple[str | None, str, str, str]
+"""Slice, reward, policy and estimator."""
+FEWEST = 10
+
+
+@dataclass(frozen=True)
+class Redraws:
+    """Each draw is one evaluation of the log, and serves every estimate, every difference and every slice of it."""
+
+    run: Callable[[int], Mapping[Key, float]]
+    """The values of a draw, by its number."""
+    progress: bool | None = None
+    _done: list[Mapping[Key, float]] = field(default_factory=list, repr=False, compare=False)
+
+    def of(self, key: Key, draws: int) -> FloatArray:
+        """The values of one estimate in the first `draws` draws."""
+        draws = whole("draws", draws, FEWEST, besides=" (100 is usual)")
+        with PassProgress("refitting", draws, self.progress, done=len(self._done)) as told:
+            while len(self._done) < draws:
+                self._done.append(self._drawn(len(self._done)))
+                told(1)
+        return np.array([values[key] for values in self._done[:draws]])
+
+    def _drawn(self, draw: int) -> Mapping[Key, float]:
+        try:
+            return self.run(draw)
+        except (InputError, OSError) as error:
+            raise InputError(
+                f"the bootstrap that refits reads the log again for each draw, and draw {draw} failed: {error} "
+                "The log and its files must stay as they were, and have enough units for every fold; without refit=True "
+                "(--refit) the bootstrap needs nothing but the sums it has."
+            ) from error
+
+
+@dataclass(frozen=True)
+class LogAccess:
+    """Everything about a result that takes another pass over its log."""
+
+    redraws: Redraws
+    tilting: Tilting
+    policies: tuple[str, ...]
+    rewards: tuple[str, ...]
+    weighed: frozenset[tuple[int, int]]
+    """The policies and rewards for which the log has propensities."""
+    scores: Mapping[Key, RoundScores]
+
+    def write_scores(self, key: Key, path: Path) -> None:
+        if key not in self.scores:
+            raise InputError("scores are written for the whole log, not for a slice of it.")
+        write_scores(path, self.tilting.log, self.tilting.scorer, self.scores[key])
+
+    def tilted(self, policy: str, reward: str) -> Tilted:
+        """The weighted rewards of a policy, for bounds on its value."""
+        at = self.policies.index(policy), self.rewards.index(reward)
+        if at not in self.weighed:
+            raise InputError("sensitivity: asks how wrong propensities may be, and the log has none (`propensity=`).")
+        return self.tilting.of(*at)
+
+
+class LogHandle:
+    """Holds the access to a log, or nothing."""
+
+    def __init__(self, access: LogAccess | None = None) -> None:
+        self._access = access
+
+    @property
+    def attached(self) -> bool:
+        return self._access is not None
+
+    def open(self, asked: str) -> LogAccess:
+        if self._access is None:
+            raise InputError(
+                f"{asked} reads the log again, and this result no longer has it: it was pickled, saved or detached. Call "
+                "op.evaluate again and ask that result."
+            )
+        return self._access
+
+    def __reduce__(self) -> tuple[type[Self], tuple[()]]:
+        return type(self), ()
+
+    def __copy__(self) -> Self:
+        return self
+
+    def __deepcopy__(self, memo: object) -> Self:
+        return self
+
 
 KEPT = ("functional", "bounds", "range_given", "fitted")
 """What a file keeps of each evidence; sums are kept beside, as estimates share them."""

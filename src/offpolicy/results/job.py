@@ -1,4 +1,4 @@
-"""`Job`: an evaluation whose every choice has been made: the passes it takes, and what fits into the memory."""
+"""`Request` and `Job`: what is asked of a log, and an evaluation whose every choice has been made, with its passes."""
 
 from __future__ import annotations
 
@@ -11,29 +11,50 @@ import numpy as np
 
 from offpolicy.core.arrays import FloatArray
 from offpolicy.core.errors import RowsError
-from offpolicy.core.memory import OverBudgetError, size
+from offpolicy.core.memory import Budget, OverBudgetError, size
 from offpolicy.core.progress import PassProgress
 from offpolicy.data.features import Features
 from offpolicy.data.log import Log
+from offpolicy.diagnostics.base import Diagnostic
 from offpolicy.diagnostics.models import ModelSums
 from offpolicy.diagnostics.overlap import OverlapSums
-from offpolicy.diagnostics.propensity_tests import PropensityTests
+from offpolicy.diagnostics.propensities import PropensityTests
+from offpolicy.engines.base import Engine
 from offpolicy.estimators import Estimator, Member, Run
 from offpolicy.inference.scores import Scores
 from offpolicy.models.propensities import FittedLogging
 from offpolicy.models.rewards.base import Fits, LinearPredictor, Predictor
+from offpolicy.policies.base import Policy
 from offpolicy.policies.conversion import as_policy
 from offpolicy.ratios.available import Available
 from offpolicy.ratios.base import Ratio
 from offpolicy.ratios.weights import Weight
 from offpolicy.results.examination import Checks
-from offpolicy.results.request import Request
 from offpolicy.scoring.audit import audited
 from offpolicy.scoring.fit_pass import FitPlan, FitResults
 from offpolicy.scoring.plan import Family, ModelKey, Terms, plan_estimators
 from offpolicy.scoring.requirements import Lacking, Wanted, choose
 from offpolicy.scoring.score_pass import ScorePass
 from offpolicy.scoring.scorer import Scorer
+
+
+@dataclass(frozen=True)
+class Request:
+    """Checked, and settled as far as the log alone allows."""
+
+    log: Log
+    policies: Mapping[str, Policy]
+    engine: Engine
+    budget: Budget
+    level: float
+    cross_fit: int | None
+    seed: int
+    progress: bool | None
+    errors: bool
+    """Whether errors and checks are wanted, or values alone."""
+    diagnostics: tuple[Diagnostic, ...] = ()
+    """The user's own."""
+
 
 MASS_ROWS = 10_000
 """Rows that are enough to know on which actions the target's mass lies."""

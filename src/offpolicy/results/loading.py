@@ -16,10 +16,8 @@ from offpolicy.inference.functionals import ScoreSums
 from offpolicy.inference.intervals import Interval
 from offpolicy.results.estimate import Estimate
 from offpolicy.results.evaluation import Evaluation, Views
-from offpolicy.results.evidence import KEPT, Evidence, RefittedValues
-from offpolicy.results.log_handle import LogHandle
-from offpolicy.results.packing import unpacked, unpacked_sums
-from offpolicy.results.storage import read
+from offpolicy.results.evidence import KEPT, Evidence, LogHandle, RefittedValues
+from offpolicy.results.storage import read, unpacked, unpacked_sums
 
 COPIED = ("reward", "rounds", "actions", "actions_logged", "level", "skipped", "settings", "input", "versions")
 

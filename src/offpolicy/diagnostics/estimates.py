@@ -1,4 +1,4 @@
-"""Whether estimates agree: with a nearly unbiased one, and the candidates of a blend with each other."""
+"""Of an estimate itself: whether it is a number, rests on enough of the log, and agrees with nearly unbiased ones."""
 
 from __future__ import annotations
 
@@ -7,11 +7,104 @@ from typing import Any
 
 import numpy as np
 
+from offpolicy.core.hashing import BUCKETS
 from offpolicy.diagnostics.base import Reading, Subject
 from offpolicy.diagnostics.overlap import Overlap, Overlaps, weight_findings
-from offpolicy.diagnostics.verdict import UNANCHORED, UNDEFINED, Finding, Measure
+from offpolicy.diagnostics.verdict import NO_NUMBER, UNANCHORED, UNDEFINED, Finding, Measure
 from offpolicy.inference.blending import Combination
-from offpolicy.inference.functionals import in_errors, std_error
+from offpolicy.inference.functionals import Functional, ScoreSums, in_errors, std_error
+
+
+@dataclass(frozen=True)
+class Definition(Reading):
+    """Why an estimate is not a number: there is nothing to weigh, or a model gives none."""
+
+    overlaps: Overlaps
+
+    def findings(self, subject: Subject) -> list[Finding]:
+        member = subject.member
+        if member is None or np.isfinite(subject.functional.value):
+            return []
+        weight, p = member.weight, subject.policy
+        unweighed = weight.weighs and not self.overlaps.of_weight(p, weight, subject.sums).ess > 0
+        return [UNDEFINED if unweighed else NO_NUMBER]
+
+
+class Setting(Reading):
+    """The setting that was selected, and the dimensions of the embedding."""
+
+    def findings(self, subject: Subject) -> list[Finding]:  # noqa: ARG002
+        return []
+
+    def numbers(self, subject: Subject) -> dict[str, Any]:
+        member, seen = subject.member, dict[str, Any]()
+        if member is not None and member.setting is not None:
+            seen[subject.estimator.tuned or "setting"] = member.setting
+        if member is not None and member.weight.ratio.dimensions is not None:
+            seen["dimensions"] = list(member.weight.ratio.dimensions)
+        return seen
+
+
+class Concentration(Reading):
+    """Whether one small part of the log decides the answer."""
+
+    def findings(self, subject: Subject) -> list[Finding]:
+        return [concentrated(concentration(subject.functional, subject.sums))]
+
+
+def concentrated(share: float) -> Finding:
+    """Whether the spread of the estimate comes from one place in the log."""
+    return Measure("concentration", share).finding(
+        "concentration",
+        f"One {BUCKETS:,}th of the log carries {share:.0%} of the estimate's variance.",
+        "A single round, or a few, with a huge weight or reward decide the answer, and the next log may lack them.",
+        "Look at the largest rewards and weights; compare with ClippedIPS, or evaluate a bounded reward.",
+    )
+
+
+def concentration(f: Functional, sums: ScoreSums) -> float:
+    """The part of the sampling variance that one bucket of units carries; 0 where there are few of them."""
+    if not np.isfinite(f.gradient).all():
+        return 0.0
+    influence = sums.buckets @ f.gradient
+    total = float(influence @ influence)
+    if (sums.buckets[:, 0] > 0).sum() < 100 or not np.isfinite(total) or total <= 0:
+        return 0.0
+    return float((influence**2).max()) / total
+
+
+class SampleSize(Reading):
+    """Whether there are enough rewards and clusters."""
+
+    def findings(self, subject: Subject) -> list[Finding]:
+        sums = subject.sums
+        found = reward_findings(int(sums.nonzero[subject.reward]), sums.n)
+        return [*found, few_units(int((sums.buckets[:, 0] > 0).sum()))] if sums.clustered else found
+
+
+def reward_findings(nonzero: int, n: int) -> list[Finding]:
+    """Whether there are enough rewards to speak of at all."""
+    if nonzero == n:  # rewards that are all there are few only if the rounds are
+        return []
+    return [
+        Measure("rewards", nonzero).finding(
+            "few rewards",
+            f"Only {nonzero:,} of {n:,} rounds have a reward other than 0.",
+            "The intervals lean on many such rounds, and are too narrow with few.",
+            "Log more rounds, or evaluate a more frequent reward as well.",
+        )
+    ]
+
+
+def few_units(units: int) -> Finding:
+    """Clustered errors from a handful of clusters."""
+    return Measure("clusters", units).finding(
+        "few clusters",
+        f"There are only about {units} clusters.",
+        "A clustered standard error is itself uncertain with so few, and usually too small.",
+        "Use a finer cluster if rows within it are independent, or log more of them.",
+    )
+
 
 CARRIES = 0.05
 """The weight from which a candidate counts as part of a blend."""
