@@ -11,10 +11,11 @@ from offpolicy.core.arrays import FloatArray
 from offpolicy.core.threads import parallel
 from offpolicy.estimators import Member
 from offpolicy.inference.functionals import Functional, ScoreSums
+from offpolicy.inference.scores import Case
 from offpolicy.models.rewards.base import LinearPredictor
 from offpolicy.ratios.weights import Weight
 from offpolicy.scoring.fit_pass import FitResults
-from offpolicy.scoring.plan import BaselineColumn, ModelKey, Terms, WeightColumn
+from offpolicy.scoring.plan import ModelKey, Terms, WeightColumn, model_key
 from offpolicy.scoring.scorer import Scorer
 from offpolicy.statistics.base import State
 
@@ -27,15 +28,12 @@ class Refits:
     fitted: FitResults
     state: State
 
-    def is_fitted(self, model: ModelKey) -> bool:
-        return model.fit.rewards.fitted or model.fit.rewards.fitted_before
-
     def matters(self, member: Member, model: ModelKey | None) -> bool:
         """Whether the value moves, to first order, with what was fitted. With the exact ratio of actions a reward model's
         error cancels: baseline and control move alike on average; so it does for the exact ratio of embeddings."""
         if member.weight.ratio.fitted:
             return True
-        return model is not None and not member.weight.model_error_cancels and self.is_fitted(model)
+        return model is not None and not member.weight.model_error_cancels and _is_fitted(model)
 
     @cached_property
     def _jackknife(self) -> dict[ModelKey, FloatArray | None]:
@@ -55,30 +53,24 @@ class Refits:
                 self._jackknife[model] = None
         return self._jackknife[model]
 
-    def with_fit_error(self, p: int, f: Functional, member: Member, terms: Terms, sums: ScoreSums) -> Functional:
+    def with_fit_error(self, case: Case, f: Functional, member: Member, terms: Terms) -> Functional:
         """How the value moves when each group of rows is left out of the scoring, and of all that was fitted."""
+        sums = case.sums
         by_group = sums.by_group(self.scorer.groups)
         kept = np.flatnonzero(by_group[:, 0] > 0)
         f = replace(f, sampling=f.evaluate(by_group.sum(axis=0) - by_group[kept]))
-        model = None if member.rewards is None else self._model_of(terms)
+        model = model_key(member, case.policy, case.reward)
         if not self.matters(member, model) or len(kept) < 2:
             return f
         moves: list[FloatArray | None] = []
-        if model is not None and self.is_fitted(model):
+        if model is not None and _is_fitted(model):
             moves.append(self._moves_of_model(terms, model, sums))
         if member.weight.ratio.fitted:
-            moves.append(None if sums.slice_ is not None else self._moves_of_weights(p, f, member.weight, terms, sums))
+            moves.append(None if sums.slice_ is not None else self._moves_of_weights(case, f, member.weight, terms))
         known = [move for move in moves if move is not None]
         if not moves or len(known) < len(moves):
             return f
         return replace(f, fit=np.sum(known, axis=0)[kept])
-
-    def _model_of(self, terms: Terms) -> ModelKey | None:
-        if terms.baseline is None:
-            return None
-        key = self.scorer.plan.columns[terms.baseline - 1]
-        assert isinstance(key, BaselineColumn)
-        return key.model
 
     def _moves_of_model(self, terms: Terms, model: ModelKey, sums: ScoreSums) -> FloatArray | None:
         """V depends on the coefficients through ⟨Σ share·x̃, β⟩ / Σ1 − ⟨Σ weight·x̃, β⟩ / Σ1: two tables."""
@@ -100,16 +92,20 @@ class Refits:
         moves: FloatArray = fit[1:] - fit[0]
         return moves
 
-    def _moves_of_weights(self, p: int, f: Functional, weight: Weight, terms: Terms, sums: ScoreSums) -> FloatArray | None:
+    def _moves_of_weights(self, case: Case, f: Functional, weight: Weight, terms: Terms) -> FloatArray | None:
         """V depends on the fitted weights through the means of two columns."""
         assert terms.weight is not None
         assert terms.correction is not None
-        plan, key = self.scorer.plan, WeightColumn(p, weight)
+        plan, key = self.scorer.plan, WeightColumn(case.policy, weight)
         k, columns = plan.weights.index(key), [1 + plan.columns.index(each) for each in plan.corrections(key)]
         found = self.fitted.ratios[k].moves(self.state["ratios"][str(k)], columns.index(terms.correction))
         if found is None:
             return None
         moved, rows = found
-        means = moved / rows * float(sums.moments["mean"][0])
+        means = moved / rows * float(case.sums.moments["mean"][0])
         moves: FloatArray = means[:, 0] * f.gradient[terms.weight] + means[:, 1] * f.gradient[terms.correction]
         return moves
+
+
+def _is_fitted(model: ModelKey) -> bool:
+    return model.fit.rewards.fitted or model.fit.rewards.fitted_before

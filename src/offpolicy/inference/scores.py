@@ -18,6 +18,15 @@ from offpolicy.statistics.base import State
 
 
 @dataclass(frozen=True)
+class Case:
+    """What one value is of: a policy and a reward, by number, on the whole log or on a slice."""
+
+    policy: int
+    reward: int
+    sums: ScoreSums
+
+
+@dataclass(frozen=True)
 class Scores:
     """Everything that the values, their errors and the findings are computed from."""
 
@@ -38,8 +47,8 @@ class Scores:
         clustered, seed = self.log.schema.clustered, self.scorer.seed
         return ScoreSums(state["moments"], state["buckets"], state["nonzero"], clustered, seed, slice_)
 
-    def functional(self, terms: Terms, reward: int, sums: ScoreSums) -> Functional:
-        return functional(terms, sums.moments["mean"], float(self.scorer.origin[reward]))
+    def functional(self, terms: Terms, case: Case) -> Functional:
+        return functional(terms, case.sums.moments["mean"], float(self.scorer.origin[case.reward]))
 
     def reward_range(self, reward: int) -> tuple[float, float]:
         """As the log states it, or as it was seen."""

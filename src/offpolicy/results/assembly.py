@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from importlib.metadata import PackageNotFoundError, version
@@ -13,7 +13,6 @@ import numpy as np
 
 from offpolicy.core.describe import described
 from offpolicy.data.log import Log
-from offpolicy.diagnostics import coverage
 from offpolicy.diagnostics.base import Subject
 from offpolicy.diagnostics.overlap import NOT_ONE, Overlaps
 from offpolicy.engines.base import Engine
@@ -24,7 +23,7 @@ from offpolicy.inference.blending import Candidate, Combination
 from offpolicy.inference.functionals import Functional, ScoreSums, in_errors, std_error
 from offpolicy.inference.intervals import Range, normal_interval
 from offpolicy.inference.jackknife import Refits
-from offpolicy.inference.scores import Scores
+from offpolicy.inference.scores import Case, Scores
 from offpolicy.inference.sensitivity import Tilting
 from offpolicy.models.embedding_table import LabelledEmbedding
 from offpolicy.models.propensities import FittedLogging
@@ -33,7 +32,7 @@ from offpolicy.ratios.weights import Weight
 from offpolicy.results.estimate import Estimate
 from offpolicy.results.evaluation import Evaluation, Views
 from offpolicy.results.evidence import Evidence, Key, LogAccess, LogHandle, Redraws, RefittedValues
-from offpolicy.results.examination import WITHOUT_ERROR, Examination
+from offpolicy.results.examination import Examination
 from offpolicy.results.job import Job
 from offpolicy.scoring.export import RoundScores
 from offpolicy.scoring.fit_pass import FitResults
@@ -105,6 +104,9 @@ class Picked:
     functional: Functional
     member: Member
     terms: Terms
+    model: ModelKey | None
+    known: bool
+    """Whether its whole error is known, that of its fit included."""
 
 
 @dataclass(frozen=True)
@@ -112,25 +114,27 @@ class Values:
     """Computes them. Where members or candidates are compared, their errors come first."""
 
     scores: Scores
-    refits: Refits
     overlaps: Overlaps
 
-    def picked(self, p: int, estimator: Estimator, family: Family, reward: int, sums: ScoreSums) -> Picked:
-        functionals = [self.scores.functional(terms, reward, sums) for _, terms in family]
-        pick = 0
-        if len(family) > 1:
+    @cached_property
+    def _refits(self) -> Refits:
+        return Refits(self.scores.scorer, self.scores.fitted, self.scores.state)
+
+    def picked(self, case: Case, estimator: Estimator, family: Family, errors: bool) -> Picked:
+        functionals = [self.scores.functional(terms, case) for _, terms in family]
+        if errors or len(family) > 1:
             functionals = [
-                self.refits.with_fit_error(p, f, member, terms, sums)
+                self._refits.with_fit_error(case, f, member, terms)
                 for f, (member, terms) in zip(functionals, family, strict=True)
             ]
-            pick = self._select(p, estimator, family, functionals, sums)
-        return Picked(functionals[pick], *family[pick])
+        pick = self._select(case, estimator, family, functionals) if len(family) > 1 else 0
+        f, (member, terms) = functionals[pick], family[pick]
+        model = model_key(member, case.policy, case.reward)
+        return Picked(f, member, terms, model, f.fit is not None or not self._refits.matters(member, model))
 
-    def _select(
-        self, p: int, estimator: Estimator, family: Family, functionals: Sequence[Functional], sums: ScoreSums
-    ) -> int:
+    def _select(self, case: Case, estimator: Estimator, family: Family, functionals: Sequence[Functional]) -> int:
         """The member of a family that SLOPE picks; families stand from the least biased member to the most."""
-        tails = [self._unseen_tail(p, member, terms, sums) for member, terms in family]
+        sums, tails = case.sums, [self._unseen_tail(case, member, terms) for member, terms in family]
 
         def z(i: int, j: int) -> float:
             difference = functionals[i].minus(functionals[j])
@@ -142,7 +146,7 @@ class Values:
             return smallest_error(sets, z, [std_error(f, sums) for f in functionals])
         return slope(len(family), z)
 
-    def _unseen_tail(self, p: int, member: Member, terms: Terms, sums: ScoreSums) -> float:
+    def _unseen_tail(self, case: Case, member: Member, terms: Terms) -> float:
         """CAB only: how badly the log knows what lies above the clip, where the model stands in.
 
         Rounds with w > clip are few, and their spread does not show what was never drawn: with N of them logged, the model's
@@ -150,25 +154,20 @@ class Values:
         """
         if not member.remainder or terms.baseline is None or member.setting is None or not np.isfinite(member.setting):
             return 0.0
-        above = self.overlaps.above(p, member.setting)
-        return abs(float(sums.moments["mean"][terms.baseline])) / float(sums.moments["mean"][0]) / float(np.sqrt(1 + above))
+        means, above = case.sums.moments["mean"], self.overlaps.above(case.policy, member.setting)
+        return abs(float(means[terms.baseline])) / float(means[0]) / float(np.sqrt(1 + above))
 
     def combination(
-        self, p: int, estimator: Combined, families: Sequence[Family], reward: int, sums: ScoreSums
+        self, case: Case, estimator: Combined, families: Sequence[Family]
     ) -> tuple[Combination, list[tuple[float, Terms]]]:
         """One estimate from several candidates, and the terms of those that carry weight."""
-        candidates, terms = [], {}
-        for part, family in zip(estimator.parts, families, strict=True):
-            picked = self.picked(p, part, family, reward, sums)
-            f, member = picked.functional, picked.member
-            f = f if f.sampling is not None else self.refits.with_fit_error(p, f, member, picked.terms, sums)
-            known = f.fit is not None or not self.refits.matters(member, model_key(member, p, reward))
-            candidates.append(Candidate(part.name, f, member.weight.exact, known))
-            terms[part.name] = picked.terms
-        o = self.overlaps.of_actions(p, sums)
+        picks = {part.name: self.picked(case, part, f, True) for part, f in zip(estimator.parts, families, strict=True)}
+        candidates = [Candidate(name, p.functional, p.member.weight.exact, p.known) for name, p in picks.items()]
+        o = self.overlaps.of_actions(case.policy, case.sums)
         shortfall = -o.mean_weight_z if o.mean_weight < 1 - NOT_ONE else 0.0
-        found = Combination.of(estimator, candidates, sums, shortfall)
-        return found, [(float(w), terms[part.name]) for part, w in zip(found.parts, found.weights, strict=True) if w]
+        made = Combination.of(estimator, candidates, case.sums, shortfall)
+        carrying = ((float(w), part.name) for part, w in zip(made.parts, made.weights, strict=True) if w)
+        return made, [(w, picks[name].terms) for w, name in carrying]
 
 
 LEADS = ("Auto", "DR", "SNDR", "SNIPS", "IPS", "DM")
@@ -199,34 +198,23 @@ class Found:
 
 
 @dataclass(frozen=True)
-class Embeddings:
-    """The embeddings that weights come from, each labelled once for all policies."""
-
-    overlaps: Overlaps
-    log: Log
-    _made: dict[Ratio, LabelledEmbedding] = field(default_factory=dict, init=False)
-
-    def of(self, p: int, weight: Weight) -> LabelledEmbedding | None:
-        fits, ratio = self.overlaps.embedding(p, weight), weight.ratio
-        if fits is None:
-            return None
-        if ratio not in self._made:
-            self._made[ratio] = fits.labelled(self.log.actions, "" if ratio.rewards is None else described(ratio.rewards))
-        return self._made[ratio]
-
-
-@dataclass(frozen=True)
 class Assembly:
-    """Puts a result together: with errors and findings, or with values alone."""
+    """Puts the result of a job together: with errors and findings, or with values alone."""
 
+    job: Job
     scores: Scores
-    examination: Examination
-    level: float
-    settings: Mapping[str, Any]
-    skipped: Mapping[str, str]
     redraws: Redraws
-    errors: bool
     _round_scores: dict[Key, RoundScores] = field(default_factory=dict, init=False)
+    _labelled: dict[Ratio, LabelledEmbedding] = field(default_factory=dict, init=False)
+    """Each embedding once for all policies."""
+
+    @property
+    def errors(self) -> bool:
+        return self.job.request.errors
+
+    @cached_property
+    def examination(self) -> Examination:
+        return self.job.checks.examination(self.scores)
 
     @cached_property
     def _log(self) -> LogHandle:
@@ -237,16 +225,8 @@ class Assembly:
         return LogHandle(LogAccess(self.redraws, tilting, s.policies, s.log.schema.rewards, weighed, self._round_scores))
 
     @cached_property
-    def _refits(self) -> Refits:
-        return Refits(self.scores.scorer, self.scores.fitted, self.scores.state)
-
-    @cached_property
     def _values(self) -> Values:
-        return Values(self.scores, self._refits, self.examination.overlaps)
-
-    @cached_property
-    def _embeddings(self) -> Embeddings:
-        return Embeddings(self.examination.overlaps, self.scores.log)
+        return Values(self.scores, self.examination.overlaps)
 
     def evaluation(self) -> Evaluation:
         schema = self.scores.log.schema
@@ -264,7 +244,8 @@ class Assembly:
         s, whole = self.scores, sums.slice_ is None
         names = tuple(estimator.name for estimator in s.estimators)
         others = [estimator.name for estimator in s.estimators if not isinstance(estimator, LoggedMean)]
-        found = [[self._found(p, e, reward, sums) for e in range(len(names))] for p in range(len(s.policies))]
+        cases = [Case(p, reward, sums) for p in range(len(s.policies))]
+        found = [[self._found(case, e) for e in range(len(names))] for case in cases]
         estimates = {
             (policy, each.name): self._estimate(each, self._reference(row, each))
             for policy, row in zip(s.policies, found, strict=True)
@@ -280,38 +261,33 @@ class Assembly:
             rounds=sums.n,
             **s.log.space.summary(),
             actions_logged=int((s.state["counts"] > 0).sum()) if whole and s.log.space.n_codes else None,
-            level=self.level,
-            skipped=self.skipped,
-            settings={**self.settings, "slice": s.slice_name(sums.slice_)},
+            level=self.job.request.level,
+            skipped=self.job.skipped,
+            settings={**settings_of(self.job), "slice": s.slice_name(sums.slice_)},
             input=read(s.log, s.state["fingerprint"]) if whole else {},
             versions=versions(s.engine, s.fitted) if whole else {},
             views=self._views(reward, found, sums) if whole and self.errors else Views(),
             log=self._log,
         )
 
-    def _found(self, p: int, e: int, reward: int, sums: ScoreSums) -> Found:
-        estimator, families = self.scores.estimators[e], self.scores.members[p, e, reward]
-        weighable = (p, reward) in self.scores.references
+    def _found(self, case: Case, e: int) -> Found:
+        estimator, families = self.scores.estimators[e], self.scores.members[case.policy, e, case.reward]
+        weighable = (case.policy, case.reward) in self.scores.references
         if isinstance(estimator, Combined):
-            combination, parts = self._values.combination(p, estimator, families, reward, sums)
-            f = combination.functional
-            subject = Subject(
-                p, reward, estimator, f, self._error(f, sums), sums, combination=combination, weighable=weighable
-            )  # fmt: skip
-            return Found(combination.value, subject, parts)
-        picked = self._values.picked(p, estimator, families[0], reward, sums)
-        f, member, model = picked.functional, picked.member, model_key(picked.member, p, reward)
-        if self.errors and f.sampling is None:
-            f = self._refits.with_fit_error(p, f, member, picked.terms, sums)
-        missing = f.fit is None and self._refits.matters(member, model)
-        subject = Subject(
-            p, reward, estimator, f, self._error(f, sums), sums, member, model, weighable=weighable, fit_missing=missing
-        )  # fmt: skip
+            combination, parts = self._values.combination(case, estimator, families)
+            subject = self._subject(case, estimator, combination.functional)
+            return Found(combination.value, replace(subject, combination=combination, weighable=weighable), parts)
+        picked = self._values.picked(case, estimator, families[0], self.errors)
+        f, member, model = picked.functional, picked.member, picked.model
+        subject = replace(
+            self._subject(case, estimator, f), member=member, model=model, weighable=weighable, fit_missing=not picked.known
+        )
         fitted = self.scores.learns(member, model) or len(families[0]) > 1
-        return Found(f.value, subject, [(1.0, picked.terms)], self._bounds(p, picked, reward), fitted)
+        return Found(f.value, subject, [(1.0, picked.terms)], self._bounds(case, picked), fitted)
 
-    def _error(self, f: Functional, sums: ScoreSums) -> float:
-        return std_error(f, sums) if self.errors else float("nan")
+    def _subject(self, case: Case, estimator: Estimator, f: Functional) -> Subject:
+        error = std_error(f, case.sums) if self.errors else float("nan")
+        return Subject(case.policy, case.reward, estimator, f, error, case.sums)
 
     def _reference(self, row: Sequence[Found], found: Found) -> tuple[str, Functional] | None:
         """The nearly unbiased estimate to compare with: SNIPS, even if it was not asked for."""
@@ -320,39 +296,49 @@ class Assembly:
         if reference is not None:
             return None if reference is found else (reference.name, reference.subject.functional)
         terms = self.scores.references.get((subject.policy, subject.reward))
-        return None if terms is None else ("SNIPS", self.scores.functional(terms, subject.reward, subject.sums))
+        case = Case(subject.policy, subject.reward, subject.sums)
+        return None if terms is None else ("SNIPS", self.scores.functional(terms, case))
 
     def _estimate(self, found: Found, reference: tuple[str, Functional] | None) -> Estimate:
         s, subject, sums = self.scores, found.subject, found.subject.sums
         policy, reward = s.policies[subject.policy], s.log.schema.rewards[subject.reward]
-        f, kind = subject.functional, type(subject.estimator).__name__
+        f, weight = subject.functional, found.weight
         key = (s.slice_name(sums.slice_), reward, policy, found.name)
         if subject.whole:
             origin, means = float(s.scorer.origin[subject.reward]), sums.moments["mean"]
             self._round_scores[key] = RoundScores(found.parts, origin, means, alone=subject.member is not None)
-        details = self.examination.details(replace(subject, reference=reference)) if self.errors else WITHOUT_ERROR
+        numbers, checks = self.examination.details(replace(subject, reference=reference), self.errors)
         given = s.log.reward_range is not None
         return Estimate(
             value=found.value,
             std_error=subject.std_error,
             error_covers=f.error_covers,
-            interval=normal_interval(f.value, subject.std_error, self.level),
+            interval=normal_interval(f.value, subject.std_error, self.job.request.level),
             evidence=Evidence(f, sums, RefittedValues(self._log, key), found.bounds, given, found.fitted),
             policy=policy,
             estimator=found.name,
             reward=reward,
             n=sums.n,
-            diagnostics={**details.numbers, **coverage.diagnostics(kind)},
-            checks=tuple(coverage.added(check, kind) for check in details.checks),
-            labelled=None if found.weight is None else self._embeddings.of(subject.policy, found.weight),
+            diagnostics=numbers,
+            checks=checks,
+            labelled=None if weight is None else self._embedding(subject.policy, weight),
         )
 
-    def _bounds(self, p: int, picked: Picked, reward: int) -> Range | None:
+    def _embedding(self, p: int, weight: Weight) -> LabelledEmbedding | None:
+        """The embedding that a weight comes from."""
+        fits, ratio = self.examination.overlaps.embedding(p, weight), weight.ratio
+        if fits is not None and ratio not in self._labelled:
+            model = "" if ratio.rewards is None else described(ratio.rewards)
+            self._labelled[ratio] = fits.labelled(self.scores.log.actions, model)
+        return None if fits is None else self._labelled[ratio]
+
+    def _bounds(self, case: Case, picked: Picked) -> Range | None:
         member, weight = picked.member, picked.member.weight
         if member.scaled:
             return None
-        largest = weight.bend.largest(self.examination.overlaps.largest(p, weight)) if weight.weighs else 1.0
-        return Range(*self.scores.reward_range(reward), largest, weight.mean_one, replace(picked.terms, tables=(None, None)))
+        largest = weight.bend.largest(self.examination.overlaps.largest(case.policy, weight)) if weight.weighs else 1.0
+        terms = replace(picked.terms, tables=(None, None))
+        return Range(*self.scores.reward_range(case.reward), largest, weight.mean_one, terms)
 
     def _views(self, reward: int, found: Sequence[Sequence[Found]], sums: ScoreSums) -> Views:
         """The weights of each policy, by actions and by embeddings, and how the cross-fitted models predicted."""

@@ -18,7 +18,7 @@ from offpolicy.estimators import Estimator, LoggedMean
 from offpolicy.models.propensities import estimate_logging
 from offpolicy.policies.base import Policy
 from offpolicy.policies.conversion import as_policy
-from offpolicy.results.assembly import Assembly, settings_of
+from offpolicy.results.assembly import Assembly
 from offpolicy.results.evaluation import Evaluation
 from offpolicy.results.evidence import Key, Redraws
 from offpolicy.results.job import Job, Request
@@ -99,10 +99,7 @@ def _answer(request: Request, wanted: Wanted, redrawn: Redrawn) -> Evaluation:
         fitted, scorer = job.fitted()
     scores = job.score(fitted, scorer)
     redraws = Redraws(lambda draw: redrawn(draw, job.asked), request.progress)
-    examination = job.checks.examination(scores)
-    return Assembly(
-        scores, examination, request.level, settings_of(job), job.skipped, redraws, request.errors
-    ).evaluation()  # fmt: skip
+    return Assembly(job, scores, redraws).evaluation()
 
 
 def _diagnostics(given: Diagnostic | Sequence[Any]) -> tuple[Diagnostic, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
@@ -13,19 +13,19 @@ from typing import Any
 import numpy as np
 
 from offpolicy.core.arrays import NEXT_TO_NOTHING
-from offpolicy.core.errors import InputError, unknown_name
+from offpolicy.core.errors import InputError
 from offpolicy.core.imports import pandas
 from offpolicy.core.threads import one_blas_thread
 from offpolicy.data.checks import factors
 from offpolicy.diagnostics.embedding_map import map_view
-from offpolicy.diagnostics.verdict import Verdict
 from offpolicy.inference.functionals import ScoreSums
 from offpolicy.inference.intervals import REFITTED
 from offpolicy.inference.sensitivity import GAMMAS, Tilted
 from offpolicy.report import text
 from offpolicy.report.page import html
 from offpolicy.report.plots import Plots
-from offpolicy.results.estimate import Comparison, Difference, Estimate
+from offpolicy.results.estimate import Estimate
+from offpolicy.results.estimate_set import EstimateSet
 from offpolicy.results.evidence import KEPT, Key, LogHandle
 from offpolicy.results.sensitivity import Sensitivity
 from offpolicy.results.storage import packed, packed_sums, write
@@ -48,28 +48,21 @@ class Views:
     sensitivity: list[dict[str, Any]] = field(default_factory=list)
 
 
-@dataclass(frozen=True, eq=False)
-class Evaluation:
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Evaluation(EstimateSet):
     """All estimates of one reward: `result["DR"]`, or `result["new", "DR"]` with several policies.
 
     `rewards` holds the same for every reward column, `slices` for every value of the `by` column. It is a value: it can be
     pickled, copied and saved, and then shows the same without the log.
     """
 
-    estimates: Mapping[tuple[str, str], Estimate]
-    policies: tuple[str, ...]
-    estimators: tuple[str, ...]
-    headline_estimator: str
-    logged_estimator: str
     reward: str
     rounds: int
     actions: int | None
     """How many there are; None where they cannot be counted: then `action_space` says what they are."""
     actions_logged: int | None
     """How many of them occur in the log; None for a slice of it."""
-    level: float
     action_space: str | None = None
-    skipped: Mapping[str, str] = field(default_factory=dict)
     rewards: Mapping[str, Evaluation] = field(default_factory=dict)
     slices: Mapping[str, Evaluation] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
@@ -77,41 +70,10 @@ class Evaluation:
     """What was read: a fingerprint of the rounds, where they come from, their columns."""
     versions: Mapping[str, str] = field(default_factory=dict)
     views: Views = field(repr=False, default_factory=Views)
-    saved: Mapping[str, Any] | None = field(repr=False, default=None)
-    """What a file said, for a result that was loaded from one."""
-    log: LogHandle = field(repr=False, default_factory=LogHandle)
 
     def __getstate__(self) -> dict[str, Any]:
         """What is pickled: nothing that can be computed again."""
         return {f.name: getattr(self, f.name) for f in fields(self)}
-
-    def __getitem__(self, key: str | tuple[str, str]) -> Estimate:
-        policy, estimator = key if isinstance(key, tuple) else (self._only_policy(), key)
-        if policy not in self.policies:
-            raise KeyError(str(unknown_name("policy", policy, self.policies)))
-        if estimator in self.skipped:
-            raise KeyError(f"{estimator} was skipped: {self.skipped[estimator]}")
-        if estimator not in self.estimators:
-            raise KeyError(str(unknown_name("estimator", estimator, self.estimators)))
-        return self.estimates[policy, estimator]
-
-    def __iter__(self) -> Iterator[Estimate]:
-        return iter(self.estimates.values())
-
-    def _only_policy(self) -> str:
-        if len(self.policies) > 1:
-            raise KeyError(f"there are several policies ({', '.join(self.policies)}): ask for result[policy, estimator].")
-        return self.policies[0]
-
-    @property
-    def headline(self) -> Estimate:
-        """The estimate to lead with, for the first policy."""
-        return self.estimates[self.policies[0], self.headline_estimator]
-
-    @property
-    def verdict(self) -> Verdict:
-        """The worst verdict of the leading estimator over the policies."""
-        return max((self.estimates[p, self.headline_estimator].verdict for p in self.policies), key=lambda v: v.severity)
 
     def detach(self) -> Evaluation:
         """The same without the log, whose memory can then be freed. `refit=True`, `sensitivity` and `scores` need it."""
@@ -152,33 +114,6 @@ class Evaluation:
                 found |= {(name, e.reward, e.policy, e.estimator): e.value for e in reward}
         return found
 
-    def difference(self, a: str | tuple[str, str], b: str | tuple[str, str], *, estimator: str | None = None) -> Difference:
-        """a − b, paired: two policies (with one `estimator`), two estimators, or two (policy, estimator) pairs."""
-        return self._comparison.difference(self._resolve(a, estimator), self._resolve(b, estimator))
-
-    def lift(self, policy: str | None = None, *, estimator: str | None = None) -> Difference:
-        """What a policy would have earned more than the log did, paired; by default the first policy and the headline."""
-        policy = self._known(policy)
-        return self.difference((policy, estimator or self.headline_estimator), (policy, self.logged_estimator))
-
-    def relative_lift(self, policy: str | None = None, *, estimator: str | None = None) -> Difference:
-        """The lift as a part of what the log earned (0.1: a tenth more), whose own error counts as well."""
-        policy = self._known(policy)
-        first, logged = self[policy, estimator or self.headline_estimator], self[policy, self.logged_estimator]
-        return self._comparison.relative(first, logged)
-
-    @property
-    def _comparison(self) -> Comparison:
-        method, saved = self.headline.interval.method, self.saved or {}
-        return Comparison(
-            self.level, method, self.log.attached, self.headline_estimator, self.logged_estimator, saved
-        )  # fmt: skip
-
-    def _known(self, policy: str | None) -> str:
-        if policy is not None and policy not in self.policies:
-            raise unknown_name("policy", policy, self.policies)
-        return self.policies[0] if policy is None else policy
-
     def sensitivity(self, gamma: float | Sequence[float] = GAMMAS, *, policy: str | None = None) -> Sensitivity:
         """Bounds on the value if true propensities differ from the given by a factor of up to Γ, in each round its own.
 
@@ -188,7 +123,7 @@ class Evaluation:
         return Sensitivity.of(self._tilted(policy), policy or self.policies[0], self.reward, gamma, self.level)
 
     def _tilted(self, policy: str | None = None) -> Tilted:
-        policy = self._known(policy)
+        policy = self.named(policy)
         if self.settings.get("slice") is not None:
             raise InputError("sensitivity: is worked out for the whole log, not for a slice of it; read the slice as a log.")
         return self.log.open("sensitivity(…)").tilted(policy, self.reward)
@@ -205,15 +140,6 @@ class Evaluation:
             ]
         rewards = {name: part.with_sensitivity(gammas) for name, part in self.rewards.items()}
         return replace(self, views=replace(self.views, sensitivity=found), rewards=rewards, saved=None)
-
-    def _resolve(self, key: str | tuple[str, str], estimator: str | None) -> Estimate:
-        if isinstance(key, tuple):
-            return self[key]
-        if key in self.policies:
-            return self[key, estimator or self.headline_estimator]
-        if estimator is not None or len(self.policies) > 1:
-            raise unknown_name("policy", key, self.policies)
-        return self[key]
 
     def to_dict(self, shown: int = 0) -> dict[str, Any]:
         """Everything as plain values: the source of the text, JSON, Markdown and HTML forms.
@@ -270,7 +196,7 @@ class Evaluation:
         """For a picture: from the log; without it, what `with_sensitivity` computed, whatever Γ is asked for now."""
         if self.log.attached:
             return self.sensitivity(gamma, policy=policy).to_dict()
-        policy = self._known(policy)
+        policy = self.named(policy)
         found = next((each for each in self._told.get("sensitivity") or () if each["policy"] == policy), None)
         if found is None or len(found["rows"]) < 2:
             raise InputError(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
@@ -18,47 +18,22 @@ from offpolicy.diagnostics.verdict import ERRORS_SKIPPED, NAIVE, Finding
 from offpolicy.inference.scores import Scores
 from offpolicy.scoring.scored_block import BlockStatistic
 
-SPEAK_OF_BIAS = ("own bias", "unchecked model")
-"""Findings that the measured coverage belongs to."""
+BIASED = ("own bias", "unchecked model")
+"""Codes of findings that the measured coverage belongs to."""
 
 
 @cache
-def _read() -> dict[str, dict[str, Any]]:
-    """By the class of the estimator: the least and the most coverage over kinds of worlds, and how many these were."""
+def measured_coverage() -> dict[str, dict[str, Any]]:
+    """How often the 95% intervals of estimators with a bias of their own held the truth in the coverage study.
+
+    Such an interval knows the chance of the draw and not the bias, so what it promises is worth what it kept in worlds whose
+    value is known. `coverage.json` is written from the committed results of `offpolicy study coverage` (docs/trust.md). By
+    the class of the estimator: the least and the most coverage over kinds of worlds, and how many these were.
+    """
     read: dict[str, dict[str, Any]] = json.loads(
         resources.files("offpolicy.diagnostics").joinpath("coverage.json").read_text()
     )
     return read
-
-
-def diagnostics(kind: str) -> dict[str, Any]:
-    """For the diagnostics of an estimate; nothing where its intervals promise what they can keep."""
-    return {"measured_coverage_of_95%_intervals": dict(_read()[kind])} if kind in _read() else {}
-
-
-def added(finding: Finding, kind: str) -> Finding:
-    """The finding, with the measured coverage where it speaks of a bias of that estimator."""
-    if finding.code not in SPEAK_OF_BIAS or kind not in _read():
-        return finding
-    seen = _read()[kind]
-    said = (
-        f"In {seen['worlds']} kinds of simulated worlds its 95% interval held the truth in {seen['least']:.0%} to "
-        f"{seen['most']:.0%} of the runs."
-    )
-    return replace(finding, why=f"{finding.why} {said}")
-
-
-@dataclass(frozen=True)
-class Details:
-    """What the diagnostics say of one estimate."""
-
-    numbers: Mapping[str, Any]
-    checks: tuple[Finding, ...]
-    """What was found good as well."""
-
-
-WITHOUT_ERROR = Details({}, (ERRORS_SKIPPED,))
-"""Of values alone."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +59,6 @@ class Checks:
             Overlaps(state["overlap"], scores),
             Models(state["models"], scores),
             Propensities(self.propensities, state.get("propensities", {}), log.space, len(log)),
-            FitError(scores.scorer.many),
             [Own(each, state[f"own {k}"]) for k, each in enumerate(self.own)],
         )
 
@@ -96,14 +70,14 @@ class Examination:
     overlaps: Overlaps
     models: Models
     propensities: Propensities
-    fit_error: FitError
     own: Sequence[Reading]
 
     @property
     def _of_estimates(self) -> list[Reading]:
         return [
             Definition(self.overlaps), Support(self.overlaps), WeightSpread(self.overlaps), self.propensities,
-            Concentration(), self.models, SampleSize(), Setting(), self.fit_error, Agreement(), *self.own,
+            Concentration(), self.models, SampleSize(), Setting(), FitError(self.models.scores.scorer.many), Agreement(),
+            *self.own,
         ]  # fmt: skip
 
     @property
@@ -113,14 +87,25 @@ class Examination:
             Agreement(), *self.own,
         ]  # fmt: skip
 
-    def details(self, subject: Subject) -> Details:
-        """The numbers and every finding of an estimate."""
+    def details(self, subject: Subject, errors: bool) -> tuple[dict[str, Any], tuple[Finding, ...]]:
+        """The numbers and every finding of an estimate, with the measured coverage of its intervals where there is one."""
+        numbers, findings = self._read(subject) if errors else ({}, [ERRORS_SKIPPED])
+        measured = measured_coverage().get(type(subject.estimator).__name__)
+        if measured is None:
+            return numbers, tuple(findings)
+        said = (
+            f"In {measured['worlds']} kinds of simulated worlds its 95% interval held the truth in "
+            f"{measured['least']:.0%} to {measured['most']:.0%} of the runs."
+        )
+        numbers["measured_coverage_of_95%_intervals"] = dict(measured)
+        return numbers, tuple(replace(f, why=f"{f.why} {said}") if f.code in BIASED else f for f in findings)
+
+    def _read(self, subject: Subject) -> tuple[dict[str, Any], list[Finding]]:
         member = subject.member
         if member is not None and member.weight.naive:
-            return Details({}, (NAIVE,))
+            return {}, [NAIVE]
         readings = self._of_blends if member is None else self._of_estimates
         numbers: dict[str, Any] = {}
         for each in readings:
             numbers |= each.numbers(subject)
-        found = (finding for each in readings for finding in each.findings(subject))
-        return Details(numbers, tuple(found))
+        return numbers, [finding for each in readings for finding in each.findings(subject)]

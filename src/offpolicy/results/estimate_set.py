@@ -1,0 +1,121 @@
+"""`EstimateSet`: the estimates of one reward, by policy and estimator, and how they compare."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from offpolicy.core.arrays import NEXT_TO_NOTHING
+from offpolicy.core.errors import InputError, unknown_name
+from offpolicy.diagnostics.verdict import Verdict
+from offpolicy.inference.intervals import REFITTED, Interval
+from offpolicy.results.estimate import Difference, Estimate
+from offpolicy.results.evidence import Evidence, LogHandle
+
+NO_SUMS = "This result was saved by an older offpolicy, which kept no sums."
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class EstimateSet:
+    """The estimates, which of them leads, and their paired differences."""
+
+    estimates: Mapping[tuple[str, str], Estimate]
+    policies: tuple[str, ...]
+    estimators: tuple[str, ...]
+    headline_estimator: str
+    logged_estimator: str
+    level: float
+    skipped: Mapping[str, str] = field(default_factory=dict)
+    saved: Mapping[str, Any] | None = field(repr=False, default=None)
+    """What a file said, for a result that was loaded from one."""
+    log: LogHandle = field(repr=False, default_factory=LogHandle)
+
+    def __getitem__(self, key: str | tuple[str, str]) -> Estimate:
+        policy, estimator = key if isinstance(key, tuple) else (self._only_policy(), key)
+        if policy not in self.policies:
+            raise KeyError(str(unknown_name("policy", policy, self.policies)))
+        if estimator in self.skipped:
+            raise KeyError(f"{estimator} was skipped: {self.skipped[estimator]}")
+        if estimator not in self.estimators:
+            raise KeyError(str(unknown_name("estimator", estimator, self.estimators)))
+        return self.estimates[policy, estimator]
+
+    def __iter__(self) -> Iterator[Estimate]:
+        return iter(self.estimates.values())
+
+    def _only_policy(self) -> str:
+        if len(self.policies) > 1:
+            raise KeyError(f"there are several policies ({', '.join(self.policies)}): ask for result[policy, estimator].")
+        return self.policies[0]
+
+    def named(self, policy: str | None) -> str:
+        """A policy by its name, the first one by default."""
+        if policy is not None and policy not in self.policies:
+            raise unknown_name("policy", policy, self.policies)
+        return self.policies[0] if policy is None else policy
+
+    @property
+    def headline(self) -> Estimate:
+        """The estimate to lead with, for the first policy."""
+        return self.estimates[self.policies[0], self.headline_estimator]
+
+    @property
+    def verdict(self) -> Verdict:
+        """The worst verdict of the leading estimator over the policies."""
+        return max((self.estimates[p, self.headline_estimator].verdict for p in self.policies), key=lambda v: v.severity)
+
+    def difference(self, a: str | tuple[str, str], b: str | tuple[str, str], *, estimator: str | None = None) -> Difference:
+        """a − b, paired: two policies (with one `estimator`), two estimators, or two (policy, estimator) pairs."""
+        first, second = self._resolve(a, estimator), self._resolve(b, estimator)
+        name, saved = f"{first.name} − {second.name}", self._saved_difference(first, second)
+        if first.evidence is not None and second.evidence is not None:
+            return self._shown(name, first.evidence.minus(second.evidence), saved)
+        if saved is None:
+            pairs = [f"{d['a']} − {d['b']}" for d in (self.saved or {}).get("differences", ())]
+            has = ", ".join(pairs) or "no differences"
+            raise InputError(f"{NO_SUMS} It has {has}, and lifts; for others evaluate again.")
+        shown = Interval(**saved["interval"])
+        return Difference(saved["value"], saved["std_error"], first.error_covers, shown, None, name)
+
+    def _resolve(self, key: str | tuple[str, str], estimator: str | None) -> Estimate:
+        if isinstance(key, tuple):
+            return self[key]
+        if key in self.policies:
+            return self[key, estimator or self.headline_estimator]
+        if estimator is not None or len(self.policies) > 1:
+            raise unknown_name("policy", key, self.policies)
+        return self[key]
+
+    def lift(self, policy: str | None = None, *, estimator: str | None = None) -> Difference:
+        """What a policy would have earned more than the log did, paired; by default the first policy and the headline."""
+        policy = self.named(policy)
+        return self.difference((policy, estimator or self.headline_estimator), (policy, self.logged_estimator))
+
+    def relative_lift(self, policy: str | None = None, *, estimator: str | None = None) -> Difference:
+        """The lift as a part of what the log earned (0.1: a tenth more), whose own error counts as well."""
+        policy = self.named(policy)
+        first, logged = self[policy, estimator or self.headline_estimator], self[policy, self.logged_estimator]
+        if abs(logged.value) <= NEXT_TO_NOTHING:
+            raise InputError("the log earned 0, so nothing is a part of it; see lift().")
+        if first.evidence is None or logged.evidence is None:
+            raise InputError(f"{NO_SUMS} The relative lift is in its report; for its error evaluate again.")
+        name = f"{first.name} relative to {self.logged_estimator}"
+        return self._shown(name, first.evidence.relative_to(logged.evidence))
+
+    def _shown(self, name: str, evidence: Evidence, saved: Mapping[str, Any] | None = None) -> Difference:
+        """With an interval like that of the headline, where a difference can have it."""
+        made, method = Difference.of(name, evidence, self.level), self.headline.interval.method
+        refit, attached = method == REFITTED, self.log.attached
+        if refit and not attached and saved is not None:
+            return replace(made, interval=Interval(**saved["interval"]))
+        if method not in ("bootstrap", REFITTED):
+            return made
+        return replace(made, interval=made.confidence_interval(self.level, "bootstrap", refit=refit and attached))
+
+    def _saved_difference(self, first: Estimate, second: Estimate) -> Mapping[str, Any] | None:
+        """A lift or a difference of two policies, where the summary of a file holds it."""
+        saved, lead, logged = self.saved or {}, self.headline_estimator, self.logged_estimator
+        lifts = {((d["policy"], lead), (d["policy"], logged)): d for d in saved.get("lifts", ())}
+        pairs = {((d["a"], d["estimator"]), (d["b"], d["estimator"])): d for d in saved.get("differences", ())}
+        return (lifts | pairs).get(((first.policy, first.estimator), (second.policy, second.estimator)))
