@@ -17,7 +17,7 @@ import pytest
 import offpolicy as op
 from offpolicy.data.batch import Batch, in_blocks
 from offpolicy.data.spaces import ActionSpace
-from offpolicy.diagnostics.verdict import UNDEFINED
+from offpolicy.diagnostics.estimates import UNDEFINED
 from offpolicy.estimators import REGISTRY
 from offpolicy.policies.conversion import as_policy
 from offpolicy.ratios.embeddings import EmbeddingRatio

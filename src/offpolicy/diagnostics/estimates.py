@@ -10,9 +10,34 @@ import numpy as np
 from offpolicy.core.hashing import BUCKETS
 from offpolicy.diagnostics.base import Reading, Subject
 from offpolicy.diagnostics.overlap import Overlap, Overlaps, weight_findings
-from offpolicy.diagnostics.verdict import NO_NUMBER, UNANCHORED, UNDEFINED, Finding, Measure
+from offpolicy.diagnostics.verdict import Finding, Measure, Verdict
 from offpolicy.inference.blending import Combination
 from offpolicy.inference.functionals import Functional, ScoreSums, in_errors, std_error
+
+UNANCHORED = Finding(
+    Verdict.DO_NOT_TRUST,
+    "no anchor",
+    "No nearly unbiased candidate gave a number of known error: too few rounds have an action that the new policy takes, or "
+    "all are of one cluster.",
+    "Nothing shows how biased the others are, so there is no blend of them.",
+    "Log some rounds of a policy that overlaps with the new one.",
+)
+
+NO_NUMBER = Finding(
+    Verdict.DO_NOT_TRUST,
+    "no number",
+    "It gave NaN or an infinite number.",
+    "A reward model that predicts no number in some rounds is the usual cause.",
+    "Check the model's predictions, and the scale of context and rewards.",
+)
+
+UNDEFINED = Finding(
+    Verdict.DO_NOT_TRUST,
+    "undefined",
+    "No logged action could have come from the new policy: every weight is 0.",
+    "There is nothing to weigh, so the estimate does not exist.",
+    "Log some rounds of a policy that overlaps with the new one.",
+)
 
 
 @dataclass(frozen=True)
@@ -49,61 +74,52 @@ class Concentration(Reading):
     """Whether one small part of the log decides the answer."""
 
     def findings(self, subject: Subject) -> list[Finding]:
-        return [concentrated(concentration(subject.functional, subject.sums))]
+        share = self.share(subject.functional, subject.sums)
+        return [
+            Measure("concentration", share).finding(
+                "concentration",
+                f"One {BUCKETS:,}th of the log carries {share:.0%} of the estimate's variance.",
+                "A single round, or a few, with a huge weight or reward decide the answer, and the next log may lack them.",
+                "Look at the largest rewards and weights; compare with ClippedIPS, or evaluate a bounded reward.",
+            )
+        ]
 
-
-def concentrated(share: float) -> Finding:
-    """Whether the spread of the estimate comes from one place in the log."""
-    return Measure("concentration", share).finding(
-        "concentration",
-        f"One {BUCKETS:,}th of the log carries {share:.0%} of the estimate's variance.",
-        "A single round, or a few, with a huge weight or reward decide the answer, and the next log may lack them.",
-        "Look at the largest rewards and weights; compare with ClippedIPS, or evaluate a bounded reward.",
-    )
-
-
-def concentration(f: Functional, sums: ScoreSums) -> float:
-    """The part of the sampling variance that one bucket of units carries; 0 where there are few of them."""
-    if not np.isfinite(f.gradient).all():
-        return 0.0
-    influence = sums.buckets @ f.gradient
-    total = float(influence @ influence)
-    if (sums.buckets[:, 0] > 0).sum() < 100 or not np.isfinite(total) or total <= 0:
-        return 0.0
-    return float((influence**2).max()) / total
+    def share(self, f: Functional, sums: ScoreSums) -> float:
+        """The part of the sampling variance that one bucket of units carries; 0 where there are few of them."""
+        if not np.isfinite(f.gradient).all():
+            return 0.0
+        influence = sums.buckets @ f.gradient
+        total = float(influence @ influence)
+        if (sums.buckets[:, 0] > 0).sum() < 100 or not np.isfinite(total) or total <= 0:
+            return 0.0
+        return float((influence**2).max()) / total
 
 
 class SampleSize(Reading):
-    """Whether there are enough rewards and clusters."""
+    """Whether there are enough rewards, and enough clusters for clustered errors."""
 
     def findings(self, subject: Subject) -> list[Finding]:
-        sums = subject.sums
-        found = reward_findings(int(sums.nonzero[subject.reward]), sums.n)
-        return [*found, few_units(int((sums.buckets[:, 0] > 0).sum()))] if sums.clustered else found
-
-
-def reward_findings(nonzero: int, n: int) -> list[Finding]:
-    """Whether there are enough rewards to speak of at all."""
-    if nonzero == n:  # rewards that are all there are few only if the rounds are
-        return []
-    return [
-        Measure("rewards", nonzero).finding(
-            "few rewards",
-            f"Only {nonzero:,} of {n:,} rounds have a reward other than 0.",
-            "The intervals lean on many such rounds, and are too narrow with few.",
-            "Log more rounds, or evaluate a more frequent reward as well.",
-        )
-    ]
-
-
-def few_units(units: int) -> Finding:
-    """Clustered errors from a handful of clusters."""
-    return Measure("clusters", units).finding(
-        "few clusters",
-        f"There are only about {units} clusters.",
-        "A clustered standard error is itself uncertain with so few, and usually too small.",
-        "Use a finer cluster if rows within it are independent, or log more of them.",
-    )
+        sums, found = subject.sums, []
+        nonzero, units = int(sums.nonzero[subject.reward]), int((sums.buckets[:, 0] > 0).sum())
+        if nonzero != sums.n:  # rewards that are all there are few only if the rounds are
+            found.append(
+                Measure("rewards", nonzero).finding(
+                    "few rewards",
+                    f"Only {nonzero:,} of {sums.n:,} rounds have a reward other than 0.",
+                    "The intervals lean on many such rounds, and are too narrow with few.",
+                    "Log more rounds, or evaluate a more frequent reward as well.",
+                )
+            )
+        if sums.clustered:
+            found.append(
+                Measure("clusters", units).finding(
+                    "few clusters",
+                    f"There are only about {units} clusters.",
+                    "A clustered standard error is itself uncertain with so few, and usually too small.",
+                    "Use a finer cluster if rows within it are independent, or log more of them.",
+                )
+            )
+        return found
 
 
 CARRIES = 0.05

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -11,16 +11,7 @@ import numpy as np
 from offpolicy.core.describe import described
 from offpolicy.data.batch import Batch
 from offpolicy.diagnostics.base import Reading, Subject
-from offpolicy.diagnostics.verdict import (
-    FIT_NOT_COVERED,
-    FITTED_BEFORE,
-    SHARED_COVARIANCE,
-    TOO_MANY_FOR_REFITS,
-    UNCHECKED_MODEL,
-    Finding,
-    Measure,
-    Verdict,
-)
+from offpolicy.diagnostics.verdict import ESTIMATED, FIT_COUNTED, Finding, Measure, Verdict
 from offpolicy.inference.functionals import sampling_variance
 from offpolicy.inference.scores import Scores
 from offpolicy.scoring.plan import ModelKey, fit_of
@@ -29,6 +20,53 @@ from offpolicy.statistics.base import State, added
 from offpolicy.statistics.calibration import Calibration
 
 MOST_BINS = 12
+ABOUT_THE_FIT = ("fit not covered", "uncertain fit")
+"""Codes of findings that an interval takes away for which everything was fitted anew."""
+
+UNCHECKED_MODEL = Finding(
+    Verdict.CAUTION,
+    "unchecked model",
+    "This is the reward model's word alone, and the log has no propensities to check it with.",
+    "A model fitted where the old policy went can be wrong where the new one goes, and nothing here would show it.",
+    "Log the chance of each action taken (propensity=, --propensity), or give the old policy (logging=, --logging).",
+)
+
+FIT_NOT_COVERED = Finding(
+    Verdict.CAUTION,
+    "fit not covered",
+    "The error of what was fitted (its reward model or its weights) is not in this interval.",
+    "The interval is too narrow, by as much as the fit would change with another log.",
+    "Read it as a lower bound of the error, or ask for a bootstrap that fits again (refit=True, --refit). Ridge models and "
+    "smooth posteriors are counted for the log as a whole, but for clusters, for sums over near actions and for models with "
+    "features that vary within actions; DR needs no such count.",
+)
+
+FITTED_BEFORE = Finding(
+    Verdict.CAUTION,
+    "fit not covered",
+    "The error of its reward model, which was fitted before, is not in this interval.",
+    "The interval is too narrow, by as much as the model would change if it were fitted on another log.",
+    "Read it as a lower bound of the error. A bootstrap that fits again (refit=True, --refit) leaves a saved model as it "
+    "is: to have its error counted, let it be fitted here (rewards=op.Ridge()); DR needs no such count.",
+)
+
+TOO_MANY_FOR_REFITS = Finding(
+    Verdict.CAUTION,
+    "fit not covered",
+    "The error of what was fitted is not in this interval: with so many actions, refits without parts of the log do not fit "
+    "the memory budget.",
+    "The interval is too narrow, by as much as the fit would change with another log.",
+    "Give more memory (memory=, --memory), or read it as a lower bound of the error; DR needs no such count.",
+)
+
+SHARED_COVARIANCE = Finding(
+    Verdict.CAUTION,
+    "shared covariance",
+    "The reward model takes the contexts of all actions to vary alike: a matrix for each action does not fit the memory "
+    "budget.",
+    "Where contexts go with actions, its coefficients are less exact; estimators that weigh by π/π0 correct for it.",
+    "Give more memory (memory=, --memory), fewer context columns, or fewer folds (cross_fit=2).",
+)
 
 
 @dataclass(frozen=True)
@@ -98,7 +136,17 @@ class Models(Reading):
         told = described(fit.rewards) + (
             "" if fit.policy is None else f", rows weighed by w² of {self.scores.policies[fit.policy]}"
         )
-        return calibration_view(told, estimators, sums, float(scorer.origin[model.reward]), self.fit(model)[0])
+        origin = float(scorer.origin[model.reward])
+        bins = [
+            {
+                "predicted": b.predicted + origin,
+                "observed": b.observed + origin,
+                "std_error": b.std_error,
+                "rounds": b.rounds,
+            }
+            for b in Calibration.bins(sums, MOST_BINS)
+        ]
+        return {"model": told, "estimators": list(estimators), "r2": self.fit(model)[0], "bins": bins}
 
 
 @dataclass(frozen=True)
@@ -115,33 +163,22 @@ class FitError(Reading):
             return [FITTED_BEFORE if before else TOO_MANY_FOR_REFITS if self.many else FIT_NOT_COVERED]
         if f.fit is None or member is None or not member.weight.ratio.whole:
             return []  # a reward model alone moves values as it should
-        return uncertain_fit(subject.std_error, float(np.sqrt(sampling_variance(f, subject.sums))))
+        sampling = float(np.sqrt(sampling_variance(f, subject.sums)))
+        if not sampling > 0:
+            return []
+        times = subject.std_error / sampling  # the fit's share of the error is known to first order only
+        return [
+            Measure("fit beside sampling", times).finding(
+                "uncertain fit",
+                f"With what it fitted the standard error is {times:.1f} times that of the draw of rounds alone.",
+                "That share is reckoned to first order, which overstates it where the fit hangs by few or noisy rounds.",
+                'Ask for confidence_interval(method="bootstrap", refit=True) (--interval bootstrap --refit), which '
+                "fits anew.",
+            )
+        ]
 
     def numbers(self, subject: Subject) -> dict[str, Any]:
         return {"fit_not_covered": True} if subject.fit_missing else {}
-
-
-def calibration_view(model: str, estimators: Sequence[str], sums: State, origin: float, r2: float | None) -> dict[str, Any]:
-    """What was predicted of rounds that the model was not fitted on, and what came."""
-    bins = [
-        {"predicted": b.predicted + origin, "observed": b.observed + origin, "std_error": b.std_error, "rounds": b.rounds}
-        for b in Calibration.bins(sums, MOST_BINS)
-    ]
-    return {"model": model, "estimators": list(estimators), "r2": r2, "bins": bins}
-
-
-def uncertain_fit(error: float, sampling: float) -> list[Finding]:
-    """Whether the fit's share of an error, known to first order only, makes nearly all of it."""
-    if not sampling > 0:
-        return []
-    return [
-        Measure("fit beside sampling", error / sampling).finding(
-            "uncertain fit",
-            f"With what it fitted the standard error is {error / sampling:.1f} times that of the draw of rounds alone.",
-            "That share is reckoned to first order, which overstates it where the fit hangs by few or noisy rounds.",
-            'Ask for confidence_interval(method="bootstrap", refit=True) (--interval bootstrap --refit), which fits anew.',
-        )
-    ]
 
 
 def model_findings(r2: float | None, corrected: bool) -> list[Finding]:
@@ -162,3 +199,9 @@ def model_findings(r2: float | None, corrected: bool) -> list[Finding]:
             "Add context that predicts the reward, or give a better model with `rewards=`.",
         )
     ]
+
+
+def refitted(checks: Iterable[Finding]) -> tuple[Finding, ...]:
+    """What is left to say of an interval for which everything was fitted anew: a saved model was not."""
+    kept = (check for check in checks if check.code not in ABOUT_THE_FIT or check == FITTED_BEFORE)
+    return tuple(replace(check, why=FIT_COUNTED) if check.code == ESTIMATED else check for check in kept)

@@ -301,10 +301,27 @@ class Overlaps:
     def view(self, p: int, weight: Weight, estimators: Sequence[str], sums: ScoreSums) -> dict[str, Any]:
         """How a policy's weights, by actions or by embeddings, are spread over the whole log."""
         ratio, own = self._kept(p, weight)
-        histogram, policy = ratio.histogram(own), self.scores.policies[p]
-        if histogram is not None:
-            return weights_view(policy, "embedding", estimators, histogram, self.of_ratio(p, weight, sums).overlap)
-        return weights_view(policy, "action", estimators, self.state[str(p)]["weights"], self.of_actions(p, sums))
+        pooled = ratio.histogram(own)
+        histogram = self.state[str(p)]["weights"] if pooled is None else pooled
+        o = self.of_actions(p, sums) if pooled is None else self.of_ratio(p, weight, sums).overlap
+        edges, masses, zero = LogHistogram(coarse=pooled is not None).steps(histogram)
+        rounds = o.n / max(float(histogram["mass"].sum()), 1e-300)  # row weights count, but all together as the rounds
+        return {
+            "policy": self.scores.policies[p],
+            "kind": "action" if pooled is None else "embedding",
+            "estimators": list(estimators),
+            "rounds": o.n,
+            "edges": edges.tolist(),
+            "counts": (rounds * masses).tolist(),
+            "zero": rounds * zero,
+            "mean": o.mean_weight,
+            "effective_sample_size": o.ess,
+            "largest": float(histogram["max"]),
+            "largest_share": LogHistogram.largest_share(histogram),
+            "top_1_percent_share": LogHistogram.top_share(histogram, 0.01),
+            "target_mass_never_logged": o.never_logged,
+            "target_mass_without_support": o.no_support,
+        }
 
 
 @dataclass(frozen=True)
@@ -348,25 +365,3 @@ class WeightSpread(Reading):
         """Of an estimator that weighs."""
         member = subject.member
         return member.weight if member is not None and member.weight.weighs else None
-
-
-def weights_view(policy: str, kind: str, estimators: Sequence[str], histogram: State, o: Overlap) -> dict[str, Any]:
-    """How the weights are spread, and how far the log speaks for the policy."""
-    edges, masses, zero = LogHistogram(coarse=kind == "embedding").steps(histogram)
-    rounds = o.n / max(float(histogram["mass"].sum()), 1e-300)  # row weights count, but all together as the rounds
-    return {
-        "policy": policy,
-        "kind": kind,
-        "estimators": list(estimators),
-        "rounds": o.n,
-        "edges": edges.tolist(),
-        "counts": (rounds * masses).tolist(),
-        "zero": rounds * zero,
-        "mean": o.mean_weight,
-        "effective_sample_size": o.ess,
-        "largest": float(histogram["max"]),
-        "largest_share": LogHistogram.largest_share(histogram),
-        "top_1_percent_share": LogHistogram.top_share(histogram, 0.01),
-        "target_mass_never_logged": o.never_logged,
-        "target_mass_without_support": o.no_support,
-    }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import Enum
 
 
@@ -78,8 +78,6 @@ class Finding:
         return f"{self.seen} {self.why} {self.do}"
 
 
-ABOUT_THE_FIT = ("fit not covered", "uncertain fit")
-"""Codes of findings that an interval takes away for which everything was fitted anew."""
 ESTIMATED = "estimated propensities"
 FIT_LEFT_OUT = "The error of that fit is not in the interval, and what the old policy saw besides the context is a bias."
 FIT_COUNTED = "The error of that fit is in the interval, but what the old policy saw besides the context is a bias."
@@ -101,96 +99,3 @@ class Measure:
 def worst(findings: Iterable[Finding]) -> Verdict:
     """The most severe of some findings; OK where there is none."""
     return max((finding.verdict for finding in findings), key=lambda v: v.severity, default=Verdict.OK)
-
-
-NAIVE = Finding(
-    Verdict.CAUTION,
-    "naive",
-    "This is what the logging policy earned.",
-    "It says nothing about the new policy, however narrow its interval.",
-    "Compare the other estimates with it.",
-)
-
-ERRORS_SKIPPED = Finding(
-    Verdict.CAUTION,
-    "errors skipped",
-    "No error was computed: the evaluation was asked for values alone (errors=False).",
-    "Without an error and the checks nothing shows how far off the value may be.",
-    "Evaluate again without errors=False.",
-)
-
-UNCHECKED_MODEL = Finding(
-    Verdict.CAUTION,
-    "unchecked model",
-    "This is the reward model's word alone, and the log has no propensities to check it with.",
-    "A model fitted where the old policy went can be wrong where the new one goes, and nothing here would show it.",
-    "Log the chance of each action taken (propensity=, --propensity), or give the old policy (logging=, --logging).",
-)
-
-FIT_NOT_COVERED = Finding(
-    Verdict.CAUTION,
-    "fit not covered",
-    "The error of what was fitted (its reward model or its weights) is not in this interval.",
-    "The interval is too narrow, by as much as the fit would change with another log.",
-    "Read it as a lower bound of the error, or ask for a bootstrap that fits again (refit=True, --refit). Ridge models and "
-    "smooth posteriors are counted for the log as a whole, but for clusters, for sums over near actions and for models with "
-    "features that vary within actions; DR needs no such count.",
-)
-
-FITTED_BEFORE = Finding(
-    Verdict.CAUTION,
-    "fit not covered",
-    "The error of its reward model, which was fitted before, is not in this interval.",
-    "The interval is too narrow, by as much as the model would change if it were fitted on another log.",
-    "Read it as a lower bound of the error. A bootstrap that fits again (refit=True, --refit) leaves a saved model as it "
-    "is: to have its error counted, let it be fitted here (rewards=op.Ridge()); DR needs no such count.",
-)
-
-TOO_MANY_FOR_REFITS = Finding(
-    Verdict.CAUTION,
-    "fit not covered",
-    "The error of what was fitted is not in this interval: with so many actions, refits without parts of the log do not fit "
-    "the memory budget.",
-    "The interval is too narrow, by as much as the fit would change with another log.",
-    "Give more memory (memory=, --memory), or read it as a lower bound of the error; DR needs no such count.",
-)
-
-SHARED_COVARIANCE = Finding(
-    Verdict.CAUTION,
-    "shared covariance",
-    "The reward model takes the contexts of all actions to vary alike: a matrix for each action does not fit the memory "
-    "budget.",
-    "Where contexts go with actions, its coefficients are less exact; estimators that weigh by π/π0 correct for it.",
-    "Give more memory (memory=, --memory), fewer context columns, or fewer folds (cross_fit=2).",
-)
-
-UNANCHORED = Finding(
-    Verdict.DO_NOT_TRUST,
-    "no anchor",
-    "No nearly unbiased candidate gave a number of known error: too few rounds have an action that the new policy takes, or "
-    "all are of one cluster.",
-    "Nothing shows how biased the others are, so there is no blend of them.",
-    "Log some rounds of a policy that overlaps with the new one.",
-)
-
-NO_NUMBER = Finding(
-    Verdict.DO_NOT_TRUST,
-    "no number",
-    "It gave NaN or an infinite number.",
-    "A reward model that predicts no number in some rounds is the usual cause.",
-    "Check the model's predictions, and the scale of context and rewards.",
-)
-
-UNDEFINED = Finding(
-    Verdict.DO_NOT_TRUST,
-    "undefined",
-    "No logged action could have come from the new policy: every weight is 0.",
-    "There is nothing to weigh, so the estimate does not exist.",
-    "Log some rounds of a policy that overlaps with the new one.",
-)
-
-
-def refitted(checks: Iterable[Finding]) -> tuple[Finding, ...]:
-    """What is left to say of an interval for which everything was fitted anew: a saved model was not."""
-    kept = (check for check in checks if check.code not in ABOUT_THE_FIT or check == FITTED_BEFORE)
-    return tuple(replace(check, why=FIT_COUNTED) if check.code == ESTIMATED else check for check in kept)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from statistics import NormalDist
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
 
 from offpolicy.core.arrays import FloatArray
-from offpolicy.core.errors import InputError, unknown_name
+from offpolicy.core.errors import InputError
 from offpolicy.data.checks import is_number
 from offpolicy.inference.functionals import (
     DRAWS,
@@ -75,21 +75,17 @@ def normal_interval(value: float, error: float, level: float) -> Interval:
 
 def interval(f: Functional, sums: ScoreSums, level: float, method: str, bounds: Range | None) -> Interval:
     """A confidence interval by one of the four methods."""
-    level = checked_level(level)
-    if method not in get_args(Method):
-        raise unknown_name("interval method", str(method), get_args(Method))
-    if method == "bootstrap":
-        low, high = _bootstrap(f, sums, level)
-    elif method == "normal":
+    if method == "normal":
         return normal_interval(f.value, std_error(f, sums), level)
-    else:
-        if bounds is None:
-            raise InputError(
-                f"a {method} interval is for the value of one policy by one estimator, not for a difference or a blend; use "
-                "normal or bootstrap."
-            )
-        low, high = (_bernstein if method == "bernstein" else _cressie_read)(f, sums, level, bounds)
-    return Interval(low, high, level, method)
+    if method == "bootstrap":
+        return Interval(*_bootstrap(f, sums, level), level, method)
+    if bounds is None:
+        raise InputError(
+            f"a {method} interval is for the value of one policy by one estimator, not for a difference or a blend; use "
+            "normal or bootstrap."
+        )
+    ends = _bernstein if method == "bernstein" else _cressie_read
+    return Interval(*ends(f, sums, level, bounds), level, method)
 
 
 def _bootstrap(f: Functional, sums: ScoreSums, level: float) -> tuple[float, float]:
@@ -112,12 +108,11 @@ def _percentiles(draws: FloatArray, level: float) -> tuple[float, float]:
 def refitted_interval(f: Functional, sums: ScoreSums, level: float, draws: FloatArray) -> Interval:
     """Percentiles of the values on logs drawn anew, all that was fitted with them; what no draw shows (the bias that a
     blend may have) is added as a normal draw of its size."""
-    level, spread = checked_level(level), np.sqrt(unresampled_variance(f, sums))
+    spread = np.sqrt(unresampled_variance(f, sums))
     if spread > 0:
         further = np.random.default_rng([sums.seed % 2**64, 0xB007, 1]).standard_normal(max(0, len(draws) - DRAWS))
         draws = draws + spread * np.concatenate([sums.resampled[1], further])[: len(draws)]
-    low, high = _percentiles(draws, level)
-    return Interval(low, high, level, REFITTED)
+    return Interval(*_percentiles(draws, level), level, REFITTED)
 
 
 def _bernstein(f: Functional, sums: ScoreSums, level: float, bounds: Range) -> tuple[float, float]:

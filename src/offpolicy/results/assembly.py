@@ -31,7 +31,7 @@ from offpolicy.ratios.base import Ratio
 from offpolicy.ratios.weights import Weight
 from offpolicy.results.estimate import Estimate
 from offpolicy.results.evaluation import Evaluation, Views
-from offpolicy.results.evidence import Evidence, Key, LogAccess, LogHandle, Redraws, RefittedValues
+from offpolicy.results.evidence import Evidence, Key, LogAccess, LogHandle, Redraws
 from offpolicy.results.examination import Examination
 from offpolicy.results.job import Job
 from offpolicy.scoring.export import RoundScores
@@ -314,7 +314,7 @@ class Assembly:
             std_error=subject.std_error,
             error_covers=f.error_covers,
             interval=normal_interval(f.value, subject.std_error, self.job.request.level),
-            evidence=Evidence(f, sums, RefittedValues(self._log, key), found.bounds, given, found.fitted),
+            evidence=Evidence(f, sums, self._log, key, found.bounds, given, found.fitted),
             policy=policy,
             estimator=found.name,
             reward=reward,

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any, get_args
 
 from offpolicy.core.errors import InputError, unknown_name
-from offpolicy.diagnostics.verdict import Finding, Verdict, refitted, worst
+from offpolicy.diagnostics.models import refitted
+from offpolicy.diagnostics.verdict import Finding, Verdict, worst
 from offpolicy.estimators.selection import standardised
 from offpolicy.inference.functionals import in_errors
 from offpolicy.inference.intervals import (
@@ -72,12 +73,6 @@ class Answer(ABC):
             f"{self.name}: was saved by an older offpolicy, which kept no sums: it has normal intervals at any level, and "
             f"the {shown.method} one at level {shown.level:g}; for others evaluate again."
         )
-
-    def with_interval(self, method: str, refit: bool) -> Interval:
-        """What is shown by another method. What has no interval for finite samples keeps the normal one."""
-        unbounded = self.evidence is not None and self.evidence.bounds is None
-        method = "normal" if method in FINITE_SAMPLE and unbounded else method
-        return self.confidence_interval(self.interval.level, method, refit=refit)
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -146,10 +141,15 @@ class Estimate(Answer):
         return worst(self.reasons)
 
     def shown_with(self, method: str, refit: bool) -> Estimate:
-        """The same with another interval. One that refits counts the fit, so that doubts about the fit go."""
-        counted = refit and self.evidence is not None and self.evidence.fitted
-        checks = refitted(self.checks) if counted else self.checks
-        return replace(self, interval=self.with_interval(method, refit), checks=checks)
+        """The same with another interval; what has none for finite samples keeps the normal one.
+
+        An interval that refits counts the fit, so that doubts about the fit go.
+        """
+        evidence = self.evidence
+        method = "normal" if method in FINITE_SAMPLE and evidence is not None and evidence.bounds is None else method
+        shown = self.confidence_interval(self.interval.level, method, refit=refit)
+        counted = refit and evidence is not None and evidence.fitted
+        return replace(self, interval=shown, checks=refitted(self.checks) if counted else self.checks)
 
     def explain(self) -> str:
         """In words: of a blend, which candidates carry the weight and why; else the value, its error and every doubt."""
@@ -157,10 +157,9 @@ class Estimate(Answer):
 
     def scores(self, path: str | Path) -> None:
         """Write row, baseline, correction and weight of every round as Parquet. Reads the log once more."""
-        log = LogHandle() if self.evidence is None else self.evidence.refitted.log
-        access = log.open("scores(…)")
-        assert self.evidence is not None
-        access.write_scores(self.evidence.refitted.key, Path(path))
+        log = LogHandle() if self.evidence is None else self.evidence.log
+        key = (None, self.reward, self.policy, self.estimator) if self.evidence is None else self.evidence.key
+        log.open("scores(…)").write_scores(key, Path(path))
 
     def to_dict(self) -> dict[str, Any]:
         return {

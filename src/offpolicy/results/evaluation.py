@@ -79,7 +79,9 @@ class Evaluation(EstimateSet):
         """The same without the log, whose memory can then be freed. `refit=True`, `sensitivity` and `scores` need it."""
 
         def alone(estimate: Estimate) -> Estimate:
-            return replace(estimate, evidence=None if estimate.evidence is None else estimate.evidence.detached())
+            return replace(
+                estimate, evidence=None if estimate.evidence is None else replace(estimate.evidence, log=LogHandle())
+            )
 
         return replace(
             self._each(lambda part: part.detach()),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
@@ -111,36 +111,22 @@ KEPT = ("functional", "bounds", "range_given", "fitted")
 
 
 @dataclass(frozen=True)
-class RefittedValues:
-    """The values of an estimate, or of two, on resampled logs with everything fitted again."""
-
-    log: LogHandle
-    key: Key
-    other: Key | None = None
-    relative: bool = False
-
-    def __call__(self, draws: int) -> FloatArray:
-        redraws = self.log.open("a bootstrap that refits").redraws
-        first = redraws.of(self.key, draws)
-        if self.other is None:
-            return first
-        second = redraws.of(self.other, draws)
-        return quotient(first - second, np.abs(second)) if self.relative else first - second
-
-
-@dataclass(frozen=True)
 class Evidence:
     """A functional of the columns' means, with the sums that its error comes from."""
 
     functional: Functional
     sums: ScoreSums
-    refitted: RefittedValues
+    log: LogHandle
+    key: Key
     bounds: Range | None = None
     """None for a difference or a blend, which have no interval for finite samples."""
     range_given: bool = True
     """Whether the log states the range of its rewards."""
     fitted: bool = True
     """Whether anything was fitted or selected, so that there is something to refit."""
+    other: Key | None = None
+    """Of a difference, the estimate that is subtracted; `relative`: and that it is divided by."""
+    relative: bool = False
 
     @property
     def std_error(self) -> float:
@@ -159,12 +145,21 @@ class Evidence:
         if method in FINITE_SAMPLE and self.bounds is not None and not self.range_given:
             low, high = self.bounds.reward_low, self.bounds.reward_high
             warnings.warn(
-                f"{self.refitted.key[1]}: the log has no reward_range; the smallest and largest reward seen "
+                f"{self.key[1]}: the log has no reward_range; the smallest and largest reward seen "
                 f"({low:g}, {high:g}) stand in for it, which is no guarantee.",
                 InputWarning,
                 stacklevel=3,
             )
         return interval(self.functional, self.sums, level, method, self.bounds)
+
+    def refitted(self, draws: int) -> FloatArray:
+        """The values on resampled logs, with everything fitted again."""
+        redraws = self.log.open("a bootstrap that refits").redraws
+        first = redraws.of(self.key, draws)
+        if self.other is None:
+            return first
+        second = redraws.of(self.other, draws)
+        return quotient(first - second, np.abs(second)) if self.relative else first - second
 
     def minus(self, other: Evidence) -> Evidence:
         return self._paired(other, self.functional.minus(other.functional), relative=False)
@@ -174,9 +169,5 @@ class Evidence:
         return self._paired(other, self.functional.relative_to(other.functional), relative=True)
 
     def _paired(self, other: Evidence, functional: Functional, relative: bool) -> Evidence:
-        values = replace(self.refitted, other=other.refitted.key, relative=relative)
-        return Evidence(functional, self.sums, values, fitted=self.fitted or other.fitted)
-
-    def detached(self) -> Evidence:
-        """The same without the log."""
-        return replace(self, refitted=replace(self.refitted, log=LogHandle()))
+        fitted = self.fitted or other.fitted
+        return Evidence(functional, self.sums, self.log, self.key, fitted=fitted, other=other.key, relative=relative)

@@ -14,12 +14,29 @@ from offpolicy.diagnostics.estimates import Agreement, CandidateAgreement, Conce
 from offpolicy.diagnostics.models import FitError, Models, ModelSums
 from offpolicy.diagnostics.overlap import Overlaps, OverlapSums, Support, WeightSpread
 from offpolicy.diagnostics.propensities import Propensities, PropensityTests
-from offpolicy.diagnostics.verdict import ERRORS_SKIPPED, NAIVE, Finding
+from offpolicy.diagnostics.verdict import Finding, Verdict
 from offpolicy.inference.scores import Scores
 from offpolicy.scoring.scored_block import BlockStatistic
 
 BIASED = ("own bias", "unchecked model")
 """Codes of findings that the measured coverage belongs to."""
+
+
+NAIVE = Finding(
+    Verdict.CAUTION,
+    "naive",
+    "This is what the logging policy earned.",
+    "It says nothing about the new policy, however narrow its interval.",
+    "Compare the other estimates with it.",
+)
+
+ERRORS_SKIPPED = Finding(
+    Verdict.CAUTION,
+    "errors skipped",
+    "No error was computed: the evaluation was asked for values alone (errors=False).",
+    "Without an error and the checks nothing shows how far off the value may be.",
+    "Evaluate again without errors=False.",
+)
 
 
 @cache

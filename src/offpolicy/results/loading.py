@@ -16,7 +16,7 @@ from offpolicy.inference.functionals import ScoreSums
 from offpolicy.inference.intervals import Interval
 from offpolicy.results.estimate import Estimate
 from offpolicy.results.evaluation import Evaluation, Views
-from offpolicy.results.evidence import KEPT, Evidence, LogHandle, RefittedValues
+from offpolicy.results.evidence import KEPT, Evidence, LogHandle
 from offpolicy.results.storage import read, unpacked, unpacked_sums
 
 COPIED = ("reward", "rounds", "actions", "actions_logged", "level", "skipped", "settings", "input", "versions")
@@ -89,9 +89,7 @@ def _with_evidence(result: Evaluation, told: Any) -> Evaluation:
 
 def _rested(estimate: Estimate, slice_: str | None, sums: ScoreSums, told: Any) -> Estimate:
     key = (slice_, estimate.reward, estimate.policy, estimate.estimator)
-    evidence = Evidence(
-        sums=sums, refitted=RefittedValues(LogHandle(), key), **{name: unpacked(told[name]) for name in KEPT}
-    )
+    evidence = Evidence(sums=sums, log=LogHandle(), key=key, **{name: unpacked(told[name]) for name in KEPT})
     f = evidence.functional
     found = (f.value, float(f.evaluate(sums.moments["mean"])), evidence.std_error)
     wanted = (estimate.value, f.value, evidence.std_error if np.isnan(estimate.std_error) else estimate.std_error)
