@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
@@ -110,11 +110,13 @@ class Evaluation(EstimateSet):
 
     def values(self) -> dict[Key, float]:
         """The value of every estimate, by slice, reward, policy and estimator."""
-        found: dict[Key, float] = {}
+        return {(name, e.reward, e.policy, e.estimator): e.value for name, e in self._every_estimate()}
+
+    def _every_estimate(self) -> Iterator[tuple[str | None, Estimate]]:
+        """Of the whole log and of each slice, for every reward; with the name of the slice."""
         for name, part in ((None, self), *self.slices.items()):
             for reward in (part.rewards or {part.reward: part}).values():
-                found |= {(name, e.reward, e.policy, e.estimator): e.value for e in reward}
-        return found
+                yield from ((name, estimate) for estimate in reward)
 
     def sensitivity(self, gamma: float | Sequence[float] = GAMMAS, *, policy: str | None = None) -> Sensitivity:
         """Bounds on the value if true propensities differ from the given by a factor of up to Γ, in each round its own.
@@ -173,15 +175,13 @@ class Evaluation(EstimateSet):
     def to_frame(self) -> Any:
         """One row an estimate, as a pandas data frame."""
         pd = pandas("to_dict()")
-        rows = []
-        for name, part in {"": self, **self.slices}.items():
-            for e in (e for reward in (part.rewards or {"": part}).values() for e in reward):
-                rows.append(
-                    {"slice": name, "policy": e.policy, "reward": e.reward, "estimator": e.estimator, "value": e.value,
-                     "std_error": e.std_error, "low": e.interval.low, "high": e.interval.high,
-                     "error_covers": e.error_covers, "n": e.n,
-                     "effective_sample_size": e.diagnostics.get("effective_sample_size", np.nan), "verdict": e.verdict.name}
-                )  # fmt: skip
+        rows = [
+            {"slice": name or "", "policy": e.policy, "reward": e.reward, "estimator": e.estimator, "value": e.value,
+             "std_error": e.std_error, "low": e.interval.low, "high": e.interval.high, "error_covers": e.error_covers,
+             "n": e.n, "effective_sample_size": e.diagnostics.get("effective_sample_size", np.nan),
+             "verdict": e.verdict.name}
+            for name, e in self._every_estimate()
+        ]  # fmt: skip
         frame = pd.DataFrame(rows)
         return frame if self.slices else frame.drop(columns="slice")
 
