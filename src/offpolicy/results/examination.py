@@ -44,8 +44,8 @@ def measured_coverage() -> dict[str, dict[str, Any]]:
     """How often the 95% intervals of estimators with a bias of their own held the truth in the coverage study.
 
     Such an interval knows the chance of the draw and not the bias, so what it promises is worth what it kept in worlds whose
-    value is known. `coverage.json` is written from the committed results of `offpolicy study coverage` (docs/trust.md). By
-    the class of the estimator: the least and the most coverage over kinds of worlds, and how many these were.
+    value is known. `coverage.json` is written from the committed results of `offpolicy study coverage` (docs/coverage.md).
+    By the class of the estimator: the least and the most coverage over kinds of worlds, and how many these were.
     """
     read: dict[str, dict[str, Any]] = json.loads(
         resources.files("offpolicy.diagnostics").joinpath("coverage.json").read_text()
