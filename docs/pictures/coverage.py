@@ -1,6 +1,6 @@
-"""What the page on trust shows: tables, its picture, and the coverage that verdicts speak of, all from results of studies.
+"""The tables and the picture of docs/coverage.md, and the coverage that findings quote, from the results of the studies.
 
-python -m docs.pictures.coverage [RESULTS]     takes RESULTS/NAME/summary.json of each study into docs/measured first
+python -m docs.pictures.coverage [RESULTS]     copies RESULTS/NAME/summary.json of each study to docs/measured first
 """
 
 from __future__ import annotations
@@ -37,18 +37,18 @@ BIASED = (
     "CAB",
     "ScaledDR",
 )
-"""Estimators with a bias of their own, which their intervals do not know of."""
+"""Estimators that are biased by design, which their intervals do not account for."""
 FAIR = ("well specified", "misspecified", "few rounds", "rare clicks", "many actions", "clustered users", "far target")
-"""Worlds in which the answer is in the log, and its clusters are told."""
+"""Worlds whose log contains the answer and names its clusters."""
 
 
 def summary(name: str) -> dict[str, Any]:
-    told: dict[str, Any] = json.loads((MEASURED / f"{name}.json").read_text())
-    return told
+    loaded: dict[str, Any] = json.loads((MEASURED / f"{name}.json").read_text())
+    return loaded
 
 
 def filled(page: str) -> str:
-    """The page with every marked table written anew."""
+    """The page with every marked table rewritten."""
 
     def table(found: re.Match[str]) -> str:
         head, name, kind, of, end = found.groups()
@@ -58,20 +58,20 @@ def filled(page: str) -> str:
     return MARK.sub(table, page)
 
 
-def packaged(told: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """By the class of the estimator: the least and the most coverage of its normal 95% intervals over the fair worlds."""
+def packaged(study: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """The lowest and highest coverage of normal 95% intervals over the fair worlds, by class of estimator."""
     kinds: dict[str, list[float]] = {}
     for entry in load("coverage").entries:
         kind = type(estimator(entry.text)).__name__ if entry.text != MIPS_TRUE else ""
         for world in FAIR:
-            cell = told["coverage"][world].get(entry.label, {}).get("normal")
+            cell = study["coverage"][world].get(entry.label, {}).get("normal")
             if kind in BIASED and cell is not None:
-                kinds.setdefault(kind, []).append(cell["held"][told["levels"].index(0.95)])
+                kinds.setdefault(kind, []).append(cell["held"][study["levels"].index(0.95)])
     return {
         kind: {
             "least": round(min(held), 3),
             "most": round(max(held), 3),
-            "worlds": sum(world in told["coverage"] for world in FAIR),
+            "worlds": sum(world in study["coverage"] for world in FAIR),
         }
         for kind, held in sorted(kinds.items())
     }
