@@ -152,11 +152,11 @@ def test_lower() -> None:
     rng = np.random.default_rng(0)
     values = rng.normal(size=(3, 2, 40, 2))
     values[1] *= 3
-    assert Lower("", "A", ("B",)).judge(made(values[:, :, :9])).verdict == "cannot be told"
+    assert Lower("", "A", ("B",)).judge(made(values[:, :, :9])).verdict == "undecided"
     results = made(values)
     assert Lower("", "A", ("B",)).judge(results).verdict == "holds"
     assert Lower("", "B", ("A",)).judge(results).verdict == "does not hold"
-    assert Lower("", "A", ("C",)).judge(results).verdict == "cannot be told"
+    assert Lower("", "A", ("C",)).judge(results).verdict == "undecided"
     assert Lower("", "A", ("C",), factor=3).judge(results).verdict == "holds"
     values[1, 1] /= 30
     assert Lower("", "A", ("B",)).judge(made(values)).verdict == "does not hold"
@@ -169,12 +169,12 @@ def test_most_points() -> None:
     values = np.random.default_rng(0).normal(size=(2, 5, 40, 2))
     values[1, :3] *= 4
     assert Lower("", "A", ("B",), need="most").judge(made(values)).verdict == "holds"
-    assert Lower("", "A", ("B",)).judge(made(values)).verdict == "cannot be told"
+    assert Lower("", "A", ("B",)).judge(made(values)).verdict == "undecided"
 
 
 def test_falling() -> None:
     values = np.random.default_rng(0).normal(size=(1, 3, 50, 4))
-    assert Falling("", "A").judge(made(values)).verdict == "cannot be told"
+    assert Falling("", "A").judge(made(values)).verdict == "undecided"
     values *= np.array([9, 3, 1])[None, :, None, None]
     assert Falling("", "A").judge(made(values)).verdict == "holds"
     assert Falling("", "A").judge(made(values[:, ::-1])).verdict == "does not hold"
@@ -186,7 +186,7 @@ def test_share_depends_on_how_well_the_truth_is_known() -> None:
     assert Share("", "A", "B").judge(made(values, 0.5, 0.1)).verdict == "holds"
     assert Share("", "B", "A").judge(made(values, 0.5, 0.1)).verdict == "does not hold"
     judged = Share("", "A", "B", 0.75).judge(made(values, 0.5, 0.4))
-    assert judged.verdict == "cannot be told"
+    assert judged.verdict == "undecided"
     assert "100% of 100 samples (published: about 75%); 95% interval 0% to 100%" in judged.evidence[0]
 
 
@@ -197,7 +197,7 @@ def test_a_share_from_samples_of_one_log_knows_that_the_log_is_a_sample() -> Non
         own = rng.normal(size=(2, 1, 1, 1))  # how far this log's estimates are from the truth
         results = made(own + rng.normal(size=(2, 1, 1, 150)))
         share = results.shares("A", "B")[0]
-        decided += Share("", "A", "B").judge(results).verdict != "cannot be told"
+        decided += Share("", "A", "B").judge(results).verdict != "undecided"
         naive += abs(share - 0.5) > 1.96 * np.sqrt(0.25 / 150)
     assert naive > 40
     assert decided <= 12
@@ -460,7 +460,7 @@ def test_a_claim_about_an_estimator_that_failed_is_not_judged() -> None:
     assert Lower("", "A", ("B",)).judge(results).verdict == "holds"
     failed = replace(results, failures={"A": Counter({"too hard": 3})})
     judged = Lower("", "A", ("B",)).judge(failed)
-    assert judged.verdict == "cannot be told"
+    assert judged.verdict == "undecided"
     assert judged.evidence == ("A failed in 3 runs, so it is not compared",)
     assert "A (failed in 3 runs)" in tables.plain(failed)
 
@@ -471,7 +471,7 @@ def test_ties_are_no_wins() -> None:
     share, low, high, _ = made(values).shares("A", "B")
     assert share == low == high == 0.5
     wins = np.array([1.0, 2.0])[:, None, None, None] * np.ones((2, 1, 9, 4))
-    assert Share("", "A", "B").judge(made(wins)).verdict == "cannot be told"
+    assert Share("", "A", "B").judge(made(wins)).verdict == "undecided"
 
 
 def test_the_source_of_a_package_is_part_of_the_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""Claims about an experiment, and the verdict on each: holds, does not hold, or cannot be told, with the numbers.
+"""Claims about an experiment, and the verdict on each: holds, does not hold, or undecided, with the numbers.
 
 Two measures are compared by the paired differences over worlds (over logs, where there is one world). Squared errors are
 skewed, so the differences are judged by a bootstrap of Student's t, which knows the skewness; of fewer than ten worlds
@@ -26,7 +26,7 @@ LEVEL = 0.05
 LEAST_UNITS = 10
 RESAMPLES = 10_000
 TINY = 1e-300
-Outcome = Literal["holds", "does not hold", "cannot be told"]
+Outcome = Literal["holds", "does not hold", "undecided"]
 
 
 class Comparable(Protocol):
@@ -77,7 +77,7 @@ class Claim(ABC):
         failed = {name: sum(results.failures[name].values()) for name in self.names if name in results.failures}
         if failed:
             lines = tuple(f"{name} failed in {count:,} runs, so it is not compared" for name, count in failed.items())
-            return Judged(self.says, "cannot be told", lines)
+            return Judged(self.says, "undecided", lines)
         return self._judge(results)
 
     @abstractmethod
@@ -154,7 +154,7 @@ class Crossover(Claim):
             for (a, b), end in zip([(first, second), (second, first)], ends, strict=True)
         ]
         verdicts = [judged.verdict for judged in each]
-        order: tuple[Outcome, ...] = ("does not hold", "cannot be told", "holds")
+        order: tuple[Outcome, ...] = ("does not hold", "undecided", "holds")
         return Judged(self.says, min(verdicts, key=order.index), tuple(line for j in each for line in j.evidence))
 
 
@@ -173,9 +173,9 @@ class Share(Claim):
     def _judge(self, results: Comparable) -> Judged:
         share, low, high, n = results.shares(self.better, self.than)
         worlds, logs = results.values.shape[2:]
-        verdict: Outcome = "holds" if low > 0.5 else "does not hold" if high < 0.5 else "cannot be told"
+        verdict: Outcome = "holds" if low > 0.5 else "does not hold" if high < 0.5 else "undecided"
         if (worlds if worlds > 1 else logs) < LEAST_UNITS:
-            verdict = "cannot be told"
+            verdict = "undecided"
         known = "" if self.published is None else f" (published: about {self.published:.0%})"
         line = f"nearer in {share:.0%} of {n} samples{known}; 95% interval {low:.0%} to {high:.0%}"
         return Judged(self.says, verdict, (line,))
@@ -256,7 +256,7 @@ def _compare(a: FloatArray, b: FloatArray, other: str, chances: Chances, factor:
 def _overall(chances: Sequence[Sequence[Chances]], need: str) -> Outcome:
     """The verdict from the p-values of all comparisons at each point."""
     if not chances:
-        return "cannot be told"
+        return "undecided"
     points = len(chances)
     many = sum(len(found) for found in chances)
     for_it = sorted(max(below for below, _ in found) for found in chances)
@@ -266,4 +266,4 @@ def _overall(chances: Sequence[Sequence[Chances]], need: str) -> Outcome:
         holds, fails = for_it[enough - 1] * (points - enough + 1), against[half - 1] * (points - half + 1)
     else:
         holds, fails = for_it[-1], min(above for found in chances for _, above in found) * many
-    return "does not hold" if fails < LEVEL / 2 else "holds" if holds < LEVEL / 2 else "cannot be told"
+    return "does not hold" if fails < LEVEL / 2 else "holds" if holds < LEVEL / 2 else "undecided"
