@@ -123,6 +123,8 @@ class Policy(Serves, ABC):
 
         Nothing of shape rounds × actions is made for more than a block of rounds.
         """
+        if self.lists:
+            return self.listed(batch).answers(values, row, code)
         sums, chances = np.empty((len(batch), values.shape[1])), np.empty(len(row))
         for rows in blocks(len(batch), batch.n_actions):
             p = self.distribution(batch.take(rows))

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from offpolicy.core.arrays import FloatArray, IntArray
+from offpolicy.core.arrays import FloatArray, IntArray, sums_by
 
 ENTRIES_AT_ONCE = 1 << 15
 BLOCK_ELEMENTS = 1 << 18
@@ -23,29 +23,62 @@ BLOCK_ELEMENTS = 1 << 18
 
 def blocks(rows: int, n_actions: int) -> Iterator[slice]:
     """Runs of rows, of about equal length, whose rounds × actions block stays small."""
-    count = min(-(-rows * n_actions // BLOCK_ELEMENTS), rows)
-    edges = [rows * k // max(count, 1) for k in range(count + 1)]
-    return (slice(a, b) for a, b in pairwise(edges))
+    return even_slices(rows, min(-(-rows * n_actions // BLOCK_ELEMENTS), rows))
+
+
+def even_slices(rows: int, count: int) -> Iterator[slice]:
+    """`count` neighbouring slices of about equal length."""
+    return (slice(a, b) for a, b in pairwise(rows * k // max(count, 1) for k in range(count + 1)))
 
 
 @dataclass(frozen=True)
-class Listed:
-    """The few actions of each round that have a chance, each once, and the chance of each; all others have none."""
+class ActionLists:
+    """Some actions of each round: `starts` (rounds + 1) holds where each round's list starts and where the last one ends."""
 
     starts: IntArray
-    """Rounds + 1: where the list of each round starts, and where the last one ends. No list is empty."""
     codes: IntArray
-    chances: FloatArray
 
     @cached_property
     def row(self) -> IntArray:
         """The round of each entry."""
         return np.repeat(np.arange(len(self.starts) - 1), np.diff(self.starts))
 
+
+@dataclass(frozen=True)
+class Listed(ActionLists):
+    """The few actions of each round that have a chance, each once, and the chance of each; no list is empty."""
+
+    chances: FloatArray
+
     def take(self, rows: slice) -> Listed:
         """Neighbouring rounds."""
         first, last = self.starts[rows.start], self.starts[rows.stop]
         return Listed(self.starts[rows.start : rows.stop + 1] - first, self.codes[first:last], self.chances[first:last])
+
+    def grid(self, n_actions: int) -> FloatArray:
+        """Rounds × actions."""
+        rounds = len(self.starts) - 1
+        return sums_by(self.row * n_actions + self.codes, self.chances, rounds * n_actions).reshape(rounds, n_actions)
+
+    def answers(self, values: FloatArray, row: IntArray, code: IntArray) -> tuple[FloatArray, FloatArray]:
+        """What `Policy.answers` gives. Nothing of shape entries × columns is made."""
+        sums = _sparse(self, self.chances, len(values)) @ values
+        return np.asarray(sums, dtype=np.float64), self.at(len(values), row, code)
+
+    def at(self, n_actions: int, row: IntArray, code: IntArray) -> FloatArray:
+        """π of some (round, action); 0 where the list of the round does not name the action."""
+        out = np.zeros(len(row))
+        if len(row) == len(self.starts) - 1 and np.array_equal(row, np.arange(len(row))):  # one action per round
+            at = np.flatnonzero(self.codes == code[self.row])
+            out[self.row[at]] = self.chances[at]
+            return out
+        key = self.row * n_actions + self.codes
+        order = np.argsort(key)
+        requested = row * n_actions + code
+        at = np.minimum(np.searchsorted(key, requested, sorter=order), len(key) - 1)
+        found = key[order[at]] == requested
+        out[found] = self.chances[order[at[found]]]
+        return out
 
 
 @dataclass(frozen=True)
@@ -78,20 +111,13 @@ class Grid:
 
 
 @dataclass(frozen=True)
-class Lists:
+class Lists(ActionLists):
     """Values of some actions of each round, one after the other."""
 
     action: IntArray
-    starts: IntArray
-    codes: IntArray
     n_actions: int
     near: bool = False
     """Whether only actions near the logged one are listed, and others may have a chance as well."""
-
-    @cached_property
-    def row(self) -> IntArray:
-        """The round of each entry."""
-        return np.repeat(np.arange(len(self.action)), np.diff(self.starts))
 
     @cached_property
     def _logged(self) -> tuple[IntArray, IntArray]:
@@ -124,27 +150,22 @@ class Lists:
         return out
 
     def by_round(self, values: FloatArray, table: FloatArray) -> FloatArray:
-        return np.asarray(self._matrix(values) @ table, dtype=np.float64)
+        return np.asarray(_sparse(self, values, self.n_actions) @ table, dtype=np.float64)
 
     def by_action(self, values: FloatArray, rounds: FloatArray) -> FloatArray:
-        return np.asarray(self._matrix(values).T @ rounds, dtype=np.float64)
-
-    def _matrix(self, values: FloatArray) -> Any:
-        from scipy.sparse import csr_array
-
-        return csr_array((values, self.codes, self.starts), shape=(len(self.action), self.n_actions))
+        return np.asarray(_sparse(self, values, self.n_actions).T @ rounds, dtype=np.float64)
 
     @classmethod
     def of_each(cls, action: IntArray, n_actions: int, codes: IntArray, near: bool = False) -> Lists:
         """The same number of actions in each round: rounds × some."""
-        return cls(action, np.arange(len(codes) + 1) * codes.shape[1], codes.ravel(), n_actions, near)
+        return cls(np.arange(len(codes) + 1) * codes.shape[1], codes.ravel(), action, n_actions, near)
 
     @classmethod
     def union(cls, action: IntArray, n_actions: int, *lists: Listed) -> tuple[Lists, list[FloatArray]]:
         """The actions that any of the lists names, and the chances of each list for them."""
         first = lists[0]
         if all(np.array_equal(first.starts, o.starts) and np.array_equal(first.codes, o.codes) for o in lists[1:]):
-            return cls(action, first.starts, first.codes, n_actions), [each.chances for each in lists]
+            return cls(first.starts, first.codes, action, n_actions), [each.chances for each in lists]
         keys = [each.row * n_actions + each.codes for each in lists]
         distinct = np.unique(np.concatenate(keys))
         row, codes = np.divmod(distinct, n_actions)
@@ -154,7 +175,14 @@ class Lists:
             values = np.zeros(len(distinct))
             values[np.searchsorted(distinct, key)] = each.chances
             chances.append(values)
-        return cls(action, starts, codes, n_actions), chances
+        return cls(starts, codes, action, n_actions), chances
+
+
+def _sparse(lists: ActionLists, values: FloatArray, n_actions: int) -> Any:
+    """Rounds × actions as a sparse matrix."""
+    from scipy.sparse import csr_array
+
+    return csr_array((values, lists.codes, lists.starts), shape=(len(lists.starts) - 1, n_actions))
 
 
 Layout = Grid | Lists

@@ -15,11 +15,11 @@ import pyarrow.compute as pc
 from offpolicy.core.arrays import FloatArray, IntArray, sums_by
 from offpolicy.core.errors import InputError, RowsError
 from offpolicy.data.batch import Batch
-from offpolicy.data.labels import to_arrow
+from offpolicy.data.checks import to_arrow
 from offpolicy.data.log import Log
 from offpolicy.data.sources.list_cells import plain_lists
 from offpolicy.policies.base import Policy, check_sums
-from offpolicy.policies.blocks import Listed
+from offpolicy.policies.blocks import ActionLists, Listed
 
 SHOWN = 5
 """Entries of a list that a message quotes."""
@@ -27,11 +27,9 @@ SHOWN = 5
 
 @final
 @dataclass(frozen=True)
-class Eligible:
-    """A few actions of each round: where the list of each round starts, and the codes."""
+class Eligible(ActionLists):
+    """The actions that are eligible in each round, as the log lists them."""
 
-    starts: IntArray
-    codes: IntArray
     n_actions: int
 
     @classmethod
@@ -48,21 +46,14 @@ class Eligible:
         lengths = list_lengths(column, policy, "actions")
         flat = column.flatten()
         codes, unknown = batch.space.encode(flat)
-        starts = np.concatenate([[0], np.cumsum(lengths)])
+        eligible = cls(np.concatenate([[0], np.cumsum(lengths)]), codes, batch.n_actions)
         if flat.null_count:
-            row = np.searchsorted(starts, np.flatnonzero(np.asarray(flat.is_null())), side="right") - 1
-            raise RowsError(
-                policy, "have a missing (null) candidate", np.unique(batch.row[row]), "Name each, or leave it out."
-            )
+            rows = np.unique(batch.row[eligible.row[np.asarray(flat.is_null())]])
+            raise RowsError(policy, "have a missing (null) candidate", rows, "Name each, or leave it out.")
         if unknown.any():
             what, advice = batch.space.unknown(flat.filter(pa.array(unknown)).slice(0, 3).to_pylist())
-            row = np.searchsorted(starts, np.flatnonzero(unknown), side="right") - 1
-            raise RowsError(policy, what, np.unique(batch.row[row]), advice)
-        return cls(starts, codes, batch.n_actions)
-
-    @cached_property
-    def row(self) -> IntArray:
-        return np.repeat(np.arange(len(self.starts) - 1), np.diff(self.starts))
+            raise RowsError(policy, what, np.unique(batch.row[eligible.row[unknown]]), advice)
+        return eligible
 
     @cached_property
     def _merged(self) -> tuple[IntArray, IntArray, IntArray] | None:
@@ -155,42 +146,7 @@ class Candidates(Policy):
         return RowsError(self._name, what, batch.row[uneven], f"Give each candidate one probability.{text}")
 
     def distribution(self, batch: Batch) -> FloatArray:
-        return grid_of(self.listed(batch), batch.n_actions)
-
-    def answers(self, batch: Batch, values: FloatArray, row: IntArray, code: IntArray) -> tuple[FloatArray, FloatArray]:
-        return answers_of(self.listed(batch), batch.n_actions, values, row, code)
-
-
-def grid_of(listed: Listed, n_actions: int) -> FloatArray:
-    """Rounds × actions."""
-    rounds = len(listed.starts) - 1
-    return sums_by(listed.row * n_actions + listed.codes, listed.chances, rounds * n_actions).reshape(rounds, n_actions)
-
-
-def answers_of(
-    listed: Listed, n_actions: int, values: FloatArray, row: IntArray, code: IntArray
-) -> tuple[FloatArray, FloatArray]:
-    """What `Policy.answers` must give, from lists. Nothing of shape entries × columns is made."""
-    from scipy.sparse import csr_array
-
-    matrix = csr_array((listed.chances, listed.codes, listed.starts), shape=(len(listed.starts) - 1, n_actions))
-    return np.asarray(matrix @ values, dtype=np.float64), chances_at(listed, n_actions, row, code)
-
-
-def chances_at(listed: Listed, n_actions: int, row: IntArray, code: IntArray) -> FloatArray:
-    """π of some (round, action); 0 where the list of the round does not name the action."""
-    out = np.zeros(len(row))
-    if len(row) == len(listed.starts) - 1 and np.array_equal(row, np.arange(len(row))):  # one action a round
-        at = np.flatnonzero(listed.codes == code[listed.row])
-        out[listed.row[at]] = listed.chances[at]
-        return out
-    key = listed.row * n_actions + listed.codes
-    order = np.argsort(key)
-    wanted = row * n_actions + code
-    at = np.minimum(np.searchsorted(key, wanted, sorter=order), len(key) - 1)
-    found = key[order[at]] == wanted
-    out[found] = listed.chances[order[at[found]]]
-    return out
+        return self.listed(batch).grid(batch.n_actions)
 
 
 def as_numbers(column: pa.Array, name: str) -> FloatArray:

@@ -16,7 +16,7 @@ from offpolicy.data.batch import Batch
 from offpolicy.data.log import Log
 from offpolicy.policies.base import Policy
 from offpolicy.policies.blocks import Listed, blocks
-from offpolicy.policies.candidates import Eligible, answers_of, grid_of
+from offpolicy.policies.candidates import Eligible
 from offpolicy.policies.functions import Score, called, columns_of, with_columns
 from offpolicy.policies.two_tower import TwoTower, best_of_towers, runs
 
@@ -105,7 +105,7 @@ class Softmax(_Scored):
 
     def proportional(self, batch: Batch) -> tuple[FloatArray, bool]:
         if self.lists:
-            return grid_of(self.listed(batch), batch.n_actions), False
+            return self.listed(batch).grid(batch.n_actions), False
         scores = _scores(self.score, batch, "Softmax")
         top = scores.max(axis=1, keepdims=True)
         _check_top(top[:, 0], batch)
@@ -133,9 +133,7 @@ class Softmax(_Scored):
         return eligible.with_chances(p)
 
     def answers(self, batch: Batch, values: FloatArray, row: IntArray, code: IntArray) -> tuple[FloatArray, FloatArray]:
-        if self.lists:
-            return answers_of(self.listed(batch), batch.n_actions, values, row, code)
-        if not isinstance(self.score, TwoTower):
+        if self.lists or not isinstance(self.score, TwoTower):
             return super().answers(batch, values, row, code)
         users = self.score.vectors(batch, "Softmax") / float(self.temperature)
         padded = np.column_stack([values, np.ones(len(values))]).astype(users.dtype, copy=False)
@@ -220,14 +218,14 @@ class EpsilonGreedy(_Scored):
 
     def distribution(self, batch: Batch) -> FloatArray:
         if self.lists:
-            return grid_of(self.listed(batch), batch.n_actions)
+            return self.listed(batch).grid(batch.n_actions)
         p = np.full((len(batch), batch.n_actions), self.epsilon / batch.n_actions)
         p[np.arange(len(batch)), self._best(batch)] += 1 - self.epsilon
         return p
 
     def answers(self, batch: Batch, values: FloatArray, row: IntArray, code: IntArray) -> tuple[FloatArray, FloatArray]:
         if self.lists:
-            return answers_of(self.listed(batch), batch.n_actions, values, row, code)
+            return super().answers(batch, values, row, code)
         if isinstance(self.score, TwoTower):
             best = self._best(batch)
         else:

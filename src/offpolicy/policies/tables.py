@@ -13,8 +13,7 @@ import pyarrow as pa
 from offpolicy.core.arrays import FloatArray, IntArray
 from offpolicy.core.errors import InputError, RowsError
 from offpolicy.data.batch import Batch
-from offpolicy.data.checks import floats
-from offpolicy.data.labels import to_arrow
+from offpolicy.data.checks import floats, to_arrow
 from offpolicy.data.log import Log
 from offpolicy.data.spaces import ActionSpace, discrete
 from offpolicy.policies.base import SUM_TOLERANCE, Policy, check_sums

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
-from itertools import pairwise
 from typing import Any, final
 
 import numpy as np
@@ -14,6 +13,7 @@ from offpolicy.core.arrays import FloatArray, IntArray
 from offpolicy.core.errors import InputError, RowsError
 from offpolicy.data.batch import Batch
 from offpolicy.data.checks import array, floats
+from offpolicy.policies.blocks import even_slices
 from offpolicy.policies.functions import ColumnReader, Score, called, column_names, columns_of, with_columns
 
 ROWS_AT_ONCE = 512
@@ -146,8 +146,7 @@ def _plain_index(items: Any) -> bool:
 
 def runs(rows: int) -> Iterator[slice]:
     """Runs of about equal length."""
-    count = max(1, -(-rows // ROWS_AT_ONCE))
-    return (slice(a, b) for a, b in pairwise(rows * k // count for k in range(count + 1)))
+    return even_slices(rows, max(1, -(-rows // ROWS_AT_ONCE)))
 
 
 def best_of_towers(score: TwoTower, users: npt.NDArray[Any]) -> IntArray:
