@@ -1,4 +1,4 @@
-"""What is imported by name: objects that users give as `module:object`, and packages that only some need."""
+"""What is found by name: objects that users give as `module:object`, packages that only some need, and classes by kind."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ import sys
 from collections.abc import Sequence
 from contextlib import redirect_stdout
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Self, TypeVar
 
 from offpolicy.core.errors import InputError, unknown_name
+
+C = TypeVar("C")
 
 
 def check_import(where: str, text: str, allowed: Sequence[str]) -> None:
@@ -61,12 +63,6 @@ def made(text: str, cls: type, settings: dict[str, Any]) -> Any:
         raise InputError(f"{text}: cannot be made {how} settings ({error}); name an object of it.") from None
 
 
-def import_all(package: str) -> None:
-    """Every module of one of our packages, so that the classes in them are known."""
-    for module in pkgutil.walk_packages(importlib.import_module(package).__path__, f"{package}."):
-        importlib.import_module(module.name)
-
-
 def pandas(instead: str) -> Any:
     """The package, for a data frame; `instead` names the method that needs none."""
     try:
@@ -75,3 +71,34 @@ def pandas(instead: str) -> Any:
         raise InputError(
             f"to_frame() gives a pandas data frame, and pandas is not installed; {instead} needs none."
         ) from None
+
+
+class Named:
+    """The base of a family of classes, of which each may state its `kind`. Those of other modules count once imported."""
+
+    kind: ClassVar[str]
+
+    @classmethod
+    def kinds(cls) -> dict[str, type[Self]]:
+        """The classes below this one by their kind, those of its own package first."""
+        package = cls.__module__.rpartition(".")[0]
+        for module in pkgutil.walk_packages(importlib.import_module(package).__path__, f"{package}."):
+            importlib.import_module(module.name)
+        stated = [below for below in _below(cls) if "kind" in vars(below)]
+        found: dict[str, type[Self]] = {}
+        for each in sorted(stated, key=lambda c: (not c.__module__.startswith(f"{package}."), c.kind)):
+            first = found.get(each.kind, each)
+            if _place(first) != _place(each):
+                raise InputError(
+                    f"{_place(first)} and {_place(each)} state the same kind, {each.kind!r}; rename one of them."
+                )
+            found[each.kind] = each  # of a module that was loaded again, the newest
+        return found
+
+
+def _below(cls: type[C]) -> list[type[C]]:
+    return [found for each in cls.__subclasses__() for found in (each, *_below(each))]
+
+
+def _place(cls: type) -> str:
+    return f"{cls.__module__}.{cls.__qualname__}"

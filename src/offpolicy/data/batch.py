@@ -1,23 +1,28 @@
-"""`Batch`: some rounds of a log as arrays."""
+"""How a log is read: `Source`, where it comes from; `Partition`, what one thread reads; `Batch`, some rounds as arrays."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from offpolicy.core.arrays import FloatArray, IntArray, UInt64Array
-from offpolicy.core.errors import InputError
-from offpolicy.data.labels import decoded
+from offpolicy.core.errors import InputError, unknown_name
+from offpolicy.data.checks import decoded
+from offpolicy.data.schema import Schema
 from offpolicy.data.spaces import ActionSpace, discrete
 
 BY_ROUND = ("row", "unit", "action", "reward", "propensity", "weight", "slice_code")
 """What a batch has one value, or one row, of for each round (or none at all)."""
+CHUNK_ROWS = 262_144
+"""Rows of a log that one thread takes at a time; fixed, so that results do not depend on the number of threads."""
+FEW_ROWS = 4_096
+FEW_CHUNKS = 8
 
 
 @dataclass(frozen=True)
@@ -72,6 +77,11 @@ class Batch:
         array: npt.NDArray[Any] = values.to_numpy(zero_copy_only=False)
         return array
 
+    def with_columns(self, names: Sequence[str], context: Sequence[str]) -> Batch:
+        """The same with some columns of its context by name, as policies read them."""
+        columns = {name: pa.array(self.context[:, context_place(name, context)]) for name in names}
+        return replace(self, extra={**self.extra, **columns}) if columns else self
+
     def take(self, rows: slice | IntArray) -> Batch:
         """The same columns for some of the rows, in the given order."""
 
@@ -100,6 +110,19 @@ class Batch:
             extra={name: pick_arrow(values) for name, values in self.extra.items()},
             memo={},
         )
+
+
+def numbered(letter: str, matrix: FloatArray | None) -> tuple[str, ...]:
+    """Names for the columns of an array, which has none."""
+    return () if matrix is None else tuple(f"{letter}{j}" for j in range(matrix.shape[1]))
+
+
+def context_place(name: str, context: Sequence[str]) -> int:
+    """Where a column stands in the encoded context."""
+    if name not in context:
+        advice = "The log is of arrays: give the policy the array itself, or read the table with `read_log`."
+        raise InputError(f"{unknown_name('column', name, context)} {advice}")
+    return context.index(name)
 
 
 def in_blocks(batches: Iterable[Batch], rows: int) -> Iterator[Batch]:
@@ -152,3 +175,58 @@ def _stack(parts: Sequence[FloatArray], rows: int) -> FloatArray:
         columns[at : at + width] = part.T
         at += width
     return columns.T
+
+
+def chunks(rows: int) -> Iterator[tuple[int, int]]:
+    """Where each chunk of a table in memory starts and stops: several also of a small one, so that no core stands idle."""
+    size = min(CHUNK_ROWS, max(FEW_ROWS, -(-rows // FEW_CHUNKS)))
+    return ((start, min(start + size, rows)) for start in range(0, rows, size))
+
+
+class Partition(Protocol):
+    """A part of the log that one thread reads from its start to its end."""
+
+    def batches(self, rows: int) -> Iterator[Batch]:
+        """The rounds, at most `rows` at a time."""
+        ...
+
+
+class Source(Protocol):
+    """Where a log comes from."""
+
+    @property
+    def described(self) -> str:
+        """In a few words, for reports."""
+        ...
+
+    @property
+    def roles(self) -> Mapping[str, str]:
+        """The columns that play a role alone, such as the action; none where there are no names."""
+        ...
+
+    def where(self, row: int) -> str:
+        """A row's place in words: its file and its number there, from 0."""
+        ...
+
+    @property
+    def schema(self) -> Schema: ...
+
+    @property
+    def rows(self) -> int: ...
+
+    @property
+    def ordered(self) -> bool:
+        """Whether rows stand in one order, so that row i of an array can belong to row i of the log."""
+        ...
+
+    def head(self, rows: int, columns: tuple[str, ...] = ()) -> Batch:
+        """Some first rows, at most so many: any will do that come without a pass over the log."""
+        ...
+
+    def check_columns(self, columns: Sequence[str]) -> None:
+        """Raise where one of the columns that a policy names is not there. Reads no row."""
+        ...
+
+    def partitions(self, columns: tuple[str, ...]) -> Sequence[Partition]:
+        """The parts of the log, each batch with the extra named `columns`, of the encoded context or of the table."""
+        ...

@@ -13,8 +13,7 @@ import pyarrow.types as pt
 
 from offpolicy.core.arrays import LARGEST_NUMBER, FloatArray, IntArray
 from offpolicy.core.errors import InputError
-from offpolicy.data.checks import is_number
-from offpolicy.data.labels import decoded
+from offpolicy.data.checks import decoded, is_number
 from offpolicy.data.spaces import ActionSpace, unserved
 
 

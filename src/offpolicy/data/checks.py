@@ -1,18 +1,19 @@
-"""Numbers and arrays as users give them: read once, here, and refused in words where they are something else."""
+"""Numbers, arrays and labels as users give them: read once, here, and refused in words where they are something else."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.types as pt
 
-from offpolicy.core.arrays import LARGEST_NUMBER, FloatArray
+from offpolicy.core.arrays import LARGEST_NUMBER, FloatArray, IntArray
 from offpolicy.core.errors import InputError, RowsError
-from offpolicy.data.labels import to_arrow
 
 NUMBERS = "biuf"
 Likelihood = Literal["propensity", "density"]
@@ -47,6 +48,38 @@ def array(values: Any, name: str) -> npt.NDArray[Any]:
     if read.dtype.kind in "US" and isinstance(values, (list, tuple)) and len({isinstance(v, str) for v in values}) > 1:
         raise InputError(f"{name}: values of mixed types, texts and others; use one of them throughout.")
     return read
+
+
+def decoded(column: pa.Array) -> pa.Array:
+    """Plain values of a dictionary-encoded column (a pandas categorical, for one); Arrow cannot sort half floats."""
+    column = column.dictionary_decode() if pt.is_dictionary(column.type) else column
+    return column.cast(pa.float32()) if pt.is_float16(column.type) else column
+
+
+def to_arrow(values: npt.ArrayLike | Sequence[Any], name: str) -> pa.Array:
+    """Values of one plain type as an Arrow array."""
+    try:
+        return decoded(pa.array(values))
+    except (pa.ArrowException, TypeError, ValueError, OverflowError):
+        raise InputError(f"{name}: values of mixed or unsupported types; use one plain type such as text.") from None
+
+
+def places(known: npt.NDArray[Any], wanted: npt.NDArray[Any], whose: str) -> IntArray:
+    """Where each wanted label stands among the known ones.
+
+    >>> places(np.array(["a", "b"]), np.array(["b", "a"]), "the model").tolist()
+    [1, 0]
+    """
+    at = {label: k for k, label in enumerate(known.tolist())}
+    unknown = [label for label in wanted.tolist() if label not in at]
+    if unknown:
+        shown = ", ".join(map(repr, unknown[:3])) + (", …" if len(unknown) > 3 else "")
+        example = repr(next(iter(at), None))
+        raise InputError(
+            f"{whose} does not know {len(unknown):,} of the {len(wanted):,} actions of the log: {shown}. (It knows "
+            f"{len(at):,}, such as {example}.) Learn it from a log with these actions, or leave them out."
+        )
+    return np.array([at[label] for label in wanted.tolist()], dtype=np.int64)
 
 
 def floats(values: Any, name: str) -> FloatArray:

@@ -1,23 +1,65 @@
-"""`Log`: the logged rounds, and how they stream in batches."""
+"""`Log`: the logged rounds, from arrays in memory or from any `Source`, and how they stream in batches."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow.types as pt
 
 from offpolicy.core.arrays import FloatArray
-from offpolicy.core.errors import InputError
+from offpolicy.core.errors import InputError, RowsError
+from offpolicy.core.hashing import hash_rows, hash_values
 from offpolicy.data import checks
-from offpolicy.data.batch import Batch
+from offpolicy.data.batch import Batch, Partition, Source, chunks, context_place, numbered
+from offpolicy.data.encoding import too_many_categories
 from offpolicy.data.estimated_logging import EstimatedLogging
-from offpolicy.data.in_memory import LogArrays
-from offpolicy.data.partitions import Partition, Source
-from offpolicy.data.schema import Schema
-from offpolicy.data.spaces import ActionSpace, discrete
+from offpolicy.data.schema import Dimension, Schema, dimensions
+from offpolicy.data.spaces import ActionSpace, Discrete, discrete, named_space
+
+
+@dataclass(frozen=True)
+class ArraySource:
+    """A log in memory. Batches are views of its arrays."""
+
+    whole: Batch
+    schema: Schema
+    ordered: bool = True
+    described: str = "arrays in memory"
+    roles: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def rows(self) -> int:
+        return len(self.whole)
+
+    def head(self, rows: int, columns: tuple[str, ...] = ()) -> Batch:
+        return self.whole.with_columns(columns, self.schema.context).take(slice(0, rows))
+
+    def where(self, row: int) -> str:
+        return str(row)
+
+    def check_columns(self, columns: Sequence[str]) -> None:
+        for name in columns:
+            context_place(name, self.schema.context)
+
+    def partitions(self, columns: tuple[str, ...]) -> Sequence[Partition]:
+        whole = self.whole.with_columns(columns, self.schema.context)
+        return [_Slice(whole, *ends) for ends in chunks(self.rows)]
+
+
+@dataclass(frozen=True)
+class _Slice:
+    whole: Batch
+    start: int
+    stop: int
+
+    def batches(self, rows: int) -> Iterator[Batch]:
+        for start in range(self.start, self.stop, rows):
+            yield self.whole.take(slice(start, min(start + rows, self.stop)))
 
 
 class Log:
@@ -49,10 +91,54 @@ class Log:
         by: npt.ArrayLike | None = None,
         reward_range: tuple[float, float] | None = None,
     ) -> None:
-        arrays = LogArrays(
-            context, action, reward, propensity, actions, n_actions, action_features, catalog, cluster, row_id, weight, by
-        )  # fmt: skip
-        self.source = _checked(arrays.source(), logging)
+        taken = checks.array(action, "action")
+        if taken.ndim != 1:
+            raise InputError(f"action: shape {taken.shape}; one action a round is expected.")
+        n = len(taken)
+        known, known_dimensions = _feature_matrix(catalog, "catalog", None, "c")
+        n_actions = len(known) if n_actions is None and known is not None else n_actions
+        n_actions = None if n_actions is None else checks.whole("n_actions", n_actions, 1)
+        encoded, space = _encode_actions(taken, actions, n_actions)
+        context = np.empty((n, 0)) if context is None else context
+        x = checks.checked("context", "context", checks.matrix(context, "context", n))
+        r = checks.checked("reward", "reward", checks.matrix(reward, "reward", n))
+        if not r.shape[1]:
+            raise InputError("reward: has no column; give at least one reward a round.")
+        p = checks.numbers(propensity, "propensity", n, space.likelihood)
+        omega = checks.numbers(weight, "weight", n)
+        features, feature_dimensions = _feature_matrix(action_features, "action_features", n, "e")
+        slices = checks.column(by, "by", n)
+        slice_labels, slice_codes = (
+            (None, None) if slices is None else np.unique(checks.texts(slices, "by"), return_inverse=True)
+        )
+        batch = Batch(
+            row=np.arange(n),
+            unit=_units(cluster, row_id, n),
+            action=encoded,
+            reward=r,
+            context_parts=(x,),
+            space=space,
+            propensity=p,
+            weight=omega,
+            slice_code=slice_codes,
+            feature_parts=() if features is None else (features,),
+        )
+        schema = Schema(
+            space=space,
+            context=numbered("x", x),
+            rewards=("reward",) if r.shape[1] == 1 else tuple(f"reward_{j}" for j in range(r.shape[1])),
+            slices=None if slice_labels is None else tuple(slice_labels.tolist()),
+            slice_name=None if by is None else "by",
+            propensity=p is not None,
+            weighted=omega is not None,
+            clustered=cluster is not None,
+            features=numbered("e", features),
+            feature_dimensions=feature_dimensions,
+            catalog=known,
+            catalog_names=numbered("c", known),
+            catalog_dimensions=known_dimensions,
+        )
+        self.source = _checked(ArraySource(batch, schema), logging)
         self.logging, self.reward_range = logging, checks.reward_range(reward_range)
 
     @classmethod
@@ -125,6 +211,53 @@ class Log:
     def __repr__(self) -> str:
         s = self.schema
         return f"Log({len(self):,} rounds, {self.space.described}, context {len(s.context)}, rewards {list(s.rewards)})"
+
+
+def _encode_actions(taken: npt.NDArray[Any], actions: Any, n_actions: int | None) -> tuple[npt.NDArray[Any], ActionSpace]:
+    """Where `actions` names no space, integers are codes 0..n−1 (unless it is "labels"), and other labels are sorted."""
+    column = checks.to_arrow(taken, "action")
+    missing = np.asarray(column.is_null()) | (taken != taken)
+    if missing.any():
+        raise RowsError("action", "are missing", np.flatnonzero(missing), "Every round needs the action that was taken.")
+    space = named_space(actions)
+    if space is None and actions is None and pt.is_integer(column.type):
+        largest = int(taken.max()) if len(taken) else -1
+        space = Discrete.codes(largest, len(taken), "action") if n_actions is None else Discrete(n_actions)
+    space = Discrete.seen(column) if space is None else space
+    encoded, bad = space.encode(column)
+    if bad.any():
+        what, advice = space.unknown(taken[bad][:3].tolist())
+        raise RowsError("action", what, np.flatnonzero(bad), advice)
+    return encoded, space
+
+
+def _feature_matrix(
+    values: npt.ArrayLike | None, name: str, rows: int | None, letter: str
+) -> tuple[FloatArray | None, tuple[Dimension, ...]]:
+    """Floats as they are; integers are categories, and are one-hot encoded."""
+    if values is None:
+        return None, ()
+    whole_numbers = checks.array(values, name).dtype.kind in "iub"
+    matrix = checks.matrix(values, name, rows)
+    if not whole_numbers:
+        numbers = [(f"{letter}{j}", 1, False) for j in range(matrix.shape[1])]
+        return checks.checked("features", name, matrix), dimensions(numbers)
+    parts, named = [], []
+    for j, column in enumerate(matrix.T):
+        categories, code = np.unique(column, return_inverse=True)
+        too_many_categories(f"{name} {j}", len(categories))
+        parts.append(np.equal.outer(code, np.arange(len(categories))).astype(np.float64))
+        named.append((f"{letter}{j}", len(categories), True))
+    return np.hstack(parts), dimensions(named)
+
+
+def _units(cluster: Any, row_id: Any, rows: int) -> npt.NDArray[np.uint64]:
+    """The hash of each row's unit of randomness: its cluster, else its id, else its number."""
+    for name, values in (("cluster", cluster), ("row_id", row_id)):
+        column = checks.column(values, name, rows)
+        if column is not None:
+            return hash_values(checks.to_arrow(column, name))
+    return hash_rows("", 0, rows)
 
 
 def _checked(source: Source, logging: Any) -> Source:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 from offpolicy.core.arrays import FloatArray
 from offpolicy.core.errors import InputError
@@ -27,14 +28,10 @@ class Dimension:
         return Dimension(self.name, self.start + by, self.stop + by, self.categorical)
 
 
-def dimensions(named: Sequence[tuple[str, int | None]]) -> tuple[Dimension, ...]:
-    """Dimensions side by side, from names and numbers of categories (None: a number, used as it is)."""
-    found, start = [], 0
-    for name, categories in named:
-        stop = start + (1 if categories is None else categories)
-        found.append(Dimension(name, start, stop, categories is not None))
-        start = stop
-    return tuple(found)
+def dimensions(named: Sequence[tuple[str, int, bool]]) -> tuple[Dimension, ...]:
+    """Dimensions side by side, from their names, their widths, and whether each is one-hot encoded."""
+    starts = accumulate((width for _, width, _ in named), initial=0)
+    return tuple(Dimension(name, at, at + width, one_hot) for at, (name, width, one_hot) in zip(starts, named, strict=False))
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,7 @@ import pyarrow.types as pt
 from offpolicy.core.arrays import IntArray
 from offpolicy.core.errors import InputError
 from offpolicy.core.hashing import hash_values
-from offpolicy.data.checks import Likelihood, whole
-from offpolicy.data.labels import decoded, to_arrow
+from offpolicy.data.checks import Likelihood, decoded, to_arrow, whole
 
 FEWEST_DOUBTED = 10_000
 """Below this many actions, codes that were never logged cost next to nothing."""

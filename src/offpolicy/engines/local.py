@@ -10,9 +10,8 @@ from typing import Any
 
 from offpolicy.core.errors import InputError
 from offpolicy.core.threads import cores, one_blas_thread
-from offpolicy.data.batch import in_blocks
+from offpolicy.data.batch import Partition, in_blocks
 from offpolicy.data.log import Log
-from offpolicy.data.partitions import Partition
 from offpolicy.engines.base import BATCH_ROWS, Progress
 from offpolicy.statistics.base import State, Statistic
 

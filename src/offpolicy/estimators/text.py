@@ -10,8 +10,7 @@ import re
 from typing import Any
 
 from offpolicy.core.errors import InputError, unknown_name
-from offpolicy.core.imports import imported, made
-from offpolicy.core.registry import Named
+from offpolicy.core.imports import Named, imported, made
 from offpolicy.estimators import REGISTRY, Estimator
 from offpolicy.models.posteriors.base import Posterior
 from offpolicy.models.rewards.base import RewardModel

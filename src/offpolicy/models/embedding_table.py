@@ -17,8 +17,8 @@ from offpolicy.core.errors import InputError
 from offpolicy.core.files import whole_file
 from offpolicy.core.imports import pandas
 from offpolicy.data.batch import Batch
+from offpolicy.data.checks import places
 from offpolicy.data.features import Features
-from offpolicy.data.labels import places
 
 SAME = 1e-11
 """Embeddings whose spread is below this part of their size are the same but for rounding."""

@@ -11,8 +11,7 @@ import numpy as np
 from offpolicy.core.arrays import FloatArray, IntArray
 from offpolicy.core.errors import InputError
 from offpolicy.core.hashing import hash_rows
-from offpolicy.data.batch import Batch
-from offpolicy.data.in_memory import context_names, with_context_columns
+from offpolicy.data.batch import Batch, numbered
 from offpolicy.data.log import Log
 from offpolicy.data.spaces import Discrete
 from offpolicy.models.posteriors.base import Posterior
@@ -120,7 +119,7 @@ def as_batch(contexts: FloatArray, n_actions: int, columns: Sequence[str] = ()) 
         context_parts=(contexts,),
         space=Discrete(n_actions),
     )
-    return with_context_columns(batch, columns, context_names(contexts))
+    return batch.with_columns(columns, numbered("x", contexts))
 
 
 def choose(policy: Policy, contexts: FloatArray, n_actions: int, rng: np.random.Generator) -> tuple[IntArray, FloatArray]:

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from offpolicy.data.labels import decoded
+from offpolicy.data.checks import decoded
 
 OPEN = r"^\s*\["
 SEPARATORS = ("|", ";", ",")

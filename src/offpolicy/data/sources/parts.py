@@ -5,19 +5,25 @@ A log is read more than once. Files that are not the same each time are noticed,
 
 from __future__ import annotations
 
+import hashlib
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
 from offpolicy.core.errors import InputError
-from offpolicy.data.partitions import CHUNK_ROWS
-from offpolicy.data.sources.file_stamp import Stamp
+from offpolicy.data.batch import CHUNK_ROWS
+
+TAIL_BYTES = 4096
+"""The end of a Parquet file is its footer, and that of a compressed CSV file its checksum."""
 
 PARQUET_BUFFER_BYTES = 1 << 18
 """Of each column. (Not a memory map: a file that is cut short while it is mapped ends the process without a word.)"""
@@ -27,18 +33,69 @@ CSV_NULLS = ["", "NaN", "nan", "NULL", "null"]
 """Empty cells are missing values, in text too. (Not NA: it is a country.)"""
 
 
-class RowRange(Protocol):
+@dataclass(frozen=True)
+class Stamp:
+    """By what a file is known again. Times are only ever compared for being the same: clocks may jump."""
+
+    size: int
+    changed: int
+    inode: tuple[int, int]
+    tail: bytes
+
+    @classmethod
+    def of(cls, path: Path) -> Stamp:
+        try:
+            with path.open("rb") as file:
+                file.seek(max(path.stat().st_size - TAIL_BYTES, 0))
+                tail = hashlib.blake2b(file.read(), digest_size=16).digest()
+            found = path.stat()
+        except OSError as error:
+            raise InputError(f"{path}: cannot be read: {error.strerror or error}.") from None
+        return cls(found.st_size, found.st_mtime_ns, (found.st_dev, found.st_ino), tail)
+
+    @contextmanager
+    def holds(self, path: Path) -> Iterator[None]:
+        """Raise where the file is another one before or after what is read from it, whatever that made of it."""
+        self._check(path)
+        try:
+            yield
+        except InputError:
+            self._check(path)  # the better reason, where it is one
+            raise
+        self._check(path)
+
+    def _check(self, path: Path) -> None:
+        if not path.exists():
+            raise InputError(f"{path}: has vanished since the log was opened. Put it back, and open the log again.")
+        now = Stamp.of(path)
+        if now != self:
+            raise InputError(
+                f"{path}: changed since the log was opened ({self._difference(now)}). An evaluation reads a log more than "
+                "once, and must find the same each time: open the log again when nobody writes to it, or copy it first."
+            )
+
+    def _difference(self, now: Stamp) -> str:
+        if now.size != self.size:
+            return f"it had {self.size:,} bytes, and has {now.size:,}"
+        if now.inode != self.inode:
+            return "another file stands under its name"
+        if now.changed != self.changed:
+            return f"it was written to at {datetime.fromtimestamp(now.changed / 1e9, UTC):%Y-%m-%d %H:%M:%S} UTC"
+        return "its end is another"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowRange(ABC):
     """Rows `first`..`first + rows` of the file called `name`, which start at row `start` of the whole log."""
 
-    @property
-    def name(self) -> str: ...
-    @property
-    def first(self) -> int: ...
-    @property
-    def start(self) -> int: ...
-    @property
-    def rows(self) -> int: ...
-    def read(self, columns: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]: ...
+    rows: int
+    name: str = ""
+    first: int = 0
+    start: int = 0
+
+    @abstractmethod
+    def read(self, columns: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
+        """Some columns, at most `rows` rows at a time."""
 
 
 CONVERSION = re.compile(r"In CSV column #(\d+): (?:Row #(\d+): )?CSV conversion error to (\w+): invalid value '(.*)'")
@@ -71,17 +128,13 @@ def unreadable(path: Path, kind: str, error: Exception, columns: Sequence[str] =
 
 
 @dataclass(frozen=True)
-class ParquetPart:
+class ParquetPart(RowRange):
     """Some row groups of a Parquet file, decoded a batch at a time."""
 
     path: Path
     stamp: Stamp
     metadata: pq.FileMetaData
     row_groups: tuple[int, ...]
-    name: str
-    first: int
-    start: int
-    rows: int
 
     def read(self, columns: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
         with self.stamp.holds(self.path):
@@ -126,24 +179,23 @@ def parquet_parts(path: Path, name: str, start: int) -> tuple[pa.Schema, list[Pa
         gathered.append(group)
         rows += metadata.row_group(group).num_rows
         if rows >= CHUNK_ROWS or group == metadata.num_row_groups - 1:
-            parts.append(ParquetPart(path, stamp, metadata, tuple(gathered), name, first, start + first, rows))
+            place = {"name": name, "first": first, "start": start + first, "rows": rows}
+            parts.append(ParquetPart(path, stamp, metadata, tuple(gathered), **place))
             first, gathered, rows = first + rows, [], 0
     return schema, parts
 
 
 @dataclass(frozen=True)
-class CsvPart:
-    """A CSV file, parsed a block at a time. `types` holds each column to one type from first row to last."""
+class CsvPart(RowRange):
+    """A CSV file, parsed a block at a time. `types` holds each column to one type from first row to last.
+
+    `header` has the columns in the order of this file.
+    """
 
     path: Path
     stamp: Stamp
     types: pa.Schema
-    name: str
-    start: int
-    rows: int
-    first: int = 0
-    header: tuple[str, ...] = ()
-    """The columns in the order of this file."""
+    header: tuple[str, ...]
 
     def read(self, columns: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
         convert = pa_csv.ConvertOptions(
@@ -185,32 +237,25 @@ def csv_schema(path: Path) -> pa.Schema:
 
 
 @dataclass(frozen=True)
-class TablePart:
-    """Some rows of a table in memory."""
+class TablePart(RowRange):
+    """The rows of a table in memory."""
 
     table: pa.Table
-    first: int
-    rows: int
-    name: str = ""
 
-    @property
-    def start(self) -> int:
-        return self.first
+    @classmethod
+    def of(cls, table: pa.Table, first: int = 0) -> TablePart:
+        """A table whose first row is row `first` of the log."""
+        return cls(table, rows=len(table), first=first, start=first)
 
     def read(self, columns: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
-        part = self.table.select(list(columns)).slice(self.first, self.rows)
-        yield from part.to_batches(max_chunksize=rows)
+        yield from self.table.select(list(columns)).to_batches(max_chunksize=rows)
 
 
 @dataclass(frozen=True)
-class StreamPart:
+class StreamPart(RowRange):
     """Anything with `__arrow_c_stream__` that gives its rows anew, in the same order, each time it is asked."""
 
     stream: Any
-    rows: int
-    name: str = ""
-    first: int = 0
-    start: int = 0
 
     def read(self, columns: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
         seen = 0

@@ -14,35 +14,32 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from offpolicy.core.arrays import FloatArray
 from offpolicy.core.errors import InputError, unknown_name
+from offpolicy.data.batch import chunks
 from offpolicy.data.checks import whole
-from offpolicy.data.in_memory import too_many_categories
+from offpolicy.data.encoding import (
+    Catalog,
+    Encoding,
+    OneHot,
+    Quantity,
+    is_category,
+    kind_of,
+    plain_text,
+    too_many_categories,
+)
 from offpolicy.data.log import Log
-from offpolicy.data.partitions import chunks
-from offpolicy.data.schema import Dimension, dimensions
-from offpolicy.data.sources.file_stamp import Stamp
 from offpolicy.data.sources.parts import (
     CsvPart,
     ParquetPart,
     RowRange,
+    Stamp,
     StreamPart,
     TablePart,
     csv_schema,
     parquet_parts,
 )
 from offpolicy.data.sources.spark import SparkSource, is_spark
-from offpolicy.data.sources.table import (
-    SCAN_ROWS,
-    ColumnRoles,
-    TableSource,
-    as_floats,
-    check_names,
-    is_whole,
-    kind_of,
-    one_hot,
-    plain_text,
-)
+from offpolicy.data.sources.table import SCAN_ROWS, ColumnRoles, TableSource, check_names
 from offpolicy.data.spaces import ActionSpace, Discrete, named_space
 
 PARQUET = (".parquet", ".pq")
@@ -75,15 +72,7 @@ def read_log(  # noqa: PLR0913
     `catalog` is a table (or its path) with one row an action, keyed by the column `action`.
     """
     columns = ColumnRoles(
-        _names(context),
-        action,
-        _names(reward),
-        propensity,
-        cluster,
-        row_id,
-        weight,
-        by,
-        _names(action_features),
+        _names(context), action, _names(reward), propensity, cluster, row_id, weight, by, _names(action_features)
     )
     if not columns.reward:
         raise InputError("name at least one reward column.")
@@ -121,10 +110,11 @@ def _open(source: Any, columns: ColumnRoles, keep_whole: bool = False) -> tuple[
         raise InputError(f"cannot read a log from {type(source).__name__}; give a path, a data frame or an Arrow table.")
     if type(source).__module__.split(".")[0] in IN_MEMORY:
         table = _in_memory(source)
-        return tuple(TablePart(table, start, stop - start) for start, stop in chunks(len(table))), table.schema
+        slices = ((table.slice(start, stop - start), start) for start, stop in chunks(len(table)))
+        return tuple(TablePart.of(*each) for each in slices), table.schema
     reader = pa.RecordBatchReader.from_stream(source)
     schema = reader.schema
-    return (StreamPart(source, sum(len(batch) for batch in reader)),), schema
+    return (StreamPart(source, rows=sum(len(batch) for batch in reader)),), schema
 
 
 def _in_memory(source: Any) -> pa.Table:
@@ -214,7 +204,7 @@ def _open_csv(
     whole = set() if keep_whole else {f.name for f in schemas[0] if pa.types.is_integer(f.type)} - named
     types = pa.schema([pa.field(f.name, pa.float64() if f.name in whole else f.type) for f in schemas[0]])
     drafts = [
-        CsvPart(file, stamp, types, name, 0, 0, header=tuple(schema.names))
+        CsvPart(file, stamp, types, tuple(schema.names), name=name, rows=0)
         for file, stamp, name, schema in zip(files, stamps, names, schemas, strict=True)
     ]
     rows = [sum(len(batch) for batch in draft.read([columns.action], SCAN_ROWS)) for draft in drafts]
@@ -235,7 +225,7 @@ def _same_columns(first: pa.Schema, first_file: Path, found: pa.Schema, file: Pa
             )
 
 
-def _read_catalog(catalog: Any, action: str) -> tuple[tuple[FloatArray, tuple[str, ...], tuple[Dimension, ...]], Discrete]:
+def _read_catalog(catalog: Any, action: str) -> tuple[Catalog, Discrete]:
     """Features of each action (text and whole numbers one-hot encoded), and the labels, in the catalog's order."""
     catalog = catalog.toArrow() if is_spark(catalog) else catalog
     parts, schema = _open(catalog, ColumnRoles((), action, ()), keep_whole=True)
@@ -244,29 +234,24 @@ def _read_catalog(catalog: Any, action: str) -> tuple[tuple[FloatArray, tuple[st
     names = [name for name in schema.names if name != action]
     read = ["" if name is None else name for name in (action, *names)]
     table = pa.Table.from_batches([batch for part in parts for batch in part.read(read, SCAN_ROWS)])
-    features: list[FloatArray] = []
-    encoded: list[str] = []
-    sizes: list[tuple[str, int | None]] = []
-    for name in names:
-        column = table.column(name).combine_chunks()
-        if kind_of(column.type) == "text" or is_whole(column.type):
-            if column.null_count:
-                raise InputError(f"catalog column {name}: {column.null_count} rows are missing (null); fill them in first.")
-            values = pc.unique(plain_text(column))
-            too_many_categories(f"catalog column {name}", len(values))
-            values = values.take(pc.sort_indices(values))
-            features.append(one_hot(column, values))
-            encoded += [f"{name}={value}" for value in values.to_pylist()]
-            sizes.append((name, len(values)))
-        elif kind_of(column.type) == "number":
-            features.append(as_floats(column)[:, None])
-            encoded.append(name)
-            sizes.append((name, None))
-        else:
-            raise InputError(f"catalog column {name}: has type {column.type}; numbers and text can be used.")
-    matrix = np.hstack(features) if features else np.empty((len(table), 0))
+    columns = {name: table.column(name).combine_chunks() for name in names}
+    encodings = tuple(_catalog_encoding(name, column) for name, column in columns.items())
+    features = [encoding.encode(columns[encoding.name]) for encoding in encodings]
+    matrix = np.column_stack(features) if features else np.empty((len(table), 0))
     if not np.isfinite(matrix).all():
         raise InputError(
             f"catalog: {int((~np.isfinite(matrix)).any(axis=1).sum())} rows have a missing or infinite feature."
         )
-    return (matrix, tuple(encoded), dimensions(sizes)), Discrete(table.column(action).combine_chunks())
+    return (matrix, encodings), Discrete(table.column(action).combine_chunks())
+
+
+def _catalog_encoding(name: str, column: pa.Array) -> Encoding:
+    if not is_category(column.type):
+        if kind_of(column.type) != "number":
+            raise InputError(f"catalog column {name}: has type {column.type}; numbers and text can be used.")
+        return Quantity(name)
+    if column.null_count:
+        raise InputError(f"catalog column {name}: {column.null_count} rows are missing (null); fill them in first.")
+    values = pc.unique(plain_text(column))
+    too_many_categories(f"catalog column {name}", len(values))
+    return OneHot(name, values.take(pc.sort_indices(values)))

@@ -17,12 +17,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from offpolicy.core.arrays import FloatArray
 from offpolicy.core.errors import InputError, RowsError, unknown_name
-from offpolicy.data.batch import Batch
-from offpolicy.data.in_memory import MOST_CATEGORIES
-from offpolicy.data.partitions import Partition
-from offpolicy.data.schema import Dimension, Schema
+from offpolicy.data.batch import Batch, Partition
+from offpolicy.data.encoding import MOST_CATEGORIES, Catalog
+from offpolicy.data.schema import Schema
 from offpolicy.data.sources.parts import TablePart
 from offpolicy.data.sources.spark_session import told
 from offpolicy.data.sources.table import ColumnRoles, Place, TableSource
@@ -30,8 +28,6 @@ from offpolicy.data.spaces import ActionSpace, Discrete
 
 FILE, ROW = "_offpolicy_file", "_offpolicy_row"
 HEAD_ROWS = 1024
-
-Catalog = tuple[FloatArray, tuple[str, ...], tuple[Dimension, ...]]
 
 
 def is_spark(source: Any) -> bool:
@@ -68,7 +64,7 @@ class SparkSource:
         if by_file:
             columns = replace(columns, place=Place(FILE, ROW, _relative(files, frame.inputFiles())))
         first = selected(_of_first_file(placed, files), columns.names()).limit(HEAD_ROWS).toArrow()
-        table = TableSource((TablePart(first, 0, len(first)),), first.schema, columns, space, integer_labels, catalog)
+        table = TableSource((TablePart.of(first),), first.schema, columns, space, integer_labels, catalog)
         if codes:
             space = Discrete.codes(largest, rows, columns.action)
         elif space is None:
@@ -91,7 +87,7 @@ class SparkSource:
         table = self.table
         if columns:
             first = self.selected(columns).limit(rows).toArrow()
-            table = replace(table, parts=(TablePart(first, 0, len(first)),), arrow_schema=first.schema)
+            table = replace(table, parts=(TablePart.of(first),), arrow_schema=first.schema)
         try:
             return table.head(rows, columns)
         except RowsError as error:
@@ -120,7 +116,7 @@ class SparkSource:
         """What a worker needs to know."""
         template = self.table.parts[0]
         assert isinstance(template, TablePart)
-        return Decoder(replace(self.table, parts=(TablePart(template.table.slice(0, 1), 0, 1),)), extra)
+        return Decoder(replace(self.table, parts=(TablePart.of(template.table.slice(0, 1)),)), extra)
 
 
 @dataclass(frozen=True)
@@ -133,40 +129,27 @@ class Decoder:
     def chunks(self, batches: Iterator[pa.RecordBatch], partition: int, rows: int) -> Iterator[Chunk]:
         """Spark's small batches, gathered to about `rows` rows."""
         first, count, gathered = 0, 0, list[pa.RecordBatch]()
+
+        def chunk() -> Chunk:
+            table = pa.Table.from_batches(gathered).combine_chunks()
+            return Chunk(table, self, name=f"partition {partition}", rows=count, first=first, start=first)
+
         for batch in batches:
             if gathered and count + len(batch) > rows:
-                yield Chunk(pa.Table.from_batches(gathered).combine_chunks(), partition, first, self)
+                yield chunk()
                 first, count, gathered = first + count, 0, []
             if len(batch):
                 gathered.append(batch)
                 count += len(batch)
         if gathered:
-            yield Chunk(pa.Table.from_batches(gathered).combine_chunks(), partition, first, self)
+            yield chunk()
 
 
 @dataclass(frozen=True)
-class Chunk:
+class Chunk(TablePart):
     """Some rows of a Spark partition, as a part of a table source."""
 
-    table: pa.Table
-    partition: int
-    first: int
     decoder: Decoder
-
-    @property
-    def name(self) -> str:
-        return f"partition {self.partition}"
-
-    @property
-    def start(self) -> int:
-        return self.first
-
-    @property
-    def rows(self) -> int:
-        return len(self.table)
-
-    def read(self, columns: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
-        yield from self.table.select(list(columns)).to_batches(max_chunksize=rows)
 
     def batches(self, rows: int) -> Iterator[Batch]:
         source = replace(self.decoder.template, parts=(self,), arrow_schema=self.table.schema)

@@ -17,12 +17,23 @@ from offpolicy.core.arrays import FloatArray, UInt64Array
 from offpolicy.core.errors import InputError, RowsError, unknown_name
 from offpolicy.core.hashing import hash_places, hash_rows, hash_values
 from offpolicy.core.threads import parallel
-from offpolicy.data.batch import Batch
-from offpolicy.data.checks import Check, failed_check
-from offpolicy.data.in_memory import MOST_CATEGORIES, too_many_categories, with_context_columns
-from offpolicy.data.labels import decoded
-from offpolicy.data.partitions import Partition
-from offpolicy.data.schema import Dimension, Schema, dimensions
+from offpolicy.data.batch import Batch, Partition
+from offpolicy.data.checks import Check, decoded
+from offpolicy.data.encoding import (
+    MOST_CATEGORIES,
+    Catalog,
+    Encoding,
+    OneHot,
+    Quantity,
+    as_floats,
+    encoded_dimensions,
+    encoded_names,
+    is_category,
+    kind_of,
+    plain_text,
+    too_many_categories,
+)
+from offpolicy.data.schema import Schema
 from offpolicy.data.sources.parts import RowRange
 from offpolicy.data.spaces import ActionSpace, Discrete
 
@@ -82,42 +93,6 @@ def check_names(names: Sequence[str], there: Sequence[str]) -> None:
             raise InputError(f"{name}: {count} columns have this name; rename all but one.")
 
 
-def kind_of(type_: pa.DataType) -> str:
-    """number, text, list or other."""
-    if pt.is_dictionary(type_):
-        return kind_of(type_.value_type) if kind_of(type_.value_type) == "text" else "other"
-    if pt.is_integer(type_) or pt.is_floating(type_) or pt.is_boolean(type_) or pt.is_decimal(type_):
-        return "number"
-    if pt.is_string(type_) or pt.is_large_string(type_) or pt.is_string_view(type_):
-        return "text"
-    return "list" if pt.is_list(type_) or pt.is_large_list(type_) else "other"
-
-
-def is_whole(type_: pa.DataType) -> bool:
-    """Whole numbers and truth values, which are categories among features."""
-    return bool(pt.is_integer(type_) or pt.is_boolean(type_))
-
-
-def as_floats(column: pa.Array) -> FloatArray:
-    """A number column as float64, with nulls as NaN."""
-    if pt.is_decimal(column.type) or pt.is_boolean(column.type):
-        column = column.cast(pa.float64())
-    values: FloatArray = column.to_numpy(zero_copy_only=False).astype(np.float64, copy=False)
-    return values
-
-
-def plain_text(column: pa.Array) -> pa.Array:
-    """Dictionary-encoded and view text as plain text."""
-    return column if pt.is_string(column.type) else column.cast(pa.string())
-
-
-def one_hot(column: pa.Array, categories: pa.Array) -> FloatArray:
-    """Rounds × categories of 0 and 1."""
-    codes = pc.index_in(plain_text(column), value_set=categories).to_numpy(zero_copy_only=False).astype(np.int64)
-    encoded: FloatArray = np.equal.outer(codes, np.arange(len(categories))).astype(np.float64)
-    return encoded
-
-
 MOST_NAMED = 5
 """Files that a report names."""
 
@@ -131,7 +106,7 @@ class TableSource:
     columns: ColumnRoles
     given_space: ActionSpace | None = None
     integer_labels: bool = False
-    catalog: tuple[FloatArray, tuple[str, ...], tuple[Dimension, ...]] | None = None
+    catalog: Catalog | None = None
     known: Mapping[str, pa.Array] | None = None
     """The sorted values of each column of categories, where they were found before."""
     ordered: bool = True
@@ -191,17 +166,25 @@ class TableSource:
     def rows(self) -> int:
         return sum(part.rows for part in self.parts)
 
-    def is_category(self, role: str, name: str) -> bool:
-        """Text is one-hot encoded; whole numbers are a quantity in a context, and categories among features."""
-        return kind_of(self.arrow_schema.field(name).type) == "text" or (
-            role == "features" and is_whole(self.arrow_schema.field(name).type)
-        )
-
     def category_names(self) -> tuple[str, ...]:
         """The columns of categories in context and features, and that of the slices."""
-        roles = [("context", n) for n in self.columns.context] + [("features", n) for n in self.columns.features]
-        names = [n for role, n in roles if self.is_category(role, n)]
-        return tuple(dict.fromkeys((*names, *([self.columns.by] if self.columns.by else []))))
+        types = self.arrow_schema.field
+        context = [name for name in self.columns.context if kind_of(types(name).type) == "text"]
+        features = [name for name in self.columns.features if is_category(types(name).type)]
+        return tuple(dict.fromkeys((*context, *features, *filter(None, [self.columns.by]))))
+
+    @cached_property
+    def encodings(self) -> Mapping[str, tuple[Encoding, ...]]:
+        """How each column of the context and of the features becomes numbers."""
+        types, columns = self.arrow_schema.field, self.columns
+
+        def encoding(name: str, category: bool) -> Encoding:
+            return OneHot(name, self.categories[name]) if category else Quantity(name)
+
+        return {
+            "context": tuple(encoding(name, kind_of(types(name).type) == "text") for name in columns.context),
+            "features": tuple(encoding(name, is_category(types(name).type)) for name in columns.features),
+        }
 
     @cached_property
     def categories(self) -> Mapping[str, pa.Array]:
@@ -281,27 +264,22 @@ class TableSource:
     @cached_property
     def schema(self) -> Schema:
         columns = self.columns
+        matrix, encodings = self.catalog or (None, ())
         return Schema(
             space=self.space,
-            context=self._encoded_names("context", columns.context),
+            context=encoded_names(self.encodings["context"]),
             rewards=columns.reward,
             slices=tuple(self.categories[columns.by].to_pylist()) if columns.by else None,
             slice_name=columns.by,
             propensity=columns.propensity is not None,
             weighted=columns.weight is not None,
             clustered=columns.cluster is not None,
-            features=self._encoded_names("features", columns.features),
-            feature_dimensions=dimensions(
-                [(n, len(self.categories[n]) if self.is_category("features", n) else None) for n in columns.features]
-            ),
-            catalog=None if self.catalog is None else self.catalog[0],
-            catalog_names=() if self.catalog is None else self.catalog[1],
-            catalog_dimensions=() if self.catalog is None else self.catalog[2],
+            features=encoded_names(self.encodings["features"]),
+            feature_dimensions=encoded_dimensions(self.encodings["features"]),
+            catalog=matrix,
+            catalog_names=encoded_names(encodings),
+            catalog_dimensions=encoded_dimensions(encodings),
         )
-
-    def _encoded_names(self, role: str, names: Sequence[str]) -> tuple[str, ...]:
-        listed = ([f"{n}={v}" for v in self.categories[n].to_pylist()] if self.is_category(role, n) else [n] for n in names)
-        return tuple(name for group in listed for name in group)
 
     def head(self, rows: int, columns: tuple[str, ...] = ()) -> Batch:
         return next(iter(self.partitions(columns)[0].batches(rows)))
@@ -373,23 +351,24 @@ class _Decoded:
         unit_name = c.cluster or c.row_id
         if unit_name and pc.any(raw[unit_name].is_null(nan_is_null=True)).as_py():
             raise self.source.missing(unit_name)
-        rewards = [self._numbers("reward", name, raw) for name in c.reward]
+        rewards = [self._checked("reward", Quantity(name), raw) for name in c.reward]
+        likelihood = self.source.space.likelihood
         by = None if c.by is None else pc.index_in(raw[c.by].cast(pa.string()), value_set=self.source.categories[c.by])
         batch = Batch(
             row=np.arange(self.part.start + seen, self.part.start + seen + rows),
             unit=self._units(raw, unit_name, first, rows),
             action=self._actions(raw[c.action]),
             reward=rewards[0][:, None] if len(rewards) == 1 else np.column_stack(rewards),
-            context_parts=tuple(self._encoded("context", name, raw) for name in c.context),
+            context_parts=self._encoded("context", raw),
             space=self.source.space,
-            propensity=self._numbers(self.source.space.likelihood, c.propensity, raw) if c.propensity else None,
-            weight=self._numbers("weight", c.weight, raw) if c.weight else None,
+            propensity=self._checked(likelihood, Quantity(c.propensity), raw) if c.propensity else None,
+            weight=self._checked("weight", Quantity(c.weight), raw) if c.weight else None,
             slice_code=None if by is None else by.to_numpy(zero_copy_only=False).astype(np.int64),
-            feature_parts=tuple(self._encoded("features", name, raw) for name in c.features),
+            feature_parts=self._encoded("features", raw),
             extra={name: raw[name] for name in self.extra if name in raw},
         )
         encoded = [name for name in self.extra if name not in raw]
-        return batch if not encoded else with_context_columns(batch, encoded, self.source.schema.context)
+        return batch.with_columns(encoded, self.source.schema.context) if encoded else batch
 
     def _units(self, raw: Mapping[str, pa.Array], name: str | None, first: int, rows: int) -> UInt64Array:
         if name is not None:
@@ -397,17 +376,15 @@ class _Decoded:
         place = self.source.columns.place
         return hash_rows(self.part.name, first, rows) if place is None else place.units(raw)
 
-    def _numbers(self, role: str, name: str, raw: Mapping[str, pa.Array]) -> FloatArray:
-        values = as_floats(raw[name])
-        check = failed_check(role, values)
-        if check is not None:
-            raise self.source.failure(name, check)
-        return values
+    def _encoded(self, role: str, raw: Mapping[str, pa.Array]) -> tuple[FloatArray, ...]:
+        return tuple(self._checked(role, encoding, raw) for encoding in self.source.encodings[role])
 
-    def _encoded(self, role: str, name: str, raw: Mapping[str, pa.Array]) -> FloatArray:
-        if self.source.is_category(role, name):
-            return one_hot(raw[name], self.source.categories[name])
-        return self._numbers(role, name, raw)
+    def _checked(self, role: str, encoding: Encoding, raw: Mapping[str, pa.Array]) -> FloatArray:
+        values = encoding.encode(raw[encoding.name])
+        check = encoding.failed_check(role, values)
+        if check is not None:
+            raise self.source.failure(encoding.name, check)
+        return values
 
     def _actions(self, column: pa.Array) -> npt.NDArray[Any]:
         source, name = self.source, self.source.columns.action

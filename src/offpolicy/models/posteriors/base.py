@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from offpolicy.core.arrays import FloatArray, IntArray
 from offpolicy.core.errors import RowsError
-from offpolicy.core.registry import Named
+from offpolicy.core.imports import Named
 from offpolicy.data.batch import Batch
 from offpolicy.data.features import Features
 from offpolicy.data.spaces import Serves

@@ -13,8 +13,8 @@ import numpy.typing as npt
 from offpolicy.core.arrays import FloatArray, IntArray
 from offpolicy.core.errors import InputError
 from offpolicy.core.hashing import buckets, group_of_bucket
+from offpolicy.core.imports import Named
 from offpolicy.core.memory import Need
-from offpolicy.core.registry import Named
 from offpolicy.data.batch import Batch
 from offpolicy.data.features import Features, Inputs
 from offpolicy.data.schema import Schema

@@ -14,8 +14,8 @@ import numpy.typing as npt
 from offpolicy.core import storage
 from offpolicy.core.arrays import IntArray
 from offpolicy.core.errors import InputError
+from offpolicy.data.checks import places
 from offpolicy.data.features import Features, Inputs
-from offpolicy.data.labels import places
 from offpolicy.data.schema import Dimension, Schema
 from offpolicy.data.spaces import discrete
 from offpolicy.models.rewards.base import Fits, FitShape, LinearPredictor, Predictor, RewardModel, Savable

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from offpolicy.core.memory import Need
-from offpolicy.data.partitions import CHUNK_ROWS
+from offpolicy.data.batch import CHUNK_ROWS
 from offpolicy.models.rewards.base import FitShape
 from offpolicy.models.rewards.ridge.packed import ACTIONS_FOR_COVARIANCE, BLOCK_NUMBERS
 from offpolicy.statistics.gram import DENSE

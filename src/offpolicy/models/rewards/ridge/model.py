@@ -19,8 +19,7 @@ from offpolicy.core.arrays import FloatArray
 from offpolicy.core.errors import InputError
 from offpolicy.core.memory import Need
 from offpolicy.core.threads import parallel
-from offpolicy.data.batch import Batch
-from offpolicy.data.partitions import CHUNK_ROWS
+from offpolicy.data.batch import CHUNK_ROWS, Batch
 from offpolicy.models.rewards.base import Fits, FitShape, FitStatistic, LinearPredictor, RewardModel
 from offpolicy.models.rewards.ridge.memory import ridge_needs
 from offpolicy.models.rewards.ridge.packed import Packed, PackedFits

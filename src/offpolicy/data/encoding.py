@@ -1,0 +1,125 @@
+"""How the columns of a table become numbers: quantities as they are, categories one-hot encoded."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pt
+
+from offpolicy.core.arrays import FloatArray
+from offpolicy.core.errors import InputError
+from offpolicy.data.checks import Check, failed_check
+from offpolicy.data.schema import Dimension, dimensions
+
+MOST_CATEGORIES = 1_000
+
+
+@dataclass(frozen=True)
+class Encoding(ABC):
+    """How one column becomes one or several numbers per row."""
+
+    name: str
+
+    @property
+    @abstractmethod
+    def names(self) -> tuple[str, ...]:
+        """One per encoded column."""
+
+    @abstractmethod
+    def encode(self, column: pa.Array) -> FloatArray:
+        """One number per row, or rows × encoded columns."""
+
+    def failed_check(self, role: str, values: FloatArray) -> Check | None:  # noqa: ARG002
+        """The first check that an encoded value fails."""
+        return None
+
+
+@final
+@dataclass(frozen=True)
+class Quantity(Encoding):
+    """Numbers as they are."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return (self.name,)
+
+    def encode(self, column: pa.Array) -> FloatArray:
+        return as_floats(column)
+
+    def failed_check(self, role: str, values: FloatArray) -> Check | None:
+        return failed_check(role, values)
+
+
+@final
+@dataclass(frozen=True)
+class OneHot(Encoding):
+    """A column of 0 and 1 for each of the sorted values."""
+
+    values: pa.Array
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(f"{self.name}={value}" for value in self.values.to_pylist())
+
+    def encode(self, column: pa.Array) -> FloatArray:
+        codes = pc.index_in(plain_text(column), value_set=self.values).to_numpy(zero_copy_only=False).astype(np.int64)
+        encoded: FloatArray = np.equal.outer(codes, np.arange(len(self.values))).astype(np.float64)
+        return encoded
+
+
+Catalog = tuple[FloatArray, tuple[Encoding, ...]]
+"""Actions × encoded columns, and where each column comes from."""
+
+
+def encoded_names(encodings: Sequence[Encoding]) -> tuple[str, ...]:
+    """The names of all encoded columns, in their order."""
+    return tuple(name for encoding in encodings for name in encoding.names)
+
+
+def encoded_dimensions(encodings: Sequence[Encoding]) -> tuple[Dimension, ...]:
+    """Which encoded columns belong to which column of the table."""
+    return dimensions([(e.name, len(e.names), isinstance(e, OneHot)) for e in encodings])
+
+
+def too_many_categories(name: str, count: int) -> None:
+    """Raise where a column of categories is hardly one."""
+    if count > MOST_CATEGORIES:
+        raise InputError(
+            f"{name}: {count:,} different values are too many for one-hot encoding (at most {MOST_CATEGORIES:,}). Whole "
+            "numbers and text are categories among features: make a quantity a float, or group the rare values."
+        )
+
+
+def kind_of(type_: pa.DataType) -> str:
+    """number, text, list or other."""
+    if pt.is_dictionary(type_):
+        return kind_of(type_.value_type) if kind_of(type_.value_type) == "text" else "other"
+    if pt.is_integer(type_) or pt.is_floating(type_) or pt.is_boolean(type_) or pt.is_decimal(type_):
+        return "number"
+    if pt.is_string(type_) or pt.is_large_string(type_) or pt.is_string_view(type_):
+        return "text"
+    return "list" if pt.is_list(type_) or pt.is_large_list(type_) else "other"
+
+
+def is_category(type_: pa.DataType) -> bool:
+    """Whether a feature of actions is a category: text, whole numbers and truth values are. (A context has only text.)"""
+    return bool(kind_of(type_) == "text" or pt.is_integer(type_) or pt.is_boolean(type_))
+
+
+def as_floats(column: pa.Array) -> FloatArray:
+    """A number column as float64, with nulls as NaN."""
+    if pt.is_decimal(column.type) or pt.is_boolean(column.type):
+        column = column.cast(pa.float64())
+    values: FloatArray = column.to_numpy(zero_copy_only=False).astype(np.float64, copy=False)
+    return values
+
+
+def plain_text(column: pa.Array) -> pa.Array:
+    """Dictionary-encoded and view text as plain text."""
+    return column if pt.is_string(column.type) else column.cast(pa.string())
