@@ -155,7 +155,7 @@ def test_diagnostics_are_named() -> None:
     ("named", "message"),
     [
         ("own_command:number", "own_command:number: is int; give an op.Diagnostic."),
-        ("own_command:Needy", "own_command:Needy: cannot be made without settings"),
+        ("own_command:Needy", "own_command:Needy: cannot be created without settings"),
         ("own_command:estimator", "own_command:estimator: is SNIPS; give an op.Diagnostic."),
         ("builtins:int", "builtins:int: is type; give an op.Diagnostic."),
         ("own_command:frist", "Did you mean 'first'"),

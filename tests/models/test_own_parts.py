@@ -110,7 +110,7 @@ def test_two_classes_of_one_kind_are_refused() -> None:
         kind = "linear"
 
     try:
-        with pytest.raises(op.InputError, match="LinearPredictor and .*Second state the same kind, 'linear'"):
+        with pytest.raises(op.InputError, match="LinearPredictor and .*Second have the same kind, 'linear'"):
             Savable.kinds()
     finally:
         del Second.kind
@@ -202,7 +202,7 @@ def test_any_regressor_is_chosen_by_text() -> None:
         ("dm:rewards=no_such_module:model", "cannot import 'no_such_module'"),
         (f"dm:rewards={MODULE}:Kernel", "Kernel is not a reward model"),
         (f"learned-mips:posterior={MODULE}:plain", "posterior is ActionMeans"),
-        (f"dm:rewards={MODULE}:Means", "Means: cannot be made without settings"),
+        (f"dm:rewards={MODULE}:Means", "Means: cannot be created without settings"),
         (f"dm:rewards={MODULE}:ActionMeans,prior_rounds=few", "prior_rounds must be a whole number"),
         (f"dm:rewards={MODULE}:ActionMeans,penalty=1", "penalty is a setting of ridge"),
         (f"snips:rewards={MODULE}:plain", "there is no setting 'rewards'"),

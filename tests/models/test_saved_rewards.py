@@ -130,10 +130,10 @@ def about(**other: Any) -> Callable[[Path], None]:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda p: rewritten(p, dict, version="9"), "by a newer offpolicy, in version 9"),
+        (lambda p: rewritten(p, dict, version="9"), "by a newer release of offpolicy, in version 9"),
         (lambda p: rewritten(p, dict, version="x"), "its version is 'x'"),
         (lambda p: rewritten(p, dict, version="9" * 5_000), "its version is '9{39}\\."),
-        (about(rounds=math.inf), "Infinity is no JSON"),
+        (about(rounds=math.inf), "Infinity is not valid JSON"),
         (
             lambda p: rewritten(
                 p, dict, about=storage.read_arrays(p)[1]["about"].replace('"rounds": 500', '"rounds": 1e999')

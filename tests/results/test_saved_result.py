@@ -121,7 +121,7 @@ def test_a_number_that_is_too_large_is_none(awkward_result: op.Evaluation, tmp_p
     path = tmp_path / "r.json"
     awkward_result.save(path)
     path.write_text(path.read_text().replace('"level": 0.95', '"level": 1e999'))
-    with pytest.raises(op.InputError, match=r"no readable JSON \(1e999 is too large\)"):
+    with pytest.raises(op.InputError, match=r"not readable JSON \(1e999 is too large\)"):
         op.load_result(path)
 
 
@@ -157,7 +157,7 @@ def put(*where: Any, value: Any) -> Callable[[dict[str, Any]], None]:
     ("change", "honest", "message"),
     [
         (put("result", "estimates", 0, "value", value=1e6), True, "does not match its checksum"),
-        (put("version", value=3), True, "newer offpolicy, in version 3 of the format; this one reads up to version 2"),
+        (put("version", value=3), True, "newer release of offpolicy, in version 3 of the format; this release reads up to version 2"),
         (put("format", value="offpolicy/embedding"), True, "op.load_embedding"),
         (put("format", value=None), True, "is not a saved result"),
         (put("result", "estimates", 0, "value", value="<script>"), False, r"estimates\[0\].value is '<script>'"),
@@ -203,7 +203,7 @@ def test_a_result_that_ends_early_or_is_too_large_is_refused(
         op.load_result(path)
     monkeypatch.undo()
     path.write_text(path.read_text()[:-100])
-    with pytest.raises(op.InputError, match="no readable JSON"):
+    with pytest.raises(op.InputError, match="not readable JSON"):
         op.load_result(path)
     with pytest.raises(op.InputError, match="no such file"):
         op.load_result(tmp_path / "none.json")

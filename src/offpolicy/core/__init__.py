@@ -1,1 +1,1 @@
-"""Errors, arrays, hashing, threads, memory, progress and files. Knows nothing of bandits."""
+"""Errors, arrays, hashing, threads, memory, progress and files: everything that does not depend on bandits."""

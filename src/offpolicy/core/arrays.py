@@ -1,4 +1,4 @@
-"""The types of arrays, and the limits within which their products and quotients stay numbers."""
+"""Array types, and the limits within which products and quotients stay finite."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ IntArray = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
 LARGEST_NUMBER = 1e30
 NEXT_TO_NOTHING = 1e-100
-"""What is smaller is 0 to anything that would be divided by it."""
+"""Smaller values count as 0 when they would be a divisor."""
 
 
 def sums_by(key: IntArray, values: FloatArray, keys: int) -> FloatArray:
-    """The sum of the values of each key, from 0 to `keys` − 1."""
+    """Sum the values of each key from 0 to `keys` − 1."""
     return np.asarray(np.bincount(key, values, keys), dtype=np.float64)
 
 
 def finite_or_none(value: float) -> float | None:
-    """A number as JSON has it."""
+    """A number for JSON, which has neither NaN nor infinity."""
     return float(value) if np.isfinite(value) else None

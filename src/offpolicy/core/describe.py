@@ -1,4 +1,4 @@
-"""Settings in words: as one would type them."""
+"""Settings as text, the way a user would type them."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ import numpy as np
 
 
 def described(value: Any) -> str:
-    """Settings as one would type them: only what differs from the defaults.
+    """Describe settings as a user would type them, with only what differs from the defaults.
 
     >>> from offpolicy import DR, Ridge
     >>> described(DR()), described(DR(rewards=Ridge(penalty=1.0), name="light"))
     ('DR()', "DR(name='light', rewards=Ridge(penalty=1.0))")
     """
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        shown = (f for f in dataclasses.fields(value) if f.init and f.repr and not f.name.startswith("_"))
-        parts = [f"{f.name}={described(v)}" for f in shown if _differs(f, v := getattr(value, f.name), value)]
+        fields = (f for f in dataclasses.fields(value) if f.init and f.repr and not f.name.startswith("_"))
+        parts = [f"{f.name}={described(v)}" for f in fields if _differs(f, v := getattr(value, f.name), value)]
         return f"{type(value).__name__}({', '.join(parts)})"
     if isinstance(value, np.ndarray):
         return f"array of {' × '.join(f'{n:,}' for n in value.shape)}"
@@ -37,5 +37,5 @@ def _differs(field: dataclasses.Field[Any], value: Any, owner: Any) -> bool:
     default = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
     try:
         return bool(default is dataclasses.MISSING or value != default)
-    except (TypeError, ValueError):  # arrays and frames have no one truth
+    except (TypeError, ValueError):  # arrays and frames have no single truth value
         return True

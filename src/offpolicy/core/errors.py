@@ -1,4 +1,4 @@
-"""What goes wrong with a user's input, in words that say what was seen and what to do."""
+"""Errors about a user's input. Each message states what was seen and what to do."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ import numpy.typing as npt
 
 
 class InputError(ValueError):
-    """The input cannot be used. The message says where, how much, and what to do next."""
+    """The input cannot be used. The message names the column, the number of rows, the first of them, and a remedy."""
 
 
 class InputWarning(UserWarning):
-    """The input was used, with an assumption the user should know about."""
+    """The input was used under an assumption that the user should check."""
 
 
 class RowsError(InputError):
-    """Some rows cannot be used: names the column, their number and the first of them."""
+    """Some rows cannot be used. The message names the column, the number of rows and the first of them."""
 
     def __init__(
         self, column: str, what: str, rows: npt.ArrayLike, advice: str, *, where: Sequence[str] | None = None
@@ -28,8 +28,8 @@ class RowsError(InputError):
         first = [str(row) for row in self.rows[:3]] if where is None else list(where[:3])
         count = len(self.rows)
         rest = ", …" if count > len(first) else ""
-        said = f"1 row {_singular(what)}" if count == 1 else f"{count:,} rows {what}"
-        super().__init__(f"{column}: {said} (first, counted from 0: {', '.join(first)}{rest}). {advice}")
+        summary = f"1 row {_singular(what)}" if count == 1 else f"{count:,} rows {what}"
+        super().__init__(f"{column}: {summary} (first, counted from 0: {', '.join(first)}{rest}). {advice}")
 
 
 def _singular(what: str) -> str:
@@ -38,7 +38,7 @@ def _singular(what: str) -> str:
 
 
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> InputError:
-    """An error for a misspelt name that suggests the nearest known one."""
+    """The error for a misspelt name, which suggests the nearest known one."""
     names = list(known)
     folded = {known.lower(): known for known in names}
     near = difflib.get_close_matches(name.lower(), folded, n=1, cutoff=0.5)

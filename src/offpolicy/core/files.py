@@ -1,8 +1,8 @@
-"""Writing files so that they appear whole or not at all.
+"""Atomic writes: a file appears complete or not at all.
 
-What is written goes to a draft in the same folder, which takes the file's name when all of it is on the disk. A draft is
-locked while its process lives, however that ends: those that nobody holds are left by killed processes, and are removed by
-the next one that writes to the folder.
+Data is written to a draft in the same folder, which takes the file's name once everything is on disk. A draft is locked as
+long as its process runs. Unlocked drafts were left by killed processes; the next process that writes to the folder removes
+them.
 """
 
 from __future__ import annotations
@@ -22,30 +22,30 @@ if sys.platform != "win32":
     import fcntl
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS)
-"""What a disk says that takes no more; some libraries leave out the name of the file."""
+"""Errors of a full or failing disk; some libraries raise them without a file name."""
 
 DRAFT = ".offpolicy-draft-"
-"""How the names of drafts begin: hidden, so that folders of logs and of results are read without them."""
+"""Prefix of draft names. They are hidden files, so that readers of a folder skip them."""
 
 
 @contextmanager
 def whole_file(path: str | Path) -> Iterator[Path]:
-    """A draft beside `path` to write to; it takes the name at the end, or is removed if anything fails."""
+    """Yield a draft beside `path` to write to; it is renamed at the end, or removed if anything fails."""
     path = Path(path)
-    # of this machine: there are disks whose locks are known to one machine only
-    mine = f"{DRAFT}{platform.node()[:40]}-"
-    draft = path.with_name(f"{mine}{os.getpid()}-{secrets.token_hex(4)}")
+    # The name includes the machine: on some shared disks, locks are visible on one machine only.
+    prefix = f"{DRAFT}{platform.node()[:40]}-"
+    draft = path.with_name(f"{prefix}{os.getpid()}-{secrets.token_hex(4)}")
     try:
         if not path.parent.is_dir():
             raise InputError(f"{path.parent}: no such folder.")
         if path.is_dir():
             raise InputError(f"{path}: is a folder; give the name of a file.")
-        _sweep(path.parent, mine)
-        with _held(draft):
+        _sweep(path.parent, prefix)
+        with _locked(draft):
             yield draft
             _to_disk(draft)
             draft.replace(path)
-        with suppress(OSError):  # there are folders that cannot be waited for
+        with suppress(OSError):  # some file systems cannot sync a folder
             _to_disk(path.parent)
     except OSError as error:
         ours = error.filename in (str(draft), str(path)) or error.errno in FULL
@@ -58,34 +58,34 @@ def whole_file(path: str | Path) -> Iterator[Path]:
 
 
 @contextmanager
-def _held(draft: Path) -> Iterator[None]:
-    """The empty draft, locked."""
+def _locked(draft: Path) -> Iterator[None]:
+    """Create the empty draft and hold a lock on it."""
     if sys.platform == "win32":
-        yield  # neither locks nor a new name for an open file: what killed processes leave stays there
+        yield  # no locks, and an open file cannot be renamed: drafts of killed processes remain
         return
     while True:
         with draft.open("xb") as file:
             with suppress(OSError):  # a disk without locks, where nothing is swept
                 fcntl.flock(file, fcntl.LOCK_EX)
-            if not draft.exists():  # another process swept it away before it was locked
+            if not draft.exists():  # another process removed it before it was locked
                 continue
             yield
             return
 
 
-def _sweep(folder: Path, mine: str) -> None:
+def _sweep(folder: Path, prefix: str) -> None:
     """Remove the drafts of processes that were killed."""
     if sys.platform == "win32":
         return
-    with suppress(OSError):  # a folder that may be written to, but not listed
-        for name in [entry.name for entry in os.scandir(folder) if entry.name.startswith(mine)]:
+    with suppress(OSError):  # a folder that can be written to but not listed
+        for name in [entry.name for entry in os.scandir(folder) if entry.name.startswith(prefix)]:
             with suppress(OSError), (folder / name).open("rb") as file:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # refused where its process lives
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # fails while its process runs
                 (folder / name).unlink()
 
 
 def _to_disk(path: Path) -> None:
-    """Wait until a file, or the names in a folder, would outlive a power failure."""
+    """Wait until a file, or the names in a folder, would survive a power failure."""
     file = os.open(path, os.O_RDONLY)
     try:
         os.fsync(file)

@@ -1,7 +1,7 @@
-"""Randomness is a hash of (seed, unit), so it does not depend on order, batching or partitioning.
+"""Randomness as a hash of (seed, unit), independent of order, batching and partitioning.
 
 A *unit* is what is drawn independently: a user (`cluster`), else a `row_id`, else (file, row in file). Each unit falls
-into one of 4,096 buckets; folds and jackknife groups are unions of neighbouring buckets, so all of them nest.
+into one of 4,096 buckets. Folds and jackknife groups are unions of neighbouring buckets, so they nest.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _MIX_2 = np.uint64(0x94D049BB133111EB)
 
 
 def mix(values: UInt64Array) -> UInt64Array:
-    """Scramble 64-bit integers (the finaliser of SplitMix64): equal in, equal out, else unrelated."""
+    """Scramble 64-bit integers with the finaliser of SplitMix64; equal inputs give equal outputs."""
     z = values + _GOLDEN
     z ^= z >> np.uint64(30)
     z *= _MIX_1
@@ -34,7 +34,7 @@ def mix(values: UInt64Array) -> UInt64Array:
 
 
 def hash_name(name: str) -> np.uint64:
-    """Hash one string, such as a file's name."""
+    """Hash one string, such as a file name."""
     return np.uint64(int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "little"))
 
 
@@ -44,14 +44,16 @@ def hash_rows(name: str, start: int, count: int) -> UInt64Array:
 
 
 def hash_places(file: IntArray, row: IntArray, names: Mapping[int, str]) -> UInt64Array:
-    """Hash rows of several files; `names` has the name of each file by its number.
+    """Hash rows of several files; `names` maps the number of each file to its name.
 
     >>> bool((hash_places(np.array([7, 7]), np.array([3, 4]), {7: "a"}) == hash_rows("a", 3, 2)).all())
     True
     """
     files, which = np.unique(file, return_inverse=True)
     if not all(int(each) in names for each in files):
-        raise InputError("a file was added since the log was opened; run it again, on files that stay as they are.")
+        raise InputError(
+            "a file was added after the log was opened. Run it again when nobody writes to the folder."
+        )
     hashes = np.array([hash_name(names[int(each)]) for each in files], dtype=np.uint64)
     return mix(row.astype(np.uint64) ^ hashes[which])
 
@@ -75,14 +77,12 @@ def hash_values(column: pa.Array) -> UInt64Array:
         try:
             column = pc.cast(column, pa.string())
         except pa.ArrowException:
-            raise InputError(
-                f"values of a column of {column.type} cannot be told apart: bytes must be UTF-8 text."
-            ) from None
+            raise InputError(f"values of type {column.type} cannot be compared; bytes must be UTF-8 text.") from None
     return _hash_strings(column.cast(pa.large_string()))
 
 
 def _hash_strings(column: pa.LargeStringArray) -> UInt64Array:
-    """Hash strings eight bytes at a time, straight from Arrow's buffers."""
+    """Hash strings eight bytes at a time, directly from Arrow's buffers."""
     _, offsets_buffer, data = column.buffers()
     offsets = np.frombuffer(offsets_buffer, np.int64)[column.offset : column.offset + len(column) + 1]
     starts, lengths = offsets[:-1], np.diff(offsets)
@@ -106,7 +106,7 @@ def buckets(unit: UInt64Array, seed: int) -> IntArray:
 
 
 def group_of_bucket(groups: int) -> IntArray:
-    """Which of `groups` unions of neighbouring buckets each bucket belongs to.
+    """The group of each bucket, where each of `groups` groups is a run of neighbouring buckets.
 
     >>> group_of_bucket(4)[[0, 1023, 1024, 4095]].tolist()
     [0, 0, 1, 3]
@@ -115,11 +115,11 @@ def group_of_bucket(groups: int) -> IntArray:
 
 
 _POISSON = np.cumsum(np.exp(-1) / np.cumprod(np.concatenate([[1.0], np.arange(1.0, 20.0)])))
-"""The chances of at most 0, 1, 2, … of a Poisson number with mean 1."""
+"""The distribution function of a Poisson variable with mean 1 at 0, 1, 2, …"""
 
 
 def drawn_counts(unit: UInt64Array, seed: int, draw: int) -> IntArray:
-    """How often each unit stands in a log drawn anew: Poisson with mean 1, by the hash of (seed, draw, unit).
+    """How often each unit occurs in a resampled log: Poisson with mean 1, from the hash of (seed, draw, unit).
 
     >>> drawn_counts(hash_rows("a", 0, 8), seed=0, draw=0).tolist() == drawn_counts(hash_rows("a", 0, 8), 0, 0).tolist()
     True

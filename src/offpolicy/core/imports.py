@@ -1,4 +1,4 @@
-"""What is found by name: objects that users give as `module:object`, packages that only some need, and classes by kind."""
+"""Lookup by name: objects given as `module:object`, optional packages, and classes by their kind."""
 
 from __future__ import annotations
 
@@ -16,32 +16,32 @@ C = TypeVar("C")
 
 
 def check_import(where: str, text: str, allowed: Sequence[str]) -> None:
-    """Raise where a file names an object of a module that was not allowed: importing runs code, and users choose that."""
+    """Raise if a file names an object of a module that the user has not allowed: importing a module runs its code."""
     module = text.partition(":")[0]
     if module not in allowed:
         raise InputError(
-            f"{where} names {text!r}, and importing {module!r} runs its code. A file may not choose that: if you trust it, "
-            f"add --import {module}, or name the object on the command line."
+            f"{where} names {text!r}, and importing {module!r} would run its code, which a file may not decide. If you "
+            f"trust the module, add --import {module}, or name the object on the command line."
         )
 
 
 def names_object(text: str) -> bool:
-    """Whether it has the form `module:object`, and is not a path."""
+    """Whether a text has the form `module:object` and is not a path."""
     module, _, attribute = text.partition(":")
     return all(part.isidentifier() for part in (*module.split("."), *attribute.split(".")))
 
 
 def imported(text: str) -> Any:
-    """The object that `module:object` names; modules in the working folder are found, too."""
+    """Import the object that `module:object` names; modules in the working folder are also found."""
     module_name, _, attribute = text.partition(":")
     sys.path.insert(0, str(Path.cwd()))
     try:
-        with redirect_stdout(sys.stderr):  # what it prints must not mix with the answer
-            found: Any = importlib.import_module(module_name)
+        with redirect_stdout(sys.stderr):  # its output must not mix with the answer
+            target: Any = importlib.import_module(module_name)
         for part in attribute.split("."):
-            found = getattr(found, part)
+            target = getattr(target, part)
     except ModuleNotFoundError as error:
-        raise InputError(f"{text}: cannot import {module_name!r} (looked in {Path.cwd()} too): {error}") from None
+        raise InputError(f"{text}: cannot import {module_name!r} (also searched {Path.cwd()}): {error}") from None
     except AttributeError:
         names = [name for name in vars(sys.modules[module_name]) if not name.startswith("_")]
         raise InputError(f"{text}: {unknown_name(f'object in {module_name}', attribute, names)}") from None
@@ -49,55 +49,55 @@ def imported(text: str) -> Any:
         raise InputError(f"{text}: importing {module_name!r} failed: {type(error).__name__}: {error}") from error
     finally:
         sys.path.remove(str(Path.cwd()))
-    return found
+    return target
 
 
 def made(text: str, cls: type, settings: dict[str, Any]) -> Any:
-    """An object of a class that a user named."""
+    """Create an object of a class that a user named."""
     try:
         return cls(**settings)
     except InputError:
         raise
     except (TypeError, ValueError) as error:
         how = "with these" if settings else "without"
-        raise InputError(f"{text}: cannot be made {how} settings ({error}); name an object of it.") from None
+        raise InputError(f"{text}: cannot be created {how} settings ({error}); name an instance instead.") from None
 
 
 def pandas(instead: str) -> Any:
-    """The package, for a data frame; `instead` names the method that needs none."""
+    """Import pandas for a data frame; `instead` names the method that does not need it."""
     try:
         return importlib.import_module("pandas")
     except ImportError:
         raise InputError(
-            f"to_frame() gives a pandas data frame, and pandas is not installed; {instead} needs none."
+            f"to_frame() returns a pandas data frame, and pandas is not installed; {instead} does not need it."
         ) from None
 
 
 class Named:
-    """The base of a family of classes, of which each may state its `kind`. Those of other modules count once imported."""
+    """Base of a family of classes that can be looked up by their `kind`, including imported ones from other modules."""
 
     kind: ClassVar[str]
 
     @classmethod
     def kinds(cls) -> dict[str, type[Self]]:
-        """The classes below this one by their kind, those of its own package first."""
+        """The subclasses by kind, those of its own package first."""
         package = cls.__module__.rpartition(".")[0]
         for module in pkgutil.walk_packages(importlib.import_module(package).__path__, f"{package}."):
             importlib.import_module(module.name)
-        stated = [below for below in _below(cls) if "kind" in vars(below)]
-        found: dict[str, type[Self]] = {}
+        stated = [each for each in _subclasses(cls) if "kind" in vars(each)]
+        kinds: dict[str, type[Self]] = {}
         for each in sorted(stated, key=lambda c: (not c.__module__.startswith(f"{package}."), c.kind)):
-            first = found.get(each.kind, each)
+            first = kinds.get(each.kind, each)
             if _place(first) != _place(each):
                 raise InputError(
-                    f"{_place(first)} and {_place(each)} state the same kind, {each.kind!r}; rename one of them."
+                    f"{_place(first)} and {_place(each)} have the same kind, {each.kind!r}; rename one of them."
                 )
-            found[each.kind] = each  # of a module that was loaded again, the newest
-        return found
+            kinds[each.kind] = each  # if a module was reloaded, the newest class
+        return kinds
 
 
-def _below(cls: type[C]) -> list[type[C]]:
-    return [found for each in cls.__subclasses__() for found in (each, *_below(each))]
+def _subclasses(cls: type[C]) -> list[type[C]]:
+    return [below for each in cls.__subclasses__() for below in (each, *_subclasses(each))]
 
 
 def _place(cls: type) -> str:

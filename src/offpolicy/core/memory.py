@@ -1,4 +1,4 @@
-"""`Budget`: how much memory a job may take, and the sum of what it needs, before a row is read."""
+"""`Budget`: how much memory a job may use, checked against what it needs before a row is read."""
 
 from __future__ import annotations
 
@@ -14,29 +14,46 @@ UNITS |= {name[0]: 10 ** (3 * k) for k, name in enumerate(("KB", "MB", "GB", "TB
 UNITS |= {name.replace("B", "iB"): 1024**k for k, name in enumerate(("KB", "MB", "GB", "TB"), start=1)}
 LEAST = 1_000_000
 DEFAULT_SHARE = 0.25
-"""Of the machine's memory."""
+"""Default budget as a share of the machine's memory."""
 
 
 class OverBudgetError(InputError):
-    """A job that does not fit."""
+    """A job does not fit into the memory budget."""
 
 
 @dataclass(frozen=True)
 class Need:
-    """One thing that a job keeps, and how it comes to its size."""
+    """Memory that one part of a job needs.
+
+    Parameters
+    ----------
+    what : str
+        What is held in memory, for messages.
+    bytes : float
+        Its size.
+    sum : str
+        How the size is computed, for messages.
+    in_turn : bool, default False
+        Whether its users need it one after another, so that it is counted once.
+    covers : str, default ""
+        The `what` of another need that fits into this one and is therefore not counted.
+
+    Examples
+    --------
+    >>> Need("reward table", 8 * 1_000 * 20, "1,000 actions × 20 columns × 8 bytes").bytes
+    160000
+    """
 
     what: str
     bytes: float
     sum: str
     in_turn: bool = False
-    """Whether those who need it use it one after the other, so that it is counted once."""
     covers: str = ""
-    """What this need has room for as well: a need of that name is not counted beside it."""
 
 
 @dataclass(frozen=True)
 class Budget:
-    """At most so many bytes.
+    """The largest number of bytes that a job may use.
 
     >>> Budget.of("1.5 GB").bytes
     1500000000
@@ -46,33 +63,33 @@ class Budget:
 
     @classmethod
     def of(cls, memory: str | int | float | None) -> Budget:
-        """From a number of bytes or a text such as "2GB"; None: a quarter of the machine."""
+        """From a number of bytes or a text such as "2GB"; None means a quarter of the machine's memory."""
         if memory is None:
             return cls(int(DEFAULT_SHARE * machine_bytes()))
-        found = re.fullmatch(r"\s*(\d+(?:\.\d+)?(?:e\d+)?)\s*([a-z]*)\s*", str(memory), re.IGNORECASE)
-        unit = None if found is None else next((u for u in UNITS if u.lower() == found[2].lower()), None)
-        if found is None or unit is None or isinstance(memory, bool) or not 1 <= float(found[1]) * UNITS[unit] < 2**63:
+        match = re.fullmatch(r"\s*(\d+(?:\.\d+)?(?:e\d+)?)\s*([a-z]*)\s*", str(memory), re.IGNORECASE)
+        unit = None if match is None else next((u for u in UNITS if u.lower() == match[2].lower()), None)
+        if match is None or unit is None or isinstance(memory, bool) or not 1 <= float(match[1]) * UNITS[unit] < 2**63:
             raise InputError(f'memory is {memory!r}; give a size such as "2GB", "500MB" or "1.5GiB", or a number of bytes.')
-        bytes_ = int(float(found[1]) * UNITS[unit])
+        bytes_ = int(float(match[1]) * UNITS[unit])
         if bytes_ < LEAST:
-            raise InputError(f'memory is {memory!r}, which is {size(bytes_)}; did you mean "{found[1]}GB"?')
+            raise InputError(f'memory is {memory!r}, which is {size(bytes_)}; did you mean "{match[1]}GB"?')
         return cls(bytes_)
 
     def holds(self, needs: Sequence[Need]) -> bool:
         return sum(need.bytes for need in needs) <= self.bytes
 
     def refusal(self, needs: Sequence[Need], advice: str) -> OverBudgetError:
-        """The error for a job that does not fit, with the sum."""
+        """The error for a job that does not fit, with the size of each part."""
         total = sum(need.bytes for need in needs)
         parts = sorted(needs, key=lambda need: -need.bytes)
         shown = "; ".join(f"{size(need.bytes)} {need.what} ({need.sum})" for need in parts if need.bytes >= 0.01 * total)
         return OverBudgetError(
-            f"memory: the job needs about {size(total)}, and the budget is {size(self.bytes)}. It is {shown}. {advice}"
+            f"memory: the job needs about {size(total)}, but the budget is {size(self.bytes)}. It needs {shown}. {advice}"
         )
 
 
 def size(count: float) -> str:
-    """In words.
+    """A number of bytes as text.
 
     >>> size(1_280_000_000), size(12_800_000)
     ('1.28 GB', '13 MB')
@@ -84,7 +101,7 @@ def size(count: float) -> str:
 
 
 def machine_bytes() -> int:
-    """The memory of this machine, or of the container that the process runs in where that has less."""
+    """The memory of this machine, or of the container that the process runs in if that is smaller."""
     installed = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else 8 * 10**9
     for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
         try:

@@ -1,4 +1,4 @@
-"""A progress bar on stderr for what takes more than a second."""
+"""A progress bar on stderr for work that takes more than a second."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ DELAY = 1.0
 
 
 class PassProgress:
-    """Counts rows of a pass; a bar appears only when the pass has taken longer than a second.
+    """Counts the rows of a pass; the bar appears once the pass has taken longer than a second.
 
-    `done` of them were done before, and do not count for the time that is left.
+    `done` rows were processed earlier; the remaining time is estimated without them.
     """
 
     def __init__(self, what: str, rows: int, shown: bool | None, done: int = 0) -> None:

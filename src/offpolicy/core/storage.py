@@ -1,6 +1,6 @@
-"""What all saved files share: a format with a version, a checksum, errors for damaged files, and arrays as safetensors.
+"""What all saved files share: a versioned format, a checksum, errors for damaged files, and arrays as safetensors.
 
-Files are data: numbers, text and labels, read as such. Nothing in them names code to be run, and nothing is pickled.
+Files contain only data: numbers, text and labels. They never name code to run, and nothing is pickled.
 """
 
 from __future__ import annotations
@@ -20,60 +20,60 @@ from offpolicy.core.files import whole_file
 from offpolicy.core.memory import Budget, size
 
 VERSIONS = {"embedding": 1, "rewards": 1, "result": 2}
-"""The kinds of saved files, and the newest version of each that this program reads and writes."""
+"""The kinds of saved files, and the newest version of each that this release reads and writes."""
 PREFIX = "offpolicy/"
 METADATA = "__metadata__"
 CHECKSUM = "sha256"
 
 
 def stamp(kind: str) -> dict[str, Any]:
-    """What a file says that it is."""
+    """The format and version that a file states."""
     return {"format": PREFIX + kind, "version": VERSIONS[kind]}
 
 
-def check_stamp(path: Path, kind: str, told: Mapping[str, Any]) -> None:
-    """Raise where a file is of another kind, or newer than this program."""
-    name, version = told.get("format"), told.get("version")
+def check_stamp(path: Path, kind: str, header: Mapping[str, Any]) -> None:
+    """Raise if a file is of another kind, or newer than this release."""
+    name, version = header.get("format"), header.get("version")
     if not isinstance(name, str) or name.removeprefix(PREFIX) not in VERSIONS:
-        raise InputError(f"{path}: is not a saved {kind}. Load what `save` has written.")
+        raise InputError(f"{path}: is not a saved {kind}. Load a file that `save` has written.")
     if name != PREFIX + kind:
         other = name.removeprefix(PREFIX)
-        raise InputError(f"{path}: holds a saved {other}, not a saved {kind}; op.load_{other}(…) reads it.")
+        raise InputError(f"{path}: contains a saved {other}, not a saved {kind}; op.load_{other}(…) reads it.")
     if type(version) is not int or version < 1:
         raise damaged(path, f"its version is {version!r:.40}")
     if version > VERSIONS[kind]:
         raise InputError(
-            f"{path}: was saved by a newer offpolicy, in version {version} of the format; this one reads up to version "
-            f"{VERSIONS[kind]}. Upgrade offpolicy, or save it again with this version."
+            f"{path}: was saved by a newer release of offpolicy, in version {version} of the format; this release reads up "
+            f"to version {VERSIONS[kind]}. Upgrade offpolicy, or save the file again with this release."
         )
 
 
 def damaged(path: Path, what: str) -> InputError:
-    """The error for a file that cannot be what `save` has written."""
-    return InputError(f"{path}: {what}. The file is damaged or was edited; save it again, or take another copy.")
+    """The error for a file that `save` cannot have written."""
+    return InputError(f"{path}: {what}. The file is damaged or was edited; save it again, or use another copy.")
 
 
 def digest(*parts: bytes | memoryview) -> str:
-    """A checksum of parts in their order: against accidents. Whoever wants to deceive can compute it, too."""
-    told = hashlib.sha256()
+    """A checksum of parts in their order. It detects accidents, not deliberate changes."""
+    checksum = hashlib.sha256()
     for part in parts:
-        told.update(len(part).to_bytes(8, "little"))
-        told.update(part)
-    return told.hexdigest()
+        checksum.update(len(part).to_bytes(8, "little"))
+        checksum.update(part)
+    return checksum.hexdigest()
 
 
-def check_digest(path: Path, told: Any, *parts: bytes | memoryview) -> None:
-    if told != digest(*parts):
+def check_digest(path: Path, stated: Any, *parts: bytes | memoryview) -> None:
+    if stated != digest(*parts):
         raise damaged(path, "its content does not match its checksum")
 
 
 def exact(value: Any) -> bytes:
-    """One value, one text: what checksums of JSON are taken of."""
+    """The canonical text of a JSON value, for checksums."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
 
 
 def as_json(path: Path, text: bytes) -> Any:
-    """Strict JSON: no name twice, no NaN, no number that is too large to be one."""
+    """Parse strict JSON: no repeated names, no NaN, no number that overflows."""
 
     def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         if len({name for name, _ in pairs}) < len(pairs):
@@ -81,7 +81,7 @@ def as_json(path: Path, text: bytes) -> Any:
         return dict(pairs)
 
     def refused(word: str) -> Any:
-        raise ValueError(f"{word} is no JSON")
+        raise ValueError(f"{word} is not valid JSON")
 
     def finite(digits: str) -> float:
         if math.isinf(number := float(digits)):
@@ -91,19 +91,19 @@ def as_json(path: Path, text: bytes) -> Any:
     try:
         return json.loads(text.decode("utf-8"), object_pairs_hook=once, parse_constant=refused, parse_float=finite)
     except (ValueError, RecursionError) as error:
-        raise damaged(path, f"it is no readable JSON ({error})") from None
+        raise damaged(path, f"it is not readable JSON ({error})") from None
 
 
 def check_room(path: Path, bytes_: float) -> None:
-    """Raise where what a file says it holds would fill the memory."""
+    """Raise if the contents that a file states would not fit into memory."""
     if bytes_ > Budget.of(None).bytes:
         raise InputError(
-            f"{path}: would take {size(bytes_)} of memory, more than a quarter of this machine's; it is not read."
+            f"{path}: was not read, because it needs {size(bytes_)}, more than a quarter of this machine's memory."
         )
 
 
 def content(path: Path) -> bytes:
-    """All of a file, if there is room for it."""
+    """Read a whole file if it fits into memory."""
     try:
         check_room(path, path.stat().st_size)
         return path.read_bytes()
@@ -114,17 +114,17 @@ def content(path: Path) -> bytes:
 
 
 def write_arrays(path: Path, arrays: Mapping[str, npt.NDArray[Any]], metadata: Mapping[str, str]) -> None:
-    """Arrays with some text about them, as a safetensors file that appears whole or not at all."""
+    """Write arrays and text metadata atomically, as a safetensors file."""
     from safetensors.numpy import save
 
     parts = {name: np.asarray(array, order="C") for name, array in arrays.items()}
-    header, told, data = _parsed(path, save(parts, dict(metadata)))
+    header, text, data = _parsed(path, save(parts, dict(metadata)))
     with whole_file(path) as draft:
-        draft.write_bytes(save(parts, {**told, CHECKSUM: digest(exact(header), exact(told), data)}))
+        draft.write_bytes(save(parts, {**text, CHECKSUM: digest(exact(header), exact(text), data)}))
 
 
 def read_arrays(path: Path) -> tuple[dict[str, npt.NDArray[Any]], dict[str, str]]:
-    """The arrays and the text of a safetensors file, checked against its checksum."""
+    """Read the arrays and the metadata of a safetensors file, and verify its checksum."""
     from safetensors import SafetensorError
     from safetensors.numpy import load
 
@@ -139,7 +139,7 @@ def read_arrays(path: Path) -> tuple[dict[str, npt.NDArray[Any]], dict[str, str]
 
 
 def _parsed(path: Path, whole: bytes) -> tuple[dict[str, Any], dict[str, str], memoryview]:
-    """Where each array lies, the text about them, and the bytes of the arrays: what the checksum is taken of."""
+    """The layout of the arrays, the metadata and the bytes of the arrays: what the checksum covers."""
     length = int.from_bytes(whole[:8], "little")
     if len(whole) < 8 or length > len(whole) - 8:
         raise damaged(path, "it is too short to be a safetensors file")

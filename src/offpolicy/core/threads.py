@@ -1,4 +1,4 @@
-"""How many cores there are, and doing the same to several things on all of them."""
+"""The number of cores, and work on all of them."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _share: list[int] = []
 
 
 def share_cores(processes: int) -> None:
-    """This process is one of so many at the same work, and uses its share of the cores."""
+    """Limit this process to its share of the cores, when `processes` processes share the machine."""
     _share[:] = [max(1, cores() // processes)]
 
 
 def cores() -> int:
-    """The cores that this process may use."""
+    """The number of cores that this process may use."""
     if _share:
         return _share[0]
     if hasattr(os, "sched_getaffinity"):
@@ -32,7 +32,7 @@ def cores() -> int:
 
 
 def parallel(function: Callable[..., T], *items: Iterable[Any]) -> list[T]:
-    """`map`, in threads where there is more than one core."""
+    """`map`, in threads if there is more than one core."""
     if cores() == 1:
         return list(map(function, *items))
     with ThreadPoolExecutor(cores()) as pool:
@@ -41,8 +41,8 @@ def parallel(function: Callable[..., T], *items: Iterable[Any]) -> list[T]:
 
 @contextmanager
 def one_blas_thread() -> Iterator[None]:
-    """Products on one thread each, where there are many small ones and threads of ours keep the cores busy."""
-    import scipy.linalg  # noqa: F401  (brings a BLAS of its own: what is loaded later would not be limited)
+    """Run each matrix product on one thread, for many small products in threads that already use all cores."""
+    import scipy.linalg  # noqa: F401  (loads its own BLAS, which would not be limited if it came later)
 
     _limited.enter("torch" in sys.modules)
     try:
@@ -52,7 +52,7 @@ def one_blas_thread() -> Iterator[None]:
 
 
 class _Limited:
-    """The limit is one of the whole process: the first that wants it sets it, and the last that leaves takes it back."""
+    """The limit applies to the whole process: the first user sets it, and the last one restores it."""
 
     def __init__(self) -> None:
         self._lock, self._inside, self._limits = threading.Lock(), 0, dict[bool, Any]()
@@ -67,7 +67,7 @@ class _Limited:
         with self._lock:
             self._inside -= 1
             while not self._inside and self._limits:
-                self._limits.popitem()[1].restore_original_limits()  # the last first
+                self._limits.popitem()[1].restore_original_limits()  # in reverse order
 
 
 _limited = _Limited()
@@ -75,5 +75,5 @@ _limited = _Limited()
 
 @cache
 def _controller(torch: bool) -> ThreadpoolController:  # noqa: ARG001
-    """The libraries that are loaded: looked for once, and again when PyTorch has brought its own."""
+    """The loaded libraries: searched once, and again after PyTorch has loaded its own."""
     return ThreadpoolController()
