@@ -133,12 +133,12 @@ def target(*rows: tuple[int, list[float]]) -> np.ndarray:
 @pytest.mark.parametrize(
     ("policy", "words"),
     [
-        (target((2, [0.5, 0.5, 0.5])), "Table: 1 row does not sum to 1 (the worst sums to 1.5) (first, counted from 0: 2)"),
+        (target((2, [0.5, 0.5, 0.5])), "Table: 1 row does not sum to 1 (the worst sum is 1.5) (first, counted from 0: 2)"),
         (target((2, [1.5, -0.5, 0.0])), "Table: 1 row has a negative or NaN probability (first, counted from 0: 2)"),
         (target((2, [np.nan, 0.5, 0.5])), "Table: 1 row has a negative or NaN probability (first, counted from 0: 2)"),
         (np.full((N, 4), 0.25), "Table: shape (8, 4), but the log has 8 rounds × 3 actions"),
         (np.full((N + 1, 3), 1 / 3), "Table: shape (9, 3), but the log has 8 rounds × 3 actions"),
-        (lambda x: np.full((len(x), 2), 0.5), "2) where rounds × actions is"),
+        (lambda x: np.full((len(x), 2), 0.5), "2); rounds × actions, ("),
         (op.Softmax(lambda x: np.zeros((len(x), 2))), "Softmax: the scores have shape"),
         (op.Softmax(lambda x: np.full((len(x), 3), np.nan)), "Softmax: 8 rows have a NaN or infinite score"),
         (op.EpsilonGreedy(lambda x: np.full((len(x), 3), np.nan)), "EpsilonGreedy: 8 rows have a NaN score"),
@@ -150,7 +150,7 @@ def target(*rows: tuple[int, list[float]]) -> np.ndarray:
         (op.Candidates([[0, 9]] * N, [[0.5, 0.5]] * N), "Candidates: 8 rows have an action code outside 0..2 (9"),
         (op.Candidates([[0, 1]] * N, [[1.5, -0.5]] * N), "Candidates: 8 rows have a negative or missing probability"),
         (op.Candidates([[0, 1]] * 2, [[0.5, 0.5]] * 2), "Candidates: 2 and 2 lists for 8 rounds"),
-        ([0.5, 0.5], "a flat list of numbers could be"),
+        ([0.5, 0.5], "a flat list of numbers is ambiguous"),
         (7, "cannot read a policy from int"),
         ({}, "give a policy, or a dict of policies"),
     ],
@@ -364,9 +364,9 @@ def test_policies_that_raise_or_are_not_made(small: Small) -> None:
 
 def test_columns_that_are_no_probabilities(tmp_path: Path) -> None:
     path = write(tmp_path / "log.parquet", town=list("abcdefgh"), cands=[[0, 1]] * N)
-    with pytest.raises(op.InputError, match="town: holds string, such as 'a', but probabilities are plain numbers"):
+    with pytest.raises(op.InputError, match="town: contains string, such as 'a', but probabilities are numbers"):
         evaluate(path, target="town")
-    with pytest.raises(op.InputError, match="cands: holds lists. Candidates need two columns"):
+    with pytest.raises(op.InputError, match="cands: contains lists. Candidates need two columns"):
         evaluate(path, target="cands")
 
 

@@ -87,13 +87,13 @@ def test_policies_that_are_no_numbers(made: object, words: str) -> None:
     ("policy", "words"),
     [
         ([[0.5, 0.5], [1.0]], "policy: cannot be read as an array"),
-        (lambda x: "a policy", "policy function: the function gave a str that is no array of numbers"),
+        (lambda x: "a policy", "policy function: the function returned a str, which is not an array of numbers"),
         (lambda x: sys.exit(0), "policy function: the function raised SystemExit: 0"),
-        (lambda x: object(), "policy function: the function gave a object"),
-        (lambda x: [[0.5, 0.5], [1.0]], "policy function: the function gave a list"),
-        (op.Softmax(lambda x: [["x", 0.5]] * len(x)), "the function gave a list that is no array of numbers"),
-        (np.full((4, 2), 1e308), "do not sum to 1 \\(the worst sums to inf\\)"),
-        (op.Candidates([[0, 1]] * 4, [[1e308, 1e308]] * 4), "do not sum to 1 \\(the worst sums to inf\\)"),
+        (lambda x: object(), "policy function: the function returned a object"),
+        (lambda x: [[0.5, 0.5], [1.0]], "policy function: the function returned a list"),
+        (op.Softmax(lambda x: [["x", 0.5]] * len(x)), "the function returned a list, which is not an array of numbers"),
+        (np.full((4, 2), 1e308), "do not sum to 1 \\(the worst sum is inf\\)"),
+        (op.Candidates([[0, 1]] * 4, [[1e308, 1e308]] * 4), "do not sum to 1 \\(the worst sum is inf\\)"),
     ],
 )
 def test_what_policies_say(policy: object, words: str) -> None:
@@ -152,7 +152,7 @@ def test_types_of_tables() -> None:
         read(table(a=[[0], [1]]))
     with pytest.raises(op.InputError, match="u: has type struct"):
         read(table(u=[{"v": 1}, {"v": 2}]), cluster="u")
-    with pytest.raises(op.InputError, match="q: holds binary"):
+    with pytest.raises(op.InputError, match="q: contains binary"):
         read(table(q=[b"0.5", b"0.25"]))
     with pytest.raises(op.InputError, match="bytes must be UTF-8 text"):
         read(table(u=[b"\xff", b"a"]), cluster="u")

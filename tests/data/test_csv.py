@@ -153,7 +153,7 @@ def test_lists_that_do_not_fit(tmp_path: Path) -> None:
     with pytest.raises(op.InputError, match="1 row has no list"):
         op.evaluate(read(written(tmp_path, data)), op.Candidates("items", "q"), op.SNIPS())
     data = frame().assign(items="Boys'|Girls'", q="50%|50%")
-    with pytest.raises(op.InputError, match="such as '50%', but probabilities are plain numbers"):
+    with pytest.raises(op.InputError, match="such as '50%', but probabilities are numbers"):
         op.evaluate(read(written(tmp_path, data)), op.Candidates("items", "q"), op.SNIPS())
     with pytest.raises(op.InputError, match="name the column of each action"):
         op.Columns({})

@@ -231,7 +231,7 @@ POLICIES: dict[str, Any] = {
 
 @pytest.mark.parametrize("name", POLICIES)
 def test_policies_over_discrete_actions_are_refused(name: str, blind: Callable[[op.Log], op.Log]) -> None:
-    said = f"^{name} is a policy over {ENDS}; give a policy over those.$"
+    said = f"^{name} is a policy over {ENDS}; use a policy over those.$"
     with pytest.raises(op.InputError, match=said):
         op.evaluate(blind(doses()), POLICIES[name], [op.LoggedMean()])
     with pytest.raises(op.InputError, match=said):
@@ -250,7 +250,7 @@ def _spaces(kind: type[op.Policy]) -> tuple[type[ActionSpace], ...]:
 
 
 def test_a_policy_over_numbers_is_refused_by_discrete_logs_and_worlds(small: Small) -> None:
-    said = "^Ramp is a policy over numbers from an interval, and the actions here are discrete; give a policy over those.$"
+    said = "^Ramp is a policy over numbers from an interval, and the actions here are discrete; use a policy over those.$"
     with pytest.raises(op.InputError, match=said):
         op.evaluate(small.log(), Ramp(), [op.LoggedMean()])
     for world in (op.worlds.Toy(4), op.worlds.Linear(4)):

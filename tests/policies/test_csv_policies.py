@@ -73,7 +73,7 @@ def test_one_column_an_action(tmp_path: Path, frame: pd.DataFrame, chances: np.n
 def test_what_is_wrong_is_said(tmp_path: Path, frame: pd.DataFrame, chances: np.ndarray) -> None:
     wide = frame.assign(**{f"new_{item}": chances[:, k].round(3) for k, item in enumerate(ITEMS)})
     wide.to_csv(tmp_path / "log.csv", index=False)
-    with pytest.raises(op.InputError, match=r"Columns: \d+ rows do not sum to 1 .*rounded to a few digits"):
+    with pytest.raises(op.InputError, match=r"Columns: \d+ rows do not sum to 1 .*rounding to a few digits"):
         value(tmp_path / "log.csv", "new_*")
     with pytest.raises(op.InputError, match="there is no column 'neu_7'"):
         value(tmp_path / "log.csv", "neu_*")
@@ -81,7 +81,7 @@ def test_what_is_wrong_is_said(tmp_path: Path, frame: pd.DataFrame, chances: np.
         value(tmp_path / "log.csv", op.Columns({"hat": "new_7"}))
     with pytest.raises(op.InputError, match=r"needs one \*"):
         op.Columns("new")
-    with pytest.raises(op.InputError, match="holds double, not lists"):
+    with pytest.raises(op.InputError, match="contains double, not lists"):
         value(tmp_path / "log.csv", op.Candidates("item", "new_7"))
 
 

@@ -50,9 +50,9 @@ def missing(x: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize(("function", "said"), [
     (outside, r"3 rows have an action outside 0..1 \(1.5\) \(first, counted from 0: 3, 4, 5\)\. .*np\.clip"),
     (missing, r"1 row has an action outside 0..1 \(nan\) \(first, counted from 0: 5\)\. .*np\.clip"),
-    (lambda x: x, r"the function gave shape \(6, 1\) for 6 rounds; give one action per round\."),
-    (lambda x: 0.5, r"the function gave shape \(\) for 6 rounds; give one action per round\."),
-    (lambda x: ["a"] * len(x), "the function gave a list that is no array of numbers"),
+    (lambda x: x, r"the function returned shape \(6, 1\) for 6 rounds; return one action per round\."),
+    (lambda x: 0.5, r"the function returned shape \(\) for 6 rounds; return one action per round\."),
+    (lambda x: ["a"] * len(x), "the function returned a list, which is not an array of numbers"),
     (lambda x: 1 / 0, "the function raised ZeroDivisionError"),
 ])  # fmt: skip
 def test_wrong_actions_are_named(function: Callable[[Any], Any], said: str) -> None:
@@ -77,7 +77,7 @@ def test_names_of_columns_are_checked() -> None:
 
 
 def test_it_has_no_density() -> None:
-    said = "^Deterministic takes one action per round and has no density, which a logging policy and the parts of a mixture"
+    said = "^Deterministic takes one action per round and has no density, which logging policies and the parts of a mixture"
     with pytest.raises(op.InputError, match=said):
         op.evaluate(log(propensity=None, logging=op.Deterministic(half)), op.Deterministic(half), [op.KernelIPS()])
     with pytest.raises(op.InputError, match=said):
@@ -85,6 +85,6 @@ def test_it_has_no_density() -> None:
 
 
 def test_it_is_refused_on_discrete_actions(small: Small) -> None:
-    said = "^Deterministic is a policy over numbers from an interval, and the actions here are discrete; give a policy over"
+    said = "^Deterministic is a policy over numbers from an interval, and the actions here are discrete; use a policy over"
     with pytest.raises(op.InputError, match=said):
         op.evaluate(small.log(), op.Deterministic(half), [op.LoggedMean()])

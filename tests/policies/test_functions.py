@@ -210,9 +210,9 @@ def test_the_command_line_takes_functions_and_policies_with_named_columns(
 
 
 def test_the_columns_of_towers_belong_to_their_users() -> None:
-    with pytest.raises(op.InputError, match="Softmax: give `columns` to the TwoTower inside it"):
+    with pytest.raises(op.InputError, match="Softmax: give `columns` to the TwoTower, which calls"):
         op.Softmax(op.TwoTower(ITEMS, contexts), columns=["age"])
-    with pytest.raises(op.InputError, match="TwoTower: columns is what `users` gets"):
+    with pytest.raises(op.InputError, match="TwoTower: columns are passed to `users`"):
         op.TwoTower(ITEMS, columns=["age"])
 
 

@@ -156,9 +156,9 @@ def test_column_answers_for_logged_actions_alone(small: Small) -> None:
     batch = small.log().head(50)
     policy = op.Mixture([op.Column(column), op.Uniform()], [0.5, 0.5])
     np.testing.assert_allclose(policy.probabilities(batch, batch.action.copy()), 0.5 * column[:50] + 0.125)
-    with pytest.raises(op.InputError, match="the logged action only"):
+    with pytest.raises(op.InputError, match="the logged actions only"):
         policy.probabilities(batch, (batch.action + 1) % 4)
-    with pytest.raises(op.InputError, match="the logged action only"):
+    with pytest.raises(op.InputError, match="the logged actions only"):
         policy.probabilities(batch)
 
 

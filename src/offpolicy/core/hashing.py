@@ -51,9 +51,7 @@ def hash_places(file: IntArray, row: IntArray, names: Mapping[int, str]) -> UInt
     """
     files, which = np.unique(file, return_inverse=True)
     if not all(int(each) in names for each in files):
-        raise InputError(
-            "a file was added after the log was opened. Run it again when nobody writes to the folder."
-        )
+        raise InputError("a file was added after the log was opened. Run it again when nobody writes to the folder.")
     hashes = np.array([hash_name(names[int(each)]) for each in files], dtype=np.uint64)
     return mix(row.astype(np.uint64) ^ hashes[which])
 

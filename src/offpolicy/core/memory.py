@@ -84,7 +84,8 @@ class Budget:
         parts = sorted(needs, key=lambda need: -need.bytes)
         shown = "; ".join(f"{size(need.bytes)} {need.what} ({need.sum})" for need in parts if need.bytes >= 0.01 * total)
         return OverBudgetError(
-            f"memory: the job needs about {size(total)}, but the budget is {size(self.bytes)}. It needs {shown}. {advice}"
+            f"memory: the job needs about {size(total)}, but the budget is {size(self.bytes)}. Largest parts: {shown}. "
+            f"{advice}"
         )
 
 

@@ -175,7 +175,7 @@ class PropensityTests(Serves):
         if self.logging.lists and len(batch):
             listed = self.logging.listed(batch)
             taken = np.flatnonzero(listed.codes == batch.codes[listed.row])
-            yield slice(0, len(batch)), listed.row, listed.codes, listed.chances, taken
+            yield slice(0, len(batch)), listed.row, listed.codes, listed.probabilities, taken
             return
         for rows in blocks(len(batch), self.n_actions):
             p = self.logging.probabilities(batch.take(rows))

@@ -1,7 +1,7 @@
-"""Chances and shares of a block of rounds: a grid of rounds × actions, or only the few actions that are listed.
+"""Probabilities and shares of a block of rounds: a grid of rounds × actions, or only the few actions that are listed.
 
-Both answer to the same names, so that everything above is written once: sums over the actions of each round, the value of
-the logged action, one number a round next to each action's, and products with tables by action and by round.
+Both have the same methods, so that their users are written once: sums over the actions of each round, the value of the
+logged action, one number per round beside the values of its actions, and products with tables by action and by round.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from offpolicy.core.arrays import FloatArray, IntArray, sums_by
 
 ENTRIES_AT_ONCE = 1 << 15
 BLOCK_ELEMENTS = 1 << 18
-"""Elements of a rounds × actions block: 2 MB, so that a block stays in a core's cache while it is worked on."""
+"""Elements of a rounds × actions block: 2 MB, so that a block stays in the cache of a core."""
 
 
 def blocks(rows: int, n_actions: int) -> Iterator[slice]:
-    """Runs of rows, of about equal length, whose rounds × actions block stays small."""
+    """Neighbouring rows, in slices of about equal length, whose rounds × actions block stays small."""
     return even_slices(rows, min(-(-rows * n_actions // BLOCK_ELEMENTS), rows))
 
 
@@ -33,7 +33,7 @@ def even_slices(rows: int, count: int) -> Iterator[slice]:
 
 @dataclass(frozen=True)
 class ActionLists:
-    """Some actions of each round: `starts` (rounds + 1) holds where each round's list starts and where the last one ends."""
+    """Some actions of each round. `starts` (rounds + 1) has the start of each round's list and the end of the last one."""
 
     starts: IntArray
     codes: IntArray
@@ -46,23 +46,25 @@ class ActionLists:
 
 @dataclass(frozen=True)
 class Listed(ActionLists):
-    """The few actions of each round that have a chance, each once, and the chance of each; no list is empty."""
+    """The few actions of each round with positive probability, each once, and their probabilities; no list is empty."""
 
-    chances: FloatArray
+    probabilities: FloatArray
 
     def take(self, rows: slice) -> Listed:
         """Neighbouring rounds."""
         first, last = self.starts[rows.start], self.starts[rows.stop]
-        return Listed(self.starts[rows.start : rows.stop + 1] - first, self.codes[first:last], self.chances[first:last])
+        starts = self.starts[rows.start : rows.stop + 1] - first
+        return Listed(starts, self.codes[first:last], self.probabilities[first:last])
 
     def grid(self, n_actions: int) -> FloatArray:
         """Rounds × actions."""
         rounds = len(self.starts) - 1
-        return sums_by(self.row * n_actions + self.codes, self.chances, rounds * n_actions).reshape(rounds, n_actions)
+        at = self.row * n_actions + self.codes
+        return sums_by(at, self.probabilities, rounds * n_actions).reshape(rounds, n_actions)
 
     def answers(self, values: FloatArray, row: IntArray, code: IntArray) -> tuple[FloatArray, FloatArray]:
-        """What `Policy.answers` gives. Nothing of shape entries × columns is made."""
-        sums = _sparse(self, self.chances, len(values)) @ values
+        """What `Policy.answers` returns, without an array of entries × columns."""
+        sums = _sparse(self, self.probabilities, len(values)) @ values
         return np.asarray(sums, dtype=np.float64), self.at(len(values), row, code)
 
     def at(self, n_actions: int, row: IntArray, code: IntArray) -> FloatArray:
@@ -70,35 +72,34 @@ class Listed(ActionLists):
         out = np.zeros(len(row))
         if len(row) == len(self.starts) - 1 and np.array_equal(row, np.arange(len(row))):  # one action per round
             at = np.flatnonzero(self.codes == code[self.row])
-            out[self.row[at]] = self.chances[at]
+            out[self.row[at]] = self.probabilities[at]
             return out
         key = self.row * n_actions + self.codes
         order = np.argsort(key)
         requested = row * n_actions + code
         at = np.minimum(np.searchsorted(key, requested, sorter=order), len(key) - 1)
-        found = key[order[at]] == requested
-        out[found] = self.chances[order[at[found]]]
+        listed = key[order[at]] == requested
+        out[listed] = self.probabilities[order[at[listed]]]
         return out
 
 
 @dataclass(frozen=True)
 class Grid:
-    """Values of all actions: rounds × actions."""
+    """Values of all actions, rounds × actions; `action` has the logged action of each round."""
 
     action: IntArray
-    """The logged action of each round."""
 
     def dot(self, a: FloatArray, b: FloatArray) -> FloatArray:
         """Σ_a a·b of each round."""
         return np.asarray(np.einsum("ij,ij->i", a, b), dtype=np.float64)
 
     def own(self, values: FloatArray) -> FloatArray:
-        """Of the logged action."""
+        """The value of the logged action."""
         logged: FloatArray = values[np.arange(len(self.action)), self.action]
         return logged
 
     def spread(self, rounds: FloatArray) -> FloatArray:
-        """One number a round, in a shape that goes with the values."""
+        """One number per round, in a shape that broadcasts with the values."""
         return rounds[:, None]
 
     def by_round(self, values: FloatArray, table: FloatArray) -> FloatArray:
@@ -112,12 +113,14 @@ class Grid:
 
 @dataclass(frozen=True)
 class Lists(ActionLists):
-    """Values of some actions of each round, one after the other."""
+    """Values of some actions of each round, one round after another; `action` has the logged action of each round.
+
+    With `near`, only actions near the logged one are listed, and others may have positive probability as well.
+    """
 
     action: IntArray
     n_actions: int
     near: bool = False
-    """Whether only actions near the logged one are listed, and others may have a chance as well."""
 
     @cached_property
     def _logged(self) -> tuple[IntArray, IntArray]:
@@ -129,7 +132,7 @@ class Lists(ActionLists):
         return np.asarray(np.add.reduceat(a * b, self.starts[:-1]), dtype=np.float64)
 
     def most(self, values: FloatArray) -> FloatArray:
-        """The largest of each round."""
+        """The largest value of each round."""
         return np.asarray(np.maximum.reduceat(values, self.starts[:-1]), dtype=np.float64)
 
     def own(self, values: FloatArray) -> FloatArray:
@@ -142,7 +145,7 @@ class Lists(ActionLists):
         return np.repeat(rounds, np.diff(self.starts))
 
     def scores(self, points: FloatArray, weight: FloatArray, bias: FloatArray) -> FloatArray:
-        """points_t·weight_a + bias_a of each entry, some entries at a time so that what is gathered stays in cache."""
+        """points_t·weight_a + bias_a of each entry, computed in chunks that stay in cache."""
         out = bias[self.codes]
         for start in range(0, len(out), ENTRIES_AT_ONCE):
             some = slice(start, start + ENTRIES_AT_ONCE)
@@ -157,25 +160,25 @@ class Lists(ActionLists):
 
     @classmethod
     def of_each(cls, action: IntArray, n_actions: int, codes: IntArray, near: bool = False) -> Lists:
-        """The same number of actions in each round: rounds × some."""
+        """From the same number of actions in each round: rounds × k."""
         return cls(np.arange(len(codes) + 1) * codes.shape[1], codes.ravel(), action, n_actions, near)
 
     @classmethod
     def union(cls, action: IntArray, n_actions: int, *lists: Listed) -> tuple[Lists, list[FloatArray]]:
-        """The actions that any of the lists names, and the chances of each list for them."""
+        """The union of several lists, and the probabilities of each list for its actions."""
         first = lists[0]
         if all(np.array_equal(first.starts, o.starts) and np.array_equal(first.codes, o.codes) for o in lists[1:]):
-            return cls(first.starts, first.codes, action, n_actions), [each.chances for each in lists]
+            return cls(first.starts, first.codes, action, n_actions), [each.probabilities for each in lists]
         keys = [each.row * n_actions + each.codes for each in lists]
         distinct = np.unique(np.concatenate(keys))
         row, codes = np.divmod(distinct, n_actions)
         starts = np.searchsorted(row, np.arange(len(action) + 1))
-        chances = []
+        probabilities = []
         for key, each in zip(keys, lists, strict=True):
             values = np.zeros(len(distinct))
-            values[np.searchsorted(distinct, key)] = each.chances
-            chances.append(values)
-        return cls(starts, codes, action, n_actions), chances
+            values[np.searchsorted(distinct, key)] = each.probabilities
+            probabilities.append(values)
+        return cls(starts, codes, action, n_actions), probabilities
 
 
 def _sparse(lists: ActionLists, values: FloatArray, n_actions: int) -> Any:

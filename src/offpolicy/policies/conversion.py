@@ -1,4 +1,4 @@
-"""`as_policy`: a policy from what users write."""
+"""`as_policy`: a policy from anything that users pass as one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from offpolicy.policies.two_tower import TwoTower
 
 
 def as_policy(policy: Any) -> Policy:
-    """A policy from what users write: a policy, a column's name or pattern, a pair of list columns, a matrix, a callable."""
+    """A policy from a policy, a column name or pattern, a pair of list columns, a matrix or a callable."""
     if isinstance(policy, Policy):
         return policy
     if isinstance(policy, str):
@@ -24,7 +24,9 @@ def as_policy(policy: Any) -> Policy:
     if isinstance(policy, type):
         raise InputError(f"{policy.__name__} is a class; write {policy.__name__}(…).")
     if isinstance(policy, TwoTower):
-        raise InputError("TwoTower gives scores, not chances; write op.Softmax(op.TwoTower(…)) or op.EpsilonGreedy(…).")
+        raise InputError(
+            "TwoTower gives scores, not probabilities; write op.Softmax(op.TwoTower(…)) or op.EpsilonGreedy(…)."
+        )
     if callable(policy):
         return Function(policy)
     shape = array(policy, "policy").shape
@@ -32,10 +34,10 @@ def as_policy(policy: Any) -> Policy:
         return Table(policy)
     if len(shape) == 1:
         raise InputError(
-            "a flat list of numbers could be one probability an action (say `Fixed(...)`) or the chance of each logged "
-            "action (say `Column(...)`)."
+            "a flat list of numbers is ambiguous: write `Fixed(...)` for one probability per action, or `Column(...)` for "
+            "the probability of each logged action."
         )
     raise InputError(
         f"cannot read a policy from {type(policy).__name__}; give a policy, a callable, a rounds × actions matrix, "
-        "a column's name, or a pair of list columns."
+        "the name of a column, or a pair of list columns."
     )

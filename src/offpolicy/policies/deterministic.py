@@ -20,16 +20,18 @@ from offpolicy.policies.functions import Score, called, column_names, with_colum
 @final
 @dataclass(frozen=True)
 class Deterministic(Policy):
-    """One action per round, τ(x): a number, for logs whose actions are an `op.Box`.
+    """A policy that takes one action τ(x) per round, for logs whose actions are an `op.Box`.
 
     Parameters
     ----------
-    function
-        Gets the contexts (rounds × columns, as in `log.schema.context`) and returns one number per round; with `columns`, a
-        dict of arrays by name.
-    columns
-        Columns of the log that the function reads by name, of the context or not.
+    function : callable
+        Maps contexts (rounds × columns, as in `log.schema.context`) to one number per round. With `columns`, it is called
+        with a dict of arrays by name instead.
+    columns : sequence of str, default ()
+        Columns of the log that the function reads by name, in the context or not.
 
+    Examples
+    --------
     >>> import offpolicy as op
     >>> log = op.Log([[0.2], [0.8]], action=[0.25, 0.5], reward=[1, 1], propensity=[1, 1], actions=op.Box(0, 1))
     >>> result = op.evaluate(log, op.Deterministic(lambda x: x[:, 0]), [op.KernelIPS(0.1)])
@@ -46,21 +48,22 @@ class Deterministic(Policy):
         object.__setattr__(self, "columns", column_names(self.columns, "Deterministic"))
 
     def actions(self, batch: Batch) -> npt.NDArray[Any]:
-        given = called(with_columns(self.function, self.columns, "Deterministic"), batch, "Deterministic")
-        if given.shape != (len(batch),):
+        values = called(with_columns(self.function, self.columns, "Deterministic"), batch, "Deterministic")
+        if values.shape != (len(batch),):
             raise InputError(
-                f"Deterministic: the function gave shape {given.shape} for {len(batch)} rounds; give one action per round."
+                f"Deterministic: the function returned shape {values.shape} for {len(batch)} rounds; return one action per "
+                "round."
             )
-        taken, bad = batch.space.encode(pa.array(given))
+        taken, bad = batch.space.encode(pa.array(values))
         if bad.any():
-            what, _ = batch.space.unknown(given[bad][:3].tolist())
+            what, _ = batch.space.unknown(values[bad][:3].tolist())
             raise RowsError("Deterministic", what, batch.row[bad], "Correct the function: np.clip keeps it within bounds.")
         return taken
 
     def distribution(self, batch: Batch) -> NoReturn:  # noqa: ARG002
         raise InputError(
-            "Deterministic takes one action per round and has no density, which a logging policy and the parts of a mixture "
-            "must have."
+            "Deterministic takes one action per round and has no density, which logging policies and the parts of a mixture "
+            "need."
         )
 
     def entries(self, batch: Batch, row: IntArray, code: IntArray) -> NoReturn:  # noqa: ARG002

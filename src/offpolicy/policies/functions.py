@@ -1,4 +1,4 @@
-"""Functions that users write: what they are given and what they may return; and `Function`, the policy made of one."""
+"""User-written functions: their arguments and return values; and `Function`, the policy made from one."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from offpolicy.data.checks import NUMBERS, floats
 from offpolicy.policies.base import Policy, check_probabilities
 
 Score = Callable[[Any], npt.ArrayLike]
-"""A function of contexts (rounds × context columns), or of named columns: a dict of arrays, one value per round."""
+"""A function of contexts (rounds × context columns), or of named columns (a dict of arrays)."""
 
 
 class ColumnReader:
-    """A function that says which named columns it gets; where it names none, it gets the contexts like any other."""
+    """A function that names the columns it is called with; if it names none, it is called with the contexts."""
 
     columns: tuple[str, ...]
 
@@ -38,15 +38,15 @@ class OfColumns(ColumnReader):
 
 
 def with_columns(function: Score, columns: Sequence[str], name: str) -> Score:
-    """The function as it is, or as one of the named columns."""
+    """The function itself, or as a function of the named columns."""
     names = column_names(columns, name)
     if names and isinstance(function, ColumnReader):
-        raise InputError(f"{name}: give `columns` to the {type(function).__name__} inside it, which calls the function.")
+        raise InputError(f"{name}: give `columns` to the {type(function).__name__}, which calls the function.")
     return OfColumns(function, names) if names else function
 
 
 def column_names(columns: Any, name: str) -> tuple[str, ...]:
-    """Refuses one text, which would be read letter by letter."""
+    """The names as a tuple. A single string is refused, as it would be read letter by letter."""
     names = tuple(columns) if isinstance(columns, Iterable) and not isinstance(columns, str) else (None,)
     if not all(isinstance(column, str) for column in names):
         raise InputError(f"{name}: columns is {columns!r}; give a list of column names, such as ['age', 'country'].")
@@ -59,37 +59,40 @@ def columns_of(function: Score | None) -> tuple[str, ...]:
 
 
 def called(function: Score, batch: Batch, name: str) -> npt.NDArray[Any]:
-    """What the user's function returns for a batch; an error in it is reported with the rows it was asked about."""
+    """The return value of a user's function for a batch; errors are reported with the rows of the batch."""
     columns = columns_of(function)
-    given: Any = {column: batch.column(column) for column in columns} if columns else batch.context
-    shown = f"columns {', '.join(columns)}" if columns else f"contexts of shape {given.shape}"
-    asked = f"rows {batch.row.min()} to {batch.row.max()}, {shown}"
+    argument: Any = {column: batch.column(column) for column in columns} if columns else batch.context
+    shown = f"columns {', '.join(columns)}" if columns else f"contexts of shape {argument.shape}"
+    call = f"rows {batch.row.min()} to {batch.row.max()}, {shown}"
     try:
-        said = function(given)
+        returned = function(argument)
     except InputError:
         raise
     except (Exception, SystemExit) as error:
-        raise InputError(f"{name}: the function raised {type(error).__name__}: {error} ({asked}).") from error
+        raise InputError(f"{name}: the function raised {type(error).__name__}: {error} ({call}).") from error
     try:
-        read = np.asarray(said)
-        return read if read.dtype.kind in NUMBERS else floats(said, name)
-    except ValueError:  # InputError among them
-        kind = type(said).__name__
-        raise InputError(f"{name}: the function gave a {kind} that is no array of numbers ({asked}).") from None
+        read = np.asarray(returned)
+        return read if read.dtype.kind in NUMBERS else floats(returned, name)
+    except ValueError:  # includes InputError
+        kind = type(returned).__name__
+        raise InputError(f"{name}: the function returned a {kind}, which is not an array of numbers ({call}).") from None
 
 
 @final
 @dataclass(frozen=True)
 class Function(Policy):
-    """A plain callable that returns probabilities (rounds × actions, in the order of `log.actions`).
+    """A policy from a function that returns probabilities.
 
     Parameters
     ----------
-    function
-        Gets the contexts (rounds × columns, as in `log.schema.context`); with `columns`, a dict of arrays by name.
-    columns
-        Columns of the log that the function reads by name, of the context or not.
+    function : callable
+        Maps contexts (rounds × columns, as in `log.schema.context`) to probabilities (rounds × actions, in the order of
+        `log.actions`). With `columns`, it is called with a dict of arrays by name instead.
+    columns : sequence of str, default ()
+        Columns of the log that the function reads by name, in the context or not.
 
+    Examples
+    --------
     >>> import offpolicy as op
     >>> log = op.Log([[0.0], [1.0]], action=[0, 1], reward=[1, 0], propensity=[0.5, 0.5])
     >>> policy = op.Function(lambda c: np.column_stack([c["x0"], 1 - c["x0"]]), columns=["x0"])

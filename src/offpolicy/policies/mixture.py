@@ -20,7 +20,22 @@ from offpolicy.policies.conversion import as_policy
 
 @final
 class Mixture(Policy):
-    """Several policies, each followed with a fixed chance."""
+    """A policy that follows each of several policies with a fixed probability.
+
+    Parameters
+    ----------
+    policies : sequence of policies
+        Anything that `evaluate` accepts as a policy.
+    weights : sequence of float
+        The probability of each policy; they sum to 1.
+
+    Examples
+    --------
+    >>> import offpolicy as op
+    >>> log = op.Log(None, action=[0, 1], reward=[1, 0], propensity=[0.5, 0.5])
+    >>> op.evaluate(log, op.Mixture([op.Fixed([1, 0]), op.Uniform()], [0.5, 0.5]), [op.IPS()])["IPS"].value
+    0.75
+    """
 
     def __init__(self, policies: Sequence[Any], weights: npt.ArrayLike) -> None:
         self._policies = [as_policy(policy) for policy in policies]
@@ -30,7 +45,7 @@ class Mixture(Policy):
         if abs(self._weights.sum() - 1) > SUM_TOLERANCE:
             raise InputError(f"Mixture: the weights sum to {self._weights.sum():.6g}, not 1.")
         if not self.spaces:
-            raise InputError("Mixture: the policies are over different kinds of actions; mix those over the same.")
+            raise InputError("Mixture: the policies are over different kinds of actions; mix policies over the same kind.")
 
     def __repr__(self) -> str:
         return f"Mixture({self._policies!r}, {self._weights.tolist()})"

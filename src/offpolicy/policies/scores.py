@@ -21,14 +21,14 @@ from offpolicy.policies.functions import Score, called, columns_of, with_columns
 from offpolicy.policies.two_tower import TwoTower, best_of_towers, runs
 
 SAFE = 50.0
-"""exp(±50) times a billion actions is a number in single precision, too."""
+"""exp(±50) times a billion actions does not overflow in single precision."""
 
 
 def _scores(score: Score, batch: Batch, name: str) -> FloatArray:
     scores = called(score, batch, name).astype(np.float64, copy=False)
     if scores.shape != (len(batch), batch.n_actions):
         raise InputError(
-            f"{name}: the scores have shape {scores.shape} where rounds × actions is {(len(batch), batch.n_actions)}."
+            f"{name}: the scores have shape {scores.shape}; rounds × actions, {(len(batch), batch.n_actions)}, is expected."
         )
     return scores
 
@@ -37,12 +37,12 @@ def _eligible(batch: Batch, column: str, name: str) -> Eligible:
     eligible = Eligible.named(column, batch, name)
     empty = np.diff(eligible.starts) == 0
     if empty.any():
-        raise RowsError(name, "have no candidate", batch.row[empty], f"Every round needs one in {column!r}.")
+        raise RowsError(name, "have no candidate", batch.row[empty], f"Every round needs at least one in {column!r}.")
     return eligible
 
 
 def _eligible_scores(score: Score, batch: Batch, eligible: Eligible, name: str) -> FloatArray:
-    """The scores of the candidates alone where the score can do that."""
+    """The scores of the candidates, computed for them alone if the score allows it."""
     if isinstance(score, TwoTower):
         return score.some(score.vectors(batch, name), eligible.row, eligible.codes)
     out = np.empty(len(eligible.codes))
@@ -54,11 +54,10 @@ def _eligible_scores(score: Score, batch: Batch, eligible: Eligible, name: str) 
 
 
 class _Scored(Policy):
-    """What policies from scores share."""
+    """What policies from scores share. `candidates` is the list column of the eligible actions, if there is one."""
 
     score: Score
     candidates: str | None
-    """A list column of the actions that are eligible in each round."""
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -76,8 +75,8 @@ class _Scored(Policy):
     def check(self, log: Log) -> None:
         if self.candidates is not None and not isinstance(self.candidates, str):
             raise InputError(
-                f"{type(self).__name__}: candidates must be the name of one list column of the log; where the lists are in "
-                "memory, put them into the table and read that with `read_log`, or use op.Candidates."
+                f"{type(self).__name__}: candidates must be the name of one list column of the log; if the lists are in "
+                "memory, put them into the table and read it with `read_log`, or use op.Candidates."
             )
         if isinstance(self.score, TwoTower):
             self.score.check(log.n_actions)
@@ -86,10 +85,26 @@ class _Scored(Policy):
 @final
 @dataclass(frozen=True, init=False)
 class Softmax(_Scored):
-    """π(a|x) ∝ exp(score(x)_a / temperature), over all actions or over the `candidates` of each round.
+    """A policy with π(a|x) ∝ exp(score(x)_a / temperature), over all actions or the candidates of each round.
 
-    `score` gets the contexts (rounds × columns), or with `columns` a dict of these columns of the log, and returns
-    rounds × actions; or it is a `TwoTower`.
+    Parameters
+    ----------
+    score : callable or TwoTower
+        Maps contexts (rounds × columns, as in `log.schema.context`) to scores (rounds × actions).
+    temperature : float, default 1.0
+        Divides the scores; must be positive.
+    candidates : str, optional
+        A list column of the eligible actions of each round. If omitted, all actions.
+    columns : sequence of str, default ()
+        Columns of the log that `score` is called with, as a dict of arrays, instead of the contexts.
+
+    Examples
+    --------
+    >>> import offpolicy as op
+    >>> log = op.Log([[0.0], [1.0]], action=[0, 1], reward=[1, 0], propensity=[0.5, 0.5])
+    >>> policy = op.Softmax(lambda x: np.column_stack([x, -x]))
+    >>> round(op.evaluate(log, policy, [op.IPS()])["IPS"].value, 3)
+    0.5
     """
 
     score: Score
@@ -100,7 +115,7 @@ class Softmax(_Scored):
         self, score: Score, temperature: float = 1.0, candidates: str | None = None, *, columns: Sequence[str] = ()
     ) -> None:
         if not temperature > 0:
-            raise InputError(f"Softmax: temperature is {temperature}; it must be above 0 (EpsilonGreedy is its limit).")
+            raise InputError(f"Softmax: temperature is {temperature}; it must be above 0 (EpsilonGreedy is the limit).")
         vars(self).update(score=with_columns(score, columns, "Softmax"), temperature=temperature, candidates=candidates)
 
     def proportional(self, batch: Batch) -> tuple[FloatArray, bool]:
@@ -116,8 +131,8 @@ class Softmax(_Scored):
         return p, True
 
     def distribution(self, batch: Batch) -> FloatArray:
-        p, loose = self.proportional(batch)
-        if loose:
+        p, unnormalised = self.proportional(batch)
+        if unnormalised:
             p /= p.sum(axis=1, keepdims=True)
         return p
 
@@ -130,7 +145,7 @@ class Softmax(_Scored):
         _check_top(top, batch)
         p = np.exp(scores - np.repeat(top, lengths))
         p /= np.repeat(np.add.reduceat(p, starts), lengths)
-        return eligible.with_chances(p)
+        return eligible.with_probabilities(p)
 
     def answers(self, batch: Batch, values: FloatArray, row: IntArray, code: IntArray) -> tuple[FloatArray, FloatArray]:
         if self.lists or not isinstance(self.score, TwoTower):
@@ -143,16 +158,16 @@ class Softmax(_Scored):
             assert isinstance(self.score, TwoTower)
             sums[rows], top[rows] = self._summed(self.score, users[rows], padded)
 
-        parallel(run, runs(len(batch)))  # a log of few rounds is one partition, and its policy may be all the work
+        parallel(run, runs(len(batch)))  # a log of few rounds is one partition, and its policy may take most of the time
         _check_top(top, batch)
-        chances = np.exp(self.score.some(users, row, code) - top[row]) / sums[row, -1]
-        np.minimum(chances, 1.0, out=chances)  # rounding
-        return sums[:, :-1] / sums[:, -1:], chances
+        p = np.exp(self.score.some(users, row, code) - top[row]) / sums[row, -1]
+        np.minimum(p, 1.0, out=p)  # rounding
+        return sums[:, :-1] / sums[:, -1:], p
 
     @staticmethod
     def _summed(score: TwoTower, users: npt.NDArray[Any], padded: npt.NDArray[Any]) -> tuple[FloatArray, FloatArray]:
-        """Σ_a exp(score − top)·padded_a, and the top: each block of actions is added as it is made, and forgotten."""
-        if score.bound(users) <= SAFE:  # then nothing can overflow, and 0 will do as the top
+        """Σ_a exp(score − top)·padded_a, and the top score, one block of actions at a time."""
+        if score.bound(users) <= SAFE:  # nothing can overflow, so 0 can serve as the top
             safe = np.zeros((len(users), padded.shape[1]))
             for some, scores in score.each(users):
                 safe += np.exp(scores, out=scores) @ padded[some]
@@ -170,7 +185,7 @@ class Softmax(_Scored):
 
 
 def _check_top(top: FloatArray, batch: Batch) -> None:
-    if not np.isfinite(top).all():  # NaN spreads through max; +∞ has no softmax; −∞ is a chance of 0
+    if not np.isfinite(top).all():  # max propagates NaN; +∞ has no softmax; −∞ is a probability of 0
         rows = batch.row[~np.isfinite(top)]
         raise RowsError("Softmax", "have a NaN or infinite score", rows, "Check the score function on those rows.")
 
@@ -178,10 +193,28 @@ def _check_top(top: FloatArray, batch: Batch) -> None:
 @final
 @dataclass(frozen=True, init=False)
 class EpsilonGreedy(_Scored):
-    """The action of highest score with chance 1 − ε, else any action (or any of the round's `candidates`) alike.
+    """A policy that takes the action with the highest score with probability 1 − ε, and any action uniformly otherwise.
 
-    Among several of the same score it is the first: the lowest code, or the first in the list. `score` and `columns` are as
-    in `Softmax`.
+    Ties go to the first action: the lowest code, or the first in the list of candidates.
+
+    Parameters
+    ----------
+    score : callable or TwoTower
+        Maps contexts (rounds × columns, as in `log.schema.context`) to scores (rounds × actions).
+    epsilon : float, default 0.05
+        The probability of a uniform choice, from 0 to 1.
+    candidates : str, optional
+        A list column of the eligible actions of each round. If omitted, all actions.
+    columns : sequence of str, default ()
+        Columns of the log that `score` is called with, as a dict of arrays, instead of the contexts.
+
+    Examples
+    --------
+    >>> import offpolicy as op
+    >>> log = op.Log([[0.0], [1.0]], action=[0, 1], reward=[1, 0], propensity=[0.5, 0.5])
+    >>> policy = op.EpsilonGreedy(lambda x: np.column_stack([1 - x, x]), epsilon=0.1)
+    >>> round(op.evaluate(log, policy, [op.IPS()])["IPS"].value, 3)
+    0.95
     """
 
     score: Score
@@ -214,7 +247,7 @@ class EpsilonGreedy(_Scored):
         highest = np.flatnonzero(scores == np.repeat(top, lengths))
         p = np.repeat(self.epsilon / lengths, lengths)
         p[highest[np.searchsorted(highest, starts)]] += 1 - self.epsilon  # the first of them
-        return eligible.with_chances(p)
+        return eligible.with_probabilities(p)
 
     def distribution(self, batch: Batch) -> FloatArray:
         if self.lists:

@@ -1,4 +1,4 @@
-"""Policies that are tables: one chance an action, a matrix, columns of the log."""
+"""Policies that are tables: one probability per action, a matrix, or columns of the log."""
 
 from __future__ import annotations
 
@@ -24,7 +24,15 @@ from offpolicy.policies.candidates import as_numbers
 @final
 @dataclass(frozen=True)
 class Uniform(Policy):
-    """Every action alike."""
+    """The uniform policy: every action with the same probability.
+
+    Examples
+    --------
+    >>> import offpolicy as op
+    >>> log = op.Log(None, action=[0, 1], reward=[1, 0], propensity=[0.8, 0.2])
+    >>> op.evaluate(log, op.Uniform(), [op.IPS()])["IPS"].value
+    0.3125
+    """
 
     def distribution(self, batch: Batch) -> FloatArray:
         return np.full((len(batch), batch.n_actions), 1 / batch.n_actions)
@@ -35,23 +43,40 @@ class Uniform(Policy):
 
 @final
 class Fixed(Policy):
-    """Context-free: one probability an action, in the order of `log.actions`, or as {label: probability}, in which
-    actions that are left out have none."""
+    """A policy that does not depend on the context.
+
+    Parameters
+    ----------
+    probabilities : sequence of float or dict
+        One probability per action in the order of `log.actions`, or {label: probability}, where omitted actions have
+        probability 0. They sum to 1.
+
+    Examples
+    --------
+    >>> import offpolicy as op
+    >>> log = op.Log(None, action=["a", "b"], reward=[1, 0], propensity=[0.5, 0.5])
+    >>> op.evaluate(log, op.Fixed({"a": 0.9, "b": 0.1}), [op.IPS()])["IPS"].value
+    0.9
+    """
 
     def __init__(self, probabilities: npt.ArrayLike | Mapping[Any, float]) -> None:
         if isinstance(probabilities, Mapping):
             self._labels: list[Any] | None = list(probabilities)
-            self._given = floats(list(probabilities.values()), "Fixed")
+            self._probabilities = floats(list(probabilities.values()), "Fixed")
         else:
-            self._labels, self._given = None, floats(probabilities, "Fixed")
-        if self._given.ndim != 1 or not (self._given >= 0).all() or abs(self._given.sum() - 1) > SUM_TOLERANCE:
+            self._labels, self._probabilities = None, floats(probabilities, "Fixed")
+        if (
+            self._probabilities.ndim != 1
+            or not (self._probabilities >= 0).all()
+            or abs(self._probabilities.sum() - 1) > SUM_TOLERANCE
+        ):
             raise InputError(
                 f"Fixed: probabilities must be a flat list of numbers ≥ 0 that sum to 1; these have shape "
-                f"{self._given.shape} and sum to {self._given.sum():.6g}."
+                f"{self._probabilities.shape} and sum to {self._probabilities.sum():.6g}."
             )
 
     def __repr__(self) -> str:
-        return f"Fixed({len(self._given):,} probabilities)"
+        return f"Fixed({len(self._probabilities):,} probabilities)"
 
     def check(self, log: Log) -> None:
         self._vector(log.space)
@@ -59,14 +84,14 @@ class Fixed(Policy):
     def _vector(self, space: ActionSpace) -> FloatArray:
         actions = discrete(space, "Fixed")
         if self._labels is None:
-            if len(self._given) != actions.n_actions:
-                raise InputError(f"Fixed: {len(self._given)} probabilities for {actions.n_actions} actions.")
-            return self._given
+            if len(self._probabilities) != actions.n_actions:
+                raise InputError(f"Fixed: {len(self._probabilities)} probabilities for {actions.n_actions} actions.")
+            return self._probabilities
         codes, bad = actions.encode(pa.array(self._labels))
         if bad.any():
             raise InputError(f"Fixed: {self._labels[int(np.argmax(bad))]!r} is not an action of this log.")
         vector = np.zeros(actions.n_actions)
-        vector[codes] = self._given
+        vector[codes] = self._probabilities
         return vector
 
     def distribution(self, batch: Batch) -> FloatArray:
@@ -79,7 +104,20 @@ class Fixed(Policy):
 
 @final
 class Table(Policy):
-    """A rounds × actions matrix whose rows are the rounds of the log, in its order."""
+    """A policy from a matrix of probabilities.
+
+    Parameters
+    ----------
+    probabilities : array of float
+        Rounds × actions, with rows in the order of the log and columns in the order of `log.actions`.
+
+    Examples
+    --------
+    >>> import offpolicy as op
+    >>> log = op.Log(None, action=[0, 1], reward=[1, 0], propensity=[0.5, 0.5])
+    >>> round(op.evaluate(log, op.Table([[0.9, 0.1], [0.2, 0.8]]), [op.IPS()])["IPS"].value, 3)
+    0.9
+    """
 
     def __init__(self, probabilities: npt.ArrayLike) -> None:
         self._matrix = floats(probabilities, "Table")
@@ -90,7 +128,13 @@ class Table(Policy):
         return f"Table({' × '.join(f'{size:,}' for size in self._matrix.shape)})"
 
     def check(self, log: Log) -> None:
-        """Look at every row once, in the order of memory, so that the passes over the log need not."""
+        """Check every row once, so that the passes over the log need not.
+
+        Parameters
+        ----------
+        log : Log
+            The log that the policy is evaluated on.
+        """
         log.check_ordered("Table", "Give a function of the context, or the probabilities as columns of the DataFrame.")
         if self._matrix.shape != (len(log), log.n_actions):
             raise InputError(
@@ -101,7 +145,7 @@ class Table(Policy):
         negative: list[int] = []
         for rows in blocks(len(log), log.n_actions):
             p = self._matrix[rows]
-            with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is told of
+            with np.errstate(over="ignore", invalid="ignore"):  # values that are not finite are reported below
                 sums[rows] = p @ ones
             if not p.min(initial=0.0) >= 0:  # also true where some value is NaN
                 negative += (rows.start + np.flatnonzero(~(p >= 0).all(axis=1))).tolist()
@@ -116,13 +160,26 @@ class Table(Policy):
         return self._matrix[batch.row]
 
     def entries(self, batch: Batch, row: IntArray, code: IntArray) -> FloatArray:
-        chances: FloatArray = self._matrix[batch.row[row], code]
-        return chances
+        p: FloatArray = self._matrix[batch.row[row], code]
+        return p
 
 
 @final
 class Column(Policy):
-    """Only π(a_t|x_t) of the logged action is known: the name of a column, or an array. Enough for the IPS family."""
+    """A policy of which only the probabilities of the logged actions are known. This suffices for the IPS family.
+
+    Parameters
+    ----------
+    probability : str or array of float
+        The column with π(a|x) of the logged action, or one value per round in the order of the log.
+
+    Examples
+    --------
+    >>> import offpolicy as op
+    >>> log = op.Log(None, action=[0, 1], reward=[1, 0], propensity=[0.5, 0.5])
+    >>> round(op.evaluate(log, op.Column([0.9, 0.8]), [op.IPS()])["IPS"].value, 3)
+    0.9
+    """
 
     def __init__(self, probability: str | npt.ArrayLike) -> None:
         self._name = probability if isinstance(probability, str) else None
@@ -141,12 +198,12 @@ class Column(Policy):
 
     def check(self, log: Log) -> None:
         if self._values is not None:
-            log.check_ordered("Column", "Put the probabilities into the DataFrame, and give the column's name.")
+            log.check_ordered("Column", "Put the probabilities into the DataFrame and give the name of the column.")
         if self._values is not None and self._values.shape != (len(log),):
             raise InputError(f"Column: shape {self._values.shape}, but the log has {len(log)} rounds.")
 
     def distribution(self, batch: Batch) -> FloatArray:  # noqa: ARG002
-        raise InputError("a Column policy knows the chance of the logged action only.")
+        raise InputError("a Column policy has the probabilities of the logged actions only.")
 
     def entries(self, batch: Batch, row: IntArray, code: IntArray) -> FloatArray:
         if not np.array_equal(code, batch.action[row]):
@@ -159,20 +216,35 @@ class Column(Policy):
             rows = batch.row[~((p >= 0) & (p <= 1))]
             raise RowsError(
                 self._name or "Column", "have a target probability that is missing or outside 0..1", rows,
-                "It must be the chance that the new policy gives the logged action.",
+                "It must be the probability of the logged action under the new policy.",
             )  # fmt: skip
         return p[row]
 
 
 @final
 class Columns(Policy):
-    """One column an action: {label: column}, or a pattern such as `p_new_*`, where `*` stands for the action's label."""
+    """A policy from one column of probabilities per action.
+
+    Parameters
+    ----------
+    names : str or dict
+        {label: column}, or a pattern such as `p_new_*`, where `*` stands for the label of the action.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> import offpolicy as op
+    >>> frame = pd.DataFrame({"a": ["x", "y"], "r": [1, 0], "p": [0.5, 0.5], "new_x": [0.9, 0.2], "new_y": [0.1, 0.8]})
+    >>> log = op.read_log(frame, context=[], action="a", reward="r", propensity="p")
+    >>> round(op.evaluate(log, op.Columns("new_*"), [op.IPS()])["IPS"].value, 3)
+    0.9
+    """
 
     def __init__(self, names: str | Mapping[Any, str]) -> None:
         if isinstance(names, str) and names.count("*") != 1:
-            raise InputError(f"Columns: {names!r} needs one *, which stands for the action's label.")
+            raise InputError(f"Columns: {names!r} needs one *, which stands for the label of the action.")
         if not names:
-            raise InputError("Columns: name the column of each action, as {label: column}.")
+            raise InputError("Columns: name the column of each action as {label: column}.")
         self._names = names
 
     def __repr__(self) -> str:
@@ -207,8 +279,10 @@ class Columns(Policy):
         if not p.min(initial=0.0) >= 0:  # also true where some value is NaN
             rows = batch.row[~(p >= 0).all(axis=1)]
             raise RowsError("Columns", "have a negative or missing probability", rows, "Probabilities must be 0 or more.")
-        advice = "An action that was never logged must be named (`actions=`, or a catalog: --catalog) to have a column."
-        with np.errstate(over="ignore"):  # a sum of infinity is told of
+        advice = (
+            "An action that was never logged must be listed (with `actions=`, or a catalog: --catalog) to have a column."
+        )
+        with np.errstate(over="ignore"):  # an infinite sum is reported below
             sums = p.sum(axis=1)
         check_sums(sums, batch.row, "Columns", advice=advice)
         return p

@@ -1,4 +1,4 @@
-"""`TwoTower`: the score of two towers, for very many actions, which come in blocks."""
+"""`TwoTower`: scores of a two-tower model, computed in blocks of actions."""
 
 from __future__ import annotations
 
@@ -18,18 +18,35 @@ from offpolicy.policies.functions import ColumnReader, Score, called, column_nam
 
 ROWS_AT_ONCE = 512
 ACTIONS_AT_ONCE = 512
-"""A block of scores of two towers: it stays in a core's cache between the product, the exponential and the sums."""
+"""A block of scores stays in the cache of a core between the product, the exponential and the sums."""
 
 
 @final
 class TwoTower(ColumnReader):
-    """The score user vector · item vector (+ bias), for very many actions: `op.Softmax(op.TwoTower(items, users))`.
+    """Scores of a two-tower model, user vector · item vector + bias, for very many actions.
 
-    `items` is actions × k in the order of `log.actions`, and `users` a function of the contexts (rounds × features) that
-    gives rounds × k; without one the context is the user vector. With `columns`, `users` gets these columns of the log as a
-    dict of arrays instead. Policies over it never hold rounds × actions: they go through blocks of actions. It is computed
-    in the precision of `items`: float32 takes half the time of float64, and probabilities are then right to about 1 part in
-    10,000.
+    Use it inside a policy: `op.Softmax(op.TwoTower(items, users))`. Such policies never hold rounds × actions in memory;
+    they work through blocks of actions.
+
+    Parameters
+    ----------
+    items : array of float
+        Item vectors, actions × k, with rows in the order of `log.actions`. Scores are computed in their precision: float32
+        takes half the time of float64, and probabilities are then accurate to about 1 part in 10,000.
+    users : callable, optional
+        Maps contexts (rounds × columns) to user vectors (rounds × k). If omitted, the context is the user vector.
+    bias : array of float, optional
+        One number per item.
+    columns : sequence of str, default ()
+        Columns of the log that `users` is called with, as a dict of arrays, instead of the contexts.
+
+    Examples
+    --------
+    >>> import offpolicy as op
+    >>> log = op.Log([[1.0, 0.0], [0.0, 1.0]], action=[0, 1], reward=[1, 0], propensity=[0.5, 0.5])
+    >>> policy = op.Softmax(op.TwoTower([[1.0, 0.0], [0.0, 1.0]]))
+    >>> round(op.evaluate(log, policy, [op.IPS()])["IPS"].value, 3)
+    0.731
     """
 
     def __init__(
@@ -42,32 +59,32 @@ class TwoTower(ColumnReader):
     ) -> None:
         if isinstance(items, Mapping) or not _plain_index(items):
             raise InputError(
-                "TwoTower: items has labels of its own, which are not looked at. Give a plain matrix with its rows in the "
-                "order of `log.actions`, such as frame.loc[log.actions].to_numpy()."
+                "TwoTower: items has labels of its own, which would be ignored. Give a plain matrix with rows in the order "
+                "of `log.actions`, such as frame.loc[log.actions].to_numpy()."
             )
         if users is not None and not callable(users):
             raise InputError(
-                "TwoTower: users must be a function of the contexts (rounds × features) that gives a vector a round; for "
-                "vectors that are in the log already, name their columns as `context` and leave `users` out."
+                "TwoTower: users must be a function of the contexts (rounds × columns) that returns one vector per round. "
+                "If the vectors are in the log, name their columns as `context` and omit `users`."
             )
         if users is None and column_names(columns, "TwoTower"):
-            raise InputError("TwoTower: columns is what `users` gets; give that function as well.")
+            raise InputError("TwoTower: columns are passed to `users`; give that function as well.")
         vectors = array(items, "TwoTower: items")
         kind = np.float32 if vectors.dtype == np.float32 else np.float64
         if vectors.ndim != 2 or not np.issubdtype(vectors.dtype, np.number):
             raise InputError(
-                f"TwoTower: items must be a finite matrix, actions × k, of numbers; this is {vectors.dtype} of shape "
+                f"TwoTower: items must be a finite matrix of numbers, actions × k; this is {vectors.dtype} of shape "
                 f"{vectors.shape}."
             )
         bad = np.flatnonzero(~np.isfinite(vectors).all(axis=1))
         if len(bad):
             raise InputError(
-                f"TwoTower: items must be a finite matrix; {len(bad):,} rows hold NaN or infinity, the first is row "
+                f"TwoTower: items must be a finite matrix; {len(bad):,} rows contain NaN or infinity, the first is row "
                 f"{bad[0]}."
             )
         level = np.zeros(len(vectors)) if bias is None else floats(bias, "TwoTower: bias")
         if level.shape != (len(vectors),) or not np.isfinite(level).all():
-            raise InputError(f"TwoTower: bias must be one finite number an item; it has shape {level.shape}.")
+            raise InputError(f"TwoTower: bias must be one finite number per item; it has shape {level.shape}.")
         self._items: npt.NDArray[Any] = (
             np.column_stack([vectors, level]).astype(kind) if bias is not None else vectors.astype(kind)
         )
@@ -75,44 +92,77 @@ class TwoTower(ColumnReader):
         self.columns, self._bias = columns_of(self._users), bias is not None
 
     def __call__(self, context: FloatArray) -> npt.NDArray[Any]:
-        """Rounds × actions, for those who want them all."""
+        """All scores: rounds × actions."""
         users = np.asarray(context if self._users is None else self._users(context))
         scores: npt.NDArray[Any] = self._padded(users) @ self._items.T
         return scores
 
     def _padded(self, users: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        wanted = self._items.shape[1] - self._bias
-        if users.ndim != 2 or users.shape[1] != wanted:
-            raise InputError(f"TwoTower: user vectors of shape {users.shape}, but the items have {wanted} dimensions.")
+        expected = self._items.shape[1] - self._bias
+        if users.ndim != 2 or users.shape[1] != expected:
+            raise InputError(f"TwoTower: user vectors have shape {users.shape}, but the items have {expected} dimensions.")
         users = users.astype(self._items.dtype, copy=False)
         return np.column_stack([users, np.ones(len(users), users.dtype)]) if self._bias else users
 
     @property
     def single(self) -> bool:
-        """Whether it is computed in single precision."""
+        """Whether scores are computed in single precision."""
         return self._items.dtype == np.float32
 
     def check(self, n_actions: int) -> None:
+        """Raise if the number of items is not the number of actions.
+
+        Parameters
+        ----------
+        n_actions : int
+            The number of actions of the log.
+        """
         if len(self._items) != n_actions:
             raise InputError(
-                f"TwoTower: {len(self._items):,} item vectors for {n_actions:,} actions. Rows follow `log.actions`; where "
-                "there are items that were never logged, list all labels with `actions=` or `catalog=` when the log is read."
+                f"TwoTower: {len(self._items):,} item vectors for {n_actions:,} actions. Rows follow `log.actions`; if some "
+                "items were never logged, list all labels with `actions=` or `catalog=` when the log is read."
             )
 
     def vectors(self, batch: Batch, name: str) -> npt.NDArray[Any]:
-        """The user vector of each round."""
+        """The user vector of each round.
+
+        Parameters
+        ----------
+        batch : Batch
+            Some rounds of the log.
+        name : str
+            The policy to name in errors.
+
+        Returns
+        -------
+        array of float
+            Rounds × k, with a last column of ones if there is a bias.
+        """
         self.check(batch.n_actions)
         users = batch.context if self._users is None else called(self._users, batch, name)
         users = self._padded(np.asarray(users))
         if len(users) != len(batch):
-            raise InputError(f"{name}: {len(users)} user vectors for {len(batch)} rounds.")
+            raise InputError(f"{name}: `users` returned {len(users)} vectors for {len(batch)} rounds.")
         bad = ~np.isfinite(users).all(axis=1)
         if bad.any():
-            raise RowsError(name, "have a NaN or infinite user vector", batch.row[bad], "Check the function of users.")
+            raise RowsError(
+                name, "have a NaN or infinite user vector", batch.row[bad], "Check the function `users` on those rows."
+            )
         return users
 
     def bound(self, users: npt.NDArray[Any]) -> float:
-        """No score of these users is larger in size: |u|·|v| at their largest."""
+        """An upper bound of the absolute scores: the largest |u|·|v|.
+
+        Parameters
+        ----------
+        users : array of float
+            User vectors, as `vectors` returns them.
+
+        Returns
+        -------
+        float
+            The bound.
+        """
         return float(np.sqrt((users.astype(np.float64) ** 2).sum(axis=1).max(initial=0.0)) * self._longest)
 
     @cached_property
@@ -120,7 +170,20 @@ class TwoTower(ColumnReader):
         return float(np.sqrt((self._items.astype(np.float64) ** 2).sum(axis=1).max(initial=0.0)))
 
     def some(self, users: npt.NDArray[Any], row: IntArray, code: IntArray) -> FloatArray:
-        """Scores of some (round, action)."""
+        """The scores of some actions.
+
+        Parameters
+        ----------
+        users : array of float
+            User vectors, as `vectors` returns them.
+        row, code : array of int
+            Pairs of a round and an action code.
+
+        Returns
+        -------
+        array of float
+            One score per pair.
+        """
         out = np.empty(len(row))
         for start in range(0, len(row), ROWS_AT_ONCE * 32):
             some = slice(start, start + ROWS_AT_ONCE * 32)
@@ -128,29 +191,44 @@ class TwoTower(ColumnReader):
         return out
 
     def each(self, users: npt.NDArray[Any]) -> Iterator[tuple[slice, npt.NDArray[Any]]]:
-        """Blocks of actions with their scores: rounds × some actions. The array is used again for the next block."""
-        room = np.empty((len(users), ACTIONS_AT_ONCE), users.dtype)
+        """Iterate over blocks of actions and their scores.
+
+        Parameters
+        ----------
+        users : array of float
+            User vectors, as `vectors` returns them.
+
+        Yields
+        ------
+        some : slice
+            The action codes of the block.
+        scores : array of float
+            Rounds × actions of the block. The array is reused for the next block.
+        """
+        buffer = np.empty((len(users), ACTIONS_AT_ONCE), users.dtype)
         for start in range(0, len(self._items), ACTIONS_AT_ONCE):
             some = slice(start, min(start + ACTIONS_AT_ONCE, len(self._items)))
             out = (
-                room if some.stop - some.start == ACTIONS_AT_ONCE else np.empty((len(users), some.stop - start), users.dtype)
+                buffer
+                if some.stop - some.start == ACTIONS_AT_ONCE
+                else np.empty((len(users), some.stop - start), users.dtype)
             )
             yield some, np.matmul(users, self._items[some].T, out=out)
 
 
 def _plain_index(items: Any) -> bool:
-    """Whether rows are known by their place alone."""
+    """Whether rows are identified by their position alone."""
     index = getattr(items, "index", None)
     return index is None or callable(index) or list(index) == list(range(len(items)))
 
 
 def runs(rows: int) -> Iterator[slice]:
-    """Runs of about equal length."""
+    """Slices of about equal length."""
     return even_slices(rows, max(1, -(-rows // ROWS_AT_ONCE)))
 
 
 def best_of_towers(score: TwoTower, users: npt.NDArray[Any]) -> IntArray:
-    """The first action of highest score, from blocks of actions."""
+    """The first action with the highest score, from blocks of actions."""
     best, top = np.zeros(len(users), np.int64), np.full(len(users), -np.inf)
     for some, scores in score.each(users):
         at = scores.argmax(axis=1)
