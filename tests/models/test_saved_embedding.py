@@ -77,7 +77,10 @@ def first(value: float | None) -> Callable[[pa.ChunkedArray], Any]:
             "newer release of offpolicy, in version 2 of the format; this release reads up to version 1.*Upgrade",
         ),
         (lambda t: said_of(t, version="1"), "its version is '1'"),
-        (lambda t: said_of(t, format="offpolicy/rewards"), "contains a saved rewards, not a saved embedding; op.load_rewards"),
+        (
+            lambda t: said_of(t, format="offpolicy/rewards"),
+            "contains a saved rewards, not a saved embedding; op.load_rewards",
+        ),
         (lambda t: t.replace_schema_metadata({}), "is not a saved embedding"),
         (lambda t: said_of(t, sha256="0" * 64), "does not match its checksum"),
         (lambda t: said_of(t, model="Ridge(rank=1)"), "does not match its checksum"),

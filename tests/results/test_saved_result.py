@@ -157,7 +157,11 @@ def put(*where: Any, value: Any) -> Callable[[dict[str, Any]], None]:
     ("change", "honest", "message"),
     [
         (put("result", "estimates", 0, "value", value=1e6), True, "does not match its checksum"),
-        (put("version", value=3), True, "newer release of offpolicy, in version 3 of the format; this release reads up to version 2"),
+        (
+            put("version", value=3),
+            True,
+            "newer release of offpolicy, in version 3 of the format; this release reads up to version 2",
+        ),
         (put("format", value="offpolicy/embedding"), True, "op.load_embedding"),
         (put("format", value=None), True, "is not a saved result"),
         (put("result", "estimates", 0, "value", value="<script>"), False, r"estimates\[0\].value is '<script>'"),
