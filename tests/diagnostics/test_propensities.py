@@ -114,9 +114,7 @@ def test_findings_say_what_was_seen_and_grade_it() -> None:
     log = op.Log(None, action, rng.normal(size=5_000), propensity=np.full(5_000, 1 / 3))
     (doubt,) = (r for r in op.evaluate(log, op.Uniform(), op.SNIPS())["SNIPS"].reasons if r.code == "propensities")
     assert doubt.verdict is op.Verdict.DO_NOT_TRUST
-    assert (
-        "The mean of 1/propensity over the rounds of action 0 (0 in others) is 2.42, and it cannot be above 1" in doubt.seen
-    )
+    assert "The mean of 1/propensity over the rounds of action 0 (0 in others) is 2.42, and it cannot exceed 1" in doubt.seen
     wrong = op.Log(None, action, rng.normal(size=5_000), logging=op.Fixed([0.76, 0.18, 0.06]))
     (doubt,) = (r for r in op.evaluate(wrong, op.Uniform(), op.SNIPS())["SNIPS"].reasons if r.code == "propensities")
     assert doubt.verdict is op.Verdict.CAUTION
@@ -134,7 +132,7 @@ def test_chances_that_do_not_sum_to_one_are_said() -> None:
     rng = np.random.default_rng(9)
     log = op.Log(None, rng.integers(0, 2, 600), np.ones(600), logging=Unnormalised())
     (doubt,) = (r for r in op.evaluate(log, op.Uniform(), op.IPS())["IPS"].reasons if r.code == "propensities")
-    assert "In 600 of 600 rounds that were looked at, the chances of the logging policy do not sum to 1" in doubt.seen
+    assert "In 600 of 600 rounds that were checked, the probabilities of the logging policy do not sum to 1" in doubt.seen
 
 
 def test_sums_do_not_depend_on_batches_and_many_actions_share_cells() -> None:
@@ -157,7 +155,7 @@ def test_sums_do_not_depend_on_batches_and_many_actions_share_cells() -> None:
     assert states[0]["at_floor"].sum() == (whole_of(log).propensity == 1 / 3_000).sum()
     wrong = op.Log(None, action, np.ones(4_000), propensity=np.full(4_000, 1e-5), n_actions=3_000)
     (doubt,) = (r for r in op.evaluate(wrong, op.Uniform(), op.IPS())["IPS"].reasons if r.code == "propensities")
-    assert "The mean of 1/propensity is 1e+05, and it cannot be above the 3,000 actions" in doubt.seen
+    assert "The mean of 1/propensity is 1e+05, and cannot exceed the 3,000 actions" in doubt.seen
 
 
 def test_the_pictures() -> None:

@@ -38,7 +38,7 @@ def test_few_effective_rounds() -> None:
     assert result["SNIPS"].verdict is op.Verdict.DO_NOT_TRUST
     assert {"effective sample size", "top weights"} <= codes(result["SNIPS"])
     reason = result["SNIPS"].reasons[0]
-    assert reason.seen.startswith("The 1,000 rounds count like")
+    assert reason.seen.startswith("The 1,000 rounds are worth")
     assert "effective sample size" not in codes(result["DM"])
 
 
@@ -50,7 +50,7 @@ def test_actions_never_logged(large: Small) -> None:
     assert result["IPS"].diagnostics["target_mass_never_logged"] == pytest.approx(0.2)
     assert {"support", "mean weight"} <= codes(result["IPS"])
     assert result["IPS"].verdict is op.Verdict.DO_NOT_TRUST
-    assert "reward model's guess" in next(r.why for r in result["DR"].reasons if r.code == "support")
+    assert "rests on the reward model alone" in next(r.why for r in result["DR"].reasons if r.code == "support")
 
 
 def test_no_support_in_some_contexts(large: Small) -> None:

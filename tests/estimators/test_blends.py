@@ -389,4 +389,4 @@ def test_slices_say_why(small: Small) -> None:
     words = " ".join(str(op.evaluate(small.log(by=by), small.target)).split())
     tiny = words.split("tiny · ")[1]
     assert tiny.startswith("reward: 6 rounds, 4 actions Auto says ")
-    assert "The 6 rounds count like" in tiny
+    assert "The 6 rounds are worth" in tiny

@@ -93,7 +93,7 @@ def test_the_spread_of_a_direct_method_over_logs() -> None:
     assert np.mean(widths) / 2 == pytest.approx(spread, rel=0.2)
     assert max(plain) < 0.2 * np.mean(widths)
     result = op.evaluate(sampled(), target, [op.DM(LinearRegression())], engine=ALONE)
-    assert "not in this interval" in " ".join(reason.seen for reason in result["DM"].reasons)
+    assert "does not include the error of what was fitted" in " ".join(reason.seen for reason in result["DM"].reasons)
     shown = result.with_interval("bootstrap", refit=True)
     assert "not in this interval" not in " ".join(reason.seen for reason in shown["DM"].reasons)
     assert "DM *" in str(result)
@@ -236,8 +236,8 @@ def test_estimated_propensities_are_estimated_again() -> None:
     def why(estimate: op.Estimate) -> str:
         return next(reason.why for reason in estimate.reasons if reason.code == "estimated propensities")
 
-    assert "is not in the interval" in why(estimate)
-    assert "is in the interval" in why(result.with_interval("bootstrap", refit=True)["SNIPS"])
+    assert "does not include the error of that fit" in why(estimate)
+    assert "includes the error of that fit" in why(result.with_interval("bootstrap", refit=True)["SNIPS"])
 
 
 def test_as_many_draws_of_a_blend_as_one_likes(small: Small) -> None:

@@ -36,14 +36,14 @@ CONCENTRATED = {
     "verdict": "CAUTION",
     "code": "concentration",
     "seen": "One bucket in 4,096 of the log carries 49% of the estimate's variance.",
-    "why": "A single round, or a few, with a huge weight or reward decide the answer, and the next log may lack them.",
+    "why": "One or a few rounds with a huge weight or reward determine the answer, and another log may not have them.",
     "do": "Look at the largest rewards and weights; compare with ClippedIPS, or evaluate a bounded reward.",
 }
 TOO_FEW = {
     "verdict": "DO_NOT_TRUST",
     "code": "effective sample size",
-    "seen": "The 50,000 rounds count like 12 rounds of the new policy.",
-    "why": "A few rounds decide the answer, and its error is itself badly known.",
+    "seen": "The 50,000 rounds are worth 12 rounds of the new policy.",
+    "why": "A few rounds determine the answer, and its standard error is itself unreliable.",
     "do": "Log more rounds, or evaluate a policy closer to the logging one.",
 }
 

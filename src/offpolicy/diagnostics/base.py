@@ -1,6 +1,6 @@
 """What a diagnostic is: the sums it needs, the findings it draws from them, and the numbers it shows.
 
-Those of the package sum what several readings share, so that for them the two halves are classes of their own.
+In the package's own diagnostics several readings share the same sums, so the two halves are separate classes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,33 @@ from offpolicy.statistics.base import State, added
 
 @dataclass(frozen=True)
 class Subject:
-    """One estimate, as diagnostics see it: of one estimator, policy and reward, on the whole log or on a slice."""
+    """One estimate, as a diagnostic sees it: one estimator, policy and reward, on the whole log or on a slice.
+
+    Parameters
+    ----------
+    policy, reward : int
+        The numbers of the policy and of the reward, counted from 0.
+    estimator : Estimator
+        The estimator, with its settings.
+    functional : Functional
+        The value and its gradient in the means of the scored columns.
+    std_error : float
+        Its standard error.
+    sums : ScoreSums
+        The moments and bucket sums that the value comes from.
+    member : Member, optional
+        The member of the estimator that was used; None for a blend.
+    model : ModelKey, optional
+        The reward model of that member.
+    combination : Combination, optional
+        The candidates of a blend and their weights.
+    weighable : bool, default True
+        Whether rounds can be weighted by π/π0: the actions are discrete and the log has propensities.
+    fit_missing : bool, default False
+        Whether the value depends on something fitted whose error is not included in the standard error.
+    reference : tuple of str and Functional, optional
+        A nearly unbiased estimate of the same value, with its name; None for that estimate itself, or if there is none.
+    """
 
     policy: int
     reward: int
@@ -31,70 +57,138 @@ class Subject:
     std_error: float
     sums: ScoreSums
     member: Member | None = None
-    """The member of the estimator that counts; None for a blend."""
     model: ModelKey | None = None
-    """Its reward model."""
     combination: Combination | None = None
-    """What a blend makes of its candidates."""
     weighable: bool = True
-    """Whether rounds can be weighted by π/π0: the actions are discrete, and the log has propensities."""
     fit_missing: bool = False
-    """Whether the value moves with what was fitted, and the error does not count that."""
     reference: tuple[str, Functional] | None = None
-    """A nearly unbiased estimate of the same value, by name; None for that estimate itself, or where there is none."""
 
     @property
     def whole(self) -> bool:
-        """Whether it is of the whole log."""
+        """Whether it is an estimate on the whole log, not on a slice."""
         return self.sums.slice_ is None
 
 
 class Reading(ABC):
-    """What a diagnostic says once the log has been read."""
+    """What a diagnostic reports once the log has been read."""
 
     @abstractmethod
     def findings(self, subject: Subject) -> Sequence[Finding]:
-        """What was checked of an estimate, what was found good as well."""
+        """The result of each check of an estimate, including those that raise no concern."""
 
     def numbers(self, subject: Subject) -> dict[str, Any]:  # noqa: ARG002
-        """What stands among the diagnostics of an estimate."""
+        """Numbers to show among the diagnostics of an estimate."""
         return {}
 
 
 class Diagnostic(ABC):
-    """One check of the estimates. Give one of your own to `op.evaluate(…, diagnostics=[…])`.
+    """A check of the estimates. Pass your own to `op.evaluate(…, diagnostics=[…])`.
 
-    It gives `findings`, and `numbers` where some are to be shown beside them. A check that needs sums over the rounds also
-    overrides `zero` and `fold`; the sums are plain arrays by name, so that they can travel between machines.
+    A subclass implements `findings`, and `numbers` if it has numbers to show. A check that needs sums over the rounds also
+    overrides `zero` and `fold`. Sums are named arrays, so that they can be sent between machines.
+
+    Attributes
+    ----------
+    columns : tuple of str
+        Columns of the log that `fold` reads with `batch.column(name)`.
+
+    Examples
+    --------
+    >>> import offpolicy as op
+    >>> class Small(op.Diagnostic):
+    ...     def findings(self, state, subject):
+    ...         verdict = op.Verdict.CAUTION if subject.sums.n < 1_000 else op.Verdict.OK
+    ...         return [op.Finding(verdict, "small", f"There are {subject.sums.n} rounds.", "That is few.", "Log more.")]
+    >>> world = op.worlds.Linear(n_actions=5, seed=0)
+    >>> result = op.evaluate(world.sample(200, seed=0), world.target, op.SNIPS(), diagnostics=Small())
+    >>> [finding.seen for finding in result["SNIPS"].reasons if finding.code == "small"]
+    ['There are 200 rounds.']
     """
 
     columns: tuple[str, ...] = ()
-    """Columns of the log that it reads by name, with `batch.column(name)`."""
 
     def zero(self) -> State:
-        """Empty sums."""
+        """Empty sums.
+
+        Returns
+        -------
+        dict of str to ndarray
+            Named arrays, before any round was added.
+        """
         return {}
 
     def fold(self, state: State, batch: Batch, scored: ScoredBlock) -> State:  # noqa: ARG002
-        """Add the rounds of a batch."""
+        """Add the rounds of a batch to the sums.
+
+        Parameters
+        ----------
+        state : dict of str to ndarray
+            The sums so far; may be changed in place.
+        batch : Batch
+            Some rounds of the log.
+        scored : ScoredBlock
+            What was computed for the same rounds, in the same order.
+
+        Returns
+        -------
+        dict of str to ndarray
+            The sums including these rounds.
+        """
         return state
 
     def merge(self, a: State, b: State) -> State:
-        """The sums of two sets of rounds."""
+        """Combine the sums of two sets of rounds; by default they are added.
+
+        Parameters
+        ----------
+        a, b : dict of str to ndarray
+            The sums of each set.
+
+        Returns
+        -------
+        dict of str to ndarray
+            The sums of both sets together.
+        """
         return added(a, b)
 
     @abstractmethod
     def findings(self, state: State, subject: Subject) -> Sequence[Finding]:
-        """What was checked of an estimate, what was found good as well; `state` holds the sums."""
+        """The result of each check of an estimate, including those that raise no concern.
+
+        Parameters
+        ----------
+        state : dict of str to ndarray
+            The sums over the whole log.
+        subject : Subject
+            The estimate.
+
+        Returns
+        -------
+        sequence of Finding
+            Findings that are not OK become reasons for the verdict.
+        """
 
     def numbers(self, state: State, subject: Subject) -> dict[str, Any]:  # noqa: ARG002
-        """What stands among the diagnostics of an estimate."""
+        """Numbers to show among the diagnostics of an estimate.
+
+        Parameters
+        ----------
+        state : dict of str to ndarray
+            The sums over the whole log.
+        subject : Subject
+            The estimate.
+
+        Returns
+        -------
+        dict
+            Plain values by name.
+        """
         return {}
 
 
 @dataclass(frozen=True)
 class Own(Reading):
-    """What a diagnostic of the user's own says."""
+    """What a user's own diagnostic reports."""
 
     diagnostic: Diagnostic
     state: State

@@ -14,7 +14,7 @@ NEIGHBOURS = 5
 
 
 def map_view(estimator: str, table: EmbeddingTable, shown: int, seed: int) -> dict[str, Any]:
-    """The actions in the two directions in which their embeddings, weighed by rounds, differ most."""
+    """The actions along the two principal axes of their embeddings, weighted by rounds."""
     codes, chosen = _chosen(table.counts, shown, seed)
     places, explained = _principal(table.scaled, table.counts)
     near = _nearest(table, codes)
@@ -41,7 +41,7 @@ def map_view(estimator: str, table: EmbeddingTable, shown: int, seed: int) -> di
 
 
 def _chosen(counts: FloatArray, shown: int, seed: int) -> tuple[IntArray, str]:
-    """All actions, or half the most often logged ones and half others that were logged, at random."""
+    """All actions; or half of them the most often logged, half a random sample of other logged actions."""
     if len(counts) <= shown:
         return np.arange(len(counts)), f"all {len(counts):,}"
     order = np.argsort(-counts, kind="stable")
@@ -50,12 +50,12 @@ def _chosen(counts: FloatArray, shown: int, seed: int) -> tuple[IntArray, str]:
         return np.sort(order), f"the {len(order):,} of {len(counts):,} that were logged"
     often = shown // 2
     rest = np.random.default_rng(seed % 2**63).choice(order[often:], shown - often, replace=False)
-    told = f"the {often:,} most often logged of {len(counts):,}, and {shown - often:,} other logged ones at random"
-    return np.sort(np.concatenate([order[:often], rest])), told
+    chosen = f"the {often:,} most often logged of {len(counts):,}, and {shown - often:,} other logged ones at random"
+    return np.sort(np.concatenate([order[:often], rest])), chosen
 
 
 def _principal(points: FloatArray, counts: FloatArray) -> tuple[FloatArray, float]:
-    """Actions × 2, and the part of the variance that the two axes show. Each axis points to its largest loading."""
+    """Actions × 2, and the share of variance explained by the two axes. Each axis points towards its largest loading."""
     points = np.where(np.isfinite(points).all(axis=1, keepdims=True), points, 0.0)
     share = counts / max(float(counts.sum()), 1e-300)
     centred = points - share @ points
@@ -69,9 +69,9 @@ def _principal(points: FloatArray, counts: FloatArray) -> tuple[FloatArray, floa
 
 
 def _nearest(table: EmbeddingTable, codes: IntArray) -> list[list[int]]:
-    """The logged actions that are nearest to each of some, without itself."""
+    """The nearest logged actions of each of the given actions, excluding itself."""
     logged = np.flatnonzero(table.counts > 0)
-    found = logged[nearest_of(table.scaled[logged], table.scaled[codes], min(NEIGHBOURS + 1, len(logged)))]
-    distance = ((table.scaled[found] - table.scaled[codes][:, None]) ** 2).sum(axis=2)
-    found = np.take_along_axis(found, np.argsort(distance, axis=1, kind="stable"), axis=1)
-    return [[int(k) for k in row if k != own][:NEIGHBOURS] for own, row in zip(codes, found, strict=True)]
+    nearest = logged[nearest_of(table.scaled[logged], table.scaled[codes], min(NEIGHBOURS + 1, len(logged)))]
+    distance = ((table.scaled[nearest] - table.scaled[codes][:, None]) ** 2).sum(axis=2)
+    nearest = np.take_along_axis(nearest, np.argsort(distance, axis=1, kind="stable"), axis=1)
+    return [[int(k) for k in row if k != own][:NEIGHBOURS] for own, row in zip(codes, nearest, strict=True)]

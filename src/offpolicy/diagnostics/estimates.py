@@ -1,4 +1,4 @@
-"""Of an estimate itself: whether it is a number, rests on enough of the log, and agrees with nearly unbiased ones."""
+"""Checks of an estimate itself: whether it is a number, rests on enough of the log, and agrees with others."""
 
 from __future__ import annotations
 
@@ -17,32 +17,32 @@ from offpolicy.inference.functionals import Functional, ScoreSums, in_errors, st
 UNANCHORED = Finding(
     Verdict.DO_NOT_TRUST,
     "no anchor",
-    "No nearly unbiased candidate gave a number of known error: too few rounds have an action that the new policy takes, or "
-    "all are of one cluster.",
-    "Nothing shows how biased the others are, so there is no blend of them.",
-    "Log some rounds of a policy that overlaps with the new one.",
+    "No nearly unbiased candidate gave a number with a known error: too few rounds have an action that the new policy "
+    "takes, or all rounds are in one cluster.",
+    "Nothing shows how biased the other candidates are, so they are not blended.",
+    "Log some rounds under a policy that overlaps with the new one.",
 )
 
 NO_NUMBER = Finding(
     Verdict.DO_NOT_TRUST,
     "no number",
-    "It gave NaN or an infinite number.",
-    "A reward model that predicts no number in some rounds is the usual cause.",
-    "Check the model's predictions, and the scale of context and rewards.",
+    "The estimate is NaN or infinite.",
+    "The usual cause is a reward model that predicts NaN or infinity in some rounds.",
+    "Check the model's predictions, and the scale of the context and the rewards.",
 )
 
 UNDEFINED = Finding(
     Verdict.DO_NOT_TRUST,
     "undefined",
-    "No logged action could have come from the new policy: every weight is 0.",
-    "There is nothing to weigh, so the estimate does not exist.",
-    "Log some rounds of a policy that overlaps with the new one.",
+    "The new policy never takes a logged action: every weight is 0.",
+    "With nothing to weight, the estimate does not exist.",
+    "Log some rounds under a policy that overlaps with the new one.",
 )
 
 
 @dataclass(frozen=True)
 class Definition(Reading):
-    """Why an estimate is not a number: there is nothing to weigh, or a model gives none."""
+    """Why an estimate is not a number: every weight is 0, or a model predicts none."""
 
     overlaps: Overlaps
 
@@ -51,8 +51,8 @@ class Definition(Reading):
         if member is None or np.isfinite(subject.functional.value):
             return []
         weight, p = member.weight, subject.policy
-        unweighed = weight.weighs and not self.overlaps.of_weight(p, weight, subject.sums).ess > 0
-        return [UNDEFINED if unweighed else NO_NUMBER]
+        all_zero = weight.weighs and not self.overlaps.of_weight(p, weight, subject.sums).ess > 0
+        return [UNDEFINED if all_zero else NO_NUMBER]
 
 
 class Setting(Reading):
@@ -71,7 +71,7 @@ class Setting(Reading):
 
 
 class Concentration(Reading):
-    """Whether one small part of the log decides the answer."""
+    """Whether one small part of the log determines the answer."""
 
     def findings(self, subject: Subject) -> list[Finding]:
         share = self.share(subject.functional, subject.sums)
@@ -79,13 +79,13 @@ class Concentration(Reading):
             Measure("concentration", share).finding(
                 "concentration",
                 f"One {BUCKETS:,}th of the log carries {share:.0%} of the estimate's variance.",
-                "A single round, or a few, with a huge weight or reward decide the answer, and the next log may lack them.",
+                "One or a few rounds with a huge weight or reward determine the answer, and another log may not have them.",
                 "Look at the largest rewards and weights; compare with ClippedIPS, or evaluate a bounded reward.",
             )
         ]
 
     def share(self, f: Functional, sums: ScoreSums) -> float:
-        """The part of the sampling variance that one bucket of units carries; 0 where there are few of them."""
+        """The share of the sampling variance that comes from one bucket of units; 0 if few buckets are filled."""
         if not np.isfinite(f.gradient).all():
             return 0.0
         influence = sums.buckets @ f.gradient
@@ -99,31 +99,30 @@ class SampleSize(Reading):
     """Whether there are enough rewards, and enough clusters for clustered errors."""
 
     def findings(self, subject: Subject) -> list[Finding]:
-        sums, found = subject.sums, []
+        sums, findings = subject.sums, []
         nonzero, units = int(sums.nonzero[subject.reward]), int((sums.buckets[:, 0] > 0).sum())
-        if nonzero != sums.n:  # rewards that are all there are few only if the rounds are
-            found.append(
+        if nonzero != sums.n:  # if no reward is 0, there are few rewards only if there are few rounds
+            findings.append(
                 Measure("rewards", nonzero).finding(
                     "few rewards",
                     f"Only {nonzero:,} of {sums.n:,} rounds have a reward other than 0.",
-                    "The intervals lean on many such rounds, and are too narrow with few.",
+                    "The intervals assume many such rounds, and are too narrow with few.",
                     "Log more rounds, or evaluate a more frequent reward as well.",
                 )
             )
         if sums.clustered:
-            found.append(
+            findings.append(
                 Measure("clusters", units).finding(
                     "few clusters",
                     f"There are only about {units} clusters.",
-                    "A clustered standard error is itself uncertain with so few, and usually too small.",
-                    "Use a finer cluster if rows within it are independent, or log more of them.",
+                    "With so few, a clustered standard error is itself uncertain, and usually too small.",
+                    "Use smaller clusters if the rounds within one are independent, or log more clusters.",
                 )
             )
-        return found
+        return findings
 
 
-CARRIES = 0.05
-"""The weight from which a candidate counts as part of a blend."""
+CARRIES = 0.05  # the weight from which a candidate counts as part of a blend
 
 
 class Agreement(Reading):
@@ -137,10 +136,10 @@ class Agreement(Reading):
         if not np.isfinite(difference.value):
             return []
         z = in_errors(difference, sums)
-        found = [disagreement(name, difference.value, z, blend=member is None)] if np.isfinite(z) else []
+        findings = [disagreement(name, difference.value, z, blend=member is None)] if np.isfinite(z) else []
         if member is not None and not member.weight.mean_one:
-            found.append(own_bias(name, difference.value, std_error(difference, sums), subject.std_error))
-        return found
+            findings.append(own_bias(name, difference.value, std_error(difference, sums), subject.std_error))
+        return findings
 
 
 @dataclass(frozen=True)
@@ -161,62 +160,61 @@ class CandidateAgreement(Reading):
 
 
 def disagreement(other: str, difference: float, z: float, blend: bool) -> Finding:
-    """Two estimators that cannot both be right."""
+    """Two estimates that cannot both be right."""
     return Measure("disagreement of a blend" if blend else "disagreement", abs(z)).finding(
         "disagreement",
         f"It differs from {other} by {difference:+.4g}, {abs(z):.1f} standard errors of the paired difference.",
-        "Chance seldom brings that, so at least one of the two is likely to be biased here.",
-        "Trust the one whose assumptions you can check; a reward model is the usual suspect.",
+        "Such a difference is rarely due to chance, so at least one of the two is probably biased.",
+        "Trust the one whose assumptions you can check; the reward model is the usual suspect.",
     )
 
 
 def own_bias(other: str, difference: float, error: float, own_error: float) -> Finding:
-    """How large a bias the log cannot rule out, beside the interval that does not know of it.
+    """How large a bias the log cannot rule out, compared with the interval, which does not include it.
 
-    A nearly unbiased estimate is off by `difference`, give or take two of its `error`s; so much of it might be bias. The
-    interval reaches two of its own errors to each side.
+    A nearly unbiased estimate differs by `difference`, give or take two of its `error`s, all of which could be bias. The
+    interval reaches two of the estimate's own errors to each side.
     """
     half_width = 2 * own_error
     might = (abs(difference) + 2 * error) / half_width if half_width > 0 else np.inf
     return Measure("hidden bias", might).finding(
         "own bias",
         f"It may be biased by design, and {other} shows only that the bias is within ±{abs(difference) + 2 * error:.2g}, "
-        f"which is {might:.1f} times the reach of its 95% interval.",
-        "The interval knows the chance of the draw, not this bias, and may miss the truth by it.",
+        f"which is {might:.1f} times the half-width of its 95% interval.",
+        "The interval covers sampling error but not this bias, and may miss the true value because of it.",
         f"Lead with a nearly unbiased estimate (op.DR, {other}) or with op.Auto, whose interval allows for it; or log more.",
     )
 
 
 def combined_findings(combination: Combination, o: Overlap) -> list[Finding]:
-    """What speaks against a blend: candidates that cannot all be right, and biases that nothing can show."""
+    """Concerns about a blend: candidates that cannot all be right, and biases that the log cannot reveal."""
     candidates, weights = combination.candidates, combination.weights
     anchor = candidates.anchor
-    weighed = sum(w for w, exact in zip(weights, candidates.unbiased, strict=True) if exact)
-    keys = ("mean weight", "effective sample size") if weighed >= 0.5 else ("mean weight",)
-    found = [finding for finding in weight_findings(o) if finding.code in keys]
+    unbiased = sum(w for w, exact in zip(weights, candidates.unbiased, strict=True) if exact)
+    keys = ("mean weight", "effective sample size") if unbiased >= 0.5 else ("mean weight",)
+    findings = [finding for finding in weight_findings(o) if finding.code in keys]
     error = float(np.sqrt(candidates.variance(weights)))
     heavy = [k for k in range(len(weights)) if weights[k] >= CARRIES and abs(candidates.difference(k, anchor)[0]) > error]
     z, a, b = max(((abs(candidates.z(k, anchor)), k, anchor) for k in heavy), default=(0.0, 0, 0))
     if heavy:
-        found.append(
+        findings.append(
             Measure("candidates", z).finding(
                 "candidates disagree",
-                f"{candidates.names[a]} says {candidates.values[a]:.4g} and {candidates.names[b]} says "
+                f"{candidates.names[a]} gives {candidates.values[a]:.4g} and {candidates.names[b]} gives "
                 f"{candidates.values[b]:.4g}, {z:.1f} standard errors of the paired difference apart.",
-                "Chance does not explain that, so the first is biased here, and still part of the blend.",
-                "See what each candidate says (in the report, or .explain() in Python); trust the one whose assumptions you "
+                "Chance does not explain that, so the first is biased here, yet it is part of the blend.",
+                "Compare the candidates (in the report, or with .explain() in Python); trust the one whose assumptions you "
                 "can check, or log more rounds.",
             )
         )
-    if weighed < 0.5:
-        found.append(
+    if unbiased < 0.5:
+        findings.append(
             Measure("rounds to check a model", o.ess).finding(
                 "unchecked bias",
-                f"The {o.n:,} rounds count like {o.ess:,.0f} rounds of the new policy: {candidates.names[anchor]}, which is "
-                f"nearly unbiased, knows the value only to ±{candidates.errors[anchor]:.2g}.",
-                "The blend leans on reward models, and a bias of theirs of that size would not be seen; the interval allows "
-                "for it.",
-                "Log some rounds of the new policy, or of one closer to it.",
+                f"The {o.n:,} rounds are worth {o.ess:,.0f} rounds of the new policy: {candidates.names[anchor]}, which is "
+                f"nearly unbiased, determines the value only to within ±{candidates.errors[anchor]:.2g}.",
+                "The blend relies on reward models, and a bias of that size would go unnoticed; the interval allows for it.",
+                "Log some rounds under the new policy, or under one closer to it.",
             )
         )
-    return found
+    return findings

@@ -1,4 +1,4 @@
-"""Overlap: how well the log supports a policy, by its weights and by what was never logged."""
+"""Overlap: how well the log supports a policy, judged by its weights and by actions that were never logged."""
 
 from __future__ import annotations
 
@@ -22,13 +22,17 @@ from offpolicy.scoring.scored_block import ScoredBlock
 from offpolicy.statistics.base import State, added
 from offpolicy.statistics.histogram import LARGEST_OF, LogHistogram
 
-NOT_ONE = 0.01
-"""How far a mean weight must be from 1 to matter, however well it is known."""
+NOT_ONE = 0.01  # how far a mean weight must be from 1 to matter, however precisely it is known
 
 
 @dataclass(frozen=True)
 class Overlap:
-    """How far the log speaks for a policy."""
+    """How well the log supports a policy.
+
+    `largest_share` is one round's share of the sum of weights, `top_share` that of the largest 1%. `never_logged` is the
+    target's mass on actions that are not in the log (None if not every probability of the target was computed), and
+    `no_support` its mass on actions of zero probability under the logging policy (None if π0 is not known for all actions).
+    """
 
     n: int
     ess: float
@@ -36,12 +40,9 @@ class Overlap:
     mean_weight_z: float
     largest_weight: float | None
     largest_share: float | None
-    """The part of the sum of weights that one round has."""
     top_share: float | None
     never_logged: float | None
-    """The target's mass on actions that are not in the log; None where the whole policy was not asked for."""
     no_support: float | None
-    """The target's mass where the logging policy gives no chance; None where π0 is not known as a whole."""
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -58,13 +59,13 @@ class Overlap:
 def overlap(
     sums: ScoreSums, column: int, policy: State | None = None, counts: FloatArray | None = None, logging_known: bool = False
 ) -> Overlap:
-    """From a column of weights and, for the whole log, what was kept of the policy and how often each action was logged."""
+    """From a column of weights and, for the whole log, the sums of the policy and how often each action was logged."""
     moments, error = sums.moments, std_error(mean_weight(column, sums), sums)
     n, unit = float(moments["n"]), float(moments["mean"][0])
     mean = float(moments["mean"][column]) / unit if unit > 0 else 0.0
     second = float(moments["m2"][column, column]) / n + float(moments["mean"][column]) ** 2
-    asked = 0.0 if policy is None else float(policy["rows"])
-    unlogged = None if policy is None or counts is None or not asked > 0 else float(policy["mass"][counts == 0].sum())
+    rows = 0.0 if policy is None else float(policy["rows"])
+    unlogged = None if policy is None or counts is None or not rows > 0 else float(policy["mass"][counts == 0].sum())
     return Overlap(
         n=int(n),
         ess=n * float(moments["mean"][column]) ** 2 / second if second > 0 else 0.0,
@@ -73,20 +74,22 @@ def overlap(
         largest_weight=None if policy is None else float(policy["weights"]["max"]),
         largest_share=None if policy is None else LogHistogram.largest_share(policy["weights"]),
         top_share=None if policy is None else LogHistogram.top_share(policy["weights"], 0.01),
-        never_logged=None if unlogged is None else unlogged / asked,
-        no_support=float(policy["unsupported"]) / asked if policy is not None and asked > 0 and logging_known else None,
+        never_logged=None if unlogged is None else unlogged / rows,
+        no_support=float(policy["unsupported"]) / rows if policy is not None and rows > 0 and logging_known else None,
     )
 
 
 @dataclass(frozen=True)
 class PooledOverlap:
-    """The weights of embeddings, clusters or outcomes."""
+    """The weights of embeddings, clusters or outcomes.
+
+    `mean_one`: whether their expectation under the logging policy is 1. `own` is what the ratio itself reports; nothing for
+    a slice.
+    """
 
     overlap: Overlap
     mean_one: bool
-    """Whether their mean under the logging policy is 1."""
     own: PoolingDiagnostics = field(default_factory=PoolingDiagnostics)
-    """What the ratio itself reports; nothing for a slice."""
 
     def to_dict(self) -> dict[str, Any]:
         o, own = self.overlap, self.own
@@ -99,69 +102,69 @@ class PooledOverlap:
 
 
 def pooled_findings(pooled: PooledOverlap, actions: Overlap | None, modelled: bool) -> list[Finding]:
-    """What weights other than π/π0 say, beside π/π0 where it can be computed."""
-    o, own, found = pooled.overlap, pooled.own, []
+    """Checks of weights other than π/π0, compared with π/π0 if that can be computed."""
+    o, own, findings = pooled.overlap, pooled.own, []
     keys = ("effective sample size", "mean weight") if pooled.mean_one else ("effective sample size",)
-    found += [finding for finding in weight_findings(o) if finding.code in keys]
+    findings += [finding for finding in weight_findings(o) if finding.code in keys]
     spread, plain = _variance(o), 0.0 if actions is None else _variance(actions)
     if own.pooling is not None and plain > 0 and spread < 0.01 * plain:
         is_in_effect = "the direct method with its mean residual added" if modelled else "the mean of the log"
-        found.append(
+        findings.append(
             Finding(
                 Verdict.CAUTION if modelled else Verdict.DO_NOT_TRUST,
                 "complete pooling",
-                f"The weights hardly differ from each other: their variance is {spread / plain:.1%} of that of π/π0.",
+                f"The weights are almost equal: their variance is {spread / plain:.1%} of that of π/π0.",
                 f"All actions are pooled, so this is in effect {is_in_effect}, whatever the new policy does.",
-                "Put embeddings on a common scale (scale=True), take a smaller bandwidth, or look at op.DR.",
+                "Scale the embeddings (scale=True), use a smaller bandwidth, or compare with op.DR.",
             )
         )
     if own.misread:
-        found.append(
+        findings.append(
             Finding(
                 Verdict.CAUTION,
                 "posterior form",
-                "The logging policy depends on the context, and these weights take p(a|e) for p(a|x, e).",
-                "Actions that were hardly possible in a round then count in it, divided by their small chance: biased.",
+                "The logging policy depends on the context, but these weights use p(a|e) in place of p(a|x, e).",
+                "Actions that were very unlikely in a round then count in it, divided by their small probability: a bias.",
                 'Use the ratio form: posterior=op.Gaussian("slope") (learned-mips:posterior=gaussian,bandwidth=slope).',
             )
         )
     if own.new_actions:
         share = own.new_actions / max(o.n, 1)
-        found.append(
+        findings.append(
             Measure("new actions", share).finding(
                 "actions new to the fit",
-                f"{own.new_actions:,} of {o.n:,} rounds have an action that the other folds do not hold.",
-                "They keep their plain weight π/π0, since nothing was learned of their action.",
+                f"{own.new_actions:,} of {o.n:,} rounds have an action that does not occur in the other folds.",
+                "They keep the weight π/π0, because nothing was learned about their action.",
                 "Use fewer folds, or none (cross_fit=0), or log those actions more often.",
             )
         )
     if own.left_out is not None:
-        found.append(
+        findings.append(
             Measure("left out", own.left_out).finding(
                 "neighbours",
                 f"Weights are sums over the {own.details['neighbours']:,} actions nearest to the logged one; the others "
                 f"could change them by at most {own.left_out:.1%} on average.",
-                "What lies farther away than the nearest actions is not known, only bounded.",
-                "Take more neighbours (op.Gaussian(neighbours=…)), a smaller bandwidth, or policies that list candidates, "
-                "over which sums are exact.",
+                "The contribution of actions farther away is not computed, only bounded.",
+                "Use more neighbours (op.Gaussian(neighbours=…)), a smaller bandwidth, or policies that list candidates, "
+                "for which the sums are exact.",
             )
         )
-    return found
+    return findings
 
 
 def _variance(o: Overlap) -> float:
-    """Of the weights, in units of their squared mean."""
+    """The variance of the weights, in units of their squared mean."""
     return o.n / o.ess - 1 if o.ess > 0 else 0.0
 
 
 def weight_findings(o: Overlap) -> list[Finding]:
-    """What the weights say; for estimators that use them."""
-    spread = "A few rounds decide the answer, and its error is itself badly known."
-    found = [
+    """Checks of the weights, for estimators that use them."""
+    spread = "A few rounds determine the answer, and its standard error is itself unreliable."
+    findings = [
         Measure("effective rounds", o.ess).finding(
             "effective sample size",
-            f"The {o.n:,} rounds count like {o.ess:,.0f} rounds of the new policy.",
-            spread if o.ess < o.n / 2 else "Intervals lean on many rounds, and are too narrow with few.",
+            f"The {o.n:,} rounds are worth {o.ess:,.0f} rounds of the new policy.",
+            spread if o.ess < o.n / 2 else "Intervals assume many rounds, and are too narrow with few.",
             "Log more rounds, or evaluate a policy closer to the logging one." if o.ess < o.n / 2 else "Log more rounds.",
         ),
         Measure(
@@ -170,65 +173,67 @@ def weight_findings(o: Overlap) -> list[Finding]:
         ).finding(
             "mean weight",
             f"The mean weight is {o.mean_weight:.3f}, {abs(o.mean_weight_z):.1f} standard errors from 1.",
-            "It is 1 on average when the propensities are right and the log covers all that the new policy does.",
-            "Check the propensities, and whether the new policy takes actions that the old one never took.",
+            "Its expectation is 1 if the propensities are right and the log covers everything that the new policy does.",
+            "Check the propensities, and whether the new policy takes actions that the logging policy never took.",
         ),
     ]
     if o.top_share is not None and o.largest_weight is not None and o.largest_share is not None:
         largest = o.largest_share
-        found += [
+        findings += [
             Measure("top weights", o.top_share).finding(
                 "top weights",
                 f"The largest 1% of the weights hold {o.top_share:.0%} of their sum.",
                 spread,
-                "Prefer DR, SwitchDR or a clipped weight, and compare them.",
+                "Prefer DR, SwitchDR or clipped weights, and compare them.",
             ),
             Measure("largest weight", largest).finding(
                 "largest weight",
                 f"One round has {largest:.0%} of the sum of weights; the largest weight is {_plain(o.largest_weight)}.",
-                "The answer moves with that one round.",
-                "Look at its propensity; compare with ClippedIPS.",
+                "The answer depends on that one round.",
+                "Check its propensity; compare with ClippedIPS.",
             ),
         ]
-    return found
+    return findings
 
 
 def _plain(weight: float) -> str:
-    """Three digits, but 2,420 and not 2.42e+03."""
+    """Three digits, without an exponent: 2,420 rather than 2.42e+03."""
     return f"{weight:,.0f}" if weight >= 100 else f"{weight:.3g}"
 
 
-def support_findings(o: Overlap, modelled: bool, weighed: bool) -> list[Finding]:
-    """What the target does where the log is silent; `weighed`: by π/π0."""
-    found = []
+def support_findings(o: Overlap, modelled: bool, by_actions: bool) -> list[Finding]:
+    """The target's mass on actions without data; `by_actions`: for an estimate weighted by π/π0."""
+    findings = []
     scale = "support, modelled" if modelled else "support"
     why = (
-        "There the answer is the reward model's guess alone."
+        "There the answer rests on the reward model alone."
         if modelled
-        else "The log says nothing about what it would earn there."
+        else "The log has no information about the rewards there."
     )
     advice = "Explore those actions, or restrict the new policy to actions that were logged."
-    # Where the logging policy is known and could have taken them, actions that chance left out are no gap: with more actions
-    # than rounds there always are such, and weights by π/π0 are right on average.
-    could = weighed and o.no_support is not None
+    # Actions that the logging policy could have taken, but by chance did not, are no gap: with more actions than rounds
+    # there always are some, and weights by π/π0 are right on average.
+    possible = by_actions and o.no_support is not None
     for mass, what, by in (
-        (o.never_logged, "actions that the log does not hold", "support, by chance" if could else scale),
-        (o.no_support, "actions to which the logging policy gives no chance", scale),
+        (o.never_logged, "actions that do not occur in the log", "support, by chance" if possible else scale),
+        (o.no_support, "actions with zero probability under the logging policy", scale),
     ):
         if mass is not None:
-            found.append(
+            findings.append(
                 Measure(by, mass).finding("support", f"{mass:.1%} of the new policy's choices are {what}.", why, advice)
             )
-    return found
+    return findings
 
 
 @dataclass(frozen=True)
 class OverlapSums:
-    """How the action weights of each policy are spread, and on which actions its mass lies."""
+    """The distribution of the action weights of each policy, and its mass by action.
+
+    `sizes`: for each policy, the number of actions whose probabilities are computed in every round (all or none).
+    """
 
     columns: ClassVar[tuple[str, ...]] = ()
     sizes: tuple[int, ...]
-    """Actions that each policy is asked for: all, or none."""
 
     def zero(self) -> State:
         return {
@@ -265,30 +270,30 @@ class Overlaps:
     def of_actions(self, p: int, sums: ScoreSums) -> Overlap:
         s = self.scores
         logging, column = s.scorer.logging, 1 + s.scorer.plan.columns.index(WeightColumn(p, Weight()))
-        kept = self.state[str(p)] if sums.slice_ is None else None
-        return overlap(sums, column, kept, s.state["counts"], logging is not None and logging.whole)
+        state = self.state[str(p)] if sums.slice_ is None else None
+        return overlap(sums, column, state, s.state["counts"], logging is not None and logging.whole)
 
     def of_weight(self, p: int, weight: Weight, sums: ScoreSums) -> Overlap:
-        """Of the weights that an estimator uses, before they are bent where they are π/π0."""
+        """The overlap by the weights that an estimator uses; π/π0 before any clipping or shrinkage."""
         return self.of_actions(p, sums) if weight.ratio.of_actions else self.of_ratio(p, weight, sums).overlap
 
     def of_ratio(self, p: int, weight: Weight, sums: ScoreSums) -> PooledOverlap:
-        """The weights of embeddings, outcomes and ratios of a user's own."""
+        """The weights of embeddings, of outcomes, and of a user's own ratio."""
         o = overlap(sums, 1 + self.scores.scorer.plan.columns.index(WeightColumn(p, weight)))
         if sums.slice_ is not None:
             return PooledOverlap(o, weight.mean_one)
-        ratio, kept = self._kept(p, weight)
-        return PooledOverlap(o, weight.mean_one, ratio.diagnostics(kept, o.mean_weight))
+        ratio, state = self._fitted(p, weight)
+        return PooledOverlap(o, weight.mean_one, ratio.diagnostics(state, o.mean_weight))
 
-    def _kept(self, p: int, weight: Weight) -> tuple[FittedRatio, State]:
-        """A fitted ratio, and what it kept of the whole log."""
+    def _fitted(self, p: int, weight: Weight) -> tuple[FittedRatio, State]:
+        """A fitted ratio, and its own sums over the whole log."""
         k = self.scores.scorer.plan.weights.index(WeightColumn(p, weight))
         return self.scores.fitted.ratios[k], self.scores.state["ratios"][str(k)]
 
     def largest(self, p: int, weight: Weight) -> float:
-        """The largest ratio of any row, before it is bent."""
-        ratio, kept = self._kept(p, weight)
-        return ratio.largest(kept)
+        """The largest ratio of any row, before any clipping or shrinkage."""
+        ratio, state = self._fitted(p, weight)
+        return ratio.largest(state)
 
     def above(self, p: int, limit: float) -> float:
         """How many rounds have an action weight above a limit."""
@@ -296,16 +301,16 @@ class Overlaps:
 
     def embedding(self, p: int, weight: Weight) -> PooledFits | None:
         """The embedding that a weight comes from."""
-        return self._kept(p, weight)[0].embedding if weight.ratio.corrects else None
+        return self._fitted(p, weight)[0].embedding if weight.ratio.corrects else None
 
     def view(self, p: int, weight: Weight, estimators: Sequence[str], sums: ScoreSums) -> dict[str, Any]:
-        """How a policy's weights, by actions or by embeddings, are spread over the whole log."""
-        ratio, own = self._kept(p, weight)
+        """The distribution of a policy's weights, by actions or by embeddings, over the whole log."""
+        ratio, own = self._fitted(p, weight)
         pooled = ratio.histogram(own)
         histogram = self.state[str(p)]["weights"] if pooled is None else pooled
         o = self.of_actions(p, sums) if pooled is None else self.of_ratio(p, weight, sums).overlap
         edges, masses, zero = LogHistogram(coarse=pooled is not None).steps(histogram)
-        rounds = o.n / max(float(histogram["mass"].sum()), 1e-300)  # row weights count, but all together as the rounds
+        rounds = o.n / max(float(histogram["mass"].sum()), 1e-300)  # row weights, scaled to sum to the number of rounds
         return {
             "policy": self.scores.policies[p],
             "kind": "action" if pooled is None else "embedding",
@@ -326,7 +331,7 @@ class Overlaps:
 
 @dataclass(frozen=True)
 class Support(Reading):
-    """What the target does where the log is silent."""
+    """The target's mass on actions without data."""
 
     overlaps: Overlaps
 
@@ -334,13 +339,13 @@ class Support(Reading):
         if not subject.weighable:
             return []
         o, member = self.overlaps.of_actions(subject.policy, subject.sums), subject.member
-        weighed = member is None or member.weight.ratio.of_actions
-        return support_findings(o, member is None or subject.model is not None, weighed)
+        by_actions = member is None or member.weight.ratio.of_actions
+        return support_findings(o, member is None or subject.model is not None, by_actions)
 
 
 @dataclass(frozen=True)
 class WeightSpread(Reading):
-    """What the weights of one estimator say."""
+    """Checks of the weights of one estimator."""
 
     overlaps: Overlaps
 
@@ -362,6 +367,6 @@ class WeightSpread(Reading):
         return self.overlaps.of_ratio(p, weight, sums).to_dict()
 
     def _weight(self, subject: Subject) -> Weight | None:
-        """Of an estimator that weighs."""
+        """The weight of an estimator that uses weights; None for others."""
         member = subject.member
         return member.weight if member is not None and member.weight.weighs else None

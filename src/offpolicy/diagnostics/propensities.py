@@ -1,9 +1,10 @@
-"""Can the propensities be those of this log? Sums from some of its rounds, and tests that a right log hardly ever fails.
+"""Can the propensities be those of this log? Sums over some of its rounds, and tests that correct logs hardly ever fail.
 
-Three laws hold for right propensities. Of the whole policy: an action is taken as often as its chances add up to, among all
-rounds and among those that give it a like chance. Of the logged actions alone: the mean of 1{a}/π0(a|x) is the part of the
-rounds in which a was possible, so never above 1 (and 1 where it always was); and where an action has a chance p of t ≥ ½ or
-more, another one, of 1 − t or less, comes instead with 1 − p: the mean of 1{p ≥ t}(1 − p)/p is at most P(p ≤ 1 − t).
+Correct propensities obey three laws. If the whole policy is known, an action is taken as often as its probabilities add up
+to, over all rounds and over rounds that give it a similar probability. For the logged actions alone, the mean of
+1{a}/π0(a|x) is the share of rounds in which a was possible, hence at most 1 (and exactly 1 if it always was). And if an
+action has a probability p ≥ t ≥ ½, then with probability 1 − p another one of at most 1 − t is taken: the mean of
+1{p ≥ t}(1 − p)/p is at most P(p ≤ 1 − t).
 """
 
 from __future__ import annotations
@@ -28,38 +29,34 @@ from offpolicy.policies.blocks import blocks
 from offpolicy.scoring.scored_block import ScoredBlock
 from offpolicy.statistics.base import State, added
 
-CHECK_ROWS, WHOLE_ROWS = 10_000, 2_000
-"""Rounds whose logged propensity is looked at, and for which the whole policy is asked: enough to see what matters."""
+CHECK_ROWS, WHOLE_ROWS = 10_000, 2_000  # rounds whose logged propensity, and whose whole policy, is tested
 WHOLE_ELEMENTS, LEAST_WHOLE = 1 << 22, 500
-CELLS = 1_024
-"""Actions beyond so many share cells."""
+CELLS = 1_024  # more actions than this share cells
+# Groups of units: the spread between them shows how much rounds that depend on each other affect the tests.
 GROUPS, FEWEST_BUCKETS = 32, 64
-"""Of units: the spread between them shows what units that keep an action, or rounds alike in other ways, do to the tests."""
-_SHIFT = np.int64(51)  # keeps the exponent and 1 bit of the fraction of a float64: 2 bins an octave
+_SHIFT = np.int64(51)  # keeps the exponent and 1 bit of the fraction of a float64: 2 bins per octave
 _LOW = np.int64((1023 - 16) << 1)
-BINS = (16 << 1) + 1
-"""Of the chances: 2 an octave down to 2⁻¹⁶, and 1 itself."""
-ALARM = 0.002
-"""The chance of an alarm on a right log, over all tests together."""
-LEAST_ROUNDS = 20.0
-"""Rounds that a test needs, in effect."""
+BINS = (16 << 1) + 1  # of the probabilities: 2 per octave down to 2⁻¹⁶, and 1 itself
+ALARM = 0.002  # the probability that any test fails on a correct log
+LEAST_ROUNDS = 20.0  # the effective number of rounds that a test needs
+# Rounds of an action at the smallest propensity of all. With fewer, a mean of 1/p may be small by chance, because rounds
+# with the largest 1/p have not occurred yet. The floor is where propensities end (or where someone clipped them).
 LEAST_FLOOR = 50.0
-"""Rounds of an action at the smallest propensity of all, without which a mean of 1/p may be small by chance: those with the
-largest 1/p have just not come yet. A floor is where they end (or where somebody clipped them)."""
 CLOSE = 1e-6
 SURE = (0.5, 0.7, 0.9)
 RANGES = (0.1 + CLOSE, 0.3 + CLOSE, 0.5 - CLOSE, 0.5 + CLOSE, 0.7 - CLOSE, 0.9 - CLOSE)
-ABOVE, BELOW = (3, 5, 6), (4, 2, 1)
-"""For each t: from which range on p ≥ t, and before which p ≤ 1 − t."""
+ABOVE, BELOW = (3, 5, 6), (4, 2, 1)  # for each t: the first range with p ≥ t, and the first without p ≤ 1 − t
 
 
 @dataclass(frozen=True)
 class Misfit:
-    """One test that failed: what was tested, what it should have been and was, and how far away that is."""
+    """A failed test: the expected and the observed value, and their difference in standard errors.
+
+    The kind is "bin" (actions of similar probability), "action" (one action), "inverse" (the mean of 1/p of an action),
+    "total" (the same over all actions) or "sure" (what was taken if one action was likely).
+    """
 
     kind: str
-    """Of like chances ("bin"), of an "action", of the mean of 1/p of an action ("inverse") or of all ("total"), or of what
-    came where an action was likely ("sure")."""
     cell: int
     expected: float
     observed: float
@@ -72,14 +69,16 @@ class Misfit:
 
 @dataclass(frozen=True)
 class PropensityTests(Serves):
-    """The statistic. Only sums are kept, whatever the size of the log."""
+    """The statistic: sums of a fixed size, whatever the size of the log.
+
+    `trim` is the value to which estimated probabilities were raised; the rounds concerned are counted.
+    """
 
     columns: ClassVar[tuple[str, ...]] = ()
     n_actions: int
     rows: int
     logging: Policy | None
     trim: float | None = None
-    """Estimated chances were raised to this; how many rounds that concerns is counted."""
 
     @property
     def cells(self) -> int:
@@ -87,19 +86,19 @@ class PropensityTests(Serves):
 
     @cached_property
     def sizes(self) -> FloatArray:
-        """Actions of each cell."""
+        """The number of actions in each cell."""
         return np.bincount(np.arange(self.n_actions) % self.cells).astype(np.float64)
 
     @property
     def whole_rows(self) -> int:
-        """About how many rounds are asked for all chances: none where they are not known, or are too many."""
+        """About how many rounds have all their probabilities tested: none if these are unknown, or too many."""
         if self.logging is None or not self.logging.whole:
             return 0
         rows = WHOLE_ROWS if self.logging.lists else min(WHOLE_ROWS, WHOLE_ELEMENTS // self.n_actions)
         return rows if rows >= min(LEAST_WHOLE, self.rows) else 0
 
     def _some(self, batch: Batch, bucket: IntArray, rows: int) -> tuple[slice | IntArray, IntArray]:
-        """About so many rounds of the log, by hash, and the group of each: neighbouring buckets, thinned if need be."""
+        """A sample of about `rows` rounds, by hash, and the group of each: neighbouring buckets, thinned if necessary."""
         share = rows / max(self.rows, 1)
         limit = math.ceil(BUCKETS * min(1.0, max(share, FEWEST_BUCKETS / BUCKETS)))
         if limit == BUCKETS:
@@ -134,7 +133,7 @@ class PropensityTests(Serves):
         rows, group = self._some(batch, bucket, CHECK_ROWS)
         cell = batch.codes[rows] % self.cells if self.n_actions > self.cells else batch.codes[rows]
         inverse = 1 / propensity[rows]
-        if not len(inverse):  # and so none of the fewer that are asked for all chances
+        if not len(inverse):  # and so none of the fewer whose whole policy is tested
             return
         omega = None if batch.weight is None else batch.weight[rows]
         self._fold_floor(state, cell, inverse)
@@ -170,7 +169,7 @@ class PropensityTests(Serves):
             state["sums"] += ((off > 1e-3).sum(), len(off))
 
     def _entries(self, batch: Batch) -> Iterator[tuple[slice, IntArray, IntArray, FloatArray, IntArray]]:
-        """Some rounds at a time: the round, the action and the chance of every entry, and which entries were taken."""
+        """Block by block: the round, action and probability of every entry, and which entries were taken."""
         assert self.logging is not None
         if self.logging.lists and len(batch):
             listed = self.logging.listed(batch)
@@ -186,19 +185,19 @@ class PropensityTests(Serves):
         return added(a, b) | _floor(a, b)
 
     def misfits(self, state: State, logged: bool = True) -> list[Misfit]:
-        """The tests that failed, the worst first; without the means of 1/p where chances were estimated, not logged."""
-        found: list[Misfit] = []
+        """The tests that failed, worst first; without the means of 1/p if propensities were estimated, not logged."""
+        misfits: list[Misfit] = []
         tests = 0
         for key in ("action", "bin") if self.whole_rows else ():
             part, count = _calibration(key, state[key], state["rounds"][1])
-            found, tests = found + part, tests + count
+            misfits, tests = misfits + part, tests + count
         if logged:
             for part, count in (self._inverses(state), _instead(state["sure"], state["rounds"][0])):
-                found, tests = found + part, tests + count
-        return sorted((m for m in found if abs(m.z) > _threshold(tests)), key=lambda m: -abs(m.z))
+                misfits, tests = misfits + part, tests + count
+        return sorted((m for m in misfits if abs(m.z) > _threshold(tests)), key=lambda m: -abs(m.z))
 
     def _inverses(self, state: State) -> tuple[list[Misfit], int]:
-        """The mean of 1/p of each action against 1: from above, and from below where actions seem to be possible always."""
+        """Test the mean of 1/p of each action against 1: from above, and from below if actions seem always possible."""
         rounds, sums, squares = state["rounds"][0], state["inverse"].sum(axis=0), state["inverse_squares"]
         n = float(rounds.sum())
         if n <= 0:
@@ -211,19 +210,19 @@ class PropensityTests(Serves):
         always = float(mean.sum()) >= 0.5 * float(self.sizes[logged].sum())
         z = (mean - self.sizes) / np.maximum(error, 1e-12)
         tested = logged & (effective >= LEAST_ROUNDS) & ((z > 0) | (always & (state["at_floor"] >= LEAST_FLOOR * alike)))
-        found = [
+        misfits = [
             Misfit("inverse", int(c), float(self.sizes[c]), float(mean[c]), float(z[c])) for c in np.flatnonzero(tested)
         ]
         total, most = float(mean.sum()), float(self.n_actions)
         naive = np.maximum(squares.sum(keepdims=True) - n * total**2, 1e-24 * n**2)
         variance, alike = _variance(naive, state["inverse"].sum(axis=1, keepdims=True), rounds)
         if total > most and (n * total) ** 2 >= LEAST_ROUNDS * alike * float(squares.sum()):
-            found.append(Misfit("total", 0, most, total, (total - most) * n / math.sqrt(float(variance[0]))))
-        return found, int(logged.sum()) + 1
+            misfits.append(Misfit("total", 0, most, total, (total - most) * n / math.sqrt(float(variance[0]))))
+        return misfits, int(logged.sum()) + 1
 
 
 def _floor(a: State, b: State) -> State:
-    """The rounds at the smaller of two floors; of both where they are the same."""
+    """The rounds at the smaller of two floors; of both if they are equal."""
     largest = max(float(a["largest"]), float(b["largest"]))
     counts = [part["at_floor"] for part in (a, b) if float(part["largest"]) >= largest * (1 - CLOSE)]
     return {"largest": np.asarray(largest), "at_floor": np.sum(counts, axis=0)}
@@ -243,7 +242,7 @@ def _add_sure(sums: FloatArray, group: IntArray, p: FloatArray, omega: FloatArra
 
 
 def _instead(sums: FloatArray, rounds: FloatArray) -> tuple[list[Misfit], int]:
-    """Whether something else came as often, at least, as likely actions leave room for."""
+    """Test whether other actions were taken at least as often as the likely ones leave room for."""
     n = max(float(rounds.sum()), 1e-300)
     by_group = np.stack([sums[1, :, at:].sum(axis=1) for at in ABOVE], axis=1)
     lower = np.stack([sums[0, :, :at].sum(axis=1) for at in BELOW], axis=1)
@@ -271,8 +270,8 @@ def _bin(p: FloatArray) -> IntArray:
 
 
 def _variance(naive: FloatArray, sums: FloatArray, rounds: FloatArray) -> tuple[FloatArray, float]:
-    """Of the total of each cell: as if rounds were independent, or from how groups differ (`sums` is groups × cells) where
-    that is more; and by what factor it is more over all cells, for those that are too rare to show it."""
+    """The variance of the total of each cell: as if rounds were independent, or from the differences between groups (`sums`
+    is groups × cells) if that is larger; and the factor between the two over all cells, for cells too rare to show it."""
     share = rounds / max(float(rounds.sum()), 1e-300)
     apart = sums - share[:, None] * sums.sum(axis=0)
     between = (apart**2).sum(axis=0) * GROUPS / (GROUPS - 1)
@@ -281,30 +280,28 @@ def _variance(naive: FloatArray, sums: FloatArray, rounds: FloatArray) -> tuple[
 
 
 def _calibration(key: str, state: State, rounds: FloatArray) -> tuple[list[Misfit], int]:
-    """How often actions were taken, against the sum of their chances."""
-    entries, taken, chances = state["by_group"].sum(axis=1)
+    """Test how often actions were taken against the sum of their probabilities."""
+    entries, taken, expected = state["by_group"].sum(axis=1)
     variance, alike = _variance(state["variance"], state["by_group"][1] - state["by_group"][2], rounds)
-    smaller = np.minimum(chances, entries - chances)
+    smaller = np.minimum(expected, entries - expected)
     tested = np.flatnonzero(smaller**2 >= LEAST_ROUNDS * alike * np.maximum(state["variance"], 1e-300))
-    z = (taken - chances) / np.sqrt(np.maximum(variance, 1e-300))
+    z = (taken - expected) / np.sqrt(np.maximum(variance, 1e-300))
     return [
-        Misfit(key, int(c), float(chances[c] / entries[c]), float(taken[c] / entries[c]), float(z[c])) for c in tested
+        Misfit(key, int(c), float(expected[c] / entries[c]), float(taken[c] / entries[c]), float(z[c])) for c in tested
     ], len(tested)
 
 
 def _threshold(tests: int) -> float:
-    """Of |z|, so that all tests together hardly ever alarm; Student's t, since spreads come from groups."""
-    from scipy.special import stdtrit  # here, so that importing stays light
+    """The limit of |z| at which all tests together hardly ever fail; Student's t, as variances come from groups."""
+    from scipy.special import stdtrit  # imported here to keep `import offpolicy` fast
 
     return -float(stdtrit(GROUPS - 1, ALARM / 2 / max(tests, 1)))
 
 
+# The factor by which frequencies must be off to matter, however certain that is: for logged and for estimated propensities.
 MATTERS, MATTERS_ESTIMATED = 1.02, 1.1
-"""By what factor frequencies must be off to matter, however sure that is: of propensities that were logged, and of a fit."""
-FAR = 1.5
-"""From which factor on nothing that is weighed by them should be believed."""
-SHOWN = 60
-"""Actions of which a picture shows the mean of 1/p."""
+FAR = 1.5  # the factor from which nothing weighted by them should be trusted
+SHOWN = 60  # actions whose mean of 1/p a picture shows
 
 
 @dataclass(frozen=True)
@@ -326,42 +323,45 @@ class Propensities(Reading):
 
     def findings(self, subject: Subject) -> list[Finding]:
         member = subject.member
-        return self._found if member is None or member.weight.weighs else []
+        return self._findings if member is None or member.weight.weighs else []
 
     @cached_property
-    def _found(self) -> list[Finding]:
-        """For every estimate that weighs by π/π0."""
+    def _findings(self) -> list[Finding]:
+        """The findings of every estimate weighted by π/π0."""
         if self.tests is None:
             return []
         estimated = isinstance(self.logging, FittedLogging)
-        found = [self._estimated(self.logging)] if isinstance(self.logging, FittedLogging) else []
-        off, asked = self.state["sums"]
+        findings = [self._estimated(self.logging)] if isinstance(self.logging, FittedLogging) else []
+        off, checked = self.state["sums"]
         if off:
-            found.append(_sums(int(off), int(asked)))
+            findings.append(_sums(int(off), int(checked)))
         least = MATTERS_ESTIMATED if estimated else MATTERS
         misfits = [m for m in self.tests.misfits(self.state, logged=not estimated) if _factor(m) >= least]
         if misfits and not off:
-            found.append(self._implausible(misfits, estimated))
-        return found
+            findings.append(self._implausible(misfits, estimated))
+        return findings
 
     def _estimated(self, logging: FittedLogging) -> Finding:
-        told, trim = logging.told, logging.setting.trim
-        fitted, rows = told["fitted_rows"], told["log_rows"]
+        report, trim = logging.told, logging.setting.trim
+        fitted, rows = report["fitted_rows"], report["log_rows"]
         on = f"all {rows:,} rounds" if fitted == rows else f"{fitted:,} of {rows:,} rounds"
-        said = [
-            f"Propensities were estimated, not logged: {_MODELS[told['model']]}, on {on}, in {logging.setting.folds} folds."
+        seen = [
+            f"Propensities were estimated, not logged: {_MODELS[report['model']]}, on {on}, in {logging.setting.folds} "
+            "folds."
         ]
-        if new := told["rounds_with_an_action_new_to_the_fit"]:
-            said.append(f"{new:,} rounds have an action that the other folds do not hold; they take its share of the log.")
+        if new := report["rounds_with_an_action_new_to_the_fit"]:
+            seen.append(
+                f"{new:,} rounds have an action that does not occur in the other folds; its share of the log is used."
+            )
         if trim is not None:
             raised = int(self.state["trimmed"])
-            said.append(f"{raised:,} rounds ({raised / self.rounds:.1%}) had less than {trim:g}, and were raised to it.")
+            seen.append(f"{raised:,} rounds ({raised / self.rounds:.1%}) had a propensity below {trim:g}, raised to it.")
         return Finding(
             Verdict.CAUTION,
             ESTIMATED,
-            " ".join(said),
+            " ".join(seen),
             FIT_LEFT_OUT,
-            "Log the chance of each action taken. Until then prefer DR, which is right if the reward model is; look at "
+            "Log the probability of each action taken. Until then prefer DR, which is right if the reward model is; look at "
             "result.plot.propensities().",
         )
 
@@ -375,14 +375,16 @@ class Propensities(Reading):
                 Verdict.CAUTION,
                 "propensities do not fit",
                 seen,
-                "The model of the old policy misses something that the log shows out of fold.",
+                "The model of the logging policy misses something that the log shows out of fold.",
                 'Try another model (op.EstimatedLogging("boosting")), or more context; look at result.plot.propensities().',
             )
         below = all(m.kind == "inverse" and m.z < 0 for m in misfits)
         far = not below and max(map(_factor, misfits)) >= FAR
-        why = "Right propensities keep to this; these belong to another policy, to another step, or were changed on the way."
+        why = (
+            "Correct propensities satisfy this; these belong to another policy or another step, or were changed on the way."
+        )
         if below:
-            why = "Either the propensities are too large (clipped?), or those actions could not be taken in some rounds."
+            why = "Either the propensities are too large (clipped?), or those actions were not available in some rounds."
         return Finding(
             Verdict.DO_NOT_TRUST if far else Verdict.CAUTION,
             "propensities",
@@ -394,19 +396,19 @@ class Propensities(Reading):
 
     def _seen(self, m: Misfit) -> str:
         if m.kind == "bin":
-            return f"Actions with a chance near {m.expected:.2g} were taken {m.observed:.2g} of the time"
+            return f"Actions with a probability near {m.expected:.2g} were taken {m.observed:.2g} of the time"
         if m.kind == "sure":
             t = SURE[m.cell]
             return (
-                f"Where an action had a chance of {t:g} or more, something else should have come, in {m.expected:.2%} of "
-                f"all rounds or more; such came in {m.observed:.2%}"
+                f"If an action had a probability of {t:g} or more, another one should have been taken in at least "
+                f"{m.expected:.2%} of all rounds; it was in {m.observed:.2%}"
             )
         if m.kind == "total":
-            return f"The mean of 1/propensity is {m.observed:.3g}, and it cannot be above the {m.expected:,.0f} actions"
+            return f"The mean of 1/propensity is {m.observed:.3g}, and cannot exceed the {m.expected:,.0f} actions"
         of = self._named(m.cell)
         if m.kind == "action":
-            return f"{of} was taken in {m.observed:.2%} of the rounds that gave it a mean chance of {m.expected:.2%}"
-        law = "it cannot be above" if m.z > 0 else "where it can always be taken it is"
+            return f"{of} was taken in {m.observed:.2%} of the rounds that gave it a mean probability of {m.expected:.2%}"
+        law = "it cannot exceed" if m.z > 0 else "for an action that is always available it is"
         whose = f"{of[0].lower()}{of[1:]} (0 in others)"
         return f"The mean of 1/propensity over the rounds of {whose} is {m.observed:.3g}, and {law} {m.expected:g}"
 
@@ -420,24 +422,24 @@ class Propensities(Reading):
         if self.tests is None:
             return None
         logging = self.logging
-        told: dict[str, Any] = {"source": "policy" if logging is not None else "logged"}
+        source: dict[str, Any] = {"source": "policy" if logging is not None else "logged"}
         if isinstance(logging, FittedLogging):
             raised = int(self.state["trimmed"]) if logging.setting.trim is not None else None
-            told = {"source": "estimated", **logging.told, "trim": logging.setting.trim, "trimmed_rounds": raised}
-        return {**told, "bins": self._bins(), "actions": self._inverses()}
+            source = {"source": "estimated", **logging.told, "trim": logging.setting.trim, "trimmed_rounds": raised}
+        return {**source, "bins": self._bins(), "actions": self._inverses()}
 
     def _bins(self) -> list[dict[str, Any]]:
-        """Chances and frequencies, where the whole policy is known."""
-        entries, taken, chances = self.state["bin"]["by_group"].sum(axis=1)
+        """Probabilities and frequencies, if the whole policy is known."""
+        entries, taken, expected = self.state["bin"]["by_group"].sum(axis=1)
         error = np.sqrt(self.state["bin"]["variance"])
         return [
-            {"predicted": float(chances[k] / entries[k]), "observed": float(taken[k] / entries[k]),
+            {"predicted": float(expected[k] / entries[k]), "observed": float(taken[k] / entries[k]),
              "std_error": float(error[k] / entries[k]), "rounds": round(float(entries[k])), "of": "rounds × actions"}
-            for k in np.flatnonzero(chances >= 1)  # of rarer ones nothing is to be seen
+            for k in np.flatnonzero(expected >= 1)  # rarer ones show nothing
         ]  # fmt: skip
 
     def _inverses(self) -> list[dict[str, Any]]:
-        """The mean of 1/p over the rounds of each of the actions most often logged (0 in other rounds)."""
+        """The mean of 1/p over the rounds of each of the most often logged actions (0 in other rounds)."""
         n = float(self.state["rounds"][0].sum())
         mean, squares = self.state["inverse"].sum(axis=0), self.state["inverse_squares"]
         if self._actions.n_actions > CELLS or n <= 0:
@@ -453,7 +455,7 @@ class Propensities(Reading):
 
 
 def _factor(m: Misfit) -> float:
-    """By what factor a frequency is off; of a likely action, that of what is left."""
+    """The factor by which a frequency is off; for a likely action, that of its complement."""
     near, seen = (m.expected, m.observed) if m.kind in ("sure", "inverse", "total") else _rarer(m)
     return max(seen, near) / max(min(seen, near), 1e-12)
 
@@ -462,18 +464,18 @@ def _rarer(m: Misfit) -> tuple[float, float]:
     return (m.expected, m.observed) if m.expected <= 0.5 else (1 - m.expected, 1 - m.observed)
 
 
-def _sums(off: int, asked: int) -> Finding:
+def _sums(off: int, checked: int) -> Finding:
     return Finding(
         Verdict.DO_NOT_TRUST,
         "propensities",
-        f"In {off:,} of {asked:,} rounds that were looked at, the chances of the logging policy do not sum to 1.",
-        "They are no probabilities, so weights by them are wrong by as much.",
-        "Divide the chances of each round by their sum, over all actions that could be taken.",
+        f"In {off:,} of {checked:,} rounds that were checked, the probabilities of the logging policy do not sum to 1.",
+        "They are not probabilities, so the weights are off by the same factor.",
+        "Divide the probabilities of each round by their sum over all available actions.",
     )
 
 
 _MODELS = {
     "logistic": "by multinomial logistic regression on the context",
     "boosting": "by boosted trees on the context",
-    "counts": "by how often each action was taken, whatever the context",
+    "counts": "by the frequency of each action, regardless of the context",
 }

@@ -1,4 +1,4 @@
-"""`Verdict` and `Finding`: whether to believe an estimate, and why; the limits, and the findings that need no number."""
+"""`Verdict` and `Finding`: whether to trust an estimate, and why; and the limits that grade each number."""
 
 from __future__ import annotations
 
@@ -8,7 +8,14 @@ from enum import Enum
 
 
 class Verdict(Enum):
-    """Whether to believe an estimate."""
+    """Whether to trust an estimate: `OK`, `CAUTION` or `DO_NOT_TRUST`.
+
+    Examples
+    --------
+    >>> import offpolicy as op
+    >>> max(op.Verdict, key=lambda verdict: verdict.severity)
+    <Verdict.DO_NOT_TRUST: 'do not trust'>
+    """
 
     OK = "ok"
     CAUTION = "caution"
@@ -16,12 +23,13 @@ class Verdict(Enum):
 
     @property
     def severity(self) -> int:
+        """0 for `OK`, 1 for `CAUTION`, 2 for `DO_NOT_TRUST`."""
         return list(Verdict).index(self)
 
 
 @dataclass(frozen=True)
 class Limits:
-    """From where on a number calls for caution, and for no trust. Where `stop` is the smaller one, small numbers are bad."""
+    """The thresholds of one number for CAUTION and DO_NOT_TRUST. If `stop` is the smaller one, small numbers are bad."""
 
     caution: float
     stop: float
@@ -56,14 +64,38 @@ LIMITS: Mapping[str, Limits] = {
     "left out": Limits(0.05, 1.0),
     "fit beside sampling": Limits(3, NEVER),
 }
-"""What each number of a check means. They come from `offpolicy study` (docs/coverage.md): caution from where fewer than 90%
-of the 95% intervals held the truth, no trust from where at most 75% did. Conventions: support, new actions, what is left
-out, and the share of the fit."""
+# They come from `offpolicy study` (docs/coverage.md): CAUTION where fewer than 90% of the 95% intervals contained the true
+# value, DO_NOT_TRUST where at most 75% did. Those of support, new actions, left-out actions and the fit are conventions.
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was checked, and a reason for the verdict where it is not OK."""
+    """The result of one check; a reason for the verdict if it is not OK.
+
+    Parameters
+    ----------
+    verdict : Verdict
+        How serious it is.
+    code : str
+        A short name of the check, the same in every result.
+    seen : str
+        What was observed, as a sentence with its numbers.
+    why : str
+        Why that matters.
+    do : str
+        What to do about it.
+    scale : str, optional
+        The entry of the table of limits that graded it; None if nothing was measured.
+    measure : float, optional
+        The number that was graded.
+
+    Examples
+    --------
+    >>> import offpolicy as op
+    >>> found = op.Finding(op.Verdict.CAUTION, "weekend", "All rounds are from a Sunday.", "Sundays differ.", "Log a week.")
+    >>> print(found)
+    All rounds are from a Sunday. Sundays differ. Log a week.
+    """
 
     verdict: Verdict
     code: str
@@ -71,7 +103,6 @@ class Finding:
     why: str
     do: str
     scale: str | None = field(default=None, compare=False)
-    """Which of the `LIMITS` graded it; None where there was nothing to measure."""
     measure: float | None = field(default=None, compare=False)
 
     def __str__(self) -> str:
@@ -79,23 +110,29 @@ class Finding:
 
 
 ESTIMATED = "estimated propensities"
-FIT_LEFT_OUT = "The error of that fit is not in the interval, and what the old policy saw besides the context is a bias."
-FIT_COUNTED = "The error of that fit is in the interval, but what the old policy saw besides the context is a bias."
-"""What to say of estimated propensities: for most intervals, and where all was fitted anew."""
+# Why estimated propensities call for caution: with most intervals, and with one for which everything was refitted.
+FIT_LEFT_OUT = (
+    "The interval does not include the error of that fit, and anything beyond the context that the logging policy used is a "
+    "source of bias."
+)
+FIT_COUNTED = (
+    "The interval includes the error of that fit, but anything beyond the context that the logging policy used is a source "
+    "of bias."
+)
 
 
 @dataclass(frozen=True)
 class Measure:
-    """A number that a check computes, on one of the `LIMITS`."""
+    """A number computed by a check, to be graded by one of the `LIMITS`."""
 
     scale: str
     value: float
 
     def finding(self, code: str, seen: str, why: str, do: str) -> Finding:
-        """The finding, with the verdict that the limits give."""
+        """The finding, with the verdict given by the limits."""
         return Finding(LIMITS[self.scale].grade(self.value), code, seen, why, do, self.scale, self.value)
 
 
 def worst(findings: Iterable[Finding]) -> Verdict:
-    """The most severe of some findings; OK where there is none."""
+    """The most severe verdict among findings; OK if there are none."""
     return max((finding.verdict for finding in findings), key=lambda v: v.severity, default=Verdict.OK)
