@@ -1,16 +1,16 @@
-"""The pages of the documentation as programs: their fenced blocks, run in order in a folder of their own.
+"""Run the pages of the documentation as programs: their fenced blocks, in order, in a temporary folder.
 
-- A ```python block runs in the page's one namespace; an ```sh block runs in the shell, with this package's `offpolicy`.
-- A block whose first line is a comment with a file's name and no more (`# job.toml`) is written to that file instead.
-- A block without a language shows what the block before it printed.
-- `{directive}` blocks are Sphinx's own.
+- ```python blocks share one namespace per page; ```sh blocks run in the shell, with this package's `offpolicy`.
+- A block whose first line is a comment with nothing but a file name (`# job.toml`) is written to that file instead.
+- A block without a language shows the output of the block before it.
+- `{directive}` blocks belong to Sphinx and are skipped.
 
-What is not to run as it stands says so in a comment on the line above:
+A comment on the line above a block changes how it runs:
 
-    <!-- not run: why -->      neither the block nor what it shows is checked
-    <!-- needs: module -->     it runs where that module is installed
-    <!-- runs: command -->     this command runs in its place
-    <!-- file: name -->        it is written to that file, as where the first line has the name
+    <!-- not run: why -->      neither the block nor its output is checked
+    <!-- needs: module -->     the block runs only if the module is installed
+    <!-- runs: command -->     this command runs instead of the block
+    <!-- file: name -->        the block is written to this file
 """
 
 from __future__ import annotations
@@ -40,67 +40,67 @@ FIRST_LINE = re.compile(r"# ([\w./-]+\.\w+)\n")
 
 @dataclass(frozen=True)
 class Block:
-    """A fenced block: its language, its text, where the text stands in the page, and the mark above it."""
+    """A fenced block: its language, its text and position in the page, and the mark above it with its argument."""
 
     language: str
     body: str
     start: int
     line: int
     mark: str
-    said: str
+    argument: str
 
     @property
     def file(self) -> str | None:
-        """The file that it is to be written to."""
+        """The file that the block is written to, or None."""
         first = FIRST_LINE.match(self.body)
-        return self.said if self.mark == "file" else first[1] if first and self.language else None
+        return self.argument if self.mark == "file" else first[1] if first and self.language else None
 
     @property
     def skipped(self) -> str | None:
-        """Why it does not run here, or None."""
+        """Why the block does not run here, or None."""
         if self.mark == "not run":
-            return self.said
-        return missing(self.said) if self.mark == "needs" else None
+            return self.argument
+        return missing(self.argument) if self.mark == "needs" else None
 
 
 @dataclass(frozen=True)
 class Shown:
-    """A block of output, and what was really printed."""
+    """A block of output, and what was actually printed."""
 
     block: Block
     printed: str
 
 
 def blocks(text: str) -> list[Block]:
-    found = []
+    parsed = []
     for match in FENCED.finditer(text):
         comment, info, body = match.groups()
-        mark, _, said = (comment or "").partition(":")
+        mark, _, argument = (comment or "").partition(":")
         if not info.startswith("{"):
             start = match.start(3)
-            found.append(Block(info.strip(), body, start, text.count("\n", 0, start), mark.strip(), said.strip()))
-    return found
+            parsed.append(Block(info.strip(), body, start, text.count("\n", 0, start), mark.strip(), argument.strip()))
+    return parsed
 
 
 def missing(module: str) -> str | None:
-    """Why what a block needs is not here, or None."""
+    """Why a required module cannot be used, or None."""
     if module == "pyspark":
         return sparks.missing()
     return None if importlib.util.find_spec(module) else f"{module} is not installed"
 
 
 def run(text: str, name: str, folder: Path) -> list[Shown]:
-    """Run a page in a folder; what its blocks of output show, beside what was printed."""
-    if any(block.mark == "needs" and block.said == "pyspark" and not block.skipped for block in blocks(text)):
-        sparks.classic()  # the session of all tests, which the page gets as well
+    """Run a page in a folder, and return its blocks of output with what was actually printed."""
+    if any(block.mark == "needs" and block.argument == "pyspark" and not block.skipped for block in blocks(text)):
+        sparks.classic()  # the session that all tests share
     shown: list[Shown] = []
     printed: str | None = None
     skipped = False
-    with _at_home(folder) as namespace:
+    with _environment(folder) as namespace:
         for block in blocks(text):
             where = f"{name}:{block.line}"
             if block.language == "" and not block.skipped:
-                assert skipped or printed is not None, f"{where}: a block of output, and nothing before it prints"
+                assert skipped or printed is not None, f"{where}: a block of output without a block that prints before it"
                 shown += [] if printed is None else [Shown(block, printed)]
                 printed, skipped = None, False
                 continue
@@ -113,11 +113,11 @@ def run(text: str, name: str, folder: Path) -> list[Shown]:
 
 
 def _execute(block: Block, where: str, namespace: dict[str, object]) -> str:
-    """What a block prints."""
+    """Run a block and return what it prints."""
     if block.mark == "runs" or block.language in SHELL:
-        return _shell(block.said if block.mark == "runs" else block.body, where)
+        return _shell(block.argument if block.mark == "runs" else block.body, where)
     assert block.language == "python", (
-        f"{where}: {block.language} is neither run nor written to a file: name one, or mark it"
+        f"{where}: {block.language} blocks are neither run nor written to a file: name a file, or mark the block"
     )
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
@@ -132,19 +132,19 @@ def _shell(commands: str, where: str) -> str:
 
 
 def settled(printed: str) -> str:
-    """Without the last of very many digits, which depend on the processor."""
-    return re.sub(r"\d+\.\d{14,}", lambda found: f"{float(found[0]):.13f}", printed).strip()
+    """Round numbers with very many digits, because the last ones depend on the processor."""
+    return re.sub(r"\d+\.\d{14,}", lambda number: f"{float(number[0]):.13f}", printed).strip()
 
 
 @contextlib.contextmanager
-def _at_home(folder: Path) -> Iterator[dict[str, object]]:
-    """The page's namespace, with its folder as the place where files are written, modules imported and commands found."""
+def _environment(folder: Path) -> Iterator[dict[str, object]]:
+    """The namespace of a page, whose folder is the working directory and is searched for modules and commands."""
     binaries = folder / ".venv" / "bin"
     binaries.mkdir(parents=True)
     for command, module in (("offpolicy", "-m offpolicy"), ("python", "")):
         (binaries / command).write_text(f'#!/bin/sh\nexec "{sys.executable}" {module} "$@"\n')
         (binaries / command).chmod(0o755)
-    page = types.ModuleType("page")  # so that dataclasses of a page find their module
+    page = types.ModuleType("page")  # dataclasses in a page look up their module
     before, path, environment, modules = Path.cwd(), list(sys.path), dict(os.environ), set(sys.modules)
     os.environ["PATH"] = f"{binaries}{os.pathsep}{os.environ['PATH']}"
     os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT / "src"), str(folder), os.environ.get("PYTHONPATH", "")])
@@ -162,6 +162,6 @@ def _at_home(folder: Path) -> Iterator[dict[str, object]]:
         sys.path[:] = path
         os.environ.clear()
         os.environ.update(environment)
-        for name in set(sys.modules) - modules:  # two pages may have a file of the same name
+        for name in set(sys.modules) - modules:  # two pages may contain files of the same name
             if str(getattr(sys.modules[name], "__file__", None)).startswith(str(folder)) or name == "page":
                 del sys.modules[name]

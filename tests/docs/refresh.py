@@ -1,4 +1,4 @@
-"""`python -m tests.docs.refresh [PAGE …]`: rewrite what the pages show from what their code prints."""
+"""`python -m tests.docs.refresh [PAGE …]`: rewrite the outputs shown in the pages with what their code prints."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from tests.docs import pages
 
 
 def refreshed(text: str, name: str) -> str:
-    """The page with every block of output as it is printed now."""
+    """The page with every block of output as its code prints it now."""
     with tempfile.TemporaryDirectory() as folder:
         shown = pages.run(text, name, Path(folder))
-    for each in reversed(shown):  # from the end, so that the places before it stay
+    for each in reversed(shown):  # from the end, so that earlier positions stay valid
         start, body = each.block.start, each.block.body
         if each.printed.strip() != body.strip():
             text = text[:start] + each.printed.strip("\n") + "\n" + text[start + len(body) :]
@@ -25,7 +25,7 @@ def main(names: list[str]) -> None:
         before = page.read_text()
         after = refreshed(before, page.name)
         page.write_text(after)
-        print(f"{page.name}: {'as it was' if after == before else 'changed'}")
+        print(f"{page.name}: {'unchanged' if after == before else 'changed'}")
 
 
 if __name__ == "__main__":

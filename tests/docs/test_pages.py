@@ -1,6 +1,6 @@
-"""Every page runs as written and shows what it prints; the pages name all that they should. `tests/docs/pages.py` has the rules.
+"""Every page runs as written and shows what it prints, and no public name or page is missing.
 
-After a change of what is printed, `python -m tests.docs.refresh` rewrites what the pages show.
+`tests/docs/pages.py` has the rules. If printed output changes, `python -m tests.docs.refresh` rewrites it in the pages.
 """
 
 from __future__ import annotations
@@ -78,24 +78,24 @@ def test_a_page_prints_what_it_shows(page: Path, tmp_path: Path) -> None:
 
 
 def test_what_does_not_run_says_why() -> None:
-    """A mark is one of those known, and has something to say; Python that needs a module names it. `-s` lists what is not run."""
+    """Every mark is a known one with an argument, and optional modules use `needs`. `-s` lists the blocks that do not run."""
     not_run = []
     for page in pages.PAGES:
         assert not re.search(r"^ +```", page.read_text(), flags=re.MULTILINE), f"{page.name}: an indented block is not run"
         for block in pages.blocks(page.read_text()):
             where = f"{page.name}:{block.line}"
-            assert block.mark in ("", *pages.MARKS), f"{where}: {block.mark!r} is no mark"
-            assert not block.mark or block.said, f"{where}: {block.mark} what?"
+            assert block.mark in ("", *pages.MARKS), f"{where}: unknown mark {block.mark!r}"
+            assert not block.mark or block.argument, f"{where}: {block.mark!r} needs an argument"
             if block.mark == "not run":
-                not_run.append(f"{where}: {block.said}")
-                assert len(block.said.split()) >= 3, f"{where}: say why it is not run"
+                not_run.append(f"{where}: {block.argument}")
+                assert len(block.argument.split()) >= 3, f"{where}: explain why it is not run"
                 words = set(re.findall(r"\w+", block.body))
                 assert not (block.language == "python" and words & {"pyspark", "torch"}), f"{where}: use <!-- needs: … -->"
     print(f"\n{len(not_run)} blocks are not run:", *not_run, sep="\n")
 
 
 def test_a_page_is_run_by_the_rules(tmp_path: Path) -> None:
-    """The rules of tests/docs/pages.py, on a page of their own."""
+    """The rules of tests/docs/pages.py, on a small page."""
     shown = pages.run(RULES, "page.md", tmp_path)
     assert [(each.block.body, each.printed) for each in shown] == [
         ("2\n", "2\n"),
