@@ -1,1 +1,1 @@
-"""Benchmarks: every figure is a ratio to a stated other side, measured in the same run."""
+"""Benchmarks: every figure is a ratio to a stated baseline, measured in the same run."""

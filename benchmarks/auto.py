@@ -1,4 +1,4 @@
-"""`op.Auto`: what it costs, whether it finds the truth, and how it changes with its constants.
+"""`op.Auto`: its cost, its accuracy, and its sensitivity to its constants.
 
 python -m benchmarks.auto cost [--quick] | rounds | constants
 """
@@ -26,7 +26,7 @@ from offpolicy.worlds.registry import world
 
 
 def cost(quick: bool = False) -> None:
-    """Against Learned MDR with bandwidth="slope" alone, values and errors of both, in one process."""
+    """Compare with Learned MDR with bandwidth="slope", values and standard errors of both, in one process."""
     rows = []
     sizes = ((5_000, 100), (20_000, 1_000), (200_000, 100), (1_000_000, 20))
     for rounds, actions in sizes[:1] if quick else sizes:
@@ -44,7 +44,7 @@ def _with_error(log: op.Log, target: op.Policy, estimator: op.Estimator) -> floa
 
 
 def rounds() -> None:
-    """Clicks in a world with full support, where no linear model is right."""
+    """Error and coverage by number of rounds, for clicks in a world with full support, where no linear model is right."""
     there = Linear(20, clicks=True, seed=1)
     truth = there.value(there.target)
     rows = []
@@ -70,7 +70,7 @@ PATCHED = {
     "shortfall 2": "offpolicy.inference.blending.MISSED",
     "share left out 7/8": "offpolicy.models.rewards.ridge.model.LEFT_OUT",
 }
-"""Twice 7/8 of a group cannot be left out: the double is the whole group."""
+"""Twice 7/8 of a group cannot be left out, so doubling it leaves out the whole group."""
 
 
 def variants(features: Features) -> dict[str, op.Estimator]:
@@ -85,7 +85,7 @@ def variants(features: Features) -> dict[str, op.Estimator]:
 
 
 def errors_in(task: tuple[int, int, int]) -> tuple[int, dict[str, list[float]]]:
-    """Squared errors in some logs of one world of the bench."""
+    """Squared errors in some logs of one world of the benchmark."""
     p, w, logs = task
     point = bench.Bench().experiment().points[p]
     there = world(point.kind, point.settings, 500_000 + w)
@@ -111,7 +111,7 @@ def _evaluated(log: op.Log, there: object, estimators: list[op.Estimator]) -> di
 
 
 def constants(worlds: int = 6, logs: int = 2) -> None:
-    """The mean squared error with a constant halved or doubled, over that without: geometric mean and extremes."""
+    """The mean squared error with a constant halved or doubled, relative to the default: geometric mean and extremes."""
     points = bench.Bench().experiment().points
     tasks = [(p, w, logs) for w in range(worlds) for p in range(len(points))]
     sums: dict[str, np.ndarray] = {}
@@ -125,7 +125,7 @@ def constants(worlds: int = 6, logs: int = 2) -> None:
         rows.append([name, f"{np.exp(np.log(ratio).mean()):.3f}", f"{ratio.min():.2f}", f"{ratio.max():.2f}"])
     rows.sort(key=lambda row: row[0])
     print(f"{worlds * logs} runs in each of {len(points)} kinds of world.\n")
-    print(table(["constant", "geometric mean", "least", "most"], rows))
+    print(table(["constant", "geometric mean", "lowest", "highest"], rows))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
-"""A log whose rounds each had some candidates out of many actions, in Parquet with list columns.
+"""A log in which each round has some candidates out of many actions, in Parquet with list columns.
 
-Each action a has a latent vector v_a, each round a vector u = x·M from its context; the mean reward is a function of u·v_a
-and of v_a alone, so that actions with like vectors have like rewards. Both policies are softmax over the round's candidates.
+Each action a has a latent vector v_a, and each round a vector u = x·M computed from its context. The mean reward is a
+function of u·v_a and v_a, so that actions with similar vectors have similar rewards. Both policies are softmax over
+the candidates.
 """
 
 from __future__ import annotations
@@ -18,14 +19,14 @@ from benchmarks.common import CONTEXT, cached
 
 LATENT = 5
 CHUNK = 20_000
-"""Rows made at a time: 200 candidates of 5 numbers each take 80 MB."""
+"""Rows generated at a time: 200 candidates of 5 numbers each take 80 MB."""
 
 Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class Shop:
-    """How many rounds and actions, and how many of the actions are candidates in a round."""
+    """Numbers of rounds, of actions, and of candidates per round."""
 
     rounds: int
     n_actions: int
@@ -33,7 +34,7 @@ class Shop:
     seed: int = 0
 
     def path(self) -> Path:
-        """The log's file, made on first use."""
+        """The log's file, written on first use."""
         return cached(f"candidates-{self.rounds}-{self.n_actions}-{self.candidates}-{self.seed}.parquet", self.write)
 
     def write(self, path: Path) -> None:
@@ -43,7 +44,7 @@ class Shop:
         writer: pq.ParquetWriter | None = None
         for start in range(0, self.rounds, CHUNK):
             made = self._chunk(rng, min(CHUNK, self.rounds - start), vectors, mixing)
-            # Random numbers, so that neither side spends its time on unpacking.
+            # Random numbers, so that neither side spends its time on decompression.
             writer = writer or pq.ParquetWriter(path, made.schema, compression="none", use_dictionary=False)
             writer.write_table(made)
         assert writer is not None
@@ -60,12 +61,12 @@ class Shop:
         mean = 0.5 * liking[rows, place] + 0.3 * there[rows, place, 0]
         columns = {name: x[:, j] for j, name in enumerate(CONTEXT)}
         columns |= {"action": items[rows, place], "reward": mean + rng.normal(size=n)}
-        # Rounded from numbers that sum to 1, each is off by at most 6e-8 of itself: their sum by no more.
+        # Rounding changes each probability by a relative error of at most 6e-8, and so their sum by no more.
         lists = {"items": items, "p_old": p_old.astype(np.float32), "p_new": p_new.astype(np.float32)}
         return pa.table(columns | {name: as_lists(values) for name, values in lists.items()})
 
     def _items(self, rng: np.random.Generator, n: int) -> npt.NDArray[np.int32]:
-        """Different actions in each row: one from each of as many equal ranges. The vectors know no order of the actions."""
+        """Distinct actions in each row: one from each of as many equal ranges. Their order has no meaning."""
         ends = np.linspace(0, self.n_actions, self.candidates + 1).astype(np.int32)
         return rng.integers(ends[:-1], ends[1:], size=(n, self.candidates), dtype=np.int32)
 

@@ -1,4 +1,4 @@
-"""What the benchmarks share: data, timing, peak memory in a process of its own, and tables that go into the README."""
+"""Shared by the benchmarks: data, timing, peak memory in a separate process, and tables for the README."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CONTEXT = [f"x{j}" for j in range(10)]
 
 
 def cached(name: str, make: Callable[[Path], None]) -> Path:
-    """A data file that is made once. Its name tells all of its parameters; a run that was cut short leaves none."""
+    """A data file that is generated once. Its name contains all its parameters; an interrupted run leaves no file."""
     path = CACHE / name
     if not path.exists():
         CACHE.mkdir(parents=True, exist_ok=True)
@@ -38,7 +38,7 @@ def cached(name: str, make: Callable[[Path], None]) -> Path:
 def write_log(
     path: Path, rows: int, n_actions: int, seed: int = 0, chunk: int = 500_000, context: Sequence[str] = CONTEXT
 ) -> None:
-    """A synthetic log with 10 context columns, written a chunk at a time."""
+    """Write a synthetic log with 10 context columns, one chunk at a time."""
     rng = np.random.default_rng(seed)
     writer: pq.ParquetWriter | None = None
     for start in range(0, rows, chunk):
@@ -58,9 +58,9 @@ def write_log(
 
 
 def best_times(*runs: Callable[[], object], times: int = 7) -> list[float]:
-    """The shortest time of each, in seconds. They take turns, so that a slow spell of the machine hits all alike."""
+    """The shortest time of each, in seconds. They take turns, so that a slow phase of the machine affects all of them."""
     best = [float("inf")] * len(runs)
-    for _ in range(1 + times):  # the first turn warms up, and its times are beaten by the later ones
+    for _ in range(1 + times):  # the first turn is a warm-up
         for k, run in enumerate(runs):
             start = time.perf_counter()
             run()
@@ -70,9 +70,9 @@ def best_times(*runs: Callable[[], object], times: int = 7) -> list[float]:
 
 @dataclass(frozen=True)
 class Run:
-    """What a process of its own printed, and its peak memory in megabytes: all of it, and without mapped files.
+    """The output of a separate process, and its peak memory in megabytes, in total and without mapped files.
 
-    The pages of a mapped Parquet file count as the process's memory, but the system drops them when it needs the room.
+    The pages of a mapped Parquet file count as the process's memory, but the system drops them when it needs memory.
     """
 
     printed: str
@@ -81,12 +81,12 @@ class Run:
 
 
 def run_alone(module: str, *arguments: str) -> Run:
-    """`python -m module arguments`, watched from outside until it ends."""
+    """Run `python -m module arguments`, and watch its memory from outside until it ends."""
     command = [sys.executable, "-m", module, *arguments]
     process = subprocess.Popen(command, cwd=HERE.parent, stdout=subprocess.PIPE, text=True)
     peak = own = 0.0
-    while process.poll() is None:  # what is printed must fit the pipe: a line or two
-        with suppress(OSError, IndexError):  # the process may end between two looks at it
+    while process.poll() is None:  # the output must fit into the pipe: a line or two
+        with suppress(OSError, IndexError):  # the process may end between two readings
             status = Path(f"/proc/{process.pid}/status").read_text()
             peak = max(peak, int(status.split("VmHWM:")[1].split()[0]) / 1024)
             own = max(own, int(status.split("RssAnon:")[1].split()[0]) / 1024)
@@ -98,7 +98,7 @@ def run_alone(module: str, *arguments: str) -> Run:
 
 
 def peak_megabytes(module: str, *arguments: str) -> tuple[float, float]:
-    """The peak memory of `python -m module arguments`: all of it, and without mapped files."""
+    """The peak memory of `python -m module arguments`, in total and without mapped files."""
     run = run_alone(module, *arguments)
     return run.peak, run.own
 
@@ -108,7 +108,7 @@ def own_megabytes() -> float:
 
 
 def watched(run: Callable[[], object]) -> float:
-    """The peak of this process's memory while it runs, in megabytes beyond what it had."""
+    """The increase of this process's peak memory while `run` runs, in megabytes."""
     before, peak, done = own_megabytes(), 0.0, threading.Event()
 
     def watch() -> None:
@@ -127,12 +127,12 @@ def watched(run: Callable[[], object]) -> float:
 
 
 def exponent(sizes: Sequence[float], values: Sequence[float]) -> float:
-    """The slope of a straight line through the points in logarithms, by least squares: 1 is proportional, 0 is flat."""
+    """The slope of a least-squares line through the logarithms of the points: 1 is proportional, 0 is flat."""
     return float(np.polyfit(np.log(sizes), np.log(values), 1)[0])
 
 
 def machine() -> str:
-    """One line on where the figures come from."""
+    """One line that describes the machine and the versions."""
     import offpolicy
 
     versions = f"Python {platform.python_version()}, NumPy {np.__version__}, PyArrow {pa.__version__}"
@@ -140,14 +140,14 @@ def machine() -> str:
 
 
 def write_section(name: str, text: str, readme: Path = README) -> None:
-    """Put a run's tables between its markers in the README, with the machine and the day."""
+    """Write a run's tables between its markers in the README, with the machine and the date."""
     old = readme.read_text()
     start, end = f"<!-- {name} -->", f"<!-- /{name} -->"
     if old.count(start) != 1 or old.count(end) != 1:
-        raise ValueError(f"{readme}: the markers {start} and {end} must stand there once each")
+        raise ValueError(f"{readme}: the markers {start} and {end} must occur exactly once each")
     before, rest = old.split(start)
     _, after = rest.split(end)
-    head = f"The last run, {date.today().isoformat()}, on {machine()}:"
+    head = f"Latest run, {date.today().isoformat()}, on {machine()}:"
     readme.write_text(f"{before}{start}\n{head}\n\n{text.strip()}\n{end}{after}")
 
 

@@ -1,9 +1,9 @@
-"""Learned MIPS against the dense way, with rounds × actions arrays: `python -m benchmarks.dense [--quick]`.
+"""Learned MIPS compared with dense rounds × actions arrays: `python -m benchmarks.dense [--quick]`.
 
-The dense way is the published recipe, written with NumPy and scikit-learn: both policies as full arrays, a ridge model of
+The baseline is the published recipe, written with NumPy and scikit-learn: both policies as full arrays, a ridge model of
 each action for its embedding, `LogisticRegression` of the action on the embedding, fitted on all rows, `predict_proba` for
 all rows and actions, and the weights from the product of the three arrays. Both sides start from the columns of the log and
-the two score matrices. Their times are taken in one process, on all cores; their memory in a process of its own each.
+the two score matrices. Their times are taken in one process, on all cores; memory is measured in separate processes.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from benchmarks.common import best_times, publish, run_alone, table, watched
 
 CONTEXT = 10
 ITERATIONS = 100
-"""At most, of scikit-learn's solver: its default. The table says how many it took."""
+"""The maximum for scikit-learn's solver, its default. The table shows how many it took."""
 Array = npt.NDArray[np.float64]
 
 
 class Data:
-    """The columns of a log and the scores of both policies; no array of rounds × actions stays."""
+    """The columns of a log and the scores of both policies; no array of rounds × actions is kept."""
 
     def __init__(self, rounds: int, n_actions: int, seed: int = 0) -> None:
         rng = np.random.default_rng(seed)
@@ -49,7 +49,7 @@ def softmax(scores: Array) -> Array:
 
 
 def embeddings(data: Data, penalty: float = 1.0) -> Array:
-    """A ridge model r ≈ e_a·(x, 1) of each action; actions never logged get 0."""
+    """A ridge model r ≈ e_a·(x, 1) per action; actions that were never logged get 0."""
     rows = np.column_stack([data.x, np.ones(len(data.x))])
     found = np.zeros((data.n_actions, rows.shape[1]))
     for action in np.unique(data.action):
@@ -82,14 +82,14 @@ SIDES = {"dense": dense, "ours": ours}
 
 
 def alone(side: str, rounds: int, n_actions: int) -> None:
-    """Print the megabytes that one side takes beyond the log and the imports."""
-    SIDES[side](Data(200, 10))  # what is imported is not counted
+    """Print the megabytes that one side needs beyond the log and the imports."""
+    SIDES[side](Data(200, 10))  # imports are not counted
     data = Data(rounds, n_actions)
     print(watched(partial(SIDES[side], data)))
 
 
 def figures(rounds: int, n_actions: int) -> str:
-    dense(Data(200, 10))  # it runs once: what it imports is not counted
+    dense(Data(200, 10))  # warm-up: imports are not counted
     data = Data(rounds, n_actions)
     (mine,) = best_times(partial(ours, data), times=3)
     (theirs,) = best_times(partial(dense, data), times=0)
@@ -101,9 +101,9 @@ def figures(rounds: int, n_actions: int) -> str:
         ["seconds", f"{mine:.2f}", f"{theirs:.1f}", f"{theirs / mine:.0f} ×", "≥ 50 ×"],
         ["MB beyond the log", f"{memory[0]:,.0f}", f"{memory[1]:,.0f}", f"{memory[1] / memory[0]:.0f} ×", "≥ 20 ×"],
     ]
-    head = f"Learned MIPS (identity, logistic posterior), its value; {rounds:,} rounds × {n_actions:,} actions."
-    solver = f"scikit-learn's solver took {data.iterations} iterations, of {ITERATIONS} at most."
-    return f"{head} {solver}\n\n{table(['', 'ours', 'dense way', 'ratio', 'wanted'], rows)}"
+    head = f"Learned MIPS (identity, logistic posterior), value only; {rounds:,} rounds × {n_actions:,} actions."
+    solver = f"scikit-learn's solver took {data.iterations} of at most {ITERATIONS} iterations."
+    return f"{head} {solver}\n\n{table(['', 'ours', 'dense arrays', 'ratio', 'goal'], rows)}"
 
 
 def main() -> None:

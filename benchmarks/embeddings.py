@@ -1,8 +1,9 @@
-"""Learned MIPS and its kin against the plain way of doing it, on one core: `python -m benchmarks.embeddings`.
+"""Learned MIPS and its variants compared with a plain implementation, on one core: `python -m benchmarks.embeddings`.
 
-The plain way is what the published implementation does: train the reward model with AdamW for 100 epochs from a DataLoader,
-fit scikit-learn's logistic regression on all rows, and weigh with rounds × actions arrays. Both sides get the same arrays in
-the same process and run on one core. `--quick` trains one epoch, counts it a hundred times, and has few rounds and actions.
+The baseline does what the published implementation does: train the reward model with AdamW for 100 epochs from a DataLoader,
+fit scikit-learn's logistic regression on all rows, and weight with rounds × actions arrays. Both sides get the same arrays
+in the same process and run on one core. `--quick` trains one epoch, counts it a hundred times, and uses few rounds
+and actions.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ Array = npt.NDArray[np.float64]
 
 
 class Data:
-    """Rounds of 10 context features, an action, and 3 categories of 10 values drawn anew in each round."""
+    """Rounds of 10 context features, an action, and 3 categories of 10 values drawn in each round."""
 
     def __init__(self, actions: int, rounds: int = ROUNDS, seed: int = 0) -> None:
         rng = np.random.default_rng(seed)
@@ -58,7 +59,7 @@ class Data:
 
 
 def trained(data: Data, inputs: str, rate: float, batch: int, epochs: int) -> tuple[Array, Callable[[Array], Array]]:
-    """The published reward model, trained from a DataLoader. Gives the rounds' embeddings, and the layer."""
+    """Train the published reward model from a DataLoader; return the rounds' embeddings and the layer."""
     import torch
     from torch.utils.data import DataLoader, TensorDataset
 
@@ -85,7 +86,7 @@ def trained(data: Data, inputs: str, rate: float, batch: int, epochs: int) -> tu
 
 
 def classified(data: Data, rows: Array) -> float:
-    """scikit-learn on all rows, then Σ_a p(a|e) π/π0: Learned MIPS, or MIPS where rows are (context, embedding)."""
+    """scikit-learn on all rows, then Σ_a p(a|e) π/π0: Learned MIPS, or MIPS if rows are (context, embedding)."""
     from sklearn.linear_model import LogisticRegression
 
     with warnings.catch_warnings():
@@ -120,7 +121,7 @@ def estimators() -> dict[str, object]:
 
     return {
         "OneHot": op.LearnedMIPS("identity"),
-        "OneHot, penalty given": op.LearnedMIPS("identity", op.Ridge(10.0)),
+        "OneHot, fixed penalty": op.LearnedMIPS("identity", op.Ridge(10.0)),
         "OneHot, Gaussian": op.LearnedMIPS("identity", posterior=op.Gaussian()),
         "FineTune": op.LearnedMIPS("features"),
         "FineTune, Gaussian": op.LearnedMIPS("features", posterior=op.Gaussian()),
@@ -132,7 +133,7 @@ def estimators() -> dict[str, object]:
 
 
 def ours(data: Data, name: str, errors: bool = False) -> Callable[[], object]:
-    """The value alone, which is all that the plain way gives; or with its error and checks."""
+    """The value only, as in the plain implementation; or with its standard error and checks."""
     import offpolicy as op
 
     log, estimator = data.log(), estimators()[name]
@@ -140,9 +141,9 @@ def ours(data: Data, name: str, errors: bool = False) -> Callable[[], object]:
 
 
 def plain_times(data: Data, epochs: int) -> dict[str, float]:
-    """Seconds of the plain way: training for 100 epochs, and what follows."""
+    """Seconds of the plain implementation: training for 100 epochs, and the rest."""
     found: dict[str, float] = {}
-    trained(Data(50, 500), "identity", 1e-4, 64, 1)  # what PyTorch loads at its first step is not counted
+    trained(Data(50, 500), "identity", 1e-4, 64, 1)  # what PyTorch loads in its first step is not counted
     for name, inputs in (("OneHot", "identity"), ("FineTune", "features"), ("Combined", "both")):
         start = time.perf_counter()
         rows, _ = trained(data, inputs, 1e-4, 64, epochs)
@@ -171,14 +172,14 @@ def compare(actions: int, rounds: int, epochs: int) -> list[list[str]]:
 
 
 def beyond(actions: int, rounds: int, name: str) -> float:
-    """Peak megabytes beyond the arrays and the imports, in a process of its own."""
+    """Peak megabytes beyond the arrays and the imports, in a separate process."""
     command = [sys.executable, "-m", "benchmarks.embeddings", "--child", str(actions), str(rounds), name]
     done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=Path(__file__).parent.parent)
     return float(done.stdout)
 
 
 def growth(sizes: list[int], rounds: int) -> list[list[str]]:
-    """Seconds of ours as the actions grow; the policies are score functions, asked block by block."""
+    """Our seconds by number of actions; the policies are score functions, called block by block."""
     import offpolicy as op
 
     names = ("OneHot", "OneHot, Gaussian", "FineTune", "Combined, Gaussian", "DM", "MIPS, Categorical")
@@ -201,7 +202,7 @@ def growth(sizes: list[int], rounds: int) -> list[list[str]]:
             )
     slopes = {name: exponent(sizes, each) for name, each in times.items()}
     rows = [[name, *(f"{t:.2f}" for t in each), f"{slopes[name]:.2f}"] for name, each in times.items()]
-    return [*rows, ["asking both policies alone", *(f"{t:.2f}" for t in policy), "–"]]
+    return [*rows, ["calling both policies only", *(f"{t:.2f}" for t in policy), "–"]]
 
 
 def _ask(log: object, target: object) -> None:
@@ -224,7 +225,7 @@ def main() -> None:
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     if given.child:
         actions, rounds, name = int(given.child[0]), int(given.child[1]), given.child[2]
-        ours(Data(50, 500), name)()  # what is imported is not counted
+        ours(Data(50, 500), name)()  # imports are not counted
         print(watched(ours(Data(actions, rounds), name)))
         return
     import torch
@@ -232,12 +233,12 @@ def main() -> None:
     torch.set_num_threads(1)
     actions, rounds, epochs = (100, 2_000, 1) if given.quick else (given.actions, ROUNDS, 100)
     sizes = [100, 300] if given.quick else [100, 300, 1_000, 2_000, 5_000]
-    header = ["", "seconds", "plain way, seconds", "ratio", "MB beyond its data"]
+    header = ["", "seconds", "plain implementation, seconds", "ratio", "MB beyond its data"]
     parts = [
         f"torch {torch.__version__}, one core, {rounds:,} rounds × {actions:,} actions:",
         table(header, compare(actions, rounds, epochs)),
-        f"At {rounds:,} rounds, with score functions as policies, one core, as the actions grow:",
-        table(["seconds at … actions", *map(str, sizes), "exponent"], growth(sizes, rounds)),
+        f"With {rounds:,} rounds and score functions as policies, on one core, by number of actions:",
+        table(["seconds by number of actions", *map(str, sizes), "exponent"], growth(sizes, rounds)),
     ]
     publish("embeddings", "\n\n".join(parts), quick=given.quick)
 

@@ -1,7 +1,7 @@
 """Speed and memory of the classical estimators.
 
-python -m benchmarks.foundation [--quick]  all figures, as Markdown
-python -m benchmarks.foundation --job ips --rows 1000000 --log PATH      one job alone, for its peak memory
+python -m benchmarks.foundation [--quick]  all figures in Markdown
+python -m benchmarks.foundation --job ips --rows 1000000 --log PATH      one job only, to measure its peak memory
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def models(path: Path) -> object:
 
 @dataclass(frozen=True)
 class PolicyOnly:
-    """Read the log and ask the policy for all actions of every round: what any model-based estimator must do."""
+    """Read the log and call the policy for all actions of every round, as any model-based estimator must."""
 
     columns: tuple[str, ...] = ()
     batch_rows: int | None = None
@@ -114,18 +114,18 @@ def figures(small: Path, large: Path, rows: int) -> str:
     ips_job = f"LoggedMean, IPS, SNIPS; {rows:,} rows, Column target"
     model_job = f"DM, DR; {rows // 10:,} rows × {N_ACTIONS:,} actions, linear Softmax"
     compared = [
-        (ips_job, "PyArrow reads the same columns in batches", ours, read, "≤ 3"),
-        ("the same", "PyArrow reads them into one table", ours, whole, "≤ 3"),
-        (model_job, "read the log and evaluate that policy, by hand with PyArrow and NumPy", fitted, loop, "≤ 1.5"),
+        (ips_job, "PyArrow reading the same columns in batches", ours, read, "≤ 3"),
+        ("the same", "PyArrow reading them into one table", ours, whole, "≤ 3"),
+        (model_job, "reading the log and evaluating that policy, by hand with PyArrow and NumPy", fitted, loop, "≤ 1.5"),
         ("the same", "the same with our own engine: threads, blocks in cache", fitted, policy, "≤ 1.5"),
     ]
-    cells = [[what, other, f"{a:.2f} s", f"{b:.2f} s", f"{a / b:.2f}", wanted] for what, other, a, b, wanted in compared]
+    cells = [[job, other, f"{a:.2f} s", f"{b:.2f} s", f"{a / b:.2f}", goal] for job, other, a, b, goal in compared]
     peaks = []
     for job in ("ips", "models"):
         for path, n in ((small, rows // 10), (large, rows)):
             peak, own = peak_megabytes("benchmarks.foundation", "--job", job, "--log", str(path))
             peaks.append([job, f"{n:,}", f"{peak:,.0f} MB", f"{own:,.0f} MB"])
-    speed = table(["what", "other side", "ours", "theirs", "ratio", "wanted"], cells)
+    speed = table(["job", "baseline", "our time", "its time", "ratio", "goal"], cells)
     return f"{speed}\n\n{table(['job', 'rows', 'peak memory', 'without mapped files'], peaks)}"
 
 

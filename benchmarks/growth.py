@@ -2,8 +2,8 @@
 
 python -m benchmarks.growth rounds | actions | context [--quick]
 
-Each point is a process of its own. The time is that of `op.evaluate` with the standard errors asked for; the other side, in
-another process of the same run, reads the same Parquet columns into NumPy, batch by batch, and does nothing with them.
+Each point is a separate process. The time is that of `op.evaluate`, including standard errors; the baseline, in another
+process of the same run, reads the same Parquet columns into NumPy, batch by batch, and does nothing with them.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from benchmarks.common import CONTEXT, cached, exponent, publish, run_alone, tab
 from benchmarks.plots import growth_plot
 
 ENOUGH = 20.0
-"""Seconds after which a point is not measured again; below, it is the shortest of three runs."""
+"""Seconds after which a point is not measured again; a faster point takes the shortest of three runs."""
 
 UNUSED = {"propensity", "target"}
-"""Columns of the log that these evaluations do not read: the policies are functions here."""
+"""Columns of the log that these evaluations do not read, because the policies are functions."""
 
 
 @dataclass(frozen=True)
@@ -41,8 +41,8 @@ class Growth:
     quick: tuple[int, ...]
     log: Callable[[int, bool], Path]
     evaluate: Callable[[int, Path], op.Evaluation]
-    says: str
-    wanted: str
+    description: str
+    goal: str
 
 
 def long_log(rows: int, context: int = 10, n_actions: int = 1_000) -> Path:
@@ -76,7 +76,7 @@ CURVES = {
         lambda size, _: long_log(size),
         lambda _, path: over_all_actions(path),
         "SNIPS, DM, DR and Learned MIPS together; 1,000 actions, 10 context columns, linear Softmax target.",
-        "Wanted: an exponent of time from 0.9 to 1.1; peak memory within 10% and under 2 GB.",
+        "Goal: a time exponent between 0.9 and 1.1; peak memory within 10% and under 2 GB.",
     ),
     "context": Growth(
         "context columns",
@@ -85,8 +85,8 @@ CURVES = {
         lambda size, quick: long_log(20_000 if quick else 1_000_000, size),
         lambda size, path: over_all_actions(path, size),
         "SNIPS, DM, DR and Learned MIPS together; 1,000,000 rounds (20,000 in a quick run), 1,000 actions, linear Softmax "
-        "target. The cost of a model of every action grows with the square of the columns.",
-        "No limit is set.",
+        "target. The cost of one model per action grows with the square of the number of columns.",
+        "There is no goal.",
     ),
     "actions": Growth(
         "actions",
@@ -97,13 +97,13 @@ CURVES = {
         'Learned MIPS, Learned MDR and DR together (cross_fit=2, memory="6GB"); 1,000,000 rounds with 200 candidates each '
         "(5,000 with 50 "
         "in a quick run), from list columns, 10 context columns.",
-        "Wanted: an exponent of time below 0.6; peak memory under 6 GB.",
+        "Goal: a time exponent below 0.6; peak memory under 6 GB.",
     ),
 }
 
 
 def seconds_of(run: Callable[[], object], times: int = 3) -> float:
-    """The shortest time, of one run only where that is long."""
+    """The shortest time, or the time of a single run if that is long."""
     best, spent = float("inf"), 0.0
     for _ in range(times):
         start = time.perf_counter()
@@ -116,7 +116,7 @@ def seconds_of(run: Callable[[], object], times: int = 3) -> float:
 
 
 def scan(path: Path) -> int:
-    """The other side: the columns that are evaluated as NumPy arrays, 65,536 rows at a time."""
+    """The baseline: the evaluated columns as NumPy arrays, 65,536 rows at a time."""
     seen, file = 0, pq.ParquetFile(path, memory_map=True)
     columns = [name for name in file.schema_arrow.names if name not in UNUSED]
     for batch in file.iter_batches(65_536, columns=columns):
@@ -131,10 +131,10 @@ def with_errors(curve: Growth, size: int, path: Path) -> float:
 
 
 def one(kind: str, side: str, size: int, path: Path) -> None:
-    """A point in this process: print its seconds, without what is loaded the first time.
+    """Measure a point in this process: print its seconds, after a warm-up.
 
-    A long point is measured once and a short one three times: without the small run before, only the long ones would pay for
-    the loading, and the exponent would count it as growth.
+    A long point is measured once and a short one three times: without the warm-up, only the long ones would include the
+    loading of modules, and the exponent would count it as growth.
     """
     curve, small = CURVES[kind], CURVES[kind].quick[0]
     if side == "scan":
@@ -163,20 +163,20 @@ def figures(kind: str, quick: bool) -> str:
         "seconds",
         "bare scan, s",
         "ratio",
-        "to the first",
+        "relative to first",
         "peak MB",
         "without mapped files",
-        "to the first",
+        "relative to first",
     ]
     fitted = f"Exponents: time {exponent(sizes, ours):.2f}, peak memory {exponent(sizes, peaks):.2f}."
     picture = f"![{curve.axis}: time and peak memory](plots/{kind}.png)"
-    return "\n\n".join([curve.says, table(header, rows), f"{fitted} {curve.wanted}", picture])
+    return "\n\n".join([curve.description, table(header, rows), f"{fitted} {curve.goal}", picture])
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("kind", choices=CURVES)
-    parser.add_argument("--quick", action="store_true", help="small sizes; the README and its plots stay as they are")
+    parser.add_argument("--quick", action="store_true", help="small sizes; leaves the README and its plots unchanged")
     parser.add_argument("--one", nargs=3, metavar=("SIDE", "SIZE", "LOG"), help="one point, in this process")
     given = parser.parse_args()
     if given.one:

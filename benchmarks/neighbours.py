@@ -1,9 +1,9 @@
-"""Finding the nearest actions: all distances in blocks against a k-d tree, and against an approximate index.
+"""Finding the nearest actions: all distances in blocks, compared with a k-d tree and with an approximate index.
 
 python -m benchmarks.neighbours [--quick]
 
-Embeddings of 11 numbers: noise alone, as where actions were logged seldom, or near 4 dimensions. Each way is timed on one
-core for some of the actions. FAISS is compared where it is installed (`pip install faiss-cpu`); offpolicy does not use it.
+Embeddings have 11 numbers: pure noise, as when actions were rarely logged, or close to 4 dimensions. Each method is timed on
+one core for some of the actions. FAISS is included if it is installed (`pip install faiss-cpu`); offpolicy does not use it.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ def by_index(points: Points, asked: Points) -> tuple[float, Codes] | None:
     index.train(single)
     index.add(single)
     index.nprobe = 32
-    wanted = asked.astype(np.float32)
-    (seconds,) = best_times(partial(index.search, wanted, COUNT), times=1)
-    return seconds, index.search(wanted, COUNT)[1]
+    queries = asked.astype(np.float32)
+    (seconds,) = best_times(partial(index.search, queries, COUNT), times=1)
+    return seconds, index.search(queries, COUNT)[1]
 
 
 def figures(sizes: tuple[int, ...], asked: int) -> str:
@@ -65,8 +65,8 @@ def figures(sizes: tuple[int, ...], asked: int) -> str:
         exact = tree.query(some, COUNT)[1]
         same = np.mean([len(np.intersect1d(a, b)) / COUNT for a, b in zip(exact, index[1], strict=True)])
         rows.append([*cells, f"{1e3 * index[0] / asked:.3f}", f"{mine / index[0]:.2f}", f"{same:.2%}"])
-    header = ["actions", "ours, ms", "k-d tree, ms", "ratio", "FAISS, ms", "ratio", "of the neighbours that FAISS found"]
-    return f"A look-up of the nearest {COUNT}, on one core.\n\n{table(header, rows)}"
+    header = ["actions", "ours, ms", "k-d tree, ms", "ratio", "FAISS, ms", "ratio", "share of the neighbours found by FAISS"]
+    return f"Time to look up the nearest {COUNT} actions, on one core.\n\n{table(header, rows)}"
 
 
 def main() -> None:

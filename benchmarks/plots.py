@@ -1,4 +1,4 @@
-"""A picture of how time and memory grow."""
+"""A plot of how time and memory grow."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from pathlib import Path
 from benchmarks.common import CACHE, HERE, exponent
 
 LARGEST = 60_000
-"""Bytes of a picture: they are kept in the repository."""
+"""The maximum size of a plot in bytes: plots are part of the repository."""
 
 
 def growth_plot(
     name: str, axis: str, sizes: Sequence[int], seconds: Sequence[float], megabytes: Sequence[float], *, quick: bool
 ) -> Path:
-    """Time and peak memory against size, both logarithmic, with the fitted lines. A quick run draws beside its data."""
+    """Time and peak memory by size, on logarithmic axes, with the fitted lines. A quick run draws next to its data."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -35,7 +35,7 @@ def growth_plot(
         panel.tick_params(axis="x", which="minor", bottom=False)
         panel.xaxis.set_minor_formatter("")
         panel.margins(x=0.15)
-        # A decade above and below the middle, or more: what is flat shall look flat.
+        # At least a decade above and below the middle, so that flat data look flat.
         middle, reach = np.sqrt(min(values) * max(values)), max(10.0, 1.5 * np.sqrt(max(values) / min(values)))
         panel.set_ylim(middle / reach, middle * reach)
         panel.set(xlabel=axis, ylabel=what, title=f"{what.split(',')[0]}: exponent {slope:.2f}")

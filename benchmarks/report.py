@@ -1,4 +1,4 @@
-"""What the HTML report costs: its size, and the time it takes beside the evaluation.
+"""The cost of the HTML report: its size, and its time in addition to the evaluation.
 
 python -m benchmarks.report [--quick]
 """
@@ -19,7 +19,7 @@ QUICK = (Shop(2_000, 100, 20), Shop(5_000, 1_000, 50))
 
 
 def evaluated(shop: Shop) -> op.Evaluation:
-    """With the errors, which are worked out when first asked for, and which a table shows without any report."""
+    """Evaluate and print, with standard errors, which the printed table shows without any report."""
     log = op.read_log(
         shop.path(), context=CONTEXT, action="action", reward="reward", logging=op.Candidates("items", "p_old"),
         n_actions=shop.n_actions,
@@ -50,12 +50,12 @@ def point(shop: Shop) -> list[str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--quick", action="store_true", help="small sizes; the README stays as it is")
+    parser.add_argument("--quick", action="store_true", help="small sizes; leaves the README unchanged")
     quick = parser.parse_args().quick
     sizes = QUICK if quick else SIZES
-    point(QUICK[0])  # loads what is loaded the first time
+    point(QUICK[0])  # warm-up
     rows = [point(shop) for shop in sizes]
-    header = ("rounds", "actions", "evaluate, print", "report", "ratio", "size")
+    header = ("rounds", "actions", "evaluate and print", "report", "ratio", "size")
     publish("report", table(header, rows), quick=quick)
 
 

@@ -1,6 +1,6 @@
-"""What Spark costs beside the local engine, on the same Parquet file, in turns: `python -m benchmarks.spark [ROWS]`.
+"""The cost of Spark compared with the local engine, on the same Parquet file, in turns: `python -m benchmarks.spark [ROWS]`.
 
-Needs Java 17 and the extra `spark`. Both sides open the log, fit DR and score it, and give its value and error.
+Needs Java 17 and the extra `spark`. Both sides open the log, fit and score DR, and return its value and standard error.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ def main(rows: int, quick: bool) -> None:
     frame = spark.read.parquet(str(path))
     local, ours = best_times(lambda: evaluate(path), lambda: evaluate(frame), times=TURNS)
     spark.stop()
-    what = f"DR, {rows:,} rows × {N_ACTIONS:,} actions, linear Softmax"
+    job = f"DR, {rows:,} rows × {N_ACTIONS:,} actions, linear Softmax"
     figures = table(
-        ["what", "Spark local[2]", "local engine", "ratio", "wanted", "Spark's start-up"],
-        [[what, f"{ours:.1f} s", f"{local:.1f} s", f"{ours / local:.2f}", "≤ 3", f"{start_up:.1f} s"]],
+        ["job", "Spark local[2]", "local engine", "ratio", "goal", "Spark's start-up"],
+        [[job, f"{ours:.1f} s", f"{local:.1f} s", f"{ours / local:.2f}", "≤ 3", f"{start_up:.1f} s"]],
     )
     publish("spark", figures, quick=quick)
 

@@ -1,9 +1,9 @@
-"""Policies that score user vector · item vector, against their own matrix products.
+"""Policies that score user vector · item vector, compared with their own matrix products.
 
 python -m benchmarks.two_tower [--quick]
 
-Both the old and the new policy are two towers. The other side does what they themselves need and no more, block by block in
-the same process and on as many threads: scores = U @ V.T; and, as a second comparison, their exponentials and sums of rows.
+Both the old and the new policy are two-tower policies. The baseline computes only what they need themselves, block by block
+in the same process and on as many threads: scores = U @ V.T and, as a second comparison, their exponentials and row sums.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from offpolicy.core.threads import cores
 Vectors = npt.NDArray[np.floating]
 SIZE = 64
 ROWS, ACTIONS = 512, 512
-"""Scores at a time: they stay in a core's cache."""
+"""Scores per block: they fit into a core's cache."""
 KINDS: dict[str, type] = {"float32": np.float32, "float64": np.float64}
 
 
 @dataclass(frozen=True)
 class Towers:
-    """Item vectors of the old and the new policy, and what makes a user vector of a context."""
+    """Item vectors of the old and the new policy, and the matrix that turns a context into a user vector."""
 
     old: Vectors
     new: Vectors
@@ -55,8 +55,8 @@ class Towers:
         result = op.evaluate(log, target, every, cross_fit=2, memory="4GB", progress=False)
         return sum(estimate.std_error for estimate in result)
 
-    def products(self, path: Path, chances: bool) -> float:
-        """The other side, with the users read from the same file; with `chances`, exponentials and sums of rows as well."""
+    def products(self, path: Path, softmax: bool) -> float:
+        """The baseline, with the users read from the same file; with `softmax`, also exponentials and row sums."""
         context = np.column_stack([c.to_numpy() for c in pq.read_table(path, columns=CONTEXT).columns])
         users = self.users(context).astype(self.old.dtype)
 
@@ -66,7 +66,7 @@ class Towers:
             for at in range(0, len(items), ACTIONS):
                 few = items[at : at + ACTIONS]
                 scores = np.matmul(some, few.T, out=room[:, : len(few)])
-                if chances:
+                if softmax:
                     np.exp(scores, out=scores)
                     seen += float(scores.sum(axis=1)[0])
             return seen
@@ -81,18 +81,18 @@ def data(rounds: int, n_actions: int) -> Path:
 
 def figures(rounds: int, n_actions: int) -> str:
     path, rows = data(rounds, n_actions), []
-    Towers.of(2_000, np.float64).evaluated(data(2_000, 2_000))  # sides run once or twice: what is imported is not counted
+    Towers.of(2_000, np.float64).evaluated(data(2_000, 2_000))  # warm-up: imports are not counted
     for name, kind in KINDS.items():
         towers = Towers.of(n_actions, kind)
-        mine, theirs, chances = best_times(
+        mine, theirs, softmax = best_times(
             partial(towers.evaluated, path), partial(towers.products, path, False), partial(towers.products, path, True),
             times=0,
         )  # fmt: skip
         run = run_alone("benchmarks.two_tower", "--alone", str(rounds), str(n_actions), name)
-        cells = [f"{mine:.1f}", f"{theirs:.1f}", f"{mine / theirs:.2f}", f"{chances:.1f}", f"{mine / chances:.2f}"]
+        cells = [f"{mine:.1f}", f"{theirs:.1f}", f"{mine / theirs:.2f}", f"{softmax:.1f}", f"{mine / softmax:.2f}"]
         rows.append([f"{rounds:,} × {n_actions:,}, {name}", *cells, f"{run.peak:,.0f}"])
     header = ["rounds × actions", "ours, s", "products, s", "ratio", "with exponentials, s", "ratio", "peak MB"]
-    return f"{table(header, rows)}\n\nWanted: a ratio of at most 2, under 4 GB."
+    return f"{table(header, rows)}\n\nGoal: a ratio of at most 2, under 4 GB."
 
 
 def main() -> None:

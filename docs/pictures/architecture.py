@@ -1,4 +1,4 @@
-"""The packages as the import graph has them: the picture and the table of docs/architecture.md.
+"""The picture and the table of packages in docs/architecture.md, from the import graph.
 
 python -m docs.pictures.architecture
 """
@@ -19,7 +19,7 @@ MARK = re.compile(r"(<!-- packages -->\n).*?(<!-- end -->)", re.S)
 
 
 def packages() -> list[str]:
-    """In the order of the import contract, from the one that imports no other."""
+    """The packages in the order of the import contract, starting with the one that imports no other."""
     project = (DOCS.parent / "pyproject.toml").read_text()
     listed = re.search(r'type = "layers"\nlayers = \[(.*?)\]', project, re.S)
     assert listed is not None
@@ -33,7 +33,7 @@ def purpose(package: str) -> str:
 
 
 def modules(folder: Path) -> str:
-    """The names in a package, those of packages inside it in brackets."""
+    """The names of the modules in a package, with those of nested packages in brackets."""
     names = []
     for path in sorted(folder.iterdir()):
         if path.is_dir() and (path / "__init__.py").exists():
@@ -44,7 +44,7 @@ def modules(folder: Path) -> str:
 
 
 def imports() -> Counter[tuple[str, str]]:
-    """How many modules of one package are imported by modules of another, counted once for each pair of modules."""
+    """The number of imports between the modules of two packages, counted once per pair of modules."""
     graph, names = grimp.build_graph("offpolicy", cache_dir=None), packages()
     found: Counter[tuple[str, str]] = Counter()
     for importer in graph.modules:
@@ -60,14 +60,14 @@ def escaped(text: str) -> str:
 
 
 def filled(page: str) -> str:
-    """The page with its table as the tree is now."""
+    """The page with its table rewritten from the source tree."""
     rows = [f"| `{name}/` | {escaped(purpose(name))} | {modules(SOURCE / name)} |" for name in packages()]
     table = "\n".join(["| package | what it is for | modules |", "| --- | --- | --- |", *rows])
     return MARK.sub(lambda found: f"{found[1]}\n{table}\n\n{found[2]}", page)
 
 
 def draw(path: Path) -> None:
-    """A row for each package: its name, its purpose, and how often it imports each of those above it."""
+    """Draw one row per package: its name, its purpose, and how often it imports each of those above it."""
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
@@ -84,7 +84,7 @@ def draw(path: Path) -> None:
                 number = counts[importer, imported]
                 if number:
                     shade = 0.12 + 0.75 * (number / most) ** 0.5
-                    colour = "#0072b2" if j < i else "#d55e00"  # one that points downwards would be seen at once
+                    colour = "#0072b2" if j < i else "#d55e00"  # an import that points downwards would stand out
                     axes.add_patch(mpl.patches.Rectangle((j - 0.5, i - 0.5), 1, 1, color=colour, alpha=shade, linewidth=0))
                     axes.text(j, i, str(number), ha="center", va="center", color="white" if shade > 0.55 else "black")
         axes.set_xlim(-17.5, len(names) - 0.5)

@@ -1,4 +1,4 @@
-"""The picture of the page on propensities.
+"""The picture in docs/propensities.md.
 
 python -m docs.pictures.propensities
 """

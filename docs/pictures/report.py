@@ -1,4 +1,4 @@
-"""The picture of the report in the README: the top of what `make demo` writes, as Chromium shows it.
+"""The picture of the report in the README: the top of the report that `make demo` writes, rendered by Chromium.
 
 python -m docs.pictures.report
 """

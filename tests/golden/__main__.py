@@ -1,10 +1,10 @@
-"""Golden masters: what the package answers, kept so that a change of structure can show that it changes nothing.
+"""Golden masters: stored outputs of the package, with which a refactoring can show that it changes nothing.
 
-    python -m tests.golden check     # compare with the kept answers, byte for byte; the tests of saved files read them, too
-    python -m tests.golden renew     # write them again: only where an answer is meant to change, in a commit of its own
+    python -m tests.golden check     # compare with the stored outputs, byte for byte (tests of saved files read them, too)
+    python -m tests.golden renew     # rewrite them: only if an output is meant to change, in a separate commit
 
-Last digits depend on the processor and its BLAS, so this is a command and not a test. To compare two checkouts on one machine,
-run `write FOLDER` in each, and compare the folders. Of pages the masters keep only a hash.
+The last digits depend on the processor and its BLAS, so this is a command and not a test. To compare two checkouts on one
+machine, run `write FOLDER` in each, and compare the folders. HTML pages are stored as hashes.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from tests.logs import DISCRETE
 
 MASTERS = Path(__file__).parent / "masters"
 LEFT_OUT = ("CAB", "MDR", "MIPS", "MR", "SLOPE", "OCV", "Blend")
-"""Estimators of the public names that need candidates, an embedding or outcomes of their own; those are made below."""
+"""Public estimators that need candidates, an embedding or outcomes; they are constructed below."""
 
 
 def command(folder: Path, name: str, *arguments: str) -> None:
-    """What a command prints, its exit code, and what it writes."""
+    """Run a command, and store its output and its exit code."""
     run = subprocess.run(
         [sys.executable, "-m", "offpolicy", *arguments],
         cwd=folder, capture_output=True, text=True, check=False, env={**os.environ, "COLUMNS": "100"},
@@ -43,12 +43,12 @@ def command(folder: Path, name: str, *arguments: str) -> None:
 
 
 def _settled(text: str) -> str:
-    """Without what differs from run to run: Spark's own lines on stderr."""
+    """The text without what differs from run to run, such as Spark's own lines on stderr."""
     return "\n".join(line for line in text.splitlines() if line.startswith(("offpolicy", "Written", "Saved")))
 
 
 def saved(folder: Path, name: str, result: op.Evaluation) -> None:
-    """A result in every form."""
+    """Store a result in every format."""
     (folder / f"{name}.txt").write_text(str(result))
     result.write_html(folder / f"{name}.html")
     (folder / f"{name}.md").write_text(result.to_markdown())
@@ -57,11 +57,11 @@ def saved(folder: Path, name: str, result: op.Evaluation) -> None:
 
 
 def without_evidence(path: Path) -> None:
-    """What a saved result says, without the sums that it rests on: as the first format had it."""
-    told = json.loads(path.read_text())
-    exact = json.dumps(told["result"], sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
+    """Rewrite a saved result without the sums behind it, as in the first format."""
+    content = json.loads(path.read_text())
+    exact = json.dumps(content["result"], sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
     digest = hashlib.sha256(len(exact).to_bytes(8, "little") + exact).hexdigest()
-    first = {"format": told["format"], "version": 1, "sha256": digest, "result": told["result"]}
+    first = {"format": content["format"], "version": 1, "sha256": digest, "result": content["result"]}
     path.write_text(json.dumps(first, indent=1, ensure_ascii=False) + "\n")
 
 
@@ -136,7 +136,7 @@ def arrays(folder: Path) -> None:
 
 
 def with_rewards(path: Path) -> str:
-    """What a saved reward model gives on rounds that it has not seen."""
+    """Estimates with a saved reward model on rounds that it has not seen."""
     world = Linear(n_actions=12, clicks=True, overlap=0.6, seed=3)
     model = op.load_rewards(path)
     result = op.evaluate(
@@ -161,7 +161,7 @@ def embedded(folder: Path) -> None:
 
 
 def experiments(folder: Path) -> None:
-    """`reproduce table1 --quick`, one task of the bench, one study."""
+    """`reproduce table1 --quick`, one task of the benchmark, one study."""
     command(folder, "table1", "reproduce", "table1", "--quick", "--out", "table1", "--json")
     command(
         folder, "bench", "bench", "--world", "synthetic:n_actions=50,rounds=1000", "--runs", "4", "--intervals", "--json"
@@ -175,7 +175,7 @@ PARTS: tuple[Callable[[Path], None], ...] = (demo, arrays, embedded, experiments
 
 
 def write(folder: Path) -> None:
-    """All of them; the date of a page is blanked."""
+    """Write all of them; dates in HTML pages are replaced."""
     folder.mkdir(parents=True, exist_ok=True)
     for part in PARTS:
         print(part.__name__, file=sys.stderr, flush=True)
@@ -185,14 +185,14 @@ def write(folder: Path) -> None:
 
 
 def hash_pages(folder: Path) -> None:
-    """Pages are large: a hash of each takes its place."""
+    """Replace each HTML page, which is large, with its hash."""
     for page in folder.rglob("*.html"):
         page.with_suffix(".html.sha256").write_text(hashlib.sha256(page.read_bytes()).hexdigest() + "\n")
         page.unlink()
 
 
 def check() -> int:
-    """How many files differ; each is printed with its first differing lines."""
+    """The number of files that differ; each is printed with its first differing lines."""
     with tempfile.TemporaryDirectory() as scratch:
         new = Path(scratch)
         write(new)
