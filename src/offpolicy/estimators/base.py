@@ -76,12 +76,6 @@ class Estimator(ABC):
         """The same with every choice made that needs to know the log's features, or (by `run`) other estimates."""
         return self
 
-    def grid(self, values: Sequence[float]) -> Sequence[float]:
-        """The one value given, or all of the grid."""
-        assert self.tuned is not None
-        given = getattr(self, self.tuned)
-        return values if given == "auto" else [float(given)]
-
 
 Run = Callable[[Sequence[Estimator]], Any]
 """Evaluates some estimators on the same log and policies."""
@@ -103,7 +97,7 @@ class CrossFitted(Estimator):
     cross_fit: int | None
 
     def __post_init__(self) -> None:
-        if hasattr(self, "rewards"):
+        if hasattr(self, "rewards") and not isinstance(self.rewards, RewardModel):
             object.__setattr__(self, "rewards", as_reward_model(self.rewards))
         super().__post_init__()
         check_inputs(self.name, getattr(self, "inputs", None))

@@ -27,8 +27,40 @@ MOST_FOR_LOGISTIC = 5_000
 NEIGHBOURS = 100
 
 
+class _Pooled(CrossFitted):
+    """What estimators share that weigh by embeddings, pooled by a posterior."""
+
+    posterior: Any
+    normalised: bool | None
+    default_folds: ClassVar[int] = 0
+    tuned = "bandwidth"
+    chosen_later: ClassVar[str | None]
+    """The posterior of an estimator that leaves the choice to the log's features."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.posterior != self.chosen_later and not isinstance(self.posterior, Posterior):
+            hint = f"; write {self.posterior.__name__}()" if isinstance(self.posterior, type) else ""
+            raise InputError(
+                f"{self.name}: posterior is {self.posterior!r}; give op.Logistic(), op.Gaussian() or another, or leave it "
+                f"out{hint}."
+            )
+
+    def pooled(self, ratio: EmbeddingRatio, **control: Any) -> tuple[Member, ...]:
+        """One member; of a Gaussian with bandwidth="slope" the family that SLOPE picks from, the least pooling first."""
+        given = ratio.posterior
+        family: list[tuple[float | None, Posterior]] = [(None, given)]
+        if isinstance(given, Gaussian) and given.bandwidth == "slope":
+            family = [(width, replace(given, bandwidth=width)) for width in BANDWIDTHS]
+        normalised = given.self_normalised if self.normalised is None else self.normalised
+        return tuple(
+            Member(Weight(replace(ratio, posterior=posterior)), normalised=normalised, setting=width, **control)
+            for width, posterior in family
+        )
+
+
 @dataclass(frozen=True)
-class _Learned(CrossFitted):
+class _Learned(_Pooled):
     """Weights by an embedding that a reward model learns from `inputs`: the action's identity, its features, or both.
 
     `normalised` divides by the mean weight; None: as the posterior likes it (Gaussian yes, Logistic no). `posterior="auto"`
@@ -41,13 +73,7 @@ class _Learned(CrossFitted):
     posterior: Posterior | Literal["auto"] = "auto"
     normalised: bool | None = None
     cross_fit: int | None = None
-    default_folds: ClassVar[int] = 0
-    tuned = "bandwidth"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.posterior != "auto":
-            _check_posterior(self.name, self.posterior)
+    chosen_later: ClassVar[str | None] = "auto"
 
     def settled(self, features: Features, run: Run) -> Estimator:  # noqa: ARG002
         _check_embeds(self.name, self.rewards)
@@ -58,42 +84,14 @@ class _Learned(CrossFitted):
             posterior = Gaussian(width, neighbours=NEIGHBOURS) if many else Logistic()
         return replace(self, inputs=features.resolve(self.inputs, self.name), posterior=posterior)
 
-    def pooled(self, cross_fit: int | None) -> list[tuple[float | None, Weight, bool]]:
-        """The setting, the weight, and whether it is normalised, of each member."""
-        folds = self.folds(cross_fit)
-        family = _bandwidths(Logistic() if self.posterior == "auto" else self.posterior)
-        return [
-            (
-                setting,
-                Weight(EmbeddingRatio(posterior, self.rewards, self.inputs, folds)),
-                _normalised(self.normalised, posterior),
-            )
-            for setting, posterior in family
-        ]
+    def ratio(self, cross_fit: int | None) -> EmbeddingRatio:
+        posterior = Logistic() if self.posterior == "auto" else self.posterior
+        return EmbeddingRatio(posterior, self.rewards, self.inputs, self.folds(cross_fit))
 
 
 def _check_embeds(name: str, rewards: RewardModel) -> None:
     if not rewards.embeds:
         raise no_embedding(name)
-
-
-def _check_posterior(name: str, posterior: Any) -> None:
-    if not isinstance(posterior, Posterior):
-        hint = f"; write {posterior.__name__}()" if isinstance(posterior, type) else ""
-        raise InputError(
-            f"{name}: posterior is {posterior!r}; give op.Logistic(), op.Gaussian() or another, or leave it out{hint}."
-        )
-
-
-def _normalised(given: bool | None, posterior: Posterior) -> bool:
-    return posterior.self_normalised if given is None else given
-
-
-def _bandwidths(posterior: Posterior) -> list[tuple[float | None, Posterior]]:
-    """The posterior itself, or the family that SLOPE picks from, from the least pooling to the most."""
-    if isinstance(posterior, Gaussian) and posterior.bandwidth == "slope":
-        return [(width, replace(posterior, bandwidth=width)) for width in BANDWIDTHS]
-    return [(None, posterior)]
 
 
 @register
@@ -102,7 +100,7 @@ class LearnedMIPS(_Learned):
     """Learned action embeddings: mean[w(x, e)·r], e from a reward model (Cief et al. 2023)."""
 
     def members(self, cross_fit: int | None = None) -> tuple[Member, ...]:
-        return tuple(Member(w, normalised=n, setting=s) for s, w, n in self.pooled(cross_fit))
+        return self.pooled(self.ratio(cross_fit))
 
 
 @register
@@ -113,24 +111,18 @@ class LearnedMDR(_Learned):
     default_folds: ClassVar[int] = DEFAULT_FOLDS
 
     def members(self, cross_fit: int | None = None) -> tuple[Member, ...]:
-        folds = self.folds(cross_fit)
-        return tuple(Member(w, self.rewards, folds, n, self.inputs, setting=s) for s, w, n in self.pooled(cross_fit))
+        ratio = self.ratio(cross_fit)
+        return self.pooled(ratio, rewards=self.rewards, cross_fit=ratio.cross_fit, inputs=self.inputs)
 
 
 @dataclass(frozen=True)
-class _Predefined(CrossFitted):
+class _Predefined(_Pooled):
     """Weights by the pre-defined features of actions. Without a `posterior`: Categorical for categories, else Gaussian."""
 
     posterior: Posterior | None = None
     normalised: bool | None = None
     cross_fit: int | None = None
-    default_folds: ClassVar[int] = 0
-    tuned = "bandwidth"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.posterior is not None:
-            _check_posterior(self.name, self.posterior)
+    chosen_later: ClassVar[str | None] = None
 
     def settled(self, features: Features, run: Run) -> Estimator:  # noqa: ARG002
         if not features.size:
@@ -143,16 +135,8 @@ class _Predefined(CrossFitted):
         categories = all(d.categorical for d in features.dimensions)
         return replace(self, posterior=Categorical() if categories else Gaussian() if features.varies else Gaussian("slope"))
 
-    def pooled(self, cross_fit: int | None, dimensions: tuple[str, ...] | None) -> list[tuple[float | None, Weight, bool]]:
-        posterior = self.posterior or Categorical()
-        return [
-            (
-                setting,
-                Weight(EmbeddingRatio(p, None, "features", self.folds(cross_fit), dimensions)),
-                _normalised(self.normalised, p),
-            )
-            for setting, p in _bandwidths(posterior)
-        ]
+    def ratio(self, cross_fit: int | None, dimensions: tuple[str, ...] | None = None) -> EmbeddingRatio:
+        return EmbeddingRatio(self.posterior or Categorical(), None, "features", self.folds(cross_fit), dimensions)
 
 
 MOST_SUBSETS = 10
@@ -211,11 +195,8 @@ class MIPS(_Predefined):
         return replace(settled, subsets=tuple(chain))
 
     def members(self, cross_fit: int | None = None) -> tuple[Member, ...]:
-        return tuple(
-            Member(w, normalised=n, setting=s)
-            for subset in (self.subsets or (None,))
-            for s, w, n in self.pooled(cross_fit, subset)
-        )
+        subsets = self.subsets or (None,)
+        return tuple(member for subset in subsets for member in self.pooled(self.ratio(cross_fit, subset)))
 
 
 @register
@@ -235,31 +216,42 @@ class MDR(_Predefined):
         return super().settled(features, run)
 
     def members(self, cross_fit: int | None = None) -> tuple[Member, ...]:
-        folds = self.folds(cross_fit)
-        return tuple(Member(w, self.rewards, folds, n, "features", setting=s) for s, w, n in self.pooled(cross_fit, None))
+        ratio = self.ratio(cross_fit)
+        return self.pooled(ratio, rewards=self.rewards, cross_fit=ratio.cross_fit, inputs="features")
 
 
-def _clusters(name: str, given: Any) -> int | tuple[int, ...]:
-    if isinstance(given, (int, np.integer)) and not isinstance(given, bool):
-        if given < 1:
-            raise InputError(f"{name}: clusters is {given}; give a number from 1, or a label for each action.")
-        return int(given)
-    labels = np.asarray(given)
-    if labels.ndim != 1:
-        raise InputError(f"{name}: clusters is {given!r}; give a whole number, or a flat list of one label an action.")
-    return tuple(labels.tolist())
+class _Clustered(CrossFitted):
+    """What estimators share that weigh by clusters of actions: a number of them to find, or a label per action."""
 
+    clusters: int | Sequence[int]
 
-def _cluster_weight(clusters: Any, rewards: RewardModel, inputs: Inputs | None, folds: int) -> Weight:
-    """Clusters of a learned embedding; labels that were given need none."""
-    if isinstance(clusters, tuple):
-        return Weight(EmbeddingRatio(Clusters(clusters), None, "identity", 0))
-    return Weight(EmbeddingRatio(Clusters(clusters), rewards, inputs, folds))
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "clusters", self._checked_clusters())
+
+    def _checked_clusters(self) -> int | tuple[int, ...]:
+        given = self.clusters
+        if isinstance(given, (int, np.integer)) and not isinstance(given, bool):
+            if given < 1:
+                raise InputError(f"{self.name}: clusters is {given}; give a number from 1, or a label for each action.")
+            return int(given)
+        labels = np.asarray(given)
+        if labels.ndim != 1:
+            raise InputError(
+                f"{self.name}: clusters is {given!r}; give a whole number, or a flat list of one label an action."
+            )
+        return tuple(labels.tolist())
+
+    def weight(self, rewards: RewardModel, inputs: Inputs | None, folds: int) -> Weight:
+        """Clusters of a learned embedding; labels that were given need none."""
+        if isinstance(self.clusters, tuple):
+            return Weight(EmbeddingRatio(Clusters(self.clusters), None, "identity", 0))
+        return Weight(EmbeddingRatio(Clusters(self.clusters), rewards, inputs, folds))  # type: ignore[arg-type]
 
 
 @register
 @dataclass(frozen=True)
-class GroupIPS(CrossFitted):
+class GroupIPS(_Clustered):
     """IPS on clusters of actions with like learned outcomes (Peng et al. 2023), or on the clusters given."""
 
     clusters: int | Sequence[int] = 10
@@ -269,26 +261,19 @@ class GroupIPS(CrossFitted):
     cross_fit: int | None = None
     default_folds: ClassVar[int] = 0
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        object.__setattr__(self, "clusters", _clusters(self.name, self.clusters))
-
     def settled(self, features: Features, run: Run) -> Estimator:  # noqa: ARG002
         if not isinstance(self.clusters, tuple):
             _check_embeds(self.name, self.rewards)
         return replace(self, inputs=features.resolve(self.inputs, self.name))
 
     def members(self, cross_fit: int | None = None) -> tuple[Member, ...]:
-        return (
-            Member(
-                _cluster_weight(self.clusters, self.rewards, self.inputs, self.folds(cross_fit)), None, 0, self.normalised
-            ),
-        )
+        weight = self.weight(self.rewards, self.inputs, self.folds(cross_fit))
+        return (Member(weight, normalised=self.normalised),)
 
 
 @register
 @dataclass(frozen=True)
-class OffCEM(CrossFitted):
+class OffCEM(_Clustered):
     """Cluster weights, with q fitted in two steps: differences within clusters, then the clusters (Saito et al. 2023)."""
 
     clusters: int | Sequence[int] = 10
@@ -298,7 +283,6 @@ class OffCEM(CrossFitted):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "clusters", _clusters(self.name, self.clusters))
         self._q()
 
     def _q(self) -> RewardModel:
@@ -307,5 +291,4 @@ class OffCEM(CrossFitted):
     def members(self, cross_fit: int | None = None) -> tuple[Member, ...]:
         folds = self.folds(cross_fit)
         clustered = self.rewards if self.rewards.fitted else Ridge()
-        weight = _cluster_weight(self.clusters, clustered, "identity", folds)
-        return (Member(weight, self._q(), folds, self.normalised),)
+        return (Member(self.weight(clustered, "identity", folds), self._q(), folds, self.normalised),)

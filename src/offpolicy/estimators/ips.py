@@ -49,6 +49,7 @@ class SNIPS(Estimator):
 class Bent(Estimator):
     """An estimator whose weights are bent by one number, `tuned`."""
 
+    tuned: ClassVar[str]
     bend: ClassVar[type[Clip] | type[Switch] | type[Shrink] | type[Harmonic]]
     values: ClassVar[tuple[float, ...]]
     straight: ClassVar[float]
@@ -57,12 +58,13 @@ class Bent(Estimator):
     most: ClassVar[float] = np.inf
 
     def _check(self) -> None:
-        assert self.tuned is not None
         check_setting(self.name, self.tuned, getattr(self, self.tuned), self.least, self.most)
 
     def weights(self) -> list[tuple[float, Weight]]:
-        bend = type(self).bend
-        return [(v, Weight(bend=Straight() if v == self.straight else bend(v))) for v in self.grid(self.values)]
+        """One for the value given, or for each of the grid."""
+        bend, given = type(self).bend, getattr(self, self.tuned)
+        grid = self.values if given == "auto" else (float(given),)
+        return [(v, Weight(bend=Straight() if v == self.straight else bend(v))) for v in grid]
 
     def members(self, cross_fit: int | None = None) -> tuple[Member, ...]:  # noqa: ARG002
         return tuple(Member(weight, setting=v) for v, weight in self.weights())

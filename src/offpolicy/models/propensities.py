@@ -16,7 +16,7 @@ from offpolicy.data.batch import Batch
 from offpolicy.data.estimated_logging import EstimatedLogging
 from offpolicy.data.log import Log
 from offpolicy.engines.base import Engine
-from offpolicy.models.posteriors.logistic_solver import Counts, Problem
+from offpolicy.models.posteriors.logistic import Counts, Problem
 from offpolicy.models.rewards.base import FitShape, FitStatistic
 from offpolicy.models.rewards.sample import SampleRows
 from offpolicy.policies.base import Policy

@@ -13,8 +13,7 @@ import numpy.typing as npt
 from offpolicy.core.arrays import FloatArray, IntArray
 from offpolicy.data.features import Inputs
 from offpolicy.models.embedding_table import Affine, Embedding, FeatureMap, LabelledEmbedding
-from offpolicy.models.posteriors.base import MOST_ELEMENTS, Known, Pooling, Posterior
-from offpolicy.models.posteriors.sums import ActionSums, GroupedSums
+from offpolicy.models.posteriors.base import MOST_ELEMENTS, FeatureMoments, Known, Pooling, Posterior
 from offpolicy.models.rewards.base import Fits, FitShape, RewardModel, embedding_of
 
 
@@ -40,7 +39,7 @@ class PooledFits:
     name: str
     ratio: EmbeddingSettings
     shape: FitShape
-    sums: GroupedSums
+    sums: FeatureMoments
     rows: Any
     """The second statistic of the posterior, where it has one."""
     fits: Fits | None
@@ -82,7 +81,7 @@ class PooledFits:
             embedding = replace(embedding, within=shared.T @ known.sums.within() @ shared)
         return embedding
 
-    def _predefined(self, sums: ActionSums) -> Embedding:
+    def _predefined(self, sums: FeatureMoments) -> Embedding:
         features = self.shape.features
         if not features.size:  # clusters that were given: nothing is embedded
             return Embedding(np.arange(float(len(sums.n)))[:, None], sums.n)

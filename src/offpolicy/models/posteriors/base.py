@@ -15,7 +15,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -28,14 +28,15 @@ from offpolicy.data.features import Features
 from offpolicy.data.spaces import Serves
 from offpolicy.models.embedding_table import Affine, Embedding
 from offpolicy.models.posteriors.nearest_actions import Near, nearest
-from offpolicy.models.posteriors.sums import ActionSums, FeatureSums
-from offpolicy.models.rewards.base import NO_FEATURES, FitShape
+from offpolicy.models.rewards.base import NO_FEATURES, FitShape, FitStatistic, mean_features
 from offpolicy.policies.blocks import Layout, Lists
-from offpolicy.statistics.base import Statistic
+from offpolicy.statistics.base import State, Statistic
 
 Form = Literal["ratio", "posterior"]
 MOST_ELEMENTS = 1 << 22
 """Shares are kept as a table of (embeddings × actions) up to 32 MB of them; else they are made anew for each block."""
+ROUNDING = 1e-12
+"""What is left below this part of what was subtracted is nothing."""
 Influence = Callable[[FloatArray, FloatArray], "Callable[[Embedding, Known], FloatArray]"]
 """From the slopes of sums in weight and bias, a function that tells how the sums move with a refit, to first order.
 
@@ -161,10 +162,84 @@ class Pooling:
 
 
 @dataclass(frozen=True)
+class FeatureSums(FitStatistic):
+    """By group and action: rows and Σφ; by group: Σφφᵀ around a typical φ. Without features, only the rows."""
+
+    summed: ClassVar[frozenset[str]] = frozenset({"n", "sum", "square"})
+
+    @property
+    def size(self) -> int:
+        return self.shape.features.size
+
+    def zero(self) -> State:
+        g, n, f = self.shape.groups, self.shape.n_actions, self.size
+        return {"n": np.zeros(g * n), "sum": np.zeros((g * n, f)), "square": np.zeros((g, f, f))}
+
+    def fold(self, state: State, batch: Batch) -> State:
+        s = self.shape
+        group = s.group(batch)
+        key = group * s.n_actions + batch.action
+        weight = s.weights(batch)
+        state["n"] += np.bincount(key, weight, len(state["n"]))
+        if self.size:
+            y = s.features.rows(batch) - self._origin
+            yw = y if weight is None else y * weight[:, None]
+            for j in range(self.size):
+                state["sum"][:, j] += np.bincount(key, yw[:, j], len(state["n"]))
+            order = np.argsort(group, kind="stable")
+            edges = np.searchsorted(group[order], np.arange(s.groups + 1))
+            for g in range(s.groups):
+                rows = order[edges[g] : edges[g + 1]]
+                state["square"][g] += yw[rows].T @ y[rows]
+        return state
+
+    @property
+    def _origin(self) -> FloatArray:
+        d = self.shape.context
+        return self.shape.origin[d : d + self.size]
+
+    def finish(self, state: State) -> FeatureMoments:
+        """As if row weights had mean 1: posteriors count rounds."""
+        g, n, scale = self.shape.groups, self.shape.n_actions, self.shape.weight_scale(float(state["n"].sum()))
+        return FeatureMoments(
+            state["n"].reshape(g, n) * scale, state["sum"].reshape(g, n, -1) * scale, state["square"] * scale, self._origin,
+            self.shape.features,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class FeatureMoments:
+    """Rows and Σφ of each action, and Σφφᵀ, both around `origin`; with a leading axis of groups until `of` sums them."""
+
+    n: FloatArray
+    total: FloatArray
+    square: FloatArray
+    origin: FloatArray
+    features: Features
+
+    def of(self, keep: npt.NDArray[np.bool_]) -> FeatureMoments:
+        """The sums of some groups. (Groups are added, never subtracted.)"""
+        n, total, square = (part[keep].sum(axis=0) for part in (self.n, self.total, self.square))
+        return FeatureMoments(n, total, square, self.origin, self.features)
+
+    def means(self) -> FloatArray:
+        """φ̄ of each action."""
+        return mean_features(self.features, self.n, self.total, self.origin)
+
+    def within(self) -> FloatArray:
+        """The covariance of φ around the mean of its action."""
+        around = self.means() - self.origin
+        scatter: FloatArray = self.square - around.T @ (around * self.n[:, None])
+        size = np.sqrt(np.diag(self.square))
+        scatter = np.where(np.abs(scatter) > ROUNDING * np.outer(size, size), scatter, 0.0)
+        return scatter / max(float(self.n.sum()), 1e-300)
+
+
+@dataclass(frozen=True)
 class Known:
     """What the fit pass kept for a posterior, for the rows of some groups."""
 
-    sums: ActionSums
+    sums: FeatureMoments
     rows: Any = None
     """Pairs or a sample of rows, already without those of other groups."""
     features: Features = NO_FEATURES

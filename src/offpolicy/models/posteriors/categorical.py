@@ -79,6 +79,8 @@ class Exact(Posterior):
     p: Callable[[FloatArray], npt.ArrayLike] | Sequence[Any]
     _: KW_ONLY
     scale: bool = True
+    exact = true_likelihood = True
+    fitted = False
 
     def __post_init__(self) -> None:
         if not callable(self.p) and (isinstance(self.p, str) or not hasattr(self.p, "__iter__")):
@@ -91,18 +93,6 @@ class Exact(Posterior):
 
     def __eq__(self, other: object) -> bool:
         return self is other
-
-    @property
-    def exact(self) -> bool:
-        return True
-
-    @property
-    def true_likelihood(self) -> bool:
-        return True
-
-    @property
-    def fitted(self) -> bool:
-        return False
 
     def fit(self, name: str, embedding: Embedding, affine: Affine, known: Known) -> Pooling:
         chosen = _dimensions(name, "Exact", known)

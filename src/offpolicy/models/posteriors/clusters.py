@@ -8,7 +8,7 @@ import numpy as np
 
 from offpolicy.models.embedding_table import Affine, Embedding
 from offpolicy.models.posteriors.base import Known, Pooling, Posterior
-from offpolicy.models.rewards.clusters import clusters_of
+from offpolicy.models.rewards.two_step import clusters_of
 
 
 @dataclass(frozen=True)
@@ -17,18 +17,12 @@ class Clusters(Posterior):
 
     clusters: int | tuple[int, ...]
     scale: bool = True
-
-    @property
-    def exact(self) -> bool:
-        return True
+    exact = True
+    smooth = False
 
     @property
     def fitted(self) -> bool:
         return not isinstance(self.clusters, tuple)
-
-    @property
-    def smooth(self) -> bool:
-        return False
 
     def fit(self, name: str, embedding: Embedding, affine: Affine, known: Known) -> Pooling:  # noqa: ARG002
         cluster = clusters_of(name, affine(embedding.table), embedding.counts, self.clusters)

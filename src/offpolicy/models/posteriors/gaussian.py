@@ -37,6 +37,7 @@ class Gaussian(Posterior):
     neighbours: int | None = None
     scale: bool = True
     kind = "gaussian"
+    self_normalised = True
 
     def __post_init__(self) -> None:
         if self.neighbours is not None and not (isinstance(self.neighbours, int) and self.neighbours >= 1):
@@ -47,10 +48,6 @@ class Gaussian(Posterior):
             raise InputError(
                 f'Gaussian: bandwidth is {self.bandwidth!r}; give a number above 0, "auto", "slope" or "estimation".'
             )
-
-    @property
-    def self_normalised(self) -> bool:
-        return True
 
     def fit(self, name: str, embedding: Embedding, affine: Affine, known: Known) -> Pooling:
         precision, details = self._precision(name, embedding, affine, known)

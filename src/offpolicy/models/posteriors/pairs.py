@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -99,10 +99,8 @@ class PairSample:
     def of(self, keep: npt.NDArray[np.bool_]) -> PairSample:
         """The rows of some groups."""
         rows = keep[self.group]
-        return PairSample(
-            self.group[rows], self.action[rows], self.features[rows], self.context[rows], self.count[rows], self.sampled,
-            self.combination[rows],
-        )  # fmt: skip
+        arrays = {name: value[rows] for name, value in vars(self).items() if name != "sampled"}
+        return replace(self, **arrays)
 
 
 def pair_batch(pairs: PairSample, n_actions: int) -> Batch:

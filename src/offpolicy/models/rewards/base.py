@@ -138,6 +138,16 @@ class Savable(Named, Predictor, ABC):
         """The same for a log whose actions stand at these places, and which has these features."""
 
 
+def mean_features(features: Features, counts: FloatArray, sums: FloatArray, origin: FloatArray) -> FloatArray:
+    """φ̄ of each action, from sums around an origin; of actions never logged, that of the catalog or else of the log."""
+    n = counts[:, None]
+    overall = sums.sum(axis=0) / max(float(n.sum()), 1e-300)
+    means: FloatArray = origin + np.where(n > 0, sums / np.where(n > 0, n, 1.0), overall)
+    if features.catalog is not None and features.size:
+        means[:, features.per_round :] = features.catalog
+    return means
+
+
 def design(batch: Batch, centre: FloatArray) -> FloatArray:
     """x̃ = (x − centre, 1), as (features + 1) × rounds."""
     out = np.empty((len(centre) + 1, len(batch)))

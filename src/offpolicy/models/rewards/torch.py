@@ -77,22 +77,14 @@ class Torch(RewardModel):
                 f"Torch: module is a {type(self.module).__name__}; give a function (n_actions, context, features) that "
                 "makes a torch.nn.Module, such as op.two_layer()."
             )
-        _check_rows("Torch", self.rows)
-        self._training.check()
+        Training.of(self)
 
     def statistics(self, shape: FitShape) -> tuple[Statistic, ...]:
         require_torch()
         return (SampleRows.of(shape, self.rows),)
 
     def fits(self, shape: FitShape, results: Sequence[Any]) -> Fits:
-        return SampleFits(shape, results[0], lambda rows: _train_network(self.module, rows, self._training))
-
-    @property
-    def _training(self) -> Training:
-        return Training(
-            "Torch", self.learning_rate, self.weight_decay, self.epochs, self.batch, self.patience, self.holdout,
-            self.device, self.seed,
-        )  # fmt: skip
+        return SampleFits(shape, results[0], lambda rows: _train_network(self.module, rows, Training.of(self)))
 
 
 @dataclass(frozen=True)
@@ -118,8 +110,7 @@ class AdamW(RewardModel):
     packages = ("torch",)
 
     def __post_init__(self) -> None:
-        _check_rows("AdamW", self.rows)
-        self._training.check()
+        self._training()
 
     def statistics(self, shape: FitShape) -> tuple[Statistic, ...]:
         require_torch()
@@ -131,13 +122,10 @@ class AdamW(RewardModel):
         return (SampleRows.of(shape, self.rows),)
 
     def fits(self, shape: FitShape, results: Sequence[Any]) -> Fits:
-        return SampleFits(shape, results[0], lambda rows: _train_dotted(rows, self._training))
+        return SampleFits(shape, results[0], lambda rows: _train_dotted(rows, self._training()))
 
-    @property
     def _training(self) -> Training:
-        return Training(
-            "AdamW", self.learning_rate, self.weight_decay, self.epochs, self.batch, None, 0.1, self.device, self.seed
-        )
+        return Training.of(self, patience=None, holdout=0.1)
 
 
 @dataclass(frozen=True)
@@ -175,11 +163,6 @@ class TwoLayers:
 def two_layer(size: int = 8, hidden: int = 32) -> ModuleFactory:
     """Small networks for `Torch`: two layers from the action to an embedding of `size` numbers, two more to the reward."""
     return TwoLayers(size, hidden)
-
-
-def _check_rows(name: str, rows: int) -> None:
-    if not rows >= 1:
-        raise InputError(f"{name}: rows is {rows!r}; give the most rows to train on, 1 or more.")
 
 
 @dataclass(frozen=True)

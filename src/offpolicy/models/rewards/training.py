@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from importlib import import_module
 from typing import Any
 
@@ -41,14 +41,24 @@ class Training:
     holdout: float
     device: str | None
     seed: int
+    rows: int
 
-    def check(self) -> None:
+    @classmethod
+    def of(cls, model: Any, **fixed: Any) -> Training:
+        """The settings of a reward model, checked; `fixed` are those that it has not."""
+        settings = {f.name: getattr(model, f.name) for f in fields(cls) if hasattr(model, f.name)}
+        training = cls(**{"name": type(model).__name__, **settings, **fixed})
+        training._check()
+        return training
+
+    def _check(self) -> None:
         wanted = {
             "learning_rate": (self.learning_rate > 0, "a number above 0"),
             "weight_decay": (self.weight_decay >= 0, "a number that is 0 or more"),
             "epochs": (self.epochs >= 1, "1 or more"),
             "batch": (self.batch >= 1, "a number of rows, 1 or more"),
             "patience": (self.patience is None or self.patience >= 1, "a number of epochs, 1 or more, or None"),
+            "rows": (self.rows >= 1, "the most rows to train on, 1 or more"),
             "holdout": (0 < self.holdout < 1, "a share of the rows between 0 and 1"),
         }
         for setting, (right, what) in wanted.items():

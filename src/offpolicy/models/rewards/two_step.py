@@ -11,6 +11,7 @@ and the coefficients are g_c + h_a. A cluster of one action has h = 0, and g is 
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -22,10 +23,8 @@ from offpolicy.core.errors import InputError
 from offpolicy.core.memory import Need
 from offpolicy.models.embedding_table import Affine
 from offpolicy.models.rewards.base import Fits, FitShape, LinearPredictor, RewardModel
-from offpolicy.models.rewards.clusters import clusters_of
 from offpolicy.models.rewards.ridge import solve
-from offpolicy.models.rewards.ridge.memory import ridge_needs
-from offpolicy.models.rewards.ridge.model import Ridge, RidgeFits
+from offpolicy.models.rewards.ridge.model import Ridge, RidgeFits, ridge_needs
 from offpolicy.statistics.base import Statistic
 from offpolicy.statistics.gram import GramState
 
@@ -115,3 +114,26 @@ def two_steps(scaled: solve.Scaled, rounds: FloatArray, cluster: IntArray, penal
     left = scaled.residual - (scaled.zz @ differences[..., None])[..., 0]
     clusters: FloatArray = (of_cluster @ summed(left)[..., None])[..., 0]
     return clusters[cluster] + differences
+
+
+def clusters_of(name: str, points: FloatArray, counts: FloatArray, wanted: int | tuple[int, ...]) -> IntArray:
+    """The cluster of each action. Actions never logged go to the nearest cluster of logged ones."""
+    if isinstance(wanted, tuple):
+        if len(wanted) != len(points):
+            raise InputError(f"{name}: clusters has {len(wanted)} labels for {len(points)} actions; give one an action.")
+        return np.unique(wanted, return_inverse=True)[1].astype(np.int64)
+    count = wanted
+    if count >= len(points):
+        return np.arange(len(points))
+    from sklearn.cluster import KMeans
+
+    logged = np.flatnonzero(counts > 0)
+    if not len(logged):
+        return np.zeros(len(points), np.int64)
+    distinct = len(np.unique(points[logged], axis=0))
+    means = KMeans(min(count, distinct), n_init=4, random_state=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # fewer distinct points than clusters: then there are fewer clusters
+        means.fit(points[logged], sample_weight=counts[logged])
+    cluster: IntArray = np.unique(means.predict(points), return_inverse=True)[1].astype(np.int64)
+    return cluster

@@ -20,7 +20,7 @@ from offpolicy.core.arrays import FloatArray, IntArray
 from offpolicy.core.threads import parallel
 from offpolicy.models.rewards.base import Fits, FitShape, LinearPredictor
 from offpolicy.models.rewards.ridge import solve
-from offpolicy.models.rewards.ridge.solutions import Coefficients, HowToSolve, Regression, RowSums, unpenalised
+from offpolicy.models.rewards.ridge.solutions import Coefficients, HowToSolve, Regression, RowSums, identity_alone
 from offpolicy.statistics.base import State
 from offpolicy.statistics.gram import Gram, GramState
 
@@ -151,7 +151,7 @@ class PackedFits(Fits):
             if len(logged):
                 gram = packed.block(keep, reward, logged)
                 scaled = solve.Scaled.of(gram, whole, model.intercept)
-                own[logged] = solve.per_action(scaled, penalty) if penalty > 0 else unpenalised(gram, whole, scaled)
+                own[logged] = identity_alone(gram, whole, scaled, penalty)
 
         parallel(of_block, packed.blocks())
         down = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Protocol
 
 import numpy as np
@@ -82,8 +83,7 @@ class Regression:
         solver, features = self._solver(scaled, len(penalties) > 1)
         for penalty in penalties:
             own, shared = solver(penalty)
-            if self.shape.inputs == "identity" and penalty == 0:
-                own = unpenalised(gram, self.whole, scaled)
+            own = np.broadcast_to(own, (len(scaled.zz), len(scaled.pool)))
             found, down = Coefficients(own, shared, features), None
             if model.rank is not None:
                 down, found = found.turned_down(gram.n, scaled.zz.sum(axis=0), model)
@@ -116,32 +116,16 @@ class Regression:
     def _solver(
         self, scaled: solve.Scaled, several: bool
     ) -> tuple[Callable[[float], tuple[FloatArray, FloatArray | None]], FloatArray]:
-        """From a penalty to B and W; and the standard features of each action (its mean ones, where they vary)."""
-        rows, shape = self.rows, self.shape
-        nothing = np.zeros((len(scaled.zz), len(scaled.pool)))
-        if shape.inputs == "identity":
-            return lambda penalty: (solve.per_action(scaled, penalty) if penalty > 0 else nothing, None), np.empty((0, 0))
-        if rows.cross is not None:
-            standard = rows.cross.standard()
-            features = standard(rows.cross.mean_features(shape.features))
-            if shape.inputs == "both":
-                return Arrow(rows.cross, scaled, standard, several).solve, features
-            shared = Shared(rows.cross, scaled, standard)
-
-            def varying(penalty: float) -> tuple[FloatArray, FloatArray]:
-                free, weights = shared.solve(penalty)
-                return nothing + free, weights
-
-            return varying, features
-        features = _standard_catalog(rows, shape.features)
-        if shape.inputs == "both":
-            return lambda penalty: solve.by_both(scaled, features, penalty), features
-
-        def alone(penalty: float) -> tuple[FloatArray, FloatArray]:
-            free, weights = solve.by_features(scaled, features, penalty)
-            return nothing + free, weights
-
-        return alone, features
+        """From a penalty to B (or the δ of all actions) and W; and each action's standard features, or their mean."""
+        rows, both = self.rows, self.shape.inputs == "both"
+        if self.shape.inputs == "identity":
+            return lambda penalty: (identity_alone(rows.gram, self.whole, scaled, penalty), None), np.empty((0, 0))
+        if rows.cross is None:
+            features = _standard_catalog(rows, self.shape.features)
+            return partial(solve.by_both if both else solve.by_features, scaled, features), features
+        standard = rows.cross.standard()
+        solver = Arrow(rows.cross, scaled, standard, several) if both else Shared(rows.cross, scaled, standard)
+        return solver.solve, standard(rows.cross.mean_features(self.shape.features))
 
     def _linear(self, scaled: solve.Scaled, found: Coefficients) -> LinearPredictor:
         """Back to the units of the context and of the features."""
@@ -157,8 +141,10 @@ class Regression:
         )  # fmt: skip
 
 
-def unpenalised(gram: GramState, whole: GramState, scaled: solve.Scaled) -> FloatArray:
-    """Least squares an action, as a deviation from the pool; actions never logged deviate by nothing."""
+def identity_alone(gram: GramState, whole: GramState, scaled: solve.Scaled, penalty: float) -> FloatArray:
+    """B. Without a penalty, least squares an action; actions never logged do not deviate from the pool."""
+    if penalty > 0:
+        return solve.per_action(scaled, penalty)
     pooled = scaled.own_units(scaled.pool[None])
     own = (solve.least_squares(gram, whole, scaled.intercept) - pooled) * np.append(scaled.scale, 1.0)
     own[gram.n == 0] = 0.0

@@ -16,7 +16,7 @@ import numpy as np
 from offpolicy.core.arrays import FloatArray, IntArray
 from offpolicy.data.batch import Batch
 from offpolicy.data.features import Features
-from offpolicy.models.rewards.base import FitStatistic
+from offpolicy.models.rewards.base import FitStatistic, mean_features
 from offpolicy.models.rewards.ridge.solve import RCOND, Scaled, Standard, solve_system, with_free_mean
 from offpolicy.statistics.base import State
 
@@ -152,13 +152,8 @@ class Cross:
         return self.features[:, -1]
 
     def mean_features(self, features: Features) -> FloatArray:
-        """φ̄_a; of actions never logged, what the catalog says and else the mean of the log."""
-        n = self.counts[:, None]
-        overall = self.features[:, :-1].sum(axis=0) / max(float(n.sum()), 1e-300)
-        means: FloatArray = self.y0 + np.where(n > 0, self.features[:, :-1] / np.where(n > 0, n, 1.0), overall)
-        if features.catalog is not None:
-            means[:, features.per_round :] = features.catalog
-        return means
+        """φ̄_a."""
+        return mean_features(features, self.counts, self.features[:, :-1], self.y0)
 
     def standard(self) -> Standard:
         n, f, k = float(self.counts.sum()), len(self.y0) + 1, self.k
