@@ -100,7 +100,9 @@ class CrossFitted(Estimator):
         if hasattr(self, "rewards") and not isinstance(self.rewards, RewardModel):
             object.__setattr__(self, "rewards", as_reward_model(self.rewards))
         super().__post_init__()
-        check_inputs(self.name, getattr(self, "inputs", None))
+        inputs = getattr(self, "inputs", None)
+        if inputs is not None and inputs not in get_args(Inputs):
+            raise InputError(f'{self.name}: inputs is {inputs!r}; give "identity", "features", "both", or None to choose.')
         if self.cross_fit is not None and (not isinstance(self.cross_fit, int) or self.cross_fit < 0 or self.cross_fit == 1):
             raise InputError(f"{self.name}: cross_fit is {self.cross_fit}; give 0 for none, or a number of folds from 2.")
 
@@ -108,8 +110,3 @@ class CrossFitted(Estimator):
         if self.cross_fit is not None:
             return self.cross_fit
         return self.default_folds if cross_fit is None or not self.default_folds else cross_fit
-
-
-def check_inputs(name: str, inputs: Any) -> None:
-    if inputs is not None and inputs not in get_args(Inputs):
-        raise InputError(f'{name}: inputs is {inputs!r}; give "identity", "features", "both", or None to choose.')

@@ -66,7 +66,8 @@ def estimate_logging(log: Log, engine: Engine, seed: int, progress: bool | None 
     about = {
         "model": setting.model, "log_rows": len(log), "fitted_rows": len(log), "rounds_with_an_action_new_to_the_fit": lost,
     }  # fmt: skip
-    policy = FittedLogging(setting, seed, tuple(models), _shares_of_new(counts, seen), about)
+    total = counts.sum(axis=0)  # actions that a model has not seen keep their share of the whole log
+    policy = FittedLogging(setting, seed, tuple(models), np.where(seen, 0.0, total / total.sum()), about)
     if "sample" in found:
         policy = policy.checked(found["sample"])
     return Log.from_source(log.source, logging=policy, reward_range=log.reward_range)
@@ -336,12 +337,6 @@ class FittedLogging(Policy):
         if self.setting.calibrated:
             told["temperature"] = [1 / getattr(model, "sharpness", 1.0) for model in self.models]  # as op.Softmax has it
         return replace(self, told={**self.told, **told})
-
-
-def _shares_of_new(counts: FloatArray, seen: BoolArray) -> FloatArray:
-    """Actions that a model has not seen keep their share of the whole log; actions never logged have probability 0."""
-    total = counts.sum(axis=0)
-    return np.where(seen, 0.0, total / total.sum())
 
 
 def _chances(model: _Model, context: FloatArray) -> FloatArray:

@@ -54,10 +54,7 @@ class Categorical(Posterior):
                 "numbers or text."
             )
         if not known.features.varies:  # a catalog is no sample: it knows each action's categories, never logged or not
-            return Pooling(
-                "ratio", embedding, _plain(embedding.table.shape[1]), np.log(np.maximum(embedding.table, TINY)),
-                np.zeros(len(embedding.table)),
-            )  # fmt: skip
+            return _pooling(embedding, embedding.table)
         n = known.sums.n[:, None]
         counts = (known.sums.total + known.sums.origin * n)[:, known.columns]  # of one-hot columns, sums are counts
         marginal = counts.sum(axis=0) / n.sum()
@@ -65,7 +62,7 @@ class Categorical(Posterior):
         p = np.where(rounds > 0, (counts + self.smoothing * marginal) / np.where(rounds > 0, rounds, 1.0), marginal)
         certain = known.columns >= known.features.per_round  # of a catalog beside what the rounds show
         p[:, certain] = embedding.table[:, certain]
-        return Pooling("ratio", embedding, _plain(p.shape[1]), np.log(np.maximum(p, TINY)), np.zeros(len(p)))
+        return _pooling(embedding, p)
 
 
 @dataclass(frozen=True)
@@ -118,7 +115,7 @@ class Exact(Posterior):
         p = np.hstack(matrices)[:, known.columns]
         if not (p >= 0).all() or any(np.abs(m.sum(axis=1) - 1).max() > 1e-6 for m in matrices):
             raise InputError(f"{name}: Exact: each row of p(e|a) must be 0 or more and sum to 1.")
-        return Pooling("ratio", embedding, _plain(p.shape[1]), np.log(np.maximum(p, TINY)), np.zeros(n_actions))
+        return _pooling(embedding, p)
 
 
 @dataclass(frozen=True)
@@ -142,5 +139,7 @@ class _Asked:
         return p
 
 
-def _plain(size: int) -> Affine:
-    return Affine(np.zeros(size), np.eye(size))
+def _pooling(embedding: Embedding, p: FloatArray) -> Pooling:
+    """From p(e_d|a), actions × one-hot columns of all dimensions: scores are sums of logarithms."""
+    plain = Affine(np.zeros(p.shape[1]), np.eye(p.shape[1]))
+    return Pooling("ratio", embedding, plain, np.log(np.maximum(p, TINY)), np.zeros(len(p)))

@@ -85,7 +85,8 @@ class Gaussian(Posterior):
                 f"{name}: this embedding comes without an estimation covariance (op.Ridge has one, but for features that "
                 'vary within actions), and it needs a width: give Gaussian\'s `bandwidth=` a number, or "slope".'
             )
-        return _inverse(affine.matrix.T @ embedding.covariance @ affine.matrix), {}
+        covariance = affine.matrix.T @ embedding.covariance @ affine.matrix
+        return np.asarray(np.linalg.pinv(covariance, rcond=RCOND, hermitian=True), dtype=np.float64), {}
 
 
 def _lda(within: FloatArray, between: FloatArray) -> FloatArray:
@@ -99,8 +100,3 @@ def _lda(within: FloatArray, between: FloatArray) -> FloatArray:
     turned = white @ axes
     precision: FloatArray = (turned / np.maximum(parts, SHARPEST)) @ turned.T
     return precision
-
-
-def _inverse(covariance: FloatArray) -> FloatArray:
-    """Directions in which nothing varies tell nothing apart, and get no weight."""
-    return np.asarray(np.linalg.pinv(covariance, rcond=RCOND, hermitian=True), dtype=np.float64)

@@ -155,10 +155,6 @@ class Counts:
     of_action: FloatArray  # actions
     point_sums: FloatArray  # actions × m: Σ z over the rounds of the action
 
-    @property
-    def centre(self) -> FloatArray:
-        return np.asarray(self.rounds @ self.points / self.rounds.sum(), dtype=np.float64)
-
 
 @dataclass(frozen=True)
 class Problem:
@@ -169,7 +165,7 @@ class Problem:
 
     @cached_property
     def centre(self) -> FloatArray:
-        return self.counts.centre
+        return np.asarray(self.counts.rounds @ self.counts.points / self.counts.rounds.sum(), dtype=np.float64)
 
     @cached_property
     def axes(self) -> tuple[FloatArray, FloatArray]:

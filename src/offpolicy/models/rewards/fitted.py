@@ -134,13 +134,15 @@ def load_rewards(path: str | Path) -> FittedRewards:
         raise storage.damaged(path, f"the array {bad!r} holds NaN or infinite numbers")
     try:
         labels = np.array(storage.as_json(path, arrays.pop(ACTIONS).astype(np.uint8).tobytes()))
+        if about["inputs"] not in get_args(Inputs):
+            raise ValueError(f"inputs is {about['inputs']!r}")
         features = Features(
             tuple(Dimension(str(name), int(a), int(b), bool(c)) for name, a, b, c in about["features"]),
             int(about["per_round"]),
         )
         shape = FitShape(
             n_actions=len(labels), context=len(about["context"]), rewards=1, groups=1, seed=0,
-            inputs=_inputs(about["inputs"]), features=features,
+            inputs=about["inputs"], features=features,
         )  # fmt: skip
         models = {}
         for k, (name, kind) in enumerate(zip(about["rewards"], about["kinds"], strict=True)):
@@ -163,13 +165,6 @@ def _class_of(path: Path, kind: str) -> type[Savable]:
             f"{', '.join(known)}. If it is one of your own, import its module first."
         )
     return known[kind]
-
-
-def _inputs(told: Any) -> Inputs:
-    if told not in get_args(Inputs):
-        raise ValueError(f"inputs is {told!r}")
-    inputs: Inputs = told
-    return inputs
 
 
 def _moved(model: Predictor, at: IntArray, known: int, features: Features) -> Predictor:

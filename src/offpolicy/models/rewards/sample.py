@@ -168,10 +168,14 @@ class SampleFits(Fits):
         self._lock = threading.Lock()
 
     def on_all(self, reward: int) -> Predictor:
-        return self._fit(reward, -1, 1)
+        return self.without_fold(reward, -1, 1)
 
     def without_fold(self, reward: int, fold: int, folds: int) -> Predictor:
-        return self._fit(reward, fold, folds)
+        key = (reward, fold, folds)
+        with self._lock:
+            if key not in self._made:
+                self._made[key] = self._train(FitRows.of(self._sample, self._shape, *key))
+        return self._made[key][0]
 
     def diagnostics(self, reward: int) -> dict[str, Any]:
         told: dict[str, Any] = {"fitted_rows": len(self._sample["order"]), "log_rows": int(self._sample["rows"])}
@@ -179,13 +183,6 @@ class SampleFits(Fits):
             if of == reward:
                 told |= {name: max(number, told.get(name, number)) for name, number in numbers.items()}
         return told
-
-    def _fit(self, reward: int, fold: int, folds: int) -> Predictor:
-        key = (reward, fold, folds)
-        with self._lock:
-            if key not in self._made:
-                self._made[key] = self._train(FitRows.of(self._sample, self._shape, *key))
-        return self._made[key][0]
 
 
 def features_of(shape: FitShape) -> Features | None:

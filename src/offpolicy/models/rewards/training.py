@@ -95,12 +95,17 @@ class Training:
         fused = data.reward.device.type in ("cpu", "cuda")
         moving = [p for p in net.parameters() if p.requires_grad]
         optimiser = torch.optim.AdamW(moving, lr=self.learning_rate, weight_decay=self.weight_decay, fused=fused)
-        best = Best(self.patience or 0)
+        least, best_epoch, best_weights = math.inf, 0, None
         for epoch in range(1, self.epochs + 1):
             self._require_finite(self._epoch(net.train(), train, optimiser, order, told), epoch)
-            if count and best.stops(self._require_finite(mean_loss(net.eval(), held), epoch), net):
+            held_loss = self._require_finite(mean_loss(net.eval(), held), epoch) if count else 0.0
+            if count and held_loss < least:
+                least, best_epoch = held_loss, epoch
+                best_weights = {name: value.detach().clone() for name, value in net.state_dict().items()}
+            if count and self.patience is not None and epoch - best_epoch >= self.patience:
                 break
-        best.restore(net)
+        if best_weights is not None:
+            net.load_state_dict(best_weights)
         return epoch
 
     def _epoch(self, net: Any, train: Tensors, optimiser: Any, order: Any, told: PassProgress) -> float:
@@ -138,26 +143,6 @@ class Training:
         return device
 
 
-class Best:
-    """The weights of the best epoch, and when it is time to stop looking for a better one."""
-
-    def __init__(self, patience: int) -> None:
-        self._patience, self._since = patience, 0
-        self._loss = math.inf
-        self._weights: dict[str, Any] | None = None
-
-    def stops(self, loss: float, net: Any) -> bool:
-        self._since += 1
-        if loss < self._loss:
-            self._loss, self._since = loss, 0
-            self._weights = {name: value.detach().clone() for name, value in net.state_dict().items()}
-        return self._since >= self._patience
-
-    def restore(self, net: Any) -> None:
-        if self._weights is not None:
-            net.load_state_dict(self._weights)
-
-
 @dataclass(frozen=True)
 class Tensors:
     """Rows as a network sees them."""
@@ -178,8 +163,7 @@ class Tensors:
         return len(self.reward)
 
     def _each(self, change: Callable[[Any], Any]) -> Tensors:
-        weight = None if self.weight is None else change(self.weight)
-        return Tensors(change(self.context), change(self.action), change(self.features), change(self.reward), weight)
+        return Tensors(*(None if values is None else change(values) for values in vars(self).values()))
 
     def at(self, rows: Any) -> Tensors:
         return self._each(lambda values: values[rows])

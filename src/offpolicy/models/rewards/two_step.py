@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -66,15 +65,6 @@ class _TwoStepFits(Fits):
     model: TwoStep
     fits: RidgeFits
 
-    @cached_property
-    def _affines(self) -> dict[int, Affine]:
-        return {}
-
-    def _affine(self, reward: int) -> Affine:
-        if reward not in self._affines:
-            self._affines[reward] = Affine.of(self.fits.on_all(reward).embedding, scaled=True)
-        return self._affines[reward]
-
     def on_all(self, reward: int) -> LinearPredictor:
         return self._refined(reward, self.fits.on_all(reward), self.fits.rows(reward).gram)
 
@@ -87,7 +77,7 @@ class _TwoStepFits(Fits):
         return self.fits.diagnostics(reward)
 
     def _refined(self, reward: int, linear: LinearPredictor, gram: GramState) -> LinearPredictor:
-        points = self._affine(reward)(linear.embedding.table)
+        points = Affine.of(self.fits.on_all(reward).embedding, scaled=True)(linear.embedding.table)
         cluster = clusters_of(self.model.name, points, gram.n, self.model.clusters)
         scaled = solve.Scaled.of(gram, gram.pooled(), self.model.ridge.intercept)
         coef = scaled.own_units(scaled.pool + two_steps(scaled, gram.n, cluster, self.fits.diagnostics(reward)["penalty"]))

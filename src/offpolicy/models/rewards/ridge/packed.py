@@ -64,14 +64,11 @@ class Packed:
 
     def _within(self, keep: Keep) -> FloatArray:
         """The covariance of the contexts within an action, from all of them."""
-        key = keep.tobytes()
+        key, groups = keep.tobytes(), np.flatnonzero(keep)
         if key not in self._made:  # every block of actions asks for it
-            self._made[key] = self._within_groups(keep)
+            freedom = sum(float(_freedom({n: self.state[n][g] for n in ("n", "square")}).sum()) for g in groups)
+            self._made[key] = self.state["xx"][keep].sum(axis=0) / max(freedom, 1e-300)
         return self._made[key]
-
-    def _within_groups(self, keep: Keep) -> FloatArray:
-        freedom = sum(float(_freedom({n: self.state[n][g] for n in ("n", "square")}).sum()) for g in np.flatnonzero(keep))
-        return np.asarray(self.state["xx"][keep].sum(axis=0) / max(freedom, 1e-300), dtype=np.float64)
 
     def full(self, reward: int) -> GramState:
         """Full matrices of all groups and actions."""
@@ -118,10 +115,15 @@ class PackedFits(Fits):
         self._made: dict[tuple[int, int, int], LinearPredictor] = {}
 
     def on_all(self, reward: int) -> LinearPredictor:
-        return self._fit(reward, -1, 1)
+        return self.without_fold(reward, -1, 1)
 
     def without_fold(self, reward: int, fold: int, folds: int) -> LinearPredictor:
-        return self._fit(reward, fold, folds)
+        key = (reward, fold, folds)
+        if key not in self._made:
+            keep = np.arange(self._packed.groups) * folds // self._packed.groups != fold
+            linear = self._solve(keep, reward)
+            self._made[key] = self._with_covariance(linear, keep, reward) if fold < 0 else linear
+        return self._made[key]
 
     def diagnostics(self, reward: int) -> dict[str, Any]:
         choice = self._choices[reward]
@@ -131,14 +133,6 @@ class PackedFits(Fits):
     @cached_property
     def _choices(self) -> list[Any]:
         return [self._chosen(self._packed, reward) for reward in range(self._shape.rewards)]
-
-    def _fit(self, reward: int, fold: int, folds: int) -> LinearPredictor:
-        key = (reward, fold, folds)
-        if key not in self._made:
-            keep = np.arange(self._packed.groups) * folds // self._packed.groups != fold
-            linear = self._solve(keep, reward)
-            self._made[key] = self._with_covariance(linear, keep, reward) if fold < 0 else linear
-        return self._made[key]
 
     def _solve(self, keep: Keep, reward: int) -> LinearPredictor:
         model, packed, penalty = self._model, self._packed, self._choices[reward].penalty
