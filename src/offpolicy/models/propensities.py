@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -117,22 +118,21 @@ class _FoldCounts(FitStatistic):
         return sums
 
 
-class _Model(Protocol):
-    """p(a|x) up to a factor, on the scale of logarithms; −∞ for actions that it has not seen."""
+@dataclass(frozen=True)
+class _Model(ABC):
+    """p(a|x) of the actions that it has `seen`, with scores multiplied by `sharpness`."""
 
-    @property
-    def seen(self) -> BoolArray: ...
+    seen: BoolArray
+    sharpness: float = field(default=1.0, kw_only=True)
 
-    def scores(self, context: FloatArray) -> FloatArray: ...
+    @abstractmethod
+    def scores(self, context: FloatArray) -> FloatArray:
+        """p(a|x) up to a factor, on the scale of logarithms; −∞ for actions that it has not seen."""
 
 
 @dataclass(frozen=True)
-class _Constant:
+class _Constant(_Model):
     chances: FloatArray
-
-    @property
-    def seen(self) -> BoolArray:
-        return self.chances > 0
 
     def scores(self, context: FloatArray) -> FloatArray:
         with np.errstate(divide="ignore"):
@@ -145,21 +145,16 @@ def _counted(setting: EstimatedLogging, counts: FloatArray) -> list[_Model]:
         others = counts.sum(axis=0) - counts[fold] + setting.smoothing
         if not others.sum() > 0:
             raise InputError("EstimatedLogging: one fold holds every row, since there are too few units (clusters).")
-        models.append(_Constant(others / others.sum()))
+        models.append(_Constant(others > 0, others / others.sum()))
     return models
 
 
 @dataclass(frozen=True)
-class _LogisticFit:
+class _LogisticFit(_Model):
     mean: FloatArray
     scale: FloatArray
     weight: FloatArray
     bias: FloatArray
-    sharpness: float = 1.0
-
-    @property
-    def seen(self) -> BoolArray:
-        return np.isfinite(self.bias)
 
     def scores(self, context: FloatArray) -> FloatArray:
         scores: FloatArray = ((context - self.mean) / self.scale) @ (self.weight.T * self.sharpness)
@@ -179,23 +174,16 @@ class _LogisticFit:
         slopes, level = problem.to_plain(problem.minimum())
         full, bias = np.zeros((n_actions, z.shape[1])), np.full(n_actions, -np.inf)
         full[classes], bias[classes] = slopes, level
-        return cls(mean, scale, full, bias)
+        return cls(of_action > 0, mean, scale, full, bias)
 
 
 @dataclass(frozen=True)
-class _Boosted:
+class _Boosted(_Model):
     classifier: Any
-    classes: IntArray
-    n_actions: int
-    sharpness: float = 1.0
-
-    @property
-    def seen(self) -> BoolArray:
-        return np.isin(np.arange(self.n_actions), self.classes)
 
     def scores(self, context: FloatArray) -> FloatArray:
-        chances = np.zeros((len(context), self.n_actions))
-        chances[:, self.classes] = self.classifier.predict_proba(context) if len(context) else 0.0
+        chances = np.zeros((len(context), len(self.seen)))
+        chances[:, self.seen] = self.classifier.predict_proba(context) if len(context) else 0.0
         with np.errstate(divide="ignore"):
             return np.log(chances) * self.sharpness
 
@@ -210,7 +198,7 @@ class _Boosted:
             random_state=seed % 2**32,
         )  # fmt: skip
         classifier.fit(context, action, sample_weight=weight)
-        return cls(classifier, classifier.classes_.astype(np.int64), n_actions)
+        return cls(seen > 0, classifier)
 
 
 @dataclass(frozen=True)
@@ -226,7 +214,7 @@ class _Fit:
         folds = self.setting.folds
         return [self._calibrated(self._without(fold), fold) for fold in range(folds)]
 
-    def _without(self, *folds: int) -> _LogisticFit | _Boosted:
+    def _without(self, *folds: int) -> _Model:
         keep = ~np.isin(self.sample["group"], folds) & (self.sample["weight"] > 0)
         action = self.sample["action"][keep]
         if len(action) < LEAST_ROWS or len(np.unique(action)) < 2:
@@ -238,7 +226,7 @@ class _Fit:
         data = (self.sample["context"][keep], action, weight / weight.mean(), self.shape.n_actions)
         return _LogisticFit.fit(*data) if self.setting.model == "logistic" else _Boosted.fit(*data, self.seed)
 
-    def _calibrated(self, model: _LogisticFit | _Boosted, fold: int) -> _Model:
+    def _calibrated(self, model: _Model, fold: int) -> _Model:
         """With the temperature that is best for a model that has seen neither this fold nor the next, on the next."""
         if not self.setting.calibrated:
             return model
@@ -335,7 +323,7 @@ class FittedLogging(Policy):
         loss = -float(weight @ np.log(np.maximum(own, 1e-300))) / float(weight.sum())
         told: dict[str, Any] = {"fitted_rows": n, "log_loss": loss, "accuracy": float(weight @ right / weight.sum())}
         if self.setting.calibrated:
-            told["temperature"] = [1 / getattr(model, "sharpness", 1.0) for model in self.models]  # as op.Softmax has it
+            told["temperature"] = [1 / model.sharpness for model in self.models]  # as op.Softmax has it
         return replace(self, told={**self.told, **told})
 
 
