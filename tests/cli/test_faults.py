@@ -340,15 +340,15 @@ def _rewritten(path: Path) -> None:
 CHANGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "grown": (
         lambda path: write(path, 3 * BATCH_ROWS + 1000),
-        "changed since the log was opened .it had [0-9,]+ bytes, and has ",
+        "changed since the log was opened .it had [0-9,]+ bytes, and now has ",
     ),
     "cut short": (
         lambda path: os.truncate(path, 700),
-        "changed since the log was opened .it had [0-9,]+ bytes, and has 700",
+        "changed since the log was opened .it had [0-9,]+ bytes, and now has 700",
     ),
     "written to": (lambda path: os.utime(path, (0, 0)), "changed since the log was opened .it was written to at 1970-01-01"),
     "replaced": (_replaced, "changed since the log was opened"),
-    "rewritten": (_rewritten, "changed since the log was opened .its end is another"),
+    "rewritten": (_rewritten, "changed since the log was opened .its last bytes differ"),
     "vanished": (Path.unlink, "has vanished since the log was opened"),
 }
 

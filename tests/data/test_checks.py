@@ -31,24 +31,24 @@ def evaluate(*, policy: object = CHANCE, settings: dict[str, object] | None = No
         ({"propensity": [0.5, 0.5, 0.5, 1e-300]}, "propensity: 1 row has a propensity below 1e-30"),
         ({"reward": [[], [], [], []]}, "reward: has no column"),
         ({"weight": [1.0, 1.0, 1.0, 5e-324]}, "weight: 1 row has a weight between 0 and 1e-30"),
-        ({"propensity": ["a", "b", "c", "d"]}, "propensity: not numeric"),
-        ({"propensity": [0.5, 0.5, [0.5], 0.5]}, "propensity: not numeric"),
-        ({"reward": np.array(["2024-01-01"] * 4, "M8[D]")}, "reward: not numeric"),
-        ({"reward": np.array([1j, 0, 0, 0])}, "reward: not numeric"),
-        ({"reward": [datetime.date(2024, 1, 1)] * 4}, "reward: not numeric"),
-        ({"weight": np.array([b"1", b"1", b"1", b"1"])}, "weight: not numeric"),
-        ({"action": ["a", np.nan, "b", "a"]}, "action: values of mixed types"),
+        ({"propensity": ["a", "b", "c", "d"]}, "propensity: is not numeric"),
+        ({"propensity": [0.5, 0.5, [0.5], 0.5]}, "propensity: is not numeric"),
+        ({"reward": np.array(["2024-01-01"] * 4, "M8[D]")}, "reward: is not numeric"),
+        ({"reward": np.array([1j, 0, 0, 0])}, "reward: is not numeric"),
+        ({"reward": [datetime.date(2024, 1, 1)] * 4}, "reward: is not numeric"),
+        ({"weight": np.array([b"1", b"1", b"1", b"1"])}, "weight: is not numeric"),
+        ({"action": ["a", np.nan, "b", "a"]}, "action: text is mixed with other types"),
         ({"action": ["a", [], "b", "a"]}, "action: cannot be read as an array"),
         ({"action": np.array([1, 2**64 - 1, 0, 0], "u8")}, "the largest here is 18,446,744,073,709,551,615"),
         ({"by": ["a", None, "b", "a"]}, "by: 1 row is missing"),
-        ({"by": np.array([b"\xff"] * 4, "O")}, "by: holds bytes that are no text"),
+        ({"by": np.array([b"\xff"] * 4, "O")}, "by: contains bytes that are not text"),
         ({"actions": "label"}, "`actions` is 'label'"),
         ({"actions": [[0, 1]]}, "`actions` must be a flat list of labels"),
         ({"n_actions": 2.5}, "n_actions is 2.5; give a whole number from 1"),
         ({"n_actions": "2"}, "n_actions is '2'"),
         ({"n_actions": True}, "n_actions is True"),
         ({"n_actions": 10**30}, "n_actions is 1000000"),
-        ({"reward_range": (0,)}, "reward_range is (0,): give two finite numbers"),
+        ({"reward_range": (0,)}, "reward_range is (0,); give two finite numbers"),
         ({"reward_range": 1}, "reward_range is 1"),
         ({"reward_range": (None, 1)}, "reward_range is (None, 1)"),
         ({"reward_range": (0, float("inf"))}, "reward_range is (0, inf)"),
@@ -70,11 +70,11 @@ def test_refused_in_words(changed: dict[str, object], words: str) -> None:
 @pytest.mark.parametrize(
     ("made", "words"),
     [
-        (lambda: op.Column(["x", 0.5]), "Column: not numeric"),
-        (lambda: op.Fixed([1j, 0]), "Fixed: not numeric"),
-        (lambda: op.Fixed({0: "x", 1: 0.5}), "Fixed: not numeric"),
-        (lambda: op.Mixture([op.Uniform()], ["x"]), "Mixture: not numeric"),
-        (lambda: op.Candidates([[0, 1]], [["x", 0.5]]), "Candidates: values of mixed or unsupported types"),
+        (lambda: op.Column(["x", 0.5]), "Column: is not numeric"),
+        (lambda: op.Fixed([1j, 0]), "Fixed: is not numeric"),
+        (lambda: op.Fixed({0: "x", 1: 0.5}), "Fixed: is not numeric"),
+        (lambda: op.Mixture([op.Uniform()], ["x"]), "Mixture: is not numeric"),
+        (lambda: op.Candidates([[0, 1]], [["x", 0.5]]), "Candidates: values have mixed or unsupported types"),
         (lambda: op.TwoTower([[1.0], [1.0, 2.0]]), "TwoTower: items: cannot be read as an array"),
     ],
 )
@@ -148,7 +148,7 @@ def read(source: object, **more: object) -> op.Evaluation:
 def test_types_of_tables() -> None:
     plain = read(table())["IPS"].value
     assert read(table(a=pa.array([0.0, 1.0], pa.float16())))["IPS"].value == plain
-    with pytest.raises(op.InputError, match="a: has type list<.*>, but each round needs one plain value"):
+    with pytest.raises(op.InputError, match="a: has type list<.*>, but each round needs a single value"):
         read(table(a=[[0], [1]]))
     with pytest.raises(op.InputError, match="u: has type struct"):
         read(table(u=[{"v": 1}, {"v": 2}]), cluster="u")

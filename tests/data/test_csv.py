@@ -42,7 +42,9 @@ def cell(column: str, row: int, value: object) -> pd.DataFrame:
 
 @pytest.mark.parametrize("value", ["-", "yes", "12,50", "12.50 €", "27.6%"])
 def test_text_where_a_number_is_needed(tmp_path: Path, value: str) -> None:
-    with pytest.raises(op.InputError, match=rf"umsatz: 1 row holds? no number \(the first: '{value}'\).*log.csv row 217"):
+    with pytest.raises(
+        op.InputError, match=rf"umsatz: 1 row does not contain a number \(the first: '{value}'\).*log.csv row 217"
+    ):
         read(written(tmp_path, cell("umsatz", 217, value)))
 
 
@@ -51,7 +53,7 @@ def test_numbers_as_text(tmp_path: Path) -> None:
 
     data = frame().assign(umsatz=frame()["umsatz"].map(str))
     pq.write_table(pa.Table.from_pandas(data), tmp_path / "log.parquet")
-    with pytest.raises(op.InputError, match="umsatz: holds numbers, but as text"):
+    with pytest.raises(op.InputError, match="umsatz: contains numbers as text"):
         read(tmp_path / "log.parquet")
 
 
@@ -60,7 +62,7 @@ def test_text_that_comes_late(tmp_path: Path) -> None:
     path = tmp_path / "log.csv"
     rows = "1.5,Köln,a,0.25,0.5\n1.5,Köln,b,0.25,0.5\n"
     path.write_text("age,land,item,umsatz,p\n" + rows * 150_000 + "n/a,Köln,a,0.25,0.5\n")
-    with pytest.raises(op.InputError, match="age: log.csv.* holds 'n/a', but the column began with double values"):
+    with pytest.raises(op.InputError, match="age: log.csv.* contains 'n/a', but the column starts with double values"):
         op.evaluate(read(path), op.Uniform(), op.SNIPS())
 
 
@@ -69,14 +71,14 @@ def test_the_column_is_that_of_the_file(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("age,land,item,umsatz,p\n1.5,K,a,0.25,0.5\n1.5,K,b,0.25,0.5\n")
     rows = "0.25,0.5,a,K,1.5\n0.25,0.5,b,K,1.5\n" * 150_000
     (tmp_path / "b.csv").write_text("umsatz,p,item,land,age\n" + rows + "oops,0.5,a,K,1.5\n")
-    with pytest.raises(op.InputError, match="umsatz: b.csv.* holds 'oops'"):
+    with pytest.raises(op.InputError, match="umsatz: b.csv.* contains 'oops'"):
         op.evaluate(read(tmp_path), op.Uniform(), op.SNIPS())
 
 
 def test_what_is_missing_is_not_taken_for_text(tmp_path: Path) -> None:
     data = cell("umsatz", 9, "yes")
     data.loc[5, "umsatz"] = None
-    with pytest.raises(op.InputError, match=r"1 row holds no number \(the first: 'yes'\).*row 9"):
+    with pytest.raises(op.InputError, match=r"1 row does not contain a number \(the first: 'yes'\).*row 9"):
         read(written(tmp_path, data))
 
 
@@ -102,20 +104,20 @@ def test_two_columns_of_one_name(tmp_path: Path) -> None:
         read(path)
     assert len(read(path, context="age")) == 2  # names that nobody uses may stand twice, as in files from spreadsheets
     twice = pd.concat([frame(), frame()[["land"]]], axis=1)
-    with pytest.raises(op.InputError, match="the frame cannot be read: Duplicate column names found.*'land'"):
+    with pytest.raises(op.InputError, match="the data frame cannot be read: Duplicate column names found.*'land'"):
         read(twice)
 
 
 def test_frames_of_mixed_values_and_of_dates() -> None:
-    with pytest.raises(op.InputError, match="the frame cannot be read.*one kind"):
+    with pytest.raises(op.InputError, match="the data frame cannot be read.*one type"):
         read(cell("land", 7, 12))
-    with pytest.raises(op.InputError, match="land: has type timestamp.*Turn dates and times into numbers"):
+    with pytest.raises(op.InputError, match="land: has type timestamp.*Convert dates and times to numbers"):
         read(frame().assign(land=pd.Timestamp("2026-01-01")))
 
 
 def test_what_came_of_the_action_is_no_context() -> None:
     for name in ("umsatz", "item"):
-        with pytest.raises(op.InputError, match=f"{name}: is named as context, too"):
+        with pytest.raises(op.InputError, match=f"{name}: is also named as context"):
             read(frame(), context=["age", name])
 
 
@@ -157,7 +159,7 @@ def test_lists_that_do_not_fit(tmp_path: Path) -> None:
         op.evaluate(read(written(tmp_path, data)), op.Candidates("items", "q"), op.SNIPS())
     with pytest.raises(op.InputError, match="name the column of each action"):
         op.Columns({})
-    with pytest.raises(op.InputError, match="Columns: values of mixed"):
+    with pytest.raises(op.InputError, match="Columns: values have mixed"):
         op.evaluate(read(frame()), op.Columns({0: "p", "1": "p"}), op.SNIPS())
 
 

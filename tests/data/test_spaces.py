@@ -123,7 +123,7 @@ def test_the_catalog_and_the_space_must_agree(small: Small) -> None:
     catalog = pa.table({"a": LABELS, "size": [1.0, 2.0, 3.0, 4.0]})
     read = {"context": "x", "reward": "r", "action": "a", "catalog": catalog}
     assert op.read_log(table, **read, actions=op.Discrete(LABELS)).n_actions == 4
-    with pytest.raises(op.InputError, match="list different actions, or in another order"):
+    with pytest.raises(op.InputError, match="list different actions or a different order"):
         op.read_log(table, **read, actions=op.Discrete(LABELS[::-1]))
 
 
@@ -139,7 +139,7 @@ def test_batches_carry_the_actions_of_their_space(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("values", "said"), [
-    ([1.5, -0.25], r"2 rows have an action outside 0..1 \(1.5\) \(first, counted from 0: {}\). Correct them, or the bounds."),
+    ([1.5, -0.25], r"2 rows have an action outside 0..1 \(1.5\) \(first, counted from 0: {}\). Correct the actions or the bounds."),
     ([np.nan, np.nan], r"2 rows (are missing|have an action outside 0..1 \(nan\)) \(first, counted from 0: {}\)."),
 ])  # fmt: skip
 def test_wrong_values_are_named(tmp_path: Path, values: list[float], said: str) -> None:
@@ -152,7 +152,7 @@ def test_wrong_values_are_named(tmp_path: Path, values: list[float], said: str) 
 
 
 def test_values_of_another_type_are_named(tmp_path: Path) -> None:
-    with pytest.raises(op.InputError, match="actions are numbers from 0 to 1, but the column holds string"):
+    with pytest.raises(op.InputError, match="actions are numbers from 0 to 1, but the column contains string"):
         doses(action=["a"] * N)
     with pytest.raises(op.InputError, match=r"^a: 1 row is missing \(null\) .*two.parquet row 99"):
         list(op.read_log(write(tmp_path, a=pa.array([0.5] * 299 + [None])), **ROLES).batches())  # type: ignore[arg-type]

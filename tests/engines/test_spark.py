@@ -193,7 +193,7 @@ def test_engines_read_their_own_logs_only(log: op.Log, folder: Path, tmp_path: P
 def test_rows_must_be_known_again(folder: Path) -> None:
     frame = classic().read.parquet(str(folder)).repartition(3)
     shuffled = classic().createDataFrame(pq.read_table(folder / "one.parquet"))
-    with pytest.raises(op.InputError, match="row_id: folds and resampling must know each row again"):
+    with pytest.raises(op.InputError, match="row_id: folds and resampling must identify each row"):
         op.read_log(shuffled, **COLUMNS)
     local = op.evaluate(op.read_log(folder, **COLUMNS, row_id="id"), "new", op.SNIPS())["SNIPS"]
     found = op.evaluate(op.read_log(frame, **COLUMNS, row_id="id"), "new", op.SNIPS())["SNIPS"]
@@ -280,8 +280,8 @@ def test_a_machine_without_pyspark_says_what_to_install(monkeypatch: pytest.Monk
 
 @pytest.mark.parametrize(
     ("settings", "words"),
-    [(("local[x]", None), "is none that Spark knows"), ((None, "sc://localhost:1"), "no answer from a Spark Connect server"),
-     ((None, "localhost:15002"), "is no address of a Spark Connect server")],
+    [(("local[x]", None), "is not a Spark master"), ((None, "sc://localhost:1"), "no Spark Connect server answers"),
+     ((None, "localhost:15002"), "is not the address of a Spark Connect server")],
 )  # fmt: skip
 def test_a_place_that_is_none_is_told_at_once(settings: tuple[str | None, str | None], words: str) -> None:
     from offpolicy.data.sources.spark_session import session

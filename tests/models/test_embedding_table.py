@@ -188,7 +188,7 @@ def test_what_cannot_be_computed(small: Small) -> None:
 def test_catalogs_that_do_not_fit(small: Small) -> None:
     with pytest.raises(op.InputError, match="catalog: 3 rows for 4 actions"):
         small.log(catalog=np.ones((3, 1)))
-    with pytest.raises(op.InputError, match="too many for one-hot encoding.*make a quantity a float"):
+    with pytest.raises(op.InputError, match="too many for one-hot encoding.*convert a quantity to float"):
         op.Log(None, np.arange(2_000) % 2, np.ones(2_000), action_features=np.arange(2_000))
     constant = small.log(catalog=np.ones((4, 1)))
     bad(constant, small.target, op.MIPS(op.Gaussian(1.0)), "the same for every action")

@@ -259,7 +259,7 @@ def test_one_action_alone_is_refused() -> None:
         ({"calibrated": 1}, "give True or False"),
         ({"trim": 0.7}, "trim is 0.7"),
         ({"smoothing": -1}, "smoothing is -1"),
-        ({"model": "logistic", "smoothing": 1.0}, "smoothing is for counts"),
+        ({"model": "logistic", "smoothing": 1.0}, "smoothing is only for counts"),
         ({"rows": 10}, "rows is 10"),
     ],
 )

@@ -180,7 +180,7 @@ def test_unknown_columns_are_named_before_a_row_is_read(
 
 
 def test_the_columns_of_arrays_are_numbered() -> None:
-    with pytest.raises(op.InputError, match=r"no column 'x2'.*Did you mean.*'x0', 'x1'.*of arrays.*`read_log`"):
+    with pytest.raises(op.InputError, match=r"no column 'x2'.*Did you mean.*'x0', 'x1'.*from arrays.*`read_log`"):
         op.evaluate(in_memory(), op.Function(contexts, columns=["x2"]), [op.IPS()])
 
 
@@ -253,7 +253,7 @@ def test_a_column_that_a_policy_does_not_name_is_an_error() -> None:
         def distribution(self, batch: Any) -> np.ndarray:
             return batch.column("age")
 
-    with pytest.raises(op.InputError, match="column 'age' was not read; name it in the `columns` of what reads it"):
+    with pytest.raises(op.InputError, match="column 'age' was not read; name it in the `columns` of the policy"):
         op.evaluate(read(table()), Forgetful(), [op.IPS()])
 
 

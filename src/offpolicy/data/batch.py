@@ -1,4 +1,4 @@
-"""How a log is read: `Source`, where it comes from; `Partition`, what one thread reads; `Batch`, some rounds as arrays."""
+"""How a log is read: a `Source` has `Partition`s, one per thread at a time, and each yields `Batch`es of rounds."""
 
 from __future__ import annotations
 
@@ -18,21 +18,56 @@ from offpolicy.data.schema import Schema
 from offpolicy.data.spaces import ActionSpace, discrete
 
 BY_ROUND = ("row", "unit", "action", "reward", "propensity", "weight", "slice_code")
-"""What a batch has one value, or one row, of for each round (or none at all)."""
+"""Fields with one value or one row per round, or None."""
 CHUNK_ROWS = 262_144
-"""Rows of a log that one thread takes at a time; fixed, so that results do not depend on the number of threads."""
+"""Rows that one thread reads at a time; fixed, so that results do not depend on the number of threads."""
 FEW_ROWS = 4_096
 FEW_CHUNKS = 8
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Some rounds of a log, as arrays of equal length: what policies, models, ratios and diagnostics are given."""
+    """Some rounds of a log as arrays of equal length, the input of policies, models, ratios and diagnostics.
+
+    Parameters
+    ----------
+    row : array of int
+        The number of each row in the log, from 0.
+    unit : array of uint64
+        The hash of each row's unit: its cluster, else its row id, else its file and row.
+    action : array
+        The action of each round as the space encodes it; codes (int64) for discrete actions.
+    reward : array of float
+        Rounds × rewards.
+    context_parts : tuple of arrays
+        The columns of the context, each with one value or one row per round.
+    space : ActionSpace
+        The actions of the log.
+    propensity : array of float, optional
+        The probability (or density) of each logged action under the logging policy.
+    weight : array of float, optional
+        The weight of each row.
+    slice_code : array of int, optional
+        The slice of each row.
+    feature_parts : tuple of arrays, default ()
+        The columns of the action features that were logged with each round.
+    extra : dict of Arrow arrays
+        Further columns that policies, models or diagnostics read by name.
+    memo : dict
+        Results that policies reading the same column share.
+
+    Examples
+    --------
+    >>> import offpolicy as op
+    >>> log = op.Log([[0.1], [0.2]], action=["b", "a"], reward=[1, 0], propensity=[0.5, 0.5])
+    >>> batch = next(iter(log.batches()))
+    >>> len(batch), batch.codes.tolist(), batch.context.tolist()
+    (2, [1, 0], [[0.1], [0.2]])
+    """
 
     row: IntArray
     unit: UInt64Array
     action: npt.NDArray[Any]
-    """As the space encodes it: codes (int64) where actions are discrete."""
     reward: FloatArray
     context_parts: tuple[FloatArray, ...]
     space: ActionSpace
@@ -42,48 +77,84 @@ class Batch:
     feature_parts: tuple[FloatArray, ...] = ()
     extra: Mapping[str, pa.Array] = field(default_factory=dict)
     memo: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
-    """What policies that read the same column need work out only once."""
 
     def __len__(self) -> int:
         return len(self.action)
 
     @property
     def n_actions(self) -> int:
-        """For code that serves discrete actions alone, as `codes` is."""
+        """The number of actions; only for discrete actions."""
         return discrete(self.space, "batch.n_actions").n_actions
 
     @property
     def codes(self) -> IntArray:
-        """The action of each round, to look it up in a table by action."""
+        """The action code of each round; only for discrete actions."""
         discrete(self.space, "batch.codes")
         return self.action
 
     @cached_property
     def context(self) -> FloatArray:
-        """Rounds × context features; put together only when somebody asks."""
+        """Rounds × context columns, assembled on first use."""
         return _stack(self.context_parts, len(self))
 
     @cached_property
     def features(self) -> FloatArray:
-        """Rounds × features of the action seen in that round."""
+        """Rounds × features of the logged action."""
         return _stack(self.feature_parts, len(self))
 
     def column(self, name: str) -> npt.NDArray[Any]:
-        """A column of the log that its reader names in `columns`, read-only; missing numbers are NaN, others None."""
+        """A column of the log that its reader names in `columns`.
+
+        Parameters
+        ----------
+        name : str
+            The column.
+
+        Returns
+        -------
+        array
+            One value per round, read-only. Missing numbers are NaN, other missing values None.
+        """
         if name not in self.extra:
-            raise InputError(f"column {name!r} was not read; name it in the `columns` of what reads it.")
+            raise InputError(
+                f"column {name!r} was not read; name it in the `columns` of the policy, model or diagnostic that uses it."
+            )
         values = decoded(self.extra[name])
         values = values.cast(pa.float64()) if pa.types.is_decimal(values.type) else values
         array: npt.NDArray[Any] = values.to_numpy(zero_copy_only=False)
         return array
 
     def with_columns(self, names: Sequence[str], context: Sequence[str]) -> Batch:
-        """The same with some columns of its context by name, as policies read them."""
+        """The batch with some columns of its context available by name.
+
+        Parameters
+        ----------
+        names : sequence of str
+            The columns to add.
+        context : sequence of str
+            The names of all context columns, in order.
+
+        Returns
+        -------
+        Batch
+            The same rounds.
+        """
         columns = {name: pa.array(self.context[:, context_place(name, context)]) for name in names}
         return replace(self, extra={**self.extra, **columns}) if columns else self
 
     def take(self, rows: slice | IntArray) -> Batch:
-        """The same columns for some of the rows, in the given order."""
+        """Some rounds of the batch.
+
+        Parameters
+        ----------
+        rows : slice or array of int
+            Positions in the batch.
+
+        Returns
+        -------
+        Batch
+            Those rounds, in that order.
+        """
 
         def pick(values: Any) -> Any:
             return None if values is None else values[rows]
@@ -94,7 +165,7 @@ class Batch:
                 return values.slice(start, stop - start)
             return values.take(pa.array(rows))
 
-        # Views of what was put together stay cheap; rows in another order are picked column by column.
+        # Slices of an assembled context are views; rows in another order are picked column by column.
         context = self.__dict__.get("context") if isinstance(rows, slice) else None
         return replace(
             self,
@@ -118,31 +189,31 @@ def numbered(letter: str, matrix: FloatArray | None) -> tuple[str, ...]:
 
 
 def context_place(name: str, context: Sequence[str]) -> int:
-    """Where a column stands in the encoded context."""
+    """The position of a column in the encoded context."""
     if name not in context:
-        advice = "The log is of arrays: give the policy the array itself, or read the table with `read_log`."
+        advice = "The log was made from arrays: give the policy the array itself, or read the table with `read_log`."
         raise InputError(f"{unknown_name('column', name, context)} {advice}")
     return context.index(name)
 
 
 def in_blocks(batches: Iterable[Batch], rows: int) -> Iterator[Batch]:
-    """The same rounds, `rows` at a time whatever the batches they come in: what is summed together is then always the same.
+    """Regroup batches into blocks of `rows` rounds, so that sums do not depend on the batches they come in.
 
-    A batch that is a block already passes as it is.
+    A batch of that size is passed on unchanged.
     """
-    held: list[Batch] = []
+    pending: list[Batch] = []
     missing = rows
     for batch in batches:
         start = 0
         while len(batch) - start >= missing:
-            held.append(batch if missing == len(batch) else batch.take(slice(start, start + missing)))
-            yield _joined(held)
-            start, held, missing = start + missing, [], rows
+            pending.append(batch if missing == len(batch) else batch.take(slice(start, start + missing)))
+            yield _joined(pending)
+            start, pending, missing = start + missing, [], rows
         if start < len(batch):
-            held.append(batch.take(slice(start, len(batch))) if start else batch)
+            pending.append(batch.take(slice(start, len(batch))) if start else batch)
             missing -= len(batch) - start
-    if held:
-        yield _joined(held)
+    if pending:
+        yield _joined(pending)
 
 
 def _joined(batches: Sequence[Batch]) -> Batch:
@@ -165,7 +236,7 @@ def _joined(batches: Sequence[Batch]) -> Batch:
 
 
 def _stack(parts: Sequence[FloatArray], rows: int) -> FloatArray:
-    """Columns side by side. Each stays in one piece of memory, so that work column by column is fast."""
+    """Columns side by side, each contiguous in memory, which makes work by column fast."""
     if len(parts) == 1 and parts[0].ndim == 2:
         return parts[0]
     columns = np.empty((sum(1 if part.ndim == 1 else part.shape[1] for part in parts), rows))
@@ -178,13 +249,13 @@ def _stack(parts: Sequence[FloatArray], rows: int) -> FloatArray:
 
 
 def chunks(rows: int) -> Iterator[tuple[int, int]]:
-    """Where each chunk of a table in memory starts and stops: several also of a small one, so that no core stands idle."""
+    """The start and stop of each chunk of a table in memory; small tables also have several, to use all cores."""
     size = min(CHUNK_ROWS, max(FEW_ROWS, -(-rows // FEW_CHUNKS)))
     return ((start, min(start + size, rows)) for start in range(0, rows, size))
 
 
 class Partition(Protocol):
-    """A part of the log that one thread reads from its start to its end."""
+    """A part of the log that one thread reads from start to end."""
 
     def batches(self, rows: int) -> Iterator[Batch]:
         """The rounds, at most `rows` at a time."""
@@ -196,16 +267,16 @@ class Source(Protocol):
 
     @property
     def described(self) -> str:
-        """In a few words, for reports."""
+        """A short description for reports."""
         ...
 
     @property
     def roles(self) -> Mapping[str, str]:
-        """The columns that play a role alone, such as the action; none where there are no names."""
+        """The column of each role that has one column, such as the action; empty if columns have no names."""
         ...
 
     def where(self, row: int) -> str:
-        """A row's place in words: its file and its number there, from 0."""
+        """The place of a row for messages: its file and its number there, from 0."""
         ...
 
     @property
@@ -216,17 +287,17 @@ class Source(Protocol):
 
     @property
     def ordered(self) -> bool:
-        """Whether rows stand in one order, so that row i of an array can belong to row i of the log."""
+        """Whether rows have an order, so that row i of an array can belong to row i of the log."""
         ...
 
     def head(self, rows: int, columns: tuple[str, ...] = ()) -> Batch:
-        """Some first rows, at most so many: any will do that come without a pass over the log."""
+        """At most `rows` of the first rows, without a pass over the log."""
         ...
 
     def check_columns(self, columns: Sequence[str]) -> None:
-        """Raise where one of the columns that a policy names is not there. Reads no row."""
+        """Raise if a column does not exist. Reads no row."""
         ...
 
     def partitions(self, columns: tuple[str, ...]) -> Sequence[Partition]:
-        """The parts of the log, each batch with the extra named `columns`, of the encoded context or of the table."""
+        """The parts of the log; batches also have the named `columns`, of the encoded context or of the table."""
         ...

@@ -1,4 +1,4 @@
-"""How the columns of a table become numbers: quantities as they are, categories one-hot encoded."""
+"""How the columns of a table become numbers: quantities are used as they are, categories are one-hot encoded."""
 
 from __future__ import annotations
 
@@ -88,16 +88,16 @@ def encoded_dimensions(encodings: Sequence[Encoding]) -> tuple[Dimension, ...]:
 
 
 def too_many_categories(name: str, count: int) -> None:
-    """Raise where a column of categories is hardly one."""
+    """Raise if a column has too many values for categories."""
     if count > MOST_CATEGORIES:
         raise InputError(
-            f"{name}: {count:,} different values are too many for one-hot encoding (at most {MOST_CATEGORIES:,}). Whole "
-            "numbers and text are categories among features: make a quantity a float, or group the rare values."
+            f"{name}: {count:,} different values are too many for one-hot encoding (at most {MOST_CATEGORIES:,}). Integers "
+            "and text are categories among features: convert a quantity to float, or group rare values."
         )
 
 
 def kind_of(type_: pa.DataType) -> str:
-    """number, text, list or other."""
+    """The kind of a type: number, text, list or other."""
     if pt.is_dictionary(type_):
         return kind_of(type_.value_type) if kind_of(type_.value_type) == "text" else "other"
     if pt.is_integer(type_) or pt.is_floating(type_) or pt.is_boolean(type_) or pt.is_decimal(type_):
@@ -108,12 +108,12 @@ def kind_of(type_: pa.DataType) -> str:
 
 
 def is_category(type_: pa.DataType) -> bool:
-    """Whether a feature of actions is a category: text, whole numbers and truth values are. (A context has only text.)"""
+    """Whether a feature of actions is a category: text, integers and booleans are. (In a context, only text is.)"""
     return bool(kind_of(type_) == "text" or pt.is_integer(type_) or pt.is_boolean(type_))
 
 
 def as_floats(column: pa.Array) -> FloatArray:
-    """A number column as float64, with nulls as NaN."""
+    """A column of numbers as float64, with nulls as NaN."""
     if pt.is_decimal(column.type) or pt.is_boolean(column.type):
         column = column.cast(pa.float64())
     values: FloatArray = column.to_numpy(zero_copy_only=False).astype(np.float64, copy=False)
@@ -121,5 +121,5 @@ def as_floats(column: pa.Array) -> FloatArray:
 
 
 def plain_text(column: pa.Array) -> pa.Array:
-    """Dictionary-encoded and view text as plain text."""
+    """Dictionary-encoded and other text as plain strings."""
     return column if pt.is_string(column.type) else column.cast(pa.string())

@@ -1,4 +1,4 @@
-"""`EstimatedLogging`: how to estimate the logging policy from the log, where nobody wrote the propensities down."""
+"""`EstimatedLogging`: how to estimate the logging policy when propensities were not logged."""
 
 from __future__ import annotations
 
@@ -17,14 +17,33 @@ LEAST_ROWS = 1_000
 
 @dataclass(frozen=True)
 class EstimatedLogging(Serves):
-    """π0 estimated from the log itself, cross-fitted: `op.Log(…, logging=op.EstimatedLogging())`.
+    """Estimate the logging policy π0 from the log itself, with cross-fitting.
 
-    `model` is "logistic" (multinomial, on the standardised context), "boosting" (scikit-learn's histogram trees) or
-    "counts" (how often each action was taken, whatever the context: exact, from the whole log); None: logistic where there
-    is a context, else counts. A round's chances come from one of `folds` models, which has seen nothing of the round's unit.
-    Logistic and boosting are fitted on at most `rows` rounds, chosen by hash, so that memory does not grow with the log;
-    with `calibrated`, a temperature that sharpens or softens them is chosen on rounds that the model has not seen. `trim`
-    raises estimated chances to at least so much (how many is told); `smoothing` adds so many rounds to each action's count.
+    Pass it as `op.Log(…, logging=op.EstimatedLogging())` or `op.read_log(…, logging=op.EstimatedLogging())`.
+
+    Parameters
+    ----------
+    model : {"logistic", "boosting", "counts"}, optional
+        Multinomial logistic regression on the standardised context, scikit-learn's histogram gradient boosting, or the
+        relative frequencies of the actions, which ignore the context. By default logistic if there is a context, else
+        counts.
+    folds : int, default 5
+        The number of cross-fitting folds. The probabilities of a round come from a model that has not seen its unit.
+    calibrated : bool, default True
+        Whether to choose a temperature that sharpens or softens the probabilities, on rounds that the model has not seen.
+    trim : float, optional
+        A lower bound for estimated propensities. The number of trimmed rounds is reported.
+    smoothing : float, default 0.0
+        Rounds that are added to the count of each action, for `model="counts"`.
+    rows : int, default 100,000
+        The largest number of rounds that logistic regression and boosting are fitted on. They are chosen by hash.
+
+    Examples
+    --------
+    >>> import offpolicy as op
+    >>> log = op.Log(None, action=[0, 1, 1, 0] * 50, reward=[1, 0, 1, 1] * 50, logging=op.EstimatedLogging())
+    >>> round(op.evaluate(log, op.Fixed([1, 0]), [op.SNIPS()])["SNIPS"].value, 2)
+    1.0
     """
 
     model: Model | None = None
@@ -47,8 +66,8 @@ class EstimatedLogging(Serves):
                 "EstimatedLogging: with 2 folds no rounds are left to calibrate on; give 3 or more, or calibrated=False."
             )
         if self.trim is not None and not (is_number(self.trim) and 0 < self.trim < 0.5):
-            raise InputError(f"EstimatedLogging: trim is {self.trim!r}; give a chance above 0 and below 0.5, such as 0.001.")
+            raise InputError(f"EstimatedLogging: trim is {self.trim!r}; give a number above 0 and below 0.5, such as 0.001.")
         if not (is_number(self.smoothing) and 0 <= self.smoothing < float("inf")):
             raise InputError(f"EstimatedLogging: smoothing is {self.smoothing!r}; give a number of rounds, 0 or more.")
         if self.smoothing and self.model not in ("counts", None):
-            raise InputError(f"EstimatedLogging: smoothing is for counts, and the model is {self.model!r}.")
+            raise InputError(f"EstimatedLogging: smoothing is only for counts, and the model is {self.model!r}.")

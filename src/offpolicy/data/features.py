@@ -1,4 +1,4 @@
-"""Pre-defined features of actions: seen anew in each round, or one row an action in a catalog, or both."""
+"""Pre-defined features of actions: logged with each round, in a catalog with one row per action, or both."""
 
 from __future__ import annotations
 
@@ -19,21 +19,22 @@ Inputs = Literal["identity", "features", "both"]
 
 @dataclass(frozen=True)
 class Features:
-    """φ = (what the round showed, the action's row of the catalog), as columns that belong to named dimensions."""
+    """φ = (features logged with the round, the action's row of the catalog), as columns that belong to named dimensions.
+
+    `per_round` is the number of columns that are logged with each round; `n_actions` is that of the log if it is known.
+    """
 
     dimensions: tuple[Dimension, ...] = ()
     per_round: int = 0
-    """How many columns come with each round."""
     catalog: FloatArray | None = field(default=None, compare=False)
     n_actions: int = field(default=0, compare=False)
-    """Of the log, where it is known."""
 
     @classmethod
     def of(cls, schema: Schema) -> Features:
         shifted = tuple(d.moved(len(schema.features)) for d in schema.catalog_dimensions)
-        twice = {d.name for d in schema.feature_dimensions} & {d.name for d in shifted}
-        if twice:
-            raise InputError(f"{min(twice)}: is a feature of the rounds and a column of the catalog; rename one of them.")
+        both = {d.name for d in schema.feature_dimensions} & {d.name for d in shifted}
+        if both:
+            raise InputError(f"{min(both)}: is both an action feature and a column of the catalog; rename one of them.")
         columns = len(schema.features)
         return cls(schema.feature_dimensions + shifted, columns, schema.catalog, schema.space.n_codes)
 
@@ -43,11 +44,11 @@ class Features:
 
     @property
     def varies(self) -> bool:
-        """Whether φ may differ between two rounds of one action."""
+        """Whether φ can differ between two rounds with the same action."""
         return self.per_round > 0
 
     def rows(self, batch: Batch) -> FloatArray:
-        """Rounds × columns."""
+        """φ of the logged actions: rounds × columns."""
         if self.catalog is None:
             return batch.features
         if not self.varies:
@@ -60,15 +61,15 @@ class Features:
         return np.concatenate([np.arange(d.start, d.stop) for d in chosen]) if chosen else np.empty(0, np.int64)
 
     def resolve(self, inputs: Inputs | None, estimator: str) -> Inputs:
-        """`None` means both where there are features, else the identity."""
+        """`None` means both if there are features, else the identity."""
         if inputs not in (None, *get_args(Inputs)):
             raise InputError(f'{estimator}: inputs is {inputs!r}; give "identity", "features", "both", or None to choose.')
         if inputs is None:
             return "both" if self.size else "identity"
         if inputs != "identity" and not self.size:
             raise InputError(
-                f'{estimator}: inputs="{inputs}" needs features of the actions, and the log has none. Name columns seen in '
-                "each round with `action_features=` (--features), give one row an action with `catalog=`, or use "
+                f'{estimator}: inputs="{inputs}" needs features of the actions, and the log has none. Name columns logged '
+                "with each round as `action_features=` (--features), give one row per action with `catalog=`, or use "
                 'inputs="identity".'
             )
         return inputs

@@ -65,13 +65,45 @@ class _Slice:
 class Log:
     """Logged rounds (context, action, reward) with the propensity of each logged action.
 
+    Parameters
+    ----------
+    context : array of float or None
+        What was known before the action was taken: rounds × columns. None if there was no context.
+    action : array
+        The logged action of each round: codes 0..n−1, labels, or numbers for `actions=op.Box(…)`.
+    reward : array of float
+        One reward per round, or rounds × rewards.
+    propensity : array of float, optional
+        The probability (or density) of each logged action under the logging policy.
+    logging : policy or EstimatedLogging, optional
+        The whole logging policy, or how to estimate it. With it, `propensity` is not needed.
+    actions : ActionSpace, sequence or "labels", optional
+        The action space, or all labels in order. "labels" treats integers as labels instead of codes.
+    n_actions : int, optional
+        The number of actions, if they are codes and not all of them occur.
+    action_features : array, optional
+        Features of the logged action, rounds × features. Integers are categories.
+    catalog : array, optional
+        Features of each action, actions × features. Integers are categories, unless they are 0 and 1.
+    cluster : array, optional
+        The unit of each round, such as the user, if rounds of one unit are dependent.
+    row_id : array, optional
+        A unique id per round, which makes folds and resamples independent of the order of rows.
+    weight : array of float, optional
+        A weight per round, 0 or more.
+    by : array, optional
+        A slice per round, such as the country; results are also given per slice.
+    reward_range : tuple of float, optional
+        The smallest and the largest possible reward, for intervals that need them.
+
+    Examples
+    --------
     >>> log = Log(context=[[0.1], [0.2]], action=["a", "b"], reward=[1, 0], propensity=[0.5, 0.5])
     >>> len(log), log.actions.tolist()
     (2, ['a', 'b'])
     """
 
     source: Source
-    """Where the rounds come from, for engines that read it in their own way."""
 
     def __init__(  # noqa: PLR0913
         self,
@@ -93,7 +125,7 @@ class Log:
     ) -> None:
         taken = checks.array(action, "action")
         if taken.ndim != 1:
-            raise InputError(f"action: shape {taken.shape}; one action a round is expected.")
+            raise InputError(f"action: has shape {taken.shape}; one action per round is expected.")
         n = len(taken)
         known, known_dimensions = _feature_matrix(catalog, "catalog", None, "c")
         n_actions = len(known) if n_actions is None and known is not None else n_actions
@@ -103,7 +135,7 @@ class Log:
         x = checks.checked("context", "context", checks.matrix(context, "context", n))
         r = checks.checked("reward", "reward", checks.matrix(reward, "reward", n))
         if not r.shape[1]:
-            raise InputError("reward: has no column; give at least one reward a round.")
+            raise InputError("reward: has no columns; give at least one reward per round.")
         p = checks.numbers(propensity, "propensity", n, space.likelihood)
         omega = checks.numbers(weight, "weight", n)
         features, feature_dimensions = _feature_matrix(action_features, "action_features", n, "e")
@@ -143,7 +175,22 @@ class Log:
 
     @classmethod
     def from_source(cls, source: Source, *, logging: Any = None, reward_range: tuple[float, float] | None = None) -> Log:
-        """A log over any `Source`; `read_log` makes them for files and tables."""
+        """A log over any `Source`. Use `read_log` for files and tables.
+
+        Parameters
+        ----------
+        source : Source
+            Where the rounds come from.
+        logging : policy or EstimatedLogging, optional
+            The logging policy, or how to estimate it.
+        reward_range : tuple of float, optional
+            The smallest and the largest possible reward.
+
+        Returns
+        -------
+        Log
+            The log.
+        """
         log = cls.__new__(cls)
         log.source = _checked(source, logging)
         log.logging, log.reward_range = logging, checks.reward_range(reward_range)
@@ -151,11 +198,12 @@ class Log:
 
     @property
     def schema(self) -> Schema:
+        """The names of the columns, and the meaning of every code."""
         return self.source.schema
 
     @property
     def space(self) -> ActionSpace:
-        """What an action can be."""
+        """The possible actions."""
         return self.schema.space
 
     def __len__(self) -> int:
@@ -163,35 +211,91 @@ class Log:
 
     @property
     def actions(self) -> npt.NDArray[Any]:
-        """The label of each action code: the order of every column of every policy and table."""
+        """The label of each action code, which is the order of columns in policies and tables."""
         return discrete(self.space, "log.actions").to_numpy()
 
     @property
     def n_actions(self) -> int:
+        """The number of actions; only for discrete actions."""
         return discrete(self.space, "log.n_actions").n_actions
 
     def where(self, row: int) -> str:
-        """A row's place in words: its file and its number there, from 0."""
+        """The place of a row, for messages.
+
+        Parameters
+        ----------
+        row : int
+            The number of the row in the log, from 0.
+
+        Returns
+        -------
+        str
+            Its file, and its number there from 0.
+        """
         return self.source.where(row)
 
     def check_ordered(self, name: str, instead: str) -> None:
-        """Raise where `name` has one row for each row of the log, and those stand in no order."""
+        """Raise if the rows of the log have no order, so that an array cannot have one row for each of them.
+
+        Parameters
+        ----------
+        name : str
+            What has one row per row of the log.
+        instead : str
+            What to do instead.
+        """
         if not self.source.ordered:
             raise InputError(
-                f"{name}: one row for each of the log, but the rows of a Spark DataFrame have no order. {instead}"
+                f"{name}: has one row per row of the log, but the rows of a Spark DataFrame have no order. {instead}"
             )
 
     def head(self, rows: int = 1024, columns: tuple[str, ...] = ()) -> Batch:
-        """Some first rounds, without a pass over the log."""
+        """The first rounds, without a pass over the log.
+
+        Parameters
+        ----------
+        rows : int, default 1,024
+            The largest number of rounds.
+        columns : tuple of str, default ()
+            Columns to read in addition to those of the log.
+
+        Returns
+        -------
+        Batch
+            The rounds.
+        """
         return self.source.head(rows, columns)
 
     def partitions(self, columns: tuple[str, ...] = ()) -> Sequence[Partition]:
-        """The parts of the log, with the extra named columns that a policy reads."""
+        """The parts of the log, which can be read in parallel.
+
+        Parameters
+        ----------
+        columns : tuple of str, default ()
+            Columns to read in addition to those of the log.
+
+        Returns
+        -------
+        sequence of Partition
+            Each yields its batches.
+        """
         return self.source.partitions(columns)
 
     def batches(self, rows: int = 65_536) -> Iterator[Batch]:
-        """All rounds in order, at most `rows` at a time: for estimators of your own.
+        """Iterate over all rounds in order, for example for your own estimators.
 
+        Parameters
+        ----------
+        rows : int, default 65,536
+            The largest number of rounds per batch.
+
+        Yields
+        ------
+        Batch
+            Some rounds.
+
+        Examples
+        --------
         >>> log = Log(None, action=[0, 1, 1], reward=[1, 0, 1], propensity=[0.5, 0.5, 0.5])
         >>> float(sum((0.5 / b.propensity * b.reward[:, 0]).sum() for b in log.batches()) / len(log))
         0.6666666666666666
@@ -201,9 +305,9 @@ class Log:
 
     @cached_property
     def reward_origin(self) -> FloatArray:
-        """A typical value of each reward (the median of the first rows), from which sums are taken.
+        """A typical value of each reward (the median of the first rows), which is subtracted before summing.
 
-        Any constant gives the same estimates; one near the rewards keeps all digits when they lie around 1e8.
+        Any constant gives the same estimates; one near the rewards preserves all digits when rewards are around 1e8.
         """
         origin: FloatArray = np.median(self.head().reward, axis=0)
         return origin
@@ -214,7 +318,8 @@ class Log:
 
 
 def _encode_actions(taken: npt.NDArray[Any], actions: Any, n_actions: int | None) -> tuple[npt.NDArray[Any], ActionSpace]:
-    """Where `actions` names no space, integers are codes 0..n−1 (unless it is "labels"), and other labels are sorted."""
+    """Encode the actions. If `actions` names no space, integers are codes (unless it is "labels"), and others sorted "
+    "labels."""
     column = checks.to_arrow(taken, "action")
     missing = np.asarray(column.is_null()) | (taken != taken)
     if missing.any():
@@ -234,7 +339,7 @@ def _encode_actions(taken: npt.NDArray[Any], actions: Any, n_actions: int | None
 def _feature_matrix(
     values: npt.ArrayLike | None, name: str, rows: int | None, letter: str
 ) -> tuple[FloatArray | None, tuple[Dimension, ...]]:
-    """Floats as they are; integers are categories, and are one-hot encoded."""
+    """Features as numbers: floats are used as they are, integers are one-hot encoded."""
     if values is None:
         return None, ()
     whole_numbers = checks.array(values, name).dtype.kind in "iub"
@@ -252,7 +357,7 @@ def _feature_matrix(
 
 
 def _units(cluster: Any, row_id: Any, rows: int) -> npt.NDArray[np.uint64]:
-    """The hash of each row's unit of randomness: its cluster, else its id, else its number."""
+    """The hash of each row's unit: its cluster, else its id, else its number."""
     for name, values in (("cluster", cluster), ("row_id", row_id)):
         column = checks.column(values, name, rows)
         if column is not None:
@@ -261,14 +366,14 @@ def _units(cluster: Any, row_id: Any, rows: int) -> npt.NDArray[np.uint64]:
 
 
 def _checked(source: Source, logging: Any) -> Source:
-    """The source, if its rounds can be evaluated with this logging policy."""
+    """Return the source if its rounds can be evaluated with this logging policy, and raise otherwise."""
     if source.rows < 2:
-        raise InputError(f"the log has fewer than 2 rounds ({source.rows}); an estimate with an error needs them.")
+        raise InputError(f"the log has fewer than 2 rounds ({source.rows}); a standard error needs at least 2.")
     space = source.schema.space
     if space.count is not None and space.count < 2:
         raise InputError(
-            "the log has one action only, so every policy is the same. If other actions could have been taken, "
-            "name them with `actions=` or `n_actions=` (--catalog, --n-actions)."
+            "the log has only one action, so that all policies are the same. If other actions could have been taken, "
+            "list them with `actions=` or `n_actions=` (--catalog, --n-actions)."
         )
     if isinstance(logging, EstimatedLogging) and (mismatch := logging.mismatch(space)):
         raise InputError(
@@ -277,7 +382,7 @@ def _checked(source: Source, logging: Any) -> Source:
         )
     if source.schema.propensity and isinstance(logging, EstimatedLogging):
         raise InputError(
-            "logging: the log has propensities, and EstimatedLogging estimates them; give one of the two (evaluate both "
-            "ways, and compare, to see whether the logged ones are plausible)."
+            "logging: the log has propensities, and EstimatedLogging estimates them; give one of the two. (To check whether "
+            "the logged ones are plausible, evaluate with each and compare.)"
         )
     return source

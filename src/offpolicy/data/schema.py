@@ -1,4 +1,4 @@
-"""`Schema`: what a log holds, and the meaning of every code and column."""
+"""`Schema`: the contents of a log, and the meaning of every code and column."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from offpolicy.data.spaces import ActionSpace, Discrete, unserved
 
 @dataclass(frozen=True)
 class Dimension:
-    """One pre-defined feature: columns start..stop, several where its categories are one-hot encoded."""
+    """One pre-defined feature: columns start..stop, several if its categories are one-hot encoded."""
 
     name: str
     start: int
@@ -36,7 +36,7 @@ def dimensions(named: Sequence[tuple[str, int, bool]]) -> tuple[Dimension, ...]:
 
 @dataclass(frozen=True)
 class Schema:
-    """What a log holds: the meaning of every code and column."""
+    """The contents of a log: the meaning of every code and column."""
 
     space: ActionSpace
     context: tuple[str, ...]
@@ -55,10 +55,10 @@ class Schema:
     def __post_init__(self) -> None:
         if (self.features or self.catalog is not None) and not isinstance(self.space, Discrete):
             raise InputError(
-                f"action_features= and catalog= are for {unserved((Discrete,), self.space)}; leave them out, or give what "
+                f"action_features= and catalog= are for {unserved((Discrete,), self.space)}; leave them out, or pass what "
                 "was known before the action was taken as context."
             )
         if self.catalog is not None and len(self.catalog) != self.space.count:
             raise InputError(
-                f"catalog: {len(self.catalog)} rows for {self.space.count} actions; it needs one row an action."
+                f"catalog: {len(self.catalog)} rows for {self.space.count} actions; it needs one row per action."
             )

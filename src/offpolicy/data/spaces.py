@@ -1,4 +1,4 @@
-"""Action spaces: what an action can be, how a column of the log becomes actions, and how results describe them."""
+"""Action spaces: the possible actions, how a column of the log is encoded, and how results describe them."""
 
 from __future__ import annotations
 
@@ -19,16 +19,18 @@ from offpolicy.core.hashing import hash_values
 from offpolicy.data.checks import Likelihood, decoded, to_arrow, whole
 
 FEWEST_DOUBTED = 10_000
-"""Below this many actions, codes that were never logged cost next to nothing."""
+"""Below this many actions, codes that were never logged cost very little."""
 
 
 class ActionSpace(ABC):
-    """What an action can be. A log has one, and so do its schema and its batches."""
+    """The possible actions of a log.
+
+    A subclass states its `kind`, the name of such actions in messages ("discrete actions"), and its `likelihood`, whether
+    the logging policy has a probability ("propensity") or a "density".
+    """
 
     kind: ClassVar[str]
-    """What messages call the actions of such spaces, such as "discrete actions"."""
     likelihood: ClassVar[Likelihood]
-    """Whether the logging policy gives an action a probability (`propensity`) or a `density`."""
 
     @property
     @abstractmethod
@@ -38,48 +40,92 @@ class ActionSpace(ABC):
     @property
     @abstractmethod
     def count(self) -> int | None:
-        """How many actions there are; None where they cannot be counted."""
+        """The number of actions; None if they cannot be counted."""
 
     @abstractmethod
     def encode(self, column: pa.Array) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:
-        """The action of each value, as batches hold it, and which values are not actions of this space."""
+        """Encode a column of actions.
+
+        Parameters
+        ----------
+        column : pyarrow.Array
+            Actions as they are logged.
+
+        Returns
+        -------
+        actions : array
+            Encoded as in `Batch.action`.
+        bad : array of bool
+            Which values are not actions of this space.
+        """
 
     @abstractmethod
     def unknown(self, examples: Sequence[Any]) -> tuple[str, str]:
-        """Words for an error about values that are not actions of this space: what was seen, and what to do."""
+        """The text of an error about values that are not actions of this space.
+
+        Parameters
+        ----------
+        examples : sequence
+            A few of the values.
+
+        Returns
+        -------
+        what : str
+            What was seen, after "3 rows".
+        advice : str
+            What to do.
+        """
 
     @abstractmethod
     def tally(self, action: npt.NDArray[Any]) -> IntArray:
-        """Rounds per action; empty where actions cannot be counted."""
+        """Count the rounds of each action.
+
+        Parameters
+        ----------
+        action : array
+            Encoded actions.
+
+        Returns
+        -------
+        array of int
+            Rounds per action; empty if actions cannot be counted.
+        """
 
     @abstractmethod
     def fingerprint(self) -> bytes:
-        """What sets it apart from other spaces with the same count."""
+        """Bytes that distinguish the space from others with the same count."""
 
     @final
     @property
     def n_codes(self) -> int:
-        """How many rows a table by action has: 0 where actions cannot be counted."""
+        """The number of rows of a table by action: 0 if actions cannot be counted."""
         return self.count or 0
 
     @final
     @property
     def described(self) -> str:
-        """For titles: "10 actions", or what they are where they cannot be counted."""
+        """A description for titles, such as "10 actions"."""
         return f"actions: {self.nature}" if self.count is None else f"{self.count:,} actions"
 
     @final
     def summary(self) -> dict[str, Any]:
-        """How results and their provenance state the actions."""
+        """The description of the actions in results and their provenance."""
         return {"actions": self.count} if self.count is not None else {"actions": None, "action_space": self.nature}
 
 
 @final
 class Discrete(ActionSpace):
-    """Finitely many actions: `Discrete(labels)` in their order, or `Discrete(n)` for the codes 0..n−1.
+    """Finitely many actions, which are encoded as 0..n−1.
 
-    `op.Log(…, actions=op.Discrete(3))` is `op.Log(…, n_actions=3)`. Batches hold codes.
+    `op.Log(…, actions=op.Discrete(3))` is the same as `op.Log(…, n_actions=3)`.
 
+    Parameters
+    ----------
+    actions : int or sequence
+        The number of actions, whose labels are then their codes, or the labels in order.
+
+    Examples
+    --------
     >>> Discrete(["red", "blue"]).encode(pa.array(["blue", "green"]))[0].tolist()
     [1, -1]
     """
@@ -94,21 +140,47 @@ class Discrete(ActionSpace):
 
     @classmethod
     def seen(cls, values: pa.Array) -> Discrete:
-        """The labels that occur, sorted."""
+        """The space of the labels that occur in a column, sorted.
+
+        Parameters
+        ----------
+        values : pyarrow.Array
+            A column of actions.
+
+        Returns
+        -------
+        Discrete
+            The space.
+        """
         try:
             distinct = pc.unique(values)
             return cls(distinct.take(pc.sort_indices(distinct)))
         except pa.ArrowException:
-            raise InputError(f"actions are of type {values.type}; give numbers or text, one an action.") from None
+            raise InputError(f"actions have type {values.type}; give one number or text per action.") from None
 
     @classmethod
     def codes(cls, largest: int, rows: int, name: str) -> Discrete:
-        """Codes up to the largest one seen; ids that only look like codes are refused."""
+        """The space of codes up to the largest one that occurs. Ids that only look like codes are refused.
+
+        Parameters
+        ----------
+        largest : int
+            The largest code that occurs.
+        rows : int
+            The number of rounds.
+        name : str
+            The action column, for messages.
+
+        Returns
+        -------
+        Discrete
+            The space.
+        """
         if largest >= max(FEWEST_DOUBTED, rows):
             raise InputError(
                 f"{name}: integer actions are read as codes 0..n−1, and the largest here is {largest:,} in {rows:,} rows. "
-                'If these are ids, pass actions="labels" (--actions labels) to number those that occur, or list them; '
-                "if they are codes, say how many there are with n_actions (--n-actions)."
+                'If these are ids, pass actions="labels" (--actions labels) to number those that occur, or list them. '
+                "If they are codes, state their number with n_actions (--n-actions)."
             )
         return cls(max(int(largest), 0) + 1)
 
@@ -121,7 +193,7 @@ class Discrete(ActionSpace):
         if self.labels is None:
             column = _whole_numbers(column) if pt.is_string(column.type) else column
             if not pt.is_integer(column.type):
-                raise InputError(f"actions are integer codes here, but a column of {column.type} names some.")
+                raise InputError(f"actions are integer codes here, but a column of actions has type {column.type}.")
             codes: IntArray = column.to_numpy(zero_copy_only=False).astype(np.int64, copy=False)
             return codes, (codes < 0) | (codes >= self.n_actions)
         if column.type != self.labels.type:
@@ -129,7 +201,7 @@ class Discrete(ActionSpace):
                 column = column.cast(self.labels.type)
             except pa.ArrowException:
                 raise InputError(
-                    f"actions are {self.labels.type} labels, but a column of {column.type} names some."
+                    f"actions are {self.labels.type} labels, but a column of actions has type {column.type}."
                 ) from None
         found = pc.index_in(column, value_set=self.labels)
         codes = found.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
@@ -139,7 +211,7 @@ class Discrete(ActionSpace):
         shown = ", ".join(dict.fromkeys(repr(label) for label in examples))
         if self.labels is None:
             return f"have an action code outside 0..{self.n_actions - 1} ({shown})", (
-                "Integer actions are codes 0..n−1: correct `n_actions=` (--n-actions), or name all labels (--catalog)."
+                "Integer actions are codes 0..n−1: correct `n_actions=` (--n-actions), or list all labels (--catalog)."
             )
         return f"have an action that is not among the {self.n_actions:,} known ({shown})", (
             "Add it to `actions=` or to the catalog (--catalog), or correct the log."
@@ -166,33 +238,44 @@ class Discrete(ActionSpace):
 
 
 class Serves:
-    """What policies, models, ratios and tests share: each declares the action spaces it serves."""
+    """Base of policies, models, ratios and tests, which declare the action spaces they support."""
 
     @property
     def spaces(self) -> tuple[type[ActionSpace], ...]:
-        """A tuple as a class attribute will do."""
+        """The supported kinds of spaces; may be a class attribute."""
         return (Discrete,)
 
     @final
     def mismatch(self, space: ActionSpace) -> str | None:
-        """None where the space is served; else what is served and what is there, to complete a sentence."""
+        """Why a space is not supported.
+
+        Parameters
+        ----------
+        space : ActionSpace
+            The action space of a log.
+
+        Returns
+        -------
+        str or None
+            The supported and the actual kind of actions, to complete a sentence; None if the space is supported.
+        """
         return None if isinstance(space, self.spaces) else unserved(self.spaces, space)
 
 
 def unserved(spaces: Sequence[type[ActionSpace]], space: ActionSpace) -> str:
-    """What is served, and what is there instead: the end of every sentence about a mismatch."""
+    """The supported and the actual kind of actions: the end of every message about a mismatch."""
     return f"{' or '.join(served.kind for served in spaces)}, and the actions here are {space.nature}"
 
 
 def discrete(space: ActionSpace, what: str) -> Discrete:
-    """The space, for code that serves discrete actions alone."""
+    """The space, for code that supports discrete actions only."""
     if not isinstance(space, Discrete):
         raise InputError(f"{what} is for {unserved((Discrete,), space)}.")
     return space
 
 
 def named_space(actions: Any) -> ActionSpace | None:
-    """The space that `actions=` names, by itself or by its labels; None where the log is to tell."""
+    """The space that `actions=` names, as a space or by its labels; None if it must be found in the log."""
     if isinstance(actions, ActionSpace):
         return actions
     if isinstance(actions, str) and actions != "labels":
@@ -201,17 +284,17 @@ def named_space(actions: Any) -> ActionSpace | None:
 
 
 def _labels(actions: Any) -> pa.Array:
-    """Labels in the order given, each once."""
+    """Distinct labels, in their order."""
     array = actions if isinstance(actions, pa.Array) else to_arrow(actions, "actions")
     if pt.is_nested(array.type):
         raise InputError(f"`actions` must be a flat list of labels; these are {array.type}.")
     if len(pc.unique(array)) != len(array) or array.null_count:
-        raise InputError("`actions` must list each label once, with no missing one.")
+        raise InputError("`actions` must list each label once, without missing values.")
     return array
 
 
 def _whole_numbers(column: pa.Array) -> pa.Array:
-    """Text as whole numbers, where it is nothing else."""
+    """Text as integers, if all of it is."""
     try:
         return column.cast(pa.int64())
     except pa.ArrowException:

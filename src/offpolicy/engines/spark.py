@@ -18,7 +18,7 @@ from offpolicy.core.threads import one_blas_thread
 from offpolicy.data.batch import Batch
 from offpolicy.data.log import Log
 from offpolicy.data.sources.spark import Decoder, SparkSource
-from offpolicy.data.sources.spark_session import told
+from offpolicy.data.sources.spark_session import spark_errors
 from offpolicy.engines.base import BATCH_ROWS, Progress
 from offpolicy.engines.spark_errors import folded, pickled, traced, words
 from offpolicy.statistics.base import Joint, State, Statistic
@@ -55,7 +55,7 @@ class Spark:
         def merge(table: pa.Table) -> pa.Table:  # PySpark counts the arguments of a method wrongly
             return work.merge(table)
 
-        with told():
+        with spark_errors():
             states = log.source.selected(statistic.columns).mapInArrow(work.fold, ROWS)
             blocks = states.groupBy("piece", "block").applyInArrow(merge, ROWS)
             table = blocks.groupBy("piece").applyInArrow(merge, ROWS).toArrow()

@@ -1,4 +1,4 @@
-"""Where logs come from: tables in memory, Parquet and CSV files, anything that streams Arrow, obp's dict."""
+"""Where logs come from: tables in memory, Parquet and CSV files, Arrow streams, Spark, and obp's dict."""
 
 from offpolicy.data.sources.obp import from_obp
 from offpolicy.data.sources.reader import read_log

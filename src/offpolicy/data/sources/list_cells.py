@@ -1,4 +1,4 @@
-"""List columns: as they are in Parquet, or as text in the cells of a CSV file, which knows no lists."""
+"""List columns: lists in Parquet, or text in the cells of a CSV file."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from offpolicy.data.checks import decoded
 
 OPEN = r"^\s*\["
 SEPARATORS = ("|", ";", ",")
-"""The first of these that a cell has is the one between its parts, so that labels may hold the others."""
+"""The first of these that a cell contains separates its parts, so that labels may contain the others."""
 WRAPPED = re.compile(r"\bnp\.\w+\(('[^']*'|\"[^\"]*\"|[^)]*)\)")
-"""NumPy's way to print a number or a text within a list."""
+"""How NumPy prints a number or a string within a list."""
 WITHIN_BRACKETS = re.compile(r"\"((?:[^\"\\]|\\.)*)\"|'((?:[^'\\]|\\.)*)'|([^\s,|;\[\]]+)")
 
 
 def plain_lists(column: pa.Array) -> pa.Array:
-    """Lists of any size, from lists of a fixed one or from text.
+    """Lists of variable size, from lists of fixed size or from text.
 
     >>> plain_lists(pa.array(["a|b", "[0.5, 0.5]", "[np.str_('x, y'), 'z']"])).to_pylist()
     [['a', 'b'], ['0.5', '0.5'], ['x, y', 'z']]
@@ -39,7 +39,7 @@ def plain_lists(column: pa.Array) -> pa.Array:
 
 
 def _common_separator(column: pa.Array) -> str | None:
-    """The one sign that every cell with several parts has between them; None where cells must be looked at one by one."""
+    """The separator that all cells share; None if cells must be parsed one by one."""
     if pc.any(pc.match_substring_regex(column, OPEN)).as_py():
         return None
     has = [np.asarray(pc.match_substring(column, sign).fill_null(False)) for sign in SEPARATORS]
@@ -49,7 +49,7 @@ def _common_separator(column: pa.Array) -> str | None:
 
 
 def _cell(text: str) -> list[str | None]:
-    """The parts of one cell: JSON, or lists as Python and NumPy print them, or parts with a separator between them."""
+    """The parts of one cell: JSON, a list as Python or NumPy prints it, or parts with a separator."""
     if not text.lstrip().startswith("["):
         separator = next((sign for sign in SEPARATORS if sign in text), SEPARATORS[0])
         return [part.strip() for part in text.split(separator)]

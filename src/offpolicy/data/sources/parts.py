@@ -1,6 +1,6 @@
-"""Raw parts of a table: a run of Parquet row groups, a CSV file, a slice of a table, a stream. They yield Arrow batches.
+"""Raw parts of a table, which yield Arrow batches: Parquet row groups, a CSV file, a slice of a table, or a stream.
 
-A log is read more than once. Files that are not the same each time are noticed, and named.
+A log is read more than once. A file that changes in between raises an error that names it.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from offpolicy.core.errors import InputError
 from offpolicy.data.batch import CHUNK_ROWS
 
 TAIL_BYTES = 4096
-"""The end of a Parquet file is its footer, and that of a compressed CSV file its checksum."""
+"""Enough for the footer of a Parquet file or the checksum of a compressed CSV file."""
 
 PARQUET_BUFFER_BYTES = 1 << 18
-"""Of each column. (Not a memory map: a file that is cut short while it is mapped ends the process without a word.)"""
+"""Per column. (Not a memory map: if a mapped file is truncated, the process is killed without a message.)"""
 
 CSV_BLOCK_BYTES = 4 << 20
 CSV_NULLS = ["", "NaN", "nan", "NULL", "null"]
-"""Empty cells are missing values, in text too. (Not NA: it is a country.)"""
+"""Empty cells are missing values, also in text. (NA is not: it is a country code.)"""
 
 
 @dataclass(frozen=True)
 class Stamp:
-    """By what a file is known again. Times are only ever compared for being the same: clocks may jump."""
+    """Identifies the state of a file. Times are only compared for equality, since clocks may jump."""
 
     size: int
     changed: int
@@ -48,40 +48,40 @@ class Stamp:
             with path.open("rb") as file:
                 file.seek(max(path.stat().st_size - TAIL_BYTES, 0))
                 tail = hashlib.blake2b(file.read(), digest_size=16).digest()
-            found = path.stat()
+            status = path.stat()
         except OSError as error:
             raise InputError(f"{path}: cannot be read: {error.strerror or error}.") from None
-        return cls(found.st_size, found.st_mtime_ns, (found.st_dev, found.st_ino), tail)
+        return cls(status.st_size, status.st_mtime_ns, (status.st_dev, status.st_ino), tail)
 
     @contextmanager
     def holds(self, path: Path) -> Iterator[None]:
-        """Raise where the file is another one before or after what is read from it, whatever that made of it."""
+        """Raise if the file differs before or after it is read."""
         self._check(path)
         try:
             yield
         except InputError:
-            self._check(path)  # the better reason, where it is one
+            self._check(path)  # the better explanation, if the file changed
             raise
         self._check(path)
 
     def _check(self, path: Path) -> None:
         if not path.exists():
-            raise InputError(f"{path}: has vanished since the log was opened. Put it back, and open the log again.")
+            raise InputError(f"{path}: has vanished since the log was opened. Restore it and open the log again.")
         now = Stamp.of(path)
         if now != self:
             raise InputError(
                 f"{path}: changed since the log was opened ({self._difference(now)}). An evaluation reads a log more than "
-                "once, and must find the same each time: open the log again when nobody writes to it, or copy it first."
+                "once, so it must not change: open the log again when nobody writes to it, or copy it first."
             )
 
     def _difference(self, now: Stamp) -> str:
         if now.size != self.size:
-            return f"it had {self.size:,} bytes, and has {now.size:,}"
+            return f"it had {self.size:,} bytes, and now has {now.size:,}"
         if now.inode != self.inode:
-            return "another file stands under its name"
+            return "it was replaced by another file"
         if now.changed != self.changed:
             return f"it was written to at {datetime.fromtimestamp(now.changed / 1e9, UTC):%Y-%m-%d %H:%M:%S} UTC"
-        return "its end is another"
+        return "its last bytes differ"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,11 +104,12 @@ READ_IT_YOURSELF = "Save it as CSV with commas and UTF-8, or read it with pandas
 
 
 def not_utf8(path: Path) -> InputError:
+    """The error for text in another encoding."""
     return InputError(f"{path}: is not UTF-8 text. {READ_IT_YOURSELF}op.read_log(pd.read_csv(path, encoding='utf-16'), …).")
 
 
 def unreadable(path: Path, kind: str, error: Exception, columns: Sequence[str] = ()) -> InputError:
-    """The error for a file that is not what its name says, or that ends too early."""
+    """The error for a file that does not match its extension, is truncated, or has values of mixed types."""
     reason = str(error).splitlines()[0]
     if "\x00" in reason:
         return not_utf8(path)
@@ -116,20 +117,20 @@ def unreadable(path: Path, kind: str, error: Exception, columns: Sequence[str] =
     if cell is not None and int(cell[1]) < len(columns):
         where = "" if cell[2] is None else f" row {int(cell[2]) - 2}"  # counted from 0, without the header
         return InputError(
-            f"{columns[int(cell[1])]}: {path.name}{where} holds {cell[4]!r}, but the column began with {cell[3]} values. "
-            "Write values of one kind, and leave cells empty where there is none."
+            f"{columns[int(cell[1])]}: {path.name}{where} contains {cell[4]!r}, but the column starts with {cell[3]} "
+            "values. Write values of one type, and leave cells empty if there is no value."
         )
     if "Expected 1 columns" in reason and ";" in reason:
         return InputError(
             f"{path}: cells seem to be separated by semicolons. {READ_IT_YOURSELF}"
             "op.read_log(pd.read_csv(path, sep=';', decimal=','), …)."
         )
-    return InputError(f"{path}: cannot be read as {kind} (truncated, damaged or of another kind?): {reason}")
+    return InputError(f"{path}: cannot be read as {kind} (is it truncated, damaged or of another format?): {reason}")
 
 
 @dataclass(frozen=True)
 class ParquetPart(RowRange):
-    """Some row groups of a Parquet file, decoded a batch at a time."""
+    """Some row groups of a Parquet file, decoded batch by batch."""
 
     path: Path
     stamp: Stamp
@@ -150,23 +151,23 @@ class ParquetPart(RowRange):
         )
 
     def _damaged(self, columns: list[str], error: Exception) -> InputError:
-        """The error, with the first row group that cannot be read."""
+        """The error for damaged bytes, with the first row group that cannot be read."""
         for group in self.row_groups:
             try:
                 with self._open() as file:
                     for _ in file.iter_batches(row_groups=[group], columns=columns, use_threads=False):
                         pass
-            except (pa.ArrowException, OSError) as found:
-                reason = str(found).splitlines()[0]
+            except (pa.ArrowException, OSError) as cause:
+                reason = str(cause).splitlines()[0]
                 return InputError(
                     f"{self.path}: row group {group} (of {self.metadata.num_row_groups}, counted from 0) cannot be read: "
-                    f"its bytes are damaged ({reason.rstrip('.')}). Write or copy the file anew."
+                    f"its bytes are damaged ({reason.rstrip('.')}). Write or copy the file again."
                 )
         return unreadable(self.path, "Parquet", error)
 
 
 def parquet_parts(path: Path, name: str, start: int) -> tuple[pa.Schema, list[ParquetPart]]:
-    """The file's schema, and its row groups gathered into parts of about `CHUNK_ROWS` rows."""
+    """The schema of a file, and its row groups grouped into parts of about `CHUNK_ROWS` rows."""
     stamp = Stamp.of(path)
     try:
         with pq.ParquetFile(path) as file:
@@ -187,10 +188,7 @@ def parquet_parts(path: Path, name: str, start: int) -> tuple[pa.Schema, list[Pa
 
 @dataclass(frozen=True)
 class CsvPart(RowRange):
-    """A CSV file, parsed a block at a time. `types` holds each column to one type from first row to last.
-
-    `header` has the columns in the order of this file.
-    """
+    """A CSV file, parsed block by block. `types` fixes the type of each column; `header` has the columns in file order."""
 
     path: Path
     stamp: Stamp
@@ -212,11 +210,11 @@ class CsvPart(RowRange):
 
 
 def csv_schema(path: Path) -> pa.Schema:
-    """Column types from the first block: numbers as float64 unless all are whole, dates as text."""
+    """Column types from the first block; dates are read as text, and empty columns as numbers."""
     try:
         with pa_csv.open_csv(path, pa_csv.ReadOptions(block_size=CSV_BLOCK_BYTES)) as reader:
             inferred = reader.schema
-            inferred.names  # noqa: B018  (decoded only when asked for)
+            inferred.names  # noqa: B018  (decoded on access)
     except UnicodeDecodeError:
         raise not_utf8(path) from None
     except (pa.ArrowException, OSError) as error:
@@ -253,7 +251,7 @@ class TablePart(RowRange):
 
 @dataclass(frozen=True)
 class StreamPart(RowRange):
-    """Anything with `__arrow_c_stream__` that gives its rows anew, in the same order, each time it is asked."""
+    """Anything with `__arrow_c_stream__` that yields the same rows, in the same order, each time it is read."""
 
     stream: Any
 
@@ -264,8 +262,8 @@ class StreamPart(RowRange):
             yield from sliced(batch.select(list(columns)), rows)
         if seen != self.rows:
             raise InputError(
-                f"the stream gave {self.rows:,} rows at first and {seen:,} now. It must give the same rows each time it is "
-                "read: pass a table or write it to Parquet."
+                f"the stream had {self.rows:,} rows at first and {seen:,} now. It must yield the same rows each time it is "
+                "read: pass a table, or write it to Parquet."
             )
 
 

@@ -65,11 +65,59 @@ def read_log(  # noqa: PLR0913
     by: str | None = None,
     reward_range: tuple[float, float] | None = None,
 ) -> Log:
-    """A log whose columns are named; files are streamed, never held in memory.
+    """Read a log from a table with named columns. Files are streamed and never loaded as a whole.
 
-    `source` is a path, a folder, a glob, a list of paths (Parquet or CSV), a pandas or polars frame, an Arrow table, a
-    Spark DataFrame, or anything with `__arrow_c_stream__` that can be read more than once, such as a DuckDB relation.
-    `catalog` is a table (or its path) with one row an action, keyed by the column `action`.
+    Parameters
+    ----------
+    source : path, list of paths, data frame or stream
+        A path, a folder, a glob or a list of them (Parquet or CSV), a pandas or polars data frame, an Arrow table, a Spark
+        DataFrame, or anything with `__arrow_c_stream__` that can be read more than once, such as a DuckDB relation.
+    context : str or sequence of str
+        The columns that were known before the action was taken. Text is one-hot encoded.
+    action : str
+        The column of the logged action.
+    reward : str or sequence of str
+        The column of the reward, or several.
+    propensity : str, optional
+        The column with the probability (or density) of the logged action under the logging policy.
+    logging : policy or EstimatedLogging, optional
+        The whole logging policy, or how to estimate it. With it, `propensity` is not needed.
+    actions : ActionSpace, sequence or "labels", optional
+        The action space, or all labels in order. "labels" treats integers as labels instead of codes.
+    n_actions : int, optional
+        The number of actions, if they are codes and not all of them occur.
+    action_features : str or sequence of str, default ()
+        Columns with features of the logged action. Text and integers are categories.
+    catalog : path, data frame or table, optional
+        Features of each action: a table with one row per action, whose column `action` has the label.
+    cluster : str, optional
+        The column of the unit, such as the user, if rounds of one unit are dependent.
+    row_id : str, optional
+        A column with a unique id per round, which makes folds and resamples independent of files and their order.
+    weight : str, optional
+        The column with the weight of each round.
+    by : str, optional
+        A column of slices, such as the country; results are also given per slice.
+    reward_range : tuple of float, optional
+        The smallest and the largest possible reward, for intervals that need them.
+
+    Returns
+    -------
+    Log
+        The log; rows are read when it is evaluated.
+
+    Raises
+    ------
+    InputError
+        If a file cannot be read, a column does not exist, or values are invalid.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> import offpolicy as op
+    >>> frame = pd.DataFrame({"age": [30, 40], "item": ["a", "b"], "click": [1, 0], "p": [0.5, 0.5]})
+    >>> op.read_log(frame, context="age", action="item", reward="click", propensity="p")
+    Log(2 rounds, 2 actions, context 1, rewards ['click'])
     """
     columns = ColumnRoles(
         _names(context), action, _names(reward), propensity, cluster, row_id, weight, by, _names(action_features)
@@ -80,7 +128,7 @@ def read_log(  # noqa: PLR0913
     features, listed = _read_catalog(catalog, action) if catalog is not None else (None, None)
     named = named_space(actions)
     if isinstance(named, Discrete) and listed is not None and named != listed:
-        raise InputError("`actions` and the catalog list different actions, or in another order; give one of them.")
+        raise InputError("`actions` and the catalog list different actions or a different order; give one of them.")
     space = listed if named is None else named
     if space is None and n_actions is not None:
         space = Discrete(whole("n_actions", n_actions, 1))
@@ -103,7 +151,7 @@ def _open(source: Any, columns: ColumnRoles, keep_whole: bool = False) -> tuple[
         return open_files(find_files(source), columns, keep_whole)
     if isinstance(source, pa.RecordBatchReader):
         raise InputError(
-            "a RecordBatchReader can be read only once, and an evaluation reads the log more than once. "
+            "a RecordBatchReader can be read only once, but an evaluation reads the log more than once. "
             "Pass `reader.read_all()`, or the table or query behind it."
         )
     if not hasattr(source, "__arrow_c_stream__"):
@@ -118,65 +166,65 @@ def _open(source: Any, columns: ColumnRoles, keep_whole: bool = False) -> tuple[
 
 
 def _in_memory(source: Any) -> pa.Table:
-    """A frame as an Arrow table."""
+    """A data frame as an Arrow table."""
     try:
         return pa.table(source)
     except (pa.ArrowException, TypeError, ValueError) as error:
-        said = " ".join(str(part) for part in error.args)
-        raise InputError(f"the frame cannot be read: {said}. A column must hold values of one kind.") from None
+        reason = " ".join(str(part) for part in error.args)
+        raise InputError(f"the data frame cannot be read: {reason}. A column must have values of one type.") from None
 
 
 def find_files(source: Any) -> list[Path]:
-    """The files that a path, a folder, a glob or a list of them means, sorted, each of them once."""
-    return sorted({file.resolve(): file for file in _found(source)}.values())
+    """The files of a path, a folder, a glob or a list of them, sorted and without repeats."""
+    return sorted({file.resolve(): file for file in _listed(source)}.values())
 
 
-def _found(source: Any) -> list[Path]:
+def _listed(source: Any) -> list[Path]:
     if isinstance(source, (list, tuple)):
-        return [file for item in source for file in _found(item)]
+        return [file for item in source for file in _listed(item)]
     try:
         return _matching(source)
-    except OSError as error:  # a name that is too long, or a folder that may not be read
+    except OSError as error:  # a name that is too long, or a folder without permission
         raise InputError(f"{error.filename or source}: cannot be read: {error.strerror or error}.") from None
 
 
 def _matching(source: str | os.PathLike[str]) -> list[Path]:
-    """The files that one path, folder or glob means."""
+    """The files of one path, folder or glob."""
     path = Path(source)
     if path.is_dir():
-        found = [f for f in path.rglob("*") if f.is_file() and f.name.lower().endswith((*PARQUET, *CSV))]
-        found = [f for f in found if not any(p.startswith((".", "_")) for p in f.relative_to(path).parts)]
-        if not found:
-            raise InputError(f"{path}: the folder holds no Parquet or CSV file.")
-        return sorted(found)
+        files = [f for f in path.rglob("*") if f.is_file() and f.name.lower().endswith((*PARQUET, *CSV))]
+        files = [f for f in files if not any(p.startswith((".", "_")) for p in f.relative_to(path).parts)]
+        if not files:
+            raise InputError(f"{path}: the folder contains no Parquet or CSV file.")
+        return sorted(files)
     if path.exists():
         return [path]
     if glob.has_magic(str(source)):
-        found = sorted(Path(p) for p in glob.glob(str(source), recursive=True))
-        if not found:
-            raise InputError(f"{source}: no file matches this pattern (looked from {Path.cwd()}).")
-        return [file for match in found for file in (_found(match) if match.is_dir() else [match])]
+        matches = sorted(Path(p) for p in glob.glob(str(source), recursive=True))
+        if not matches:
+            raise InputError(f"{source}: no file matches this pattern (working folder: {Path.cwd()}).")
+        return [file for match in matches for file in (_listed(match) if match.is_dir() else [match])]
     raise InputError(f"{source}: no such file.")
 
 
 def open_files(
     files: Sequence[Path], columns: ColumnRoles, keep_whole: bool = False
 ) -> tuple[tuple[RowRange, ...], pa.Schema]:
-    """The parts and the one schema of files that must agree on every column in use."""
+    """The parts and the common schema of files, which must agree on every column in use."""
     root = Path(os.path.commonpath([file.resolve().parent for file in files]))
     names = [str(file.resolve().relative_to(root)) for file in files]
     kinds = {_kind(file) for file in files}
     if len(kinds) > 1:
-        raise InputError("Parquet and CSV files are mixed here; give one kind at a time.")
+        raise InputError("the files are a mix of Parquet and CSV; give one format at a time.")
     if kinds == {"csv"}:
         return _open_csv(files, names, columns, keep_whole)
     parts: list[ParquetPart] = []
     schema: pa.Schema | None = None
     start = 0
     for file, name in zip(files, names, strict=True):
-        found, file_parts = parquet_parts(file, name, start)
-        schema = found if schema is None else schema
-        _same_columns(schema, files[0], found, file, columns)
+        file_schema, file_parts = parquet_parts(file, name, start)
+        schema = file_schema if schema is None else schema
+        _same_columns(schema, files[0], file_schema, file, columns)
         parts += file_parts
         start += sum(part.rows for part in file_parts)
     return tuple(parts), schema
@@ -196,10 +244,10 @@ def _open_csv(
 ) -> tuple[tuple[RowRange, ...], pa.Schema]:
     stamps = [Stamp.of(file) for file in files]
     schemas = [csv_schema(file) for file in files]
-    for file, found in zip(files, schemas, strict=True):
-        _same_columns(schemas[0], files[0], found, file, columns)
-    # Whole numbers in the first block may be fractions later on: wherever only the number matters, read float64.
-    # (A catalog is small, and its whole numbers are categories.)
+    for file, schema in zip(files, schemas, strict=True):
+        _same_columns(schemas[0], files[0], schema, file, columns)
+    # Integers in the first block may be fractions later: read float64 wherever only the number matters.
+    # (A catalog is small, and its integers are categories.)
     named = {columns.action, columns.cluster, columns.row_id, columns.by, *columns.features}
     whole = set() if keep_whole else {f.name for f in schemas[0] if pa.types.is_integer(f.type)} - named
     types = pa.schema([pa.field(f.name, pa.float64() if f.name in whole else f.type) for f in schemas[0]])
@@ -212,21 +260,21 @@ def _open_csv(
     return tuple(replace(d, start=s, rows=n) for d, s, n in zip(drafts, starts, rows, strict=False)), types
 
 
-def _same_columns(first: pa.Schema, first_file: Path, found: pa.Schema, file: Path, columns: ColumnRoles) -> None:
+def _same_columns(first: pa.Schema, first_file: Path, other: pa.Schema, file: Path, columns: ColumnRoles) -> None:
     try:
-        check_names(columns.names(), found.names)
+        check_names(columns.names(), other.names)
     except InputError as error:
         raise InputError(f"{file}: {error}") from None
     for name in columns.names():
-        if name in first.names and kind_of(first.field(name).type) != kind_of(found.field(name).type):
+        if name in first.names and kind_of(first.field(name).type) != kind_of(other.field(name).type):
             raise InputError(
                 f"{name}: the files differ. It is {first.field(name).type} in {first_file} and "
-                f"{found.field(name).type} in {file}; write them with one schema."
+                f"{other.field(name).type} in {file}; write them with one schema."
             )
 
 
 def _read_catalog(catalog: Any, action: str) -> tuple[Catalog, Discrete]:
-    """Features of each action (text and whole numbers one-hot encoded), and the labels, in the catalog's order."""
+    """The features of each action and the labels, in the order of the catalog."""
     catalog = catalog.toArrow() if is_spark(catalog) else catalog
     parts, schema = _open(catalog, ColumnRoles((), action, ()), keep_whole=True)
     if action not in schema.names:

@@ -1,7 +1,7 @@
-"""A log in a Spark DataFrame: what the driver finds out about it, and how a worker turns its rows into batches.
+"""A log in a Spark DataFrame: what the driver must know about it, and how a worker turns its rows into batches.
 
-Only DataFrame operations are used, so that it works on Spark Connect, too; and nothing here imports PySpark before a
-DataFrame is given.
+Only DataFrame operations are used, so that it also works on Spark Connect. PySpark is not imported before a DataFrame is
+passed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from offpolicy.data.batch import Batch, Partition
 from offpolicy.data.encoding import MOST_CATEGORIES, Catalog
 from offpolicy.data.schema import Schema
 from offpolicy.data.sources.parts import TablePart
-from offpolicy.data.sources.spark_session import told
+from offpolicy.data.sources.spark_session import spark_errors
 from offpolicy.data.sources.table import ColumnRoles, Place, TableSource
 from offpolicy.data.spaces import ActionSpace, Discrete
 
@@ -31,13 +31,13 @@ HEAD_ROWS = 1024
 
 
 def is_spark(source: Any) -> bool:
-    """Whether it is a DataFrame of Spark, classic or Connect."""
+    """Whether an object is a Spark DataFrame, classic or Connect."""
     return type(source).__module__.startswith("pyspark.") and hasattr(source, "mapInArrow")
 
 
 @dataclass(frozen=True)
 class SparkSource:
-    """A log over a DataFrame. `table` holds its first rows, and all that it takes to decode the others."""
+    """A log over a DataFrame. `table` has its first rows, and everything that is needed to decode the others."""
 
     frame: Any
     table: TableSource
@@ -46,11 +46,11 @@ class SparkSource:
     described: str = "a Spark data frame"
 
     @classmethod
-    @told()
+    @spark_errors()
     def of(
         cls, frame: Any, columns: ColumnRoles, space: ActionSpace | None, integer_labels: bool, catalog: Catalog | None
     ) -> SparkSource:
-        """Count the rows, and find the actions and the categories that were not given: a pass each over what they need."""
+        """Count the rows, and find the actions and the categories that were not given, with one pass for each."""
         for name in columns.names():
             if name not in frame.columns:
                 raise unknown_name("column", name, frame.columns)
@@ -60,7 +60,7 @@ class SparkSource:
         codes = space is None and whole and not integer_labels
         rows, largest, files = _counted(frame, columns.action if codes else None, by_file)
         if not rows:
-            raise InputError("the log is empty: the DataFrame holds no row.")
+            raise InputError("the log is empty: the DataFrame has no rows.")
         if by_file:
             columns = replace(columns, place=Place(FILE, ROW, _relative(files, frame.inputFiles())))
         first = selected(_of_first_file(placed, files), columns.names()).limit(HEAD_ROWS).toArrow()
@@ -95,8 +95,8 @@ class SparkSource:
 
     def partitions(self, columns: tuple[str, ...]) -> Sequence[Partition]:  # noqa: ARG002
         raise InputError(
-            "the log is a Spark DataFrame, whose rows stay where they lie and are read by op.Spark() only. Leave `engine` "
-            "out; for what goes through the rows one by one (scores, batches), read the files without Spark."
+            "the log is a Spark DataFrame, whose rows stay on the cluster and are read by op.Spark() only. Leave out "
+            "`engine`; for what reads row by row (scores, batches), read the files without Spark."
         )
 
     def check_columns(self, columns: Sequence[str]) -> None:
@@ -106,14 +106,14 @@ class SparkSource:
                 raise unknown_name("column", name, there)
 
     def selected(self, columns: tuple[str, ...]) -> Any:
-        """The columns of the log and some more, as a DataFrame."""
+        """The columns of the log and some others, as a DataFrame."""
         self.check_columns(columns)
         extra = [name for name in columns if name in self.frame.columns]
         frame = self.frame if self.table.columns.place is None else _with_paths(self.frame)
         return selected(frame, tuple(dict.fromkeys((*self.table.columns.names(), *extra))))
 
     def decoder(self, extra: tuple[str, ...]) -> Decoder:
-        """What a worker needs to know."""
+        """What a worker needs to decode rows."""
         template = self.table.parts[0]
         assert isinstance(template, TablePart)
         return Decoder(replace(self.table, parts=(TablePart.of(template.table.slice(0, 1)),)), extra)
@@ -121,13 +121,13 @@ class SparkSource:
 
 @dataclass(frozen=True)
 class Decoder:
-    """Turns the rows of one Spark partition into batches of the log. It travels to the workers."""
+    """Turns the rows of one Spark partition into batches of the log. It is sent to the workers."""
 
     template: TableSource
     extra: tuple[str, ...]
 
     def chunks(self, batches: Iterator[pa.RecordBatch], partition: int, rows: int) -> Iterator[Chunk]:
-        """Spark's small batches, gathered to about `rows` rows."""
+        """Spark's small batches, combined into chunks of about `rows` rows."""
         first, count, gathered = 0, 0, list[pa.RecordBatch]()
 
         def chunk() -> Chunk:
@@ -157,7 +157,7 @@ class Chunk(TablePart):
             yield from part.batches(rows)
 
     def where(self, row: int) -> str:
-        """A row's place in words: its partition, and what the user may know it by."""
+        """The place of a row for messages: its partition, and its id or file if there is one."""
         columns = self.decoder.template.columns
         here = f"{self.name} row {row}"
         if not 0 <= row - self.first < len(self.table):
@@ -171,7 +171,7 @@ class Chunk(TablePart):
 
 
 def selected(frame: Any, names: Sequence[str]) -> Any:
-    """Columns by their exact names, whatever characters these hold."""
+    """Select columns by their exact names, which may contain any characters."""
     return frame.select(*(_quoted(name) for name in names))
 
 
@@ -180,48 +180,48 @@ def _quoted(name: str) -> str:
 
 
 def _with_paths(frame: Any) -> Any:
-    """The frame with a number of the file that each row lies in, and its row there. (The path itself is long to send.)"""
+    """The frame with the number of the file of each row, and its row there. (Paths would be long to send.)"""
     from pyspark.errors import AnalysisException
 
     try:
         placed = frame.selectExpr("*", f"xxhash64(_metadata.file_path) AS {FILE}", f"_metadata.row_index AS {ROW}")
-        _ = placed.schema  # Connect looks only now
+        _ = placed.schema  # Connect analyses it only now
     except AnalysisException:
         raise InputError(
-            "row_id: folds and resampling must know each row again, and this DataFrame does not say which row of which file "
-            "each is (one that comes straight from Parquet does). Name a column that tells rows apart with `row_id=`, or "
+            "row_id: folds and resampling must identify each row, but this DataFrame does not have the file and row of each "
+            "(one that is read directly from Parquet has). Name a column that identifies rows with `row_id=`, or units with "
             "`cluster=`."
         ) from None
     return placed
 
 
 def _counted(frame: Any, codes: str | None, by_file: bool) -> tuple[int, int, dict[int, str]]:
-    """Rows, the largest code, and the path of each file by its number, in one pass."""
+    """The number of rows, the largest code, and the path of each file by its number, in one pass."""
     largest = "-1" if codes is None else _quoted(codes)
     keys = (
         ["xxhash64(_metadata.file_path) AS file", "_metadata.file_path AS path"] if by_file else ["0 AS file", "'' AS path"]
     )
     each = frame.selectExpr(*keys, f"{largest} AS code", "1 AS row")
-    found = each.groupBy("file", "path").agg({"row": "sum", "code": "max"}).toArrow().to_pylist()
-    top = max((part["max(code)"] for part in found if part["max(code)"] is not None), default=-1)
-    return sum(part["sum(row)"] for part in found), top, {part["file"]: part["path"] for part in found if by_file}
+    files = each.groupBy("file", "path").agg({"row": "sum", "code": "max"}).toArrow().to_pylist()
+    top = max((file["max(code)"] for file in files if file["max(code)"] is not None), default=-1)
+    return sum(file["sum(row)"] for file in files), top, {file["file"]: file["path"] for file in files if by_file}
 
 
 def _of_first_file(placed: Any, files: Mapping[int, str]) -> Any:
-    """The rows of the file that stands first: those that `read_log` would look at first, too."""
+    """The rows of the first file, which `read_log` without Spark would read first as well."""
     return placed.filter(f"{FILE} = {min(files, key=lambda file: Path(_plain(files[file])))}") if files else placed
 
 
 def _relative(paths: Mapping[int, str], every: Sequence[str]) -> dict[int, str]:
-    """Names as `read_log` gives them to files: relative to the folder that all share, also those with no row left."""
+    """Names as `read_log` gives them to files: relative to the common folder, including files without rows."""
     plain = {key: _plain(path) for key, path in paths.items()}
-    folders = [os.path.dirname(path) for path in (*plain.values(), *map(_plain, every))]  # noqa: PTH120  (of another machine)
+    folders = [os.path.dirname(path) for path in (*plain.values(), *map(_plain, every))]  # noqa: PTH120  (paths of another machine)
     root = os.path.commonpath(folders)
     return {key: os.path.relpath(path, root) for key, path in plain.items()}
 
 
 def _plain(uri: str) -> str:
-    """The path of a file, its host or bucket first, without the escapes of its address."""
+    """The path of a file from its URI, with the host or bucket first and without escapes."""
     address = urlparse(uri)
     return unquote((f"/{address.netloc}" if address.netloc else "") + address.path)
 
@@ -229,16 +229,16 @@ def _plain(uri: str) -> str:
 def _distinct(frame: Any, name: str, most: int | None = None) -> pa.Array:
     """The sorted values of a column."""
     values = selected(frame, [name]).distinct()
-    found = (values if most is None else values.limit(most + 1)).toArrow().column(0).combine_chunks()
-    if found.null_count:
+    distinct = (values if most is None else values.limit(most + 1)).toArrow().column(0).combine_chunks()
+    if distinct.null_count:
         missing = frame.filter(f"{_quoted(name)} IS NULL").count()
         raise InputError(f"{name}: {missing:,} rows are missing (null). Fill them in or remove those rows first.")
-    if most is not None and len(found) > most:
+    if most is not None and len(distinct) > most:
         raise InputError(
             f"{name}: {values.count():,} different values are too many for one-hot encoding or slices (at most {most:,}). "
-            "Group the rare ones, use numbers, or name an id column as `cluster`."
+            "Group rare values, use numbers, or name an id column as `cluster`."
         )
-    return found.take(pc.sort_indices(found))
+    return distinct.take(pc.sort_indices(distinct))
 
 
 def _categories(frame: Any, name: str) -> pa.Array:

@@ -1,4 +1,4 @@
-"""A Spark session for the command line, the logs there as a DataFrame, and what Spark says when it fails."""
+"""A Spark session for the command line, its logs as a DataFrame, and Spark's errors in our words."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from offpolicy.core.threads import cores
 THEIRS = ("pyspark", "py4j", "grpc")
 MASTERS = r"local(\[(\d+|\*)(,\s*\d+)?\]|-cluster\[.*\])?|yarn|(spark|k8s)://.+"
 RETRIES = 4
-"""How often a task is tried on this machine before the pass is given up: Spark's own number on clusters."""
+"""How often a task is tried on this machine before the pass fails; the default of Spark on clusters."""
 
 
 @contextmanager
 def session(master: str | None, remote: str | None) -> Iterator[Any]:
-    """A session on a master (by default this machine) or on a Connect server, which is stopped in the end."""
+    """A session on a master (by default this machine) or on a Connect server; it is stopped at the end."""
     if master is not None and remote is not None:
-        raise InputError("master, remote: give one of them; a Connect server has its own master.")
+        raise InputError("master, remote: give one of the two; a Connect server has its own master.")
     if master is not None and not re.fullmatch(MASTERS, master):
         raise InputError(
-            f"master: {master!r} is none that Spark knows; say local[4], local[4,4] (with retries), yarn, spark://HOST:PORT "
+            f"master: {master!r} is not a Spark master; give local[4], local[4,4] (with retries), yarn, spark://HOST:PORT "
             "or k8s://…"
         )
     if remote is not None:
@@ -38,20 +38,20 @@ def session(master: str | None, remote: str | None) -> Iterator[Any]:
     try:
         from pyspark.sql import SparkSession
     except ModuleNotFoundError as error:
-        raise InputError(f"Spark needs PySpark 4, and here {error.msg}: pip install 'offpolicy[spark]'.") from None
-    listening = signal.getsignal(signal.SIGINT)
+        raise InputError(f"Spark needs PySpark 4 ({error.msg}): pip install 'offpolicy[spark]'.") from None
+    handler = signal.getsignal(signal.SIGINT)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # workers on this machine: the Python that has offpolicy
     builder = SparkSession.builder.appName("offpolicy")
     try:
         if remote is not None:
             spark = builder.remote(remote).getOrCreate()
-            _ = spark.version  # a server that is not there is met now
+            _ = spark.version  # fails here if there is no server
         else:
             builder = builder.config("spark.ui.enabled", "false").config("spark.ui.showConsoleProgress", "false")
             spark = builder.master(master or f"local[{cores()},{RETRIES}]").getOrCreate()
             spark.sparkContext.setLogLevel("ERROR")
             if threading.current_thread() is threading.main_thread():
-                signal.signal(signal.SIGINT, listening)  # PySpark puts its own there, and Ctrl-C ends with a traceback
+                signal.signal(signal.SIGINT, handler)  # PySpark installs its own, which ends in a traceback
     except Exception as error:
         raise InputError(_unreachable(master, remote, error)) from error
     try:
@@ -61,37 +61,37 @@ def session(master: str | None, remote: str | None) -> Iterator[Any]:
 
 
 def _unreachable(master: str | None, remote: str | None, error: Exception) -> str:
-    said = next(iter(str(error).splitlines()), type(error).__name__)
+    reason = next(iter(str(error).splitlines()), type(error).__name__)
     if remote is not None:
-        return f"remote: there is no answer from a Spark Connect server at {remote} ({said})."
+        return f"remote: no Spark Connect server answers at {remote} ({reason})."
     home = os.environ.get("JAVA_HOME")
     if shutil.which("java" if home is None else os.path.join(home, "bin", "java")) is None:  # noqa: PTH118
-        return f"Spark needs Java 17 or newer, which is not found here: install it, or set JAVA_HOME ({said})."
+        return f"Spark needs Java 17 or newer, which was not found: install it, or set JAVA_HOME ({reason})."
     causes = [line.strip() for line in str(error).splitlines() if "Exception:" in line]
     return (
-        f"master: Spark does not start on {master or 'this machine'} ({next(iter(causes), said)}). Its own words stand "
+        f"master: Spark does not start on {master or 'this machine'} ({next(iter(causes), reason)}). Its own messages are "
         "above; it needs Java 17 or newer and a master that answers."
     )
 
 
 def _check_listening(remote: str) -> None:
-    """PySpark asks a server that is not there again and again, for many minutes."""
+    """Raise if no server listens; PySpark would retry for many minutes."""
     address = urlparse(remote)
     if address.scheme != "sc" or not address.hostname:
-        raise InputError(f"remote: {remote!r} is no address of a Spark Connect server; say sc://HOST:15002.")
+        raise InputError(f"remote: {remote!r} is not the address of a Spark Connect server; give sc://HOST:15002.")
     try:
         socket.create_connection((address.hostname, address.port or 15002), timeout=10).close()
     except (OSError, ValueError) as error:
-        raise InputError(f"remote: there is no answer from a Spark Connect server at {remote} ({error}).") from None
+        raise InputError(f"remote: no Spark Connect server answers at {remote} ({error}).") from None
 
 
 def frame_of(spark: Any, logs: Sequence[str]) -> Any:
-    """Parquet files, folders and globs as one DataFrame. Spark finds them itself: it may see other disks than we do."""
+    """Parquet files, folders and globs as one DataFrame. Spark finds them itself, since it may see other disks."""
     from pyspark.errors import AnalysisException
 
     if any(log.lower().endswith((".csv", ".csv.gz")) for log in logs):
         raise InputError(
-            "logs: Spark reads Parquet here. Write the CSV files as Parquet first, or leave out --engine spark."
+            "logs: with Spark, logs must be Parquet. Convert the CSV files to Parquet first, or leave out --engine spark."
         )
     try:
         reader = spark.read.option("recursiveFileLookup", "true").option("pathGlobFilter", "*.{parquet,pq}")
@@ -103,13 +103,13 @@ def frame_of(spark: Any, logs: Sequence[str]) -> Any:
 
 
 def _addressed(log: str) -> str:
-    """Relative paths are meant from the working folder here, which a server does not know."""
-    return log if "://" in log else os.path.abspath(log)  # noqa: PTH100  (a glob is no path)
+    """Relative paths start at the working folder of this process, which a server does not know."""
+    return log if "://" in log else os.path.abspath(log)  # noqa: PTH100  (a glob is not a path)
 
 
 @contextmanager
-def told() -> Iterator[None]:
-    """Spark's own errors as ours: the line that says what happened, with the rest of it as the cause."""
+def spark_errors() -> Iterator[None]:
+    """Turn Spark's errors into ours: the line that states what happened, with the rest as the cause."""
     try:
         yield
     except Exception as error:
@@ -117,7 +117,7 @@ def told() -> Iterator[None]:
             raise
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
         python = [line for line in lines if line.partition(":")[0].endswith(("Error", "Exception"))]
-        said = next(iter([*python[:1], *lines]), type(error).__name__)
-        if "No module named 'offpolicy'" in said:
-            said = "offpolicy is not installed for the Python of Spark's workers (PYSPARK_PYTHON says which that is)"
-        raise InputError(f"Spark could not read the log: {said.rstrip('.')}.") from error
+        reason = next(iter([*python[:1], *lines]), type(error).__name__)
+        if "No module named 'offpolicy'" in reason:
+            reason = "offpolicy is not installed for the Python of Spark's workers (the one that PYSPARK_PYTHON names)"
+        raise InputError(f"Spark could not read the log: {reason.rstrip('.')}.") from error

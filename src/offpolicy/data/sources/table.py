@@ -1,4 +1,4 @@
-"""A log in columns: which column plays which role, how values become codes, and the checks on the way."""
+"""A log in columns: the role of each column, how values become codes, and the checks on them."""
 
 from __future__ import annotations
 
@@ -43,22 +43,24 @@ NUMBER = r"^\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*$"
 
 @dataclass(frozen=True)
 class Place:
-    """Columns that say where each row stands, for tables not read file by file: a number of the file, and the row in it."""
+    """Columns with the file (as a number) and the row of each row, for tables that are not read file by file.
+
+    `names` maps the number of each file to its name.
+    """
 
     file: str
     row: str
     names: Mapping[int, str]
-    """The name of each file, by its number."""
 
     def units(self, raw: Mapping[str, pa.Array]) -> UInt64Array:
-        """The same units as those of rows that are read file by file."""
+        """The same units as for rows that are read file by file."""
         file, row = (raw[name].to_numpy(zero_copy_only=False).astype(np.int64) for name in (self.file, self.row))
         return hash_places(file, row, self.names)
 
 
 @dataclass(frozen=True)
 class ColumnRoles:
-    """The name of the column that plays each role."""
+    """The column of each role."""
 
     context: tuple[str, ...]
     action: str
@@ -85,7 +87,7 @@ class ColumnRoles:
 
 
 def check_names(names: Sequence[str], there: Sequence[str]) -> None:
-    """Raise where a column that is used is not there, or not once. What nobody uses may be called as it likes."""
+    """Raise if a column in use does not exist, or exists twice. Other columns may have any name."""
     for name in names:
         if name not in there:
             raise unknown_name("column", name, there)
@@ -94,12 +96,15 @@ def check_names(names: Sequence[str], there: Sequence[str]) -> None:
 
 
 MOST_NAMED = 5
-"""Files that a report names."""
+"""How many files a report names."""
 
 
 @dataclass(frozen=True)
 class TableSource:
-    """A log over raw parts. Without `given_space` a first scan of the action column finds it."""
+    """A log over raw parts. Without `given_space`, the action column is scanned for it.
+
+    `known` has the sorted values of each column of categories, if they have been found before.
+    """
 
     parts: tuple[RowRange, ...]
     arrow_schema: pa.Schema
@@ -108,58 +113,59 @@ class TableSource:
     integer_labels: bool = False
     catalog: Catalog | None = None
     known: Mapping[str, pa.Array] | None = None
-    """The sorted values of each column of categories, where they were found before."""
     ordered: bool = True
 
     def __post_init__(self) -> None:
         check_names(self.columns.names(), self.arrow_schema.names)
-        known = {self.columns.action, *self.columns.reward} & set(self.columns.context)
-        if known:
+        outcomes = {self.columns.action, *self.columns.reward} & set(self.columns.context)
+        if outcomes:
             raise InputError(
-                f"{min(known)}: is named as context, too. The context is what was known before the action was taken; leave "
-                "out what came of it."
+                f"{min(outcomes)}: is also named as context. The context is what was known before the action was taken; "
+                "leave out the action and its outcome."
             )
         numeric = (*self.columns.reward, *filter(None, (self.columns.propensity, self.columns.weight)))
         for name in self.columns.names():
             if pt.is_nested(self.arrow_schema.field(name).type):
                 raise InputError(
-                    f"{name}: has type {self.arrow_schema.field(name).type}, but each round needs one plain value here."
+                    f"{name}: has type {self.arrow_schema.field(name).type}, but each round needs a single value here."
                 )
         for name in numeric:
             self._expect(name, "number")
         for name in (*self.columns.context, *self.columns.features):
             self._expect(name, "number", "text")
         if self.rows == 0:
-            raise InputError("the log is empty: it holds no row.")
+            raise InputError("the log is empty: it has no rows.")
 
     def _expect(self, name: str, *kinds: str) -> None:
-        found = self.arrow_schema.field(name).type
-        if kind_of(found) in kinds:
+        type_ = self.arrow_schema.field(name).type
+        if kind_of(type_) in kinds:
             return
-        if kind_of(found) == "text":
+        if kind_of(type_) == "text":
             raise self._not_numbers(name)
         remedy = ""
-        if pt.is_binary(found) or pt.is_large_binary(found):
-            remedy = " It holds bytes that are no UTF-8 text; save the file as UTF-8 (iconv -f latin1 -t utf8)."
-        elif pt.is_temporal(found):
-            remedy = " Turn dates and times into numbers (such as days since the first) or into text."
-        raise InputError(f"{name}: has type {found}, but a column of {' or '.join(kinds)} is needed here.{remedy}")
+        if pt.is_binary(type_) or pt.is_large_binary(type_):
+            remedy = " It contains bytes that are not UTF-8 text; save the file as UTF-8 (iconv -f latin1 -t utf8)."
+        elif pt.is_temporal(type_):
+            remedy = " Convert dates and times to numbers (such as days since the first) or to text."
+        raise InputError(f"{name}: has type {type_}, but a column of {' or '.join(kinds)} is needed here.{remedy}")
 
     def _not_numbers(self, name: str) -> InputError:
-        """Read the one column to its end: how many rows hold what is no number, which are the first, and an example."""
+        """The error for text in a numeric column: reads the whole column for the count, the first rows and an example."""
         examples: list[str] = []
 
         def odd(column: pa.Array) -> Any:
             text = plain_text(decoded(column))
-            bad = ~np.asarray(pc.match_substring_regex(text, NUMBER).fill_null(True))  # what is missing is told apart
+            bad = ~np.asarray(
+                pc.match_substring_regex(text, NUMBER).fill_null(True)
+            )  # missing values are reported separately
             examples.extend(text.filter(pa.array(bad)).slice(0, 1).to_pylist() if not examples else [])
             return bad
 
         if not any(odd(raw.column(0)).any() for part in self.parts for raw in part.read([name], SCAN_ROWS)):
-            return InputError(f"{name}: holds numbers, but as text; turn the column into numbers first.")
+            return InputError(f"{name}: contains numbers as text; convert the column to numbers first.")
         return self.count_failures(
-            name, odd, f"hold no number (the first: {examples[0]!r})",
-            "Write numbers as 12.5, without units, percent signs or decimal commas; turn yes and no into 1 and 0.",
+            name, odd, f"do not contain a number (the first: {examples[0]!r})",
+            "Write numbers as 12.5, without units, percent signs or decimal commas; write yes and no as 1 and 0.",
         )  # fmt: skip
 
     @property
@@ -167,7 +173,7 @@ class TableSource:
         return sum(part.rows for part in self.parts)
 
     def category_names(self) -> tuple[str, ...]:
-        """The columns of categories in context and features, and that of the slices."""
+        """The columns of categories in context and features, and the column of slices."""
         types = self.arrow_schema.field
         context = [name for name in self.columns.context if kind_of(types(name).type) == "text"]
         features = [name for name in self.columns.features if is_category(types(name).type)]
@@ -175,7 +181,7 @@ class TableSource:
 
     @cached_property
     def encodings(self) -> Mapping[str, tuple[Encoding, ...]]:
-        """How each column of the context and of the features becomes numbers."""
+        """The encoding of each column of the context and of the features."""
         types, columns = self.arrow_schema.field, self.columns
 
         def encoding(name: str, category: bool) -> Encoding:
@@ -190,17 +196,17 @@ class TableSource:
     def categories(self) -> Mapping[str, pa.Array]:
         """The sorted values of each column of categories."""
         by = [self.columns.by] if self.columns.by else []
-        found = self._distinct(self.category_names()) if self.known is None else self.known
-        for name, values in found.items():
+        categories = self._distinct(self.category_names()) if self.known is None else self.known
+        for name, values in categories.items():
             if name in self.columns.features:
                 too_many_categories(name, len(values))
             if len(values) > MOST_CATEGORIES:
                 use = "a slice" if name in by else "one-hot encoding"
                 raise InputError(
                     f"{name}: {len(values):,} different values are too many for {use} (at most {MOST_CATEGORIES:,}). "
-                    "Group the rare ones, use numbers, or name an id column as `cluster`."
+                    "Group rare values, use numbers, or name an id column as `cluster`."
                 )
-        return found
+        return categories
 
     def where(self, row: int) -> str:
         part = next(part for part in self.parts if part.start <= row < part.start + part.rows)
@@ -209,7 +215,7 @@ class TableSource:
     @property
     def roles(self) -> Mapping[str, str]:
         names = ("action", "propensity", "cluster", "row_id", "weight", "by")
-        return {name: found for name in names if (found := getattr(self.columns, name)) is not None}
+        return {name: column for name in names if (column := getattr(self.columns, name)) is not None}
 
     @property
     def described(self) -> str:
@@ -221,7 +227,7 @@ class TableSource:
 
     @cached_property
     def space(self) -> ActionSpace:
-        """Given, or found: sorted labels, or codes up to the largest."""
+        """The given space, or the one that is found: sorted labels, or codes up to the largest."""
         name = self.columns.action
         if self.given_space is not None:
             return self.given_space
@@ -237,16 +243,16 @@ class TableSource:
             return {}
 
         def of_part(part: RowRange) -> list[pa.Array]:
-            found: list[list[pa.Array]] = [[] for _ in names]
+            values: list[list[pa.Array]] = [[] for _ in names]
             for batch in part.read(names, SCAN_ROWS):
-                for slot, name in zip(found, names, strict=True):
+                for slot, name in zip(values, names, strict=True):
                     column = batch.column(name)
                     column = decoded(column)
                     as_text = not keep_type or pt.is_string_view(column.type)
                     slot.append(pc.unique(column.cast(pa.string() if as_text else self._plain_type(name))))
-            return [pc.unique(pa.chunked_array(slot)) if slot else pa.array([]) for slot in found]
+            return [pc.unique(pa.chunked_array(slot)) if slot else pa.array([]) for slot in values]
 
-        columns = list(zip(*(found for found in parallel(of_part, self.parts) if len(found[0])), strict=True))
+        columns = list(zip(*(part for part in parallel(of_part, self.parts) if len(part[0])), strict=True))
         result = {}
         for name, pieces in zip(names, columns, strict=True):
             values = pc.unique(pa.chunked_array(pieces))
@@ -256,10 +262,10 @@ class TableSource:
         return result
 
     def _plain_type(self, name: str) -> pa.DataType:
-        """The one type that the values of all files are read as: that of the first."""
+        """The type of the first file, which the values of all files are read as."""
         type_ = self.arrow_schema.field(name).type
         type_ = type_.value_type if pt.is_dictionary(type_) else type_
-        return pa.float32() if pt.is_float16(type_) else type_  # as `decoded` has it
+        return pa.float32() if pt.is_float16(type_) else type_  # as in `decoded`
 
     @cached_property
     def schema(self) -> Schema:
@@ -288,7 +294,7 @@ class TableSource:
         check_names(self.unencoded(columns), self.arrow_schema.names)
 
     def unencoded(self, columns: Sequence[str]) -> list[str]:
-        """Without those that only the encoded context has, such as `country=DE`."""
+        """The columns without those that exist only in the encoded context, such as `country=DE`."""
         there = self.arrow_schema.names
         return [name for name in columns if name in there or name not in self.schema.context]
 
@@ -297,7 +303,7 @@ class TableSource:
         return [_Decoded(self, part, columns) for part in self.parts if part.rows]
 
     def failure(self, name: str, check: Check) -> InputError:
-        """Read the one column to its end and say how many rows fail, and which are the first."""
+        """The error for values that fail a check: reads the whole column for the count and the first rows."""
         return self.count_failures(name, lambda column: check.bad(as_floats(column)), check.what, check.advice)
 
     def missing(self, name: str) -> InputError:
@@ -305,7 +311,7 @@ class TableSource:
             name,
             lambda c: np.asarray(c.is_null()),
             "are missing (null)",
-            "Fill them in or remove those rows first. (In CSV, empty cells and the texts NaN and NULL are missing.)",
+            "Fill them in or remove those rows first. (In CSV, empty cells and the texts NaN and NULL are missing values.)",
         )
 
     def count_failures(self, name: str, bad: Any, what: str, advice: str) -> InputError:
@@ -314,9 +320,9 @@ class TableSource:
         for part in self.parts:
             row = part.first
             for batch in part.read([name], SCAN_ROWS):
-                found = np.flatnonzero(bad(batch.column(0)))
-                where += [f"{part.name} row {row + i}".strip() for i in found[: 3 - len(where)]]
-                rows += (part.start - part.first + row + found).tolist()
+                failed = np.flatnonzero(bad(batch.column(0)))
+                where += [f"{part.name} row {row + i}".strip() for i in failed[: 3 - len(where)]]
+                rows += (part.start - part.first + row + failed).tolist()
                 row += len(batch)
         return RowsError(name, what, rows, advice, where=where)
 
@@ -336,14 +342,14 @@ class _Decoded:
         for raw in self.part.read(names, rows):
             if not len(raw):
                 continue
-            if lost := [name for name in extra if name not in raw.schema.names]:
-                raise InputError(f"{self.part.name}: {unknown_name('column', lost[0], raw.schema.names)}")
+            if absent := [name for name in extra if name not in raw.schema.names]:
+                raise InputError(f"{self.part.name}: {unknown_name('column', absent[0], raw.schema.names)}")
             yield self._decode({name: raw.column(name) for name in names}, len(raw), seen)
             seen += len(raw)
         if seen != self.part.rows:
             raise InputError(
                 f"{self.part.name or 'the table'}: {seen:,} rows now, {self.part.rows:,} when it was opened. "
-                "The file changed during the evaluation; run it again."
+                "The file changed during the evaluation; run the evaluation again."
             )
 
     def _decode(self, raw: Mapping[str, pa.Array], rows: int, seen: int) -> Batch:
