@@ -106,7 +106,7 @@ def _report(
         before, _, rest = given.page.read_text(encoding="utf-8").partition(BEGIN)
         after = rest.partition(END)[2]
         shown_there = (
-            f"{BEGIN}\n`{command}`, {datetime.date.today()}, {took:.0f} s on a machine with other load:\n\n{shown}\n{END}"
+            f"{BEGIN}\n`{command}`, {datetime.date.today()}, {took:.0f} s on a machine under other load:\n\n{shown}\n{END}"
         )
         given.page.write_text(f"{before}{shown_there}{after}", encoding="utf-8")
     for why, which in sorted(failures.items(), key=lambda each: -len(each[1]))[:SHOWN]:

@@ -54,7 +54,7 @@ COMMANDS = {
     "simulate": ("simulate new.parquet --rounds 20000 --actions 20", ("new.parquet", "new.truth.json")),
     "reproduce": ("reproduce killed.toml --processes 2 --out out", ("out",)),
 }
-FAULTS = ("broken files", "lost runs", "drafts after a stop", "wrong exits", "left workers")
+FAULTS = ("broken files", "lost runs", "drafts left behind", "wrong exit codes", "workers left running")
 Seen = tuple[int, int, int, str, float]
 
 
@@ -193,17 +193,17 @@ class Trial:
         # Python itself was still starting: the signal kills it, or it reports that it could not import its own modules
         early = signum != signal.SIGKILL and (process.returncode == -signum or "init_import_site" in said)
         names = {0: "finished", 3: "finished", 128 + signum: "stopped", -signum: "killed"}
-        yield "too early" if early else names.get(process.returncode, "wrong exits")
+        yield "too early" if early else names.get(process.returncode, "wrong exit codes")
         if process.returncode == 128 + signum and (said.count("\n") != 1 or "stopped by" not in said):
-            yield "wrong exits"
+            yield "wrong exit codes"
         if written:
             yield "while writing"
         after, broken = runs(self.folder)
         yield from ["broken files"] * (broken + self._broken())
         yield from ["lost runs"] * len(before - after)
         if signum != signal.SIGKILL:
-            yield from ["drafts after a stop"] * len(drafts(self.folder))
-        yield from ["left workers"] * _still_there(children)
+            yield from ["drafts left behind"] * len(drafts(self.folder))
+        yield from ["workers left running"] * _still_there(children)
 
     def _broken(self) -> int:
         known = self.folder.with_suffix(".known")
