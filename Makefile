@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test coverage lint golden fuzz trials bench bench-quick docs pictures torch spark browser clean
+.PHONY: demo test coverage lint golden fuzz trials bench bench-quick docs pictures floors package torch spark browser clean
 
 demo: .venv/.core
 	$(BIN)/offpolicy demo --out build/demo
@@ -63,6 +63,28 @@ trials: .venv/.core
 docs: .venv/.docs
 	$(BIN)/sphinx-build -W -b html docs build/docs
 
+# The oldest dependencies that are supported, in an environment of their own. Old packages meet new ones in it, so that
+# deprecations are no errors.
+FLOORS := tests/core tests/data tests/estimators tests/policies tests/ratios tests/cli/test_commands.py
+
+floors: export OPENBLAS_NUM_THREADS = 1
+floors: export OMP_NUM_THREADS = 1
+floors:
+	rm -rf build/floors
+	$(PYTHON) -m venv build/floors
+	build/floors/bin/python -m pip install --quiet --disable-pip-version-check --constraint floors.txt . pandas polars pytest pytest-xdist hypothesis
+	build/floors/bin/python -m pytest -n 2 --dist loadfile -W ignore::DeprecationWarning $(FLOORS)
+
+# The distributions, checked, and the wheel in a clean environment.
+package: export PIP_CONSTRAINT = $(CURDIR)/constraints.txt
+package: .venv/.package
+	rm -rf build/dist build/clean
+	$(BIN)/python -m build --outdir build/dist
+	$(BIN)/twine check --strict build/dist/*
+	$(PYTHON) -m venv build/clean
+	build/clean/bin/python -m pip install --quiet --disable-pip-version-check build/dist/*.whl
+	cd build/clean && bin/offpolicy demo --rounds 2000 --out demo
+
 # Of the page on learned embeddings: simulated, seeded, and printed as numbers as well. Of the README: a report in Chromium.
 pictures: .venv/.browser
 	$(BIN)/python -m docs.pictures.architecture
@@ -96,6 +118,10 @@ pictures: .venv/.browser
 
 .venv/.docs: .venv/.core
 	$(PIP) --editable ".[docs]"
+	touch $@
+
+.venv/.package: .venv/.core
+	$(PIP) --editable ".[package]"
 	touch $@
 
 clean:
