@@ -570,7 +570,7 @@ def test_the_bench_counts_intervals_that_hold(tmp_path: Path) -> None:
     assert results.widths.shape == (2, 1, 6, 1)
     inside = np.abs(results.errors) <= results.widths / 2 + 1e-12
     assert held["auto"][0] == pytest.approx(inside[0].mean())
-    assert "95% intervals that hold the truth" in bench.plain(results)
+    assert "coverage of 95% intervals" in bench.plain(results)
     assert bench.Bench(runs=400).experiment().worlds * bench.Bench(runs=400).experiment().logs == 400
 
 

@@ -76,7 +76,7 @@ def test_the_command(settings: Path, tmp_path: Path) -> None:
     assert done.exit_code == 0
     assert json.loads(done.stdout)["schema"] == "offpolicy.study/1"
     shown = CliRunner().invoke(app, ["study", str(settings), "--out", str(tmp_path), "--worlds", "1", "--processes", "1"])
-    assert "95% intervals (normal) that hold the truth" in shown.stdout
+    assert "Coverage of 95% intervals (normal)" in shown.stdout
 
 
 @pytest.mark.parametrize("methods", ['["maximal"]', "[]", "3", '["bootstrap"]'])

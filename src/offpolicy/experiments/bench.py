@@ -109,7 +109,7 @@ def plain(results: Results) -> str:
     lines += [*aligned(header, rows, right=set(header[1:])), ""]
     held = coverage(results)
     if held:
-        head = ["95% intervals that hold the truth", *letters]
+        head = ["coverage of 95% intervals", *letters]
         cells = [[label(name), *(f"{100 * share:.0f}%" for share in shares)] for name, shares in held.items()]
         lines += [*aligned(head, cells, right=set(letters)), ""]
     mean = results.summary("mse")[0]

@@ -214,6 +214,6 @@ def write_study(told: Mapping[str, Any], path: Path, method: str = "normal") -> 
         axes.xaxis.tick_top()
         axes.tick_params(length=0)
         axes.spines[:].set_visible(False)
-        axes.set_xlabel(f"runs in 100 whose {LEVEL:.0%} interval ({method}) holds the truth")
+        axes.set_xlabel(f"runs in 100 whose {LEVEL:.0%} interval ({method}) contains the true value")
         with whole_file(path) as draft:
             figure.savefig(draft, dpi=130, format=path.suffix[1:], metadata={"Software": None})

@@ -33,7 +33,7 @@ def coverage(told: Summary, of: str = "normal") -> Table:
 
 
 def width(told: Summary, of: str = "normal") -> Table:
-    """How wide 95% intervals are, as a multiple of what the spread of the values over logs asks for."""
+    """The width of 95% intervals, relative to the spread of the values over logs."""
     at = told["levels"].index(LEVEL)
     rows = []
     for name in told["estimators"]:
@@ -108,8 +108,8 @@ def _separation(cells: Sequence[Mapping[str, Sequence[int]]]) -> list[str]:
 
 
 def limits(told: Summary, of: str) -> Table:
-    """What a number behind the verdict foretells."""
-    header = [of, "runs", "95% intervals that hold", "in the worst world", "which is"]
+    """Coverage by the size of a number behind the verdict."""
+    header = [of, "runs", "coverage of 95% intervals", "lowest in one world", "which world"]
     rows = [
         [
             f"{b['from']:g} to {b['to']:g}" if b["to"] is not None else f"{b['from']:g} or more",
@@ -130,18 +130,18 @@ TABLES: dict[str, Callable[[Summary, str], Table]] = {
 
 
 def chosen(told: Summary) -> Iterable[tuple[str, Table]]:
-    """What is shown of a study without being asked for more."""
+    """The tables that are shown by default."""
     yield "The logs", worlds(told)
-    yield "95% intervals (normal) that hold the truth", coverage(told)
-    yield "90%, 95% and 99% intervals (normal) that hold the truth", levels(told)
+    yield "Coverage of 95% intervals (normal)", coverage(told)
+    yield "Coverage of 90%, 95% and 99% intervals (normal)", levels(told)
     if len(told["methods"]) > 1:
-        yield "95% intervals that hold the truth, by method", methods(told)
-    yield "Width of 95% intervals (normal), as a multiple of what the spread over logs asks for", width(told)
-    yield "The verdict, by world: what it says of runs, and whether their 95% interval missed", verdicts(told)
+        yield "Coverage of 95% intervals, by method", methods(told)
+    yield "Width of 95% intervals (normal), relative to the spread over logs", width(told)
+    yield "The verdict, by world, and whether the 95% interval missed", verdicts(told)
     yield "The verdict, by estimator", verdicts(told, "estimators")
     for scale in told["limits"]:
         if told["limits"][scale]["bins"]:
-            yield f"What this number foretells: {scale}", limits(told, scale)
+            yield f"Coverage by {scale}", limits(told, scale)
 
 
 def plain(told: Summary) -> str:
