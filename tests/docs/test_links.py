@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -49,6 +50,8 @@ def test_every_link_leads_somewhere(page: Path) -> None:
 def test_the_readme_has_no_relative_links() -> None:
     """A package index shows the README without the repository around it."""
     assert [link for link in links(ROOT / "README.md") if not link.startswith("https://")] == []
+    urls = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["urls"]
+    assert urls["Repository"] == REPOSITORY
 
 
 def test_a_broken_link_is_found(tmp_path: Path) -> None:
