@@ -376,7 +376,7 @@ def test_an_estimator_of_ones_own(
     )
     assert estimator("mine_here:half") == op.ClippedIPS(0.5, name="half")
     assert capsys.readouterr().out == ""
-    with pytest.raises(op.InputError, match="only `offpolicy bench` takes those"):
+    with pytest.raises(op.InputError, match="only `offpolicy bench` accepts functions"):
         estimator("mine_here:plain")
 
 

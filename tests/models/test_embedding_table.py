@@ -165,21 +165,26 @@ def bad(log: op.Log, target: object, estimator: op.Estimator, message: str) -> N
 def test_what_cannot_be_computed(small: Small) -> None:
     log, target = small.log(), small.target
     bad(log, target, op.LearnedMIPS("both"), 'inputs="both" needs features of the actions, and the log has none')
-    bad(log, target, op.MIPS(), "weighs by features of the actions, and the log has none")
+    bad(log, target, op.MIPS(), "needs features of the actions, and the log has none")
     bad(log, target, op.LearnedMIPS(rewards=op.Ridge(rank=4)), "allow an embedding of at most 3 dimensions")
     bad(log, target, op.LearnedMIPS(rewards=op.Given(target)), "gives no embedding")
-    bad(log, target, op.LearnedMIPS(posterior=op.Categorical()), "cannot weigh by a learned embedding")
+    bad(
+        log,
+        target,
+        op.LearnedMIPS(posterior=op.Categorical()),
+        "Categorical is for pre-defined features, not for a learned embedding",
+    )
     bad(log, target, op.GroupIPS([0, 1]), "2 labels for 4 actions")
     numbers = small.log(action_features=small.context)
     bad(numbers, target, op.MIPS(op.Categorical()), "'e0' is a number")
-    bad(numbers, target, op.MIPS(op.Exact([np.eye(4)])), "one of actions × categories is needed")
-    bad(numbers, target, op.MIPS(op.Exact(lambda phi: np.ones((2, 2)))), "rounds × actions is")
-    bad(numbers, target, op.MIPS(op.Exact(lambda phi: np.zeros((len(phi), 4)))), "no action gives a chance")
+    bad(numbers, target, op.MIPS(op.Exact([np.eye(4)])), "needs one of actions × categories per dimension")
+    bad(numbers, target, op.MIPS(op.Exact(lambda phi: np.ones((2, 2)))), "must return rounds × actions")
+    bad(numbers, target, op.MIPS(op.Exact(lambda phi: np.zeros((len(phi), 4)))), "p\\(e\\|a\\) = 0 for every action")
     bad(numbers, target, op.MDR(rewards=__import__("sklearn.tree").tree.DecisionTreeRegressor()), "linear in the features")
     codes = small.log(action_features=small.action)
-    bad(codes, target, op.MIPS(op.Exact([np.full((4, 4), 0.5)])), "must be 0 or more and sum to 1")
+    bad(codes, target, op.MIPS(op.Exact([np.full((4, 4), 0.5)])), "must be non-negative and sum to 1")
     catalog = small.log(catalog=np.arange(4.0)[:, None])
-    bad(catalog, target, op.MIPS(op.Gaussian("estimation")), "comes without an estimation covariance")
+    bad(catalog, target, op.MIPS(op.Gaussian("estimation")), "has no estimation covariance")
     only = op.Log(small.context, small.action, small.reward, propensity=small.propensity)
     bad(only, target, op.LearnedMIPS(), "needs the logging policy's chance of every action.*estimate it.*or use IPS")
     bad(log, op.Column(small.propensity), op.LearnedMIPS(), "needs the new policy's chance of every action")

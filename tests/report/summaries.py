@@ -82,7 +82,7 @@ BLEND = {
     ],
     "anchor": "SNDR",
     "left_out": {"MIPS": "the log has no features of actions."},
-    "rule": "From the nearly unbiased candidate the blend goes along the others, each as far as its precision is worth its bias.",
+    "rule": "The blend moves towards each candidate in turn, as far as that lowers its estimated mean squared error.",
     "errors_of_nearly_unbiased_multiplied_by": 1.0,
 }  # fmt: skip
 

@@ -1,7 +1,7 @@
 """Every estimator as a composition of weight, reward model and normalisation.
 
-To add one: write a frozen dataclass that says its `members` in the file of its kind, and decorate it with `@register`. The
-contract suite in tests/estimators/test_registry.py then covers it; CONTRIBUTING.md names the other files.
+To add one, write a frozen dataclass that states its `members` in the file of its kind, and decorate it with `@register`. The
+contract tests in tests/estimators/test_registry.py then cover it; CONTRIBUTING.md names the other files.
 """
 
 from offpolicy.estimators.base import REGISTRY, Estimator, Member, Run, register

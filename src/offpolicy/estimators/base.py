@@ -1,4 +1,4 @@
-"""What an estimator is: settings that say its members, the parts of the one formula.
+"""The base class of estimators: settings that determine the members, the parts of one formula.
 
 V(π) = mean[baseline] + mean[weight · (r − control)] / (mean[weight] or 1)
 """
@@ -23,32 +23,76 @@ DEFAULT_FOLDS = 5
 
 @dataclass(frozen=True)
 class Member:
-    """One estimator with every number settled: the parts of the one formula."""
+    """One estimator with every number fixed: the parts of the formula.
+
+    Parameters
+    ----------
+    weight : Weight
+        A ratio, and how it is bent.
+    rewards : RewardModel, optional
+        The model q of the baseline and the control; both are 0 if None.
+    cross_fit : int, default=0
+        The number of folds that q is cross-fitted on; 0 fits it once, on all rounds.
+    normalised : bool, default=False
+        Divide the correction by the mean weight.
+    inputs : {"identity", "features", "both"} or None, default="identity"
+        What q knows about an action. None means "both" where the log has action features.
+    remainder : bool, default=False
+        The baseline covers only the mass that clipping removed, Σ_a [π − min(π, Mπ0)]·q, and the control is 0 (CAB).
+    fit_by_weight : bool, default=False
+        Fit q with row weights w², once per target policy (MRDR).
+    setting : float, optional
+        The value of the tuned setting, for an estimator with several members.
+    scaled : bool, default=False
+        Multiply the correction by a bent weight h with mean[h·w] / mean[h²], which is right for residuals that are
+        proportional to h (ScaledDR).
+
+    Examples
+    --------
+    >>> import offpolicy as op
+    >>> op.SNIPS().members() == (op.Member(op.Weight(), normalised=True),)
+    True
+    """
 
     weight: Weight
     rewards: RewardModel | None = None
     cross_fit: int = 0
     normalised: bool = False
     inputs: Inputs | None = "identity"
-    """What the reward model knows of an action; None: features too, where there are any."""
     remainder: bool = False
-    """The baseline covers only the mass that clipping removed, Σ_a [π − min(π, Mπ0)]·q, and the control is 0 (CAB)."""
     fit_by_weight: bool = False
-    """The reward model is fitted with row weights w² (MRDR): one fit a target."""
     setting: float | None = None
     scaled: bool = False
-    """The correction by a bent weight h is multiplied with mean[h·w] / mean[h²], so that it is right for residuals that are
-    proportional to h."""
 
 
 @dataclass(frozen=True)
 class Estimator(ABC):
-    """Settings of an estimator. `members` are its candidates, the least biased first; SLOPE picks among several."""
+    """The base class of estimators: a frozen dataclass of settings that states its `members`.
+
+    Where there are several members, they are ordered from the least biased to the most, and SLOPE picks one of them. A
+    class attribute `tuned` names the setting that may be "auto".
+
+    Parameters
+    ----------
+    name : str, optional
+        The name in results; the name of the class by default.
+
+    Examples
+    --------
+    >>> from dataclasses import dataclass
+    >>> import offpolicy as op
+    >>> @dataclass(frozen=True)
+    ... class HalfClipped(op.Estimator):
+    ...     def members(self, cross_fit=None):
+    ...         return op.ClippedIPS(clip=0.5).members()
+    >>> log = op.worlds.Toy(10).sample(1_000, seed=0)
+    >>> round(op.evaluate(log, op.Uniform(), HalfClipped())["HalfClipped"].value, 3)
+    0.221
+    """
 
     _: KW_ONLY
     name: str = ""
     tuned: ClassVar[str | None] = None
-    """The name of the one number that may be "auto"."""
 
     def __post_init__(self) -> None:
         if not self.name:
@@ -60,20 +104,44 @@ class Estimator(ABC):
 
     @property
     def lattice(self) -> bool:
-        """Whether members are subsets of dimensions, of which each need only agree with those that contain it."""
+        """Whether members are subsets of dimensions, each of which must agree with its supersets."""
         return False
 
     @property
     def parts(self) -> tuple[Estimator, ...]:
-        """The estimators that it is made of: itself, but where it chooses among others."""
+        """The estimators that it combines; an estimator that combines none is its own only part."""
         return (self,)
 
     @abstractmethod
     def members(self, cross_fit: int | None = None) -> tuple[Member, ...]:
-        """The members; `cross_fit` is the evaluation's default for estimators that cross-fit and left it open."""
+        """Return the parts of the formula, one `Member` per candidate.
+
+        Parameters
+        ----------
+        cross_fit : int, optional
+            The evaluation's number of folds, for an estimator that cross-fits and does not set its own.
+
+        Returns
+        -------
+        tuple of Member
+            From the least biased to the most.
+        """
 
     def settled(self, features: Features, run: Run) -> Estimator:  # noqa: ARG002
-        """The same with every choice made that needs to know the log's features, or (by `run`) other estimates."""
+        """Return the estimator with every choice made that depends on the log.
+
+        Parameters
+        ----------
+        features : Features
+            The action features of the log.
+        run : callable
+            Evaluates a list of estimators on the same log and policies.
+
+        Returns
+        -------
+        Estimator
+            A copy; itself where there is nothing to choose.
+        """
         return self
 
 
@@ -85,13 +153,13 @@ E = TypeVar("E", bound=type[Estimator])
 
 
 def register(estimator: E) -> E:
-    """Make an estimator known by its class name, to the command line and to the contract suite."""
+    """Register an estimator by its class name, for the command line and the contract tests."""
     REGISTRY[estimator.__name__] = estimator
     return estimator
 
 
 class CrossFitted(Estimator):
-    """What estimators with something to fit share: a reward model, perhaps, and the number of folds it is left out of."""
+    """The base of estimators that fit something: perhaps a reward model, and the number of folds for cross-fitting."""
 
     default_folds: ClassVar[int] = DEFAULT_FOLDS
     cross_fit: int | None
@@ -102,11 +170,18 @@ class CrossFitted(Estimator):
         super().__post_init__()
         inputs = getattr(self, "inputs", None)
         if inputs is not None and inputs not in get_args(Inputs):
-            raise InputError(f'{self.name}: inputs is {inputs!r}; give "identity", "features", "both", or None to choose.')
+            raise InputError(f'{self.name}: inputs is {inputs!r}; give "identity", "features", "both", or None.')
         if self.cross_fit is not None and (not isinstance(self.cross_fit, int) or self.cross_fit < 0 or self.cross_fit == 1):
-            raise InputError(f"{self.name}: cross_fit is {self.cross_fit}; give 0 for none, or a number of folds from 2.")
+            raise InputError(f"{self.name}: cross_fit is {self.cross_fit}; give 0 for none, or 2 or more folds.")
 
     def folds(self, cross_fit: int | None) -> int:
+        """Return the number of folds: the estimator's own, the evaluation's, or the default of the class.
+
+        Parameters
+        ----------
+        cross_fit : int or None
+            The evaluation's number of folds.
+        """
         if self.cross_fit is not None:
             return self.cross_fit
         return self.default_folds if cross_fit is None or not self.default_folds else cross_fit

@@ -6,9 +6,9 @@ from offpolicy.estimators import DR, SNIPS, Auto, Estimator, LearnedMIPS, Logged
 
 
 def default_estimators() -> list[Estimator]:
-    """What is run when nothing is named."""
+    """Return the default estimators."""
     return [Auto(), LoggedMean(), SNIPS(), DR(), LearnedMIPS()]
 
 
 LARGEST_FIRST = ("Auto", "LearnedMIPS", "DR")
-"""Of the defaults, those that hold something of each action, the largest first."""
+"""The defaults whose memory grows with the number of actions, the largest first."""

@@ -1,4 +1,4 @@
-"""Estimators that weigh by embeddings: Learned MIPS, what it came from, and what came after."""
+"""Estimators that weight rounds by embeddings of actions: learned, pre-defined, or clustered."""
 
 from __future__ import annotations
 
@@ -28,14 +28,16 @@ NEIGHBOURS = 100
 
 
 class _Pooled(CrossFitted):
-    """What estimators share that weigh by embeddings, pooled by a posterior."""
+    """The base of estimators with weights of embeddings, pooled by a posterior.
+
+    `chosen_later` is the posterior of an estimator that leaves the choice to the features of the log.
+    """
 
     posterior: Any
     normalised: bool | None
     default_folds: ClassVar[int] = 0
     tuned = "bandwidth"
     chosen_later: ClassVar[str | None]
-    """The posterior of an estimator that leaves the choice to the log's features."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -47,12 +49,12 @@ class _Pooled(CrossFitted):
             )
 
     def pooled(self, ratio: EmbeddingRatio, **control: Any) -> tuple[Member, ...]:
-        """One member; of a Gaussian with bandwidth="slope" the family that SLOPE picks from, the least pooling first."""
-        given = ratio.posterior
-        family: list[tuple[float | None, Posterior]] = [(None, given)]
-        if isinstance(given, Gaussian) and given.bandwidth == "slope":
-            family = [(width, replace(given, bandwidth=width)) for width in BANDWIDTHS]
-        normalised = given.self_normalised if self.normalised is None else self.normalised
+        """One member; for Gaussian(bandwidth="slope") one per bandwidth, from which SLOPE picks, the smallest first."""
+        single = ratio.posterior
+        family: list[tuple[float | None, Posterior]] = [(None, single)]
+        if isinstance(single, Gaussian) and single.bandwidth == "slope":
+            family = [(width, replace(single, bandwidth=width)) for width in BANDWIDTHS]
+        normalised = single.self_normalised if self.normalised is None else self.normalised
         return tuple(
             Member(Weight(replace(ratio, posterior=posterior)), normalised=normalised, setting=width, **control)
             for width, posterior in family
@@ -61,12 +63,7 @@ class _Pooled(CrossFitted):
 
 @dataclass(frozen=True)
 class _Learned(_Pooled):
-    """Weights by an embedding that a reward model learns from `inputs`: the action's identity, its features, or both.
-
-    `normalised` divides by the mean weight; None: as the posterior likes it (Gaussian yes, Logistic no). `posterior="auto"`
-    is Logistic, as published, up to 5,000 actions, and beyond that Gaussian with the nearest 100: the work of a logistic fit
-    grows with the square of the actions.
-    """
+    """An estimator with weights of embeddings that a reward model learns."""
 
     inputs: Inputs | None = None
     rewards: Any = field(default_factory=Ridge)
@@ -97,7 +94,36 @@ def _check_embeds(name: str, rewards: RewardModel) -> None:
 @register
 @dataclass(frozen=True)
 class LearnedMIPS(_Learned):
-    """Learned action embeddings: mean[w(x, e)·r], e from a reward model (Cief et al. 2023)."""
+    """Learned MIPS: mean[w(x, e)·r], with embeddings e of the actions that a reward model learns from the log.
+
+    Parameters
+    ----------
+    inputs : {"identity", "features", "both"} or None, default=None
+        What the reward model knows about an action. None means "both" where the log has action features, else "identity".
+    rewards : reward model, default=Ridge()
+        A model that gives embeddings: `op.Ridge()`, `op.AdamW()`, `op.Torch()`, or `op.Regressor()` with `embedding=`.
+    posterior : Posterior or "auto", default="auto"
+        How actions are pooled by their embeddings. "auto" is `op.Logistic()`, as published, up to 5,000 actions. Beyond
+        that it is `op.Gaussian()` with the 100 nearest actions, since the cost of a logistic fit grows with the square of
+        the number of actions.
+    normalised : bool, optional
+        Divide by the mean weight. None leaves it to the posterior: yes for Gaussian, no for Logistic.
+    cross_fit : int, optional
+        The number of folds that embeddings and reward model are cross-fitted on; not cross-fitted if None.
+    name : str, optional
+        The name in results; the name of the class by default.
+
+    References
+    ----------
+    Cief, Golebiowski, Schmidt, Abedjan and Bekasov (2023). Learning action embeddings for off-policy evaluation.
+
+    Examples
+    --------
+    >>> import offpolicy as op
+    >>> log = op.worlds.Toy(10).sample(1_000, seed=0)
+    >>> round(op.evaluate(log, op.Uniform(), op.LearnedMIPS())["LearnedMIPS"].value, 3)
+    0.458
+    """
 
     def members(self, cross_fit: int | None = None) -> tuple[Member, ...]:
         return self.pooled(self.ratio(cross_fit))
@@ -106,7 +132,34 @@ class LearnedMIPS(_Learned):
 @register
 @dataclass(frozen=True)
 class LearnedMDR(_Learned):
-    """Learned MIPS with q(x, a) as baseline and control. It needs q right on differences between pooled actions."""
+    """Learned MIPS with q(x, a) as baseline and control.
+
+    It is biased as far as q is wrong about the differences between actions that are pooled.
+
+    Parameters
+    ----------
+    inputs : {"identity", "features", "both"} or None, default=None
+        What the reward model knows about an action. None means "both" where the log has action features, else "identity".
+    rewards : reward model, default=Ridge()
+        A model that gives embeddings: `op.Ridge()`, `op.AdamW()`, `op.Torch()`, or `op.Regressor()` with `embedding=`.
+    posterior : Posterior or "auto", default="auto"
+        How actions are pooled by their embeddings. "auto" is `op.Logistic()`, as published, up to 5,000 actions. Beyond
+        that it is `op.Gaussian()` with the 100 nearest actions, since the cost of a logistic fit grows with the square of
+        the number of actions.
+    normalised : bool, optional
+        Divide by the mean weight. None leaves it to the posterior: yes for Gaussian, no for Logistic.
+    cross_fit : int, optional
+        The number of folds that embeddings and reward model are cross-fitted on; the evaluation's default, 5, if None.
+    name : str, optional
+        The name in results; the name of the class by default.
+
+    Examples
+    --------
+    >>> import offpolicy as op
+    >>> log = op.worlds.Toy(10).sample(1_000, seed=0)
+    >>> round(op.evaluate(log, op.Uniform(), op.LearnedMDR())["LearnedMDR"].value, 3)
+    0.472
+    """
 
     default_folds: ClassVar[int] = DEFAULT_FOLDS
 
@@ -117,7 +170,7 @@ class LearnedMDR(_Learned):
 
 @dataclass(frozen=True)
 class _Predefined(_Pooled):
-    """Weights by the pre-defined features of actions. Without a `posterior`: Categorical for categories, else Gaussian."""
+    """An estimator with weights of the pre-defined features of actions."""
 
     posterior: Posterior | None = None
     normalised: bool | None = None
@@ -127,8 +180,9 @@ class _Predefined(_Pooled):
     def settled(self, features: Features, run: Run) -> Estimator:  # noqa: ARG002
         if not features.size:
             raise InputError(
-                f"{self.name}: weighs by features of the actions, and the log has none. Name columns seen in each round "
-                "with `action_features=` (--features), give one row an action with `catalog=`, or use op.LearnedMIPS."
+                f"{self.name}: needs features of the actions, and the log has none. Name columns that describe the action "
+                "of each round with `action_features=` (--features), give one row per action with `catalog=`, or use "
+                "op.LearnedMIPS."
             )
         if self.posterior is not None:
             return self
@@ -145,15 +199,41 @@ MOST_SUBSETS = 10
 @register
 @dataclass(frozen=True)
 class MIPS(_Predefined):
-    """Marginalised IPS: mean[w(x, e)·r] with pre-defined e (Saito & Joachims 2022).
+    """Marginalised IPS: mean[w(x, e)·r], with pre-defined features e of the actions.
 
-    `select` picks dimensions of e by SLOPE: "exact" among all subsets, "greedy" along one chain that leaves out, one by one,
-    the dimension without which the error is least (it reads the log once more for each).
+    Parameters
+    ----------
+    posterior : Posterior, optional
+        How p(e|a) is estimated. By default `op.Categorical()` where all features are categories, else `op.Gaussian()`.
+    normalised : bool, optional
+        Divide by the mean weight. None leaves it to the posterior: yes for Gaussian, else no.
+    cross_fit : int, optional
+        The number of folds that the posterior is cross-fitted on; not cross-fitted if None.
+    select : {"exact", "greedy"}, optional
+        Choose dimensions of e by SLOPE: "exact" among all subsets, "greedy" along one chain that drops one dimension after
+        another, each time the one without which the error is least. "greedy" reads the log once more per dimension.
+    subsets : tuple of tuple of str, default=()
+        The sets of dimensions to score; filled in by `select`.
+    name : str, optional
+        The name in results; the name of the class by default.
+
+    References
+    ----------
+    Saito and Joachims (2022). Off-policy evaluation for large action spaces via embeddings. ICML.
+
+    Examples
+    --------
+    >>> import offpolicy as op
+    >>> log = op.Log(
+    ...     [[0.0]] * 4, [0, 1, 2, 2], [1.0, 0.0, 0.0, 1.0], logging=op.Fixed([0.25, 0.25, 0.5]),
+    ...     catalog=[[0], [0], [1]],
+    ... )
+    >>> op.evaluate(log, op.Fixed([0.5, 0.5, 0.0]), op.MIPS())["MIPS"].value
+    0.5
     """
 
     select: Literal["exact", "greedy"] | None = None
     subsets: tuple[tuple[str, ...], ...] = ()
-    """The sets of dimensions to score; `select` fills them in."""
 
     @property
     def lattice(self) -> bool:
@@ -161,7 +241,7 @@ class MIPS(_Predefined):
 
     def _check(self) -> None:
         if self.select not in (None, "exact", "greedy"):
-            raise InputError(f'{self.name}: select is {self.select!r}; it must be "exact", "greedy" or None.')
+            raise InputError(f'{self.name}: select is {self.select!r}; give "exact", "greedy" or None.')
 
     def settled(self, features: Features, run: Run) -> Estimator:
         settled = super().settled(features, run)
@@ -170,16 +250,16 @@ class MIPS(_Predefined):
             return settled
         if isinstance(settled.posterior, Gaussian) and settled.posterior.bandwidth == "slope":
             raise InputError(
-                f"{self.name}: select chooses dimensions, and numbers in a catalog need a bandwidth, which it cannot choose "
-                'as well; give one: op.MIPS(op.Gaussian(0.3), select="exact") (mips:select=exact,bandwidth=0.3).'
+                f"{self.name}: select chooses dimensions, and numbers in a catalog need a bandwidth, which it cannot also "
+                'choose; give one: op.MIPS(op.Gaussian(0.3), select="exact") (mips:select=exact,bandwidth=0.3).'
             )
-        # a dimension with one category tells no actions apart: without it there is the same to choose from
+        # a dimension with a single category does not distinguish actions
         names = tuple(d.name for d in features.dimensions if d.width > 1 or not d.categorical)
         if not names:
             return settled
         if len(names) > MOST_SUBSETS and settled.select == "exact":
             raise InputError(
-                f'{self.name}: select="exact" tries all subsets, and {len(names)} dimensions have too many '
+                f'{self.name}: select="exact" scores all subsets, and {len(names)} dimensions have too many '
                 f'(at most {MOST_SUBSETS} dimensions); use select="greedy".'
             )
         if settled.select == "exact":
@@ -187,10 +267,10 @@ class MIPS(_Predefined):
         chain = [names]
         while len(chain[-1]) > 1:
             shorter = [tuple(n for n in chain[-1] if n != left) for left in chain[-1]]
-            tried = [replace(settled, subsets=(s,), name=f"without {k}") for k, s in enumerate(shorter)]
-            result = run(tried)
+            candidates = [replace(settled, subsets=(s,), name=f"without {k}") for k, s in enumerate(shorter)]
+            result = run(candidates)
             each = list(result.rewards.values()) or [result]
-            errors = [sum(np.log(r[p, t.name].std_error) for r in each for p in r.policies) for t in tried]
+            errors = [sum(np.log(r[p, c.name].std_error) for r in each for p in r.policies) for c in candidates]
             chain.append(shorter[int(np.argmin(errors))])
         return replace(settled, subsets=tuple(chain))
 
@@ -202,7 +282,35 @@ class MIPS(_Predefined):
 @register
 @dataclass(frozen=True)
 class MDR(_Predefined):
-    """MIPS with a baseline and a control q(x, e) of the same features (Shimizu & Forastiere 2023)."""
+    """Marginalised doubly robust: MIPS with a baseline and a control q(x, e) of the same features.
+
+    Parameters
+    ----------
+    posterior : Posterior, optional
+        How p(e|a) is estimated. By default `op.Categorical()` where all features are categories, else `op.Gaussian()`.
+    normalised : bool, optional
+        Divide by the mean weight. None leaves it to the posterior: yes for Gaussian, else no.
+    cross_fit : int, optional
+        The number of folds that posterior and reward model are cross-fitted on; the evaluation's default, 5, if None.
+    rewards : reward model, default=Ridge()
+        Where features vary within an action it must be linear in them: `op.Ridge()`, or `op.Given(q, control)`.
+    name : str, optional
+        The name in results; the name of the class by default.
+
+    References
+    ----------
+    Shimizu and Forastiere (2023). Doubly robust estimator for off-policy evaluation with large action spaces.
+
+    Examples
+    --------
+    >>> import offpolicy as op
+    >>> log = op.Log(
+    ...     [[0.0]] * 4, [0, 1, 2, 2], [1.0, 0.0, 0.0, 1.0], logging=op.Fixed([0.25, 0.25, 0.5]),
+    ...     catalog=[[0], [0], [1]],
+    ... )
+    >>> op.evaluate(log, op.Fixed([0.5, 0.5, 0.0]), op.MDR(cross_fit=0))["MDR"].value
+    0.5
+    """
 
     rewards: Any = field(default_factory=Ridge)
     default_folds: ClassVar[int] = DEFAULT_FOLDS
@@ -210,8 +318,8 @@ class MDR(_Predefined):
     def settled(self, features: Features, run: Run) -> Estimator:
         if features.varies and not self.rewards.linear:
             raise InputError(
-                f"{self.name}: the features vary within an action, so the baseline is the mean of q over them, which only a "
-                "q linear in the features gives: use op.Ridge(), or op.Given(q, control) with both."
+                f"{self.name}: the features vary within an action, so the baseline is the mean of q over them, which only "
+                "models that are linear in the features provide: use op.Ridge(), or op.Given(q, control) with both."
             )
         return super().settled(features, run)
 
@@ -221,7 +329,7 @@ class MDR(_Predefined):
 
 
 class _Clustered(CrossFitted):
-    """What estimators share that weigh by clusters of actions: a number of them to find, or a label per action."""
+    """The base of estimators with weights of clusters of actions: a number of clusters to find, or one label per action."""
 
     clusters: int | Sequence[int]
 
@@ -230,20 +338,20 @@ class _Clustered(CrossFitted):
         object.__setattr__(self, "clusters", self._checked_clusters())
 
     def _checked_clusters(self) -> int | tuple[int, ...]:
-        given = self.clusters
-        if isinstance(given, (int, np.integer)) and not isinstance(given, bool):
-            if given < 1:
-                raise InputError(f"{self.name}: clusters is {given}; give a number from 1, or a label for each action.")
-            return int(given)
-        labels = np.asarray(given)
+        clusters = self.clusters
+        if isinstance(clusters, (int, np.integer)) and not isinstance(clusters, bool):
+            if clusters < 1:
+                raise InputError(f"{self.name}: clusters is {clusters}; give 1 or more, or a label for each action.")
+            return int(clusters)
+        labels = np.asarray(clusters)
         if labels.ndim != 1:
             raise InputError(
-                f"{self.name}: clusters is {given!r}; give a whole number, or a flat list of one label an action."
+                f"{self.name}: clusters is {clusters!r}; give a whole number, or a flat list of one label per action."
             )
         return tuple(labels.tolist())
 
     def weight(self, rewards: RewardModel, inputs: Inputs | None, folds: int) -> Weight:
-        """Clusters of a learned embedding; labels that were given need none."""
+        """Clusters of a learned embedding; labels need none."""
         if isinstance(self.clusters, tuple):
             return Weight(EmbeddingRatio(Clusters(self.clusters), None, "identity", 0))
         return Weight(EmbeddingRatio(Clusters(self.clusters), rewards, inputs, folds))  # type: ignore[arg-type]
@@ -252,7 +360,35 @@ class _Clustered(CrossFitted):
 @register
 @dataclass(frozen=True)
 class GroupIPS(_Clustered):
-    """IPS on clusters of actions with like learned outcomes (Peng et al. 2023), or on the clusters given."""
+    """IPS on clusters of actions instead of actions.
+
+    Parameters
+    ----------
+    clusters : int or sequence of int, default=10
+        The number of clusters that k-means finds among the learned embeddings, or one label per action.
+    inputs : {"identity", "features", "both"} or None, default=None
+        What the reward model knows about an action. None means "both" where the log has action features, else "identity".
+    rewards : reward model, default=Ridge()
+        The model whose embeddings are clustered.
+    normalised : bool, default=False
+        Divide by the mean weight.
+    cross_fit : int, optional
+        The number of folds that the embeddings are cross-fitted on; not cross-fitted if None.
+    name : str, optional
+        The name in results; the name of the class by default.
+
+    References
+    ----------
+    Peng, Zou, Liu, Li, Jiang, Pei and Cui (2023). Offline policy evaluation in large action spaces via outcome-oriented
+    action grouping. WWW.
+
+    Examples
+    --------
+    >>> import offpolicy as op
+    >>> log = op.worlds.Toy(10).sample(1_000, seed=0)
+    >>> round(op.evaluate(log, op.Uniform(), op.GroupIPS(5))["GroupIPS"].value, 3)
+    0.478
+    """
 
     clusters: int | Sequence[int] = 10
     inputs: Inputs | None = None
@@ -274,7 +410,32 @@ class GroupIPS(_Clustered):
 @register
 @dataclass(frozen=True)
 class OffCEM(_Clustered):
-    """Cluster weights, with q fitted in two steps: differences within clusters, then the clusters (Saito et al. 2023)."""
+    """OffCEM: weights of clusters, with q fitted in two steps, first the differences within clusters, then the clusters.
+
+    Parameters
+    ----------
+    clusters : int or sequence of int, default=10
+        The number of clusters that k-means finds among the learned embeddings, or one label per action.
+    rewards : reward model, default=Ridge()
+        `op.Ridge()`, whose embeddings are clustered and whose penalty both steps use; or `op.Given(q)`.
+    normalised : bool, default=False
+        Divide the correction by the mean weight.
+    cross_fit : int, optional
+        The number of folds that embeddings and reward model are cross-fitted on; the evaluation's default, 5, if None.
+    name : str, optional
+        The name in results; the name of the class by default.
+
+    References
+    ----------
+    Saito, Ren and Joachims (2023). Off-policy evaluation for large action spaces via conjunct effect modeling. ICML.
+
+    Examples
+    --------
+    >>> import offpolicy as op
+    >>> log = op.worlds.Toy(10).sample(1_000, seed=0)
+    >>> round(op.evaluate(log, op.Uniform(), op.OffCEM(5))["OffCEM"].value, 3)
+    0.472
+    """
 
     clusters: int | Sequence[int] = 10
     rewards: Any = field(default_factory=Ridge)

@@ -1,4 +1,4 @@
-"""Estimators that only weigh: the mean of the log, and the family of IPS."""
+"""Estimators without a reward model: the mean of the log, and the IPS family."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from offpolicy.ratios.outcomes import OutcomeRatio
 from offpolicy.ratios.trivial import One
 from offpolicy.ratios.weights import Clip, Harmonic, Shrink, Straight, Switch, Weight, check_setting
 
+# The grids of "auto", from the least biased value to the most: limits on w, then λ of DRos and of SubGaussianIPS.
 CLIPS: tuple[float, ...] = (np.inf, 1000.0, 300.0, 100.0, 30.0, 10.0, 3.0, 1.0)
-"""The grid of "auto" for limits on w, from the least biased to the most."""
 SHRINKAGES: tuple[float, ...] = (np.inf, 1e5, 1e4, 1e3, 1e2, 10.0, 1.0)
 HARMONICS: tuple[float, ...] = (0.0, 1e-4, 1e-3, 0.01, 0.03, 0.1, 0.3)
 
@@ -21,7 +21,20 @@ HARMONICS: tuple[float, ...] = (0.0, 1e-4, 1e-3, 0.01, 0.03, 0.1, 0.3)
 @register
 @dataclass(frozen=True)
 class LoggedMean(Estimator):
-    """The mean reward of the log: the value of the logging policy, and the naive answer for any other."""
+    """The mean reward of the log: the value of the logging policy, and the naive answer for any other.
+
+    Parameters
+    ----------
+    name : str, optional
+        The name in results; the name of the class by default.
+
+    Examples
+    --------
+    >>> import offpolicy as op
+    >>> log = op.worlds.Toy(10).sample(1_000, seed=0)
+    >>> round(op.evaluate(log, op.Uniform(), op.LoggedMean())["LoggedMean"].value, 3)
+    0.5
+    """
 
     def members(self, cross_fit: int | None = None) -> tuple[Member, ...]:  # noqa: ARG002
         return (Member(Weight(One())),)
@@ -30,7 +43,26 @@ class LoggedMean(Estimator):
 @register
 @dataclass(frozen=True)
 class IPS(Estimator):
-    """Inverse propensity score: mean[w·r]. Unbiased where the logging policy supports the target."""
+    """Inverse propensity scoring: mean[w·r].
+
+    Unbiased where the logging policy gives positive probability to every action that the target policy may take.
+
+    Parameters
+    ----------
+    name : str, optional
+        The name in results; the name of the class by default.
+
+    References
+    ----------
+    Horvitz and Thompson (1952). A generalization of sampling without replacement from a finite universe. JASA.
+
+    Examples
+    --------
+    >>> import offpolicy as op
+    >>> log = op.worlds.Toy(10).sample(1_000, seed=0)
+    >>> round(op.evaluate(log, op.Uniform(), op.IPS())["IPS"].value, 3)
+    0.457
+    """
 
     def members(self, cross_fit: int | None = None) -> tuple[Member, ...]:  # noqa: ARG002
         return (Member(Weight()),)
@@ -39,7 +71,24 @@ class IPS(Estimator):
 @register
 @dataclass(frozen=True)
 class SNIPS(Estimator):
-    """Self-normalised IPS: mean[w·r] / mean[w] (Swaminathan & Joachims 2015)."""
+    """Self-normalised IPS: mean[w·r] / mean[w].
+
+    Parameters
+    ----------
+    name : str, optional
+        The name in results; the name of the class by default.
+
+    References
+    ----------
+    Swaminathan and Joachims (2015). The self-normalized estimator for counterfactual learning. NeurIPS.
+
+    Examples
+    --------
+    >>> import offpolicy as op
+    >>> log = op.worlds.Toy(10).sample(1_000, seed=0)
+    >>> round(op.evaluate(log, op.Uniform(), op.SNIPS())["SNIPS"].value, 3)
+    0.48
+    """
 
     def members(self, cross_fit: int | None = None) -> tuple[Member, ...]:  # noqa: ARG002
         return (Member(Weight(), normalised=True),)
@@ -47,13 +96,16 @@ class SNIPS(Estimator):
 
 @dataclass(frozen=True)
 class Bent(Estimator):
-    """An estimator whose weights are bent by one number, `tuned`."""
+    """An estimator whose weights are bent by one setting, the one named by `tuned`.
+
+    `bend` makes the bend from a value, `values` is the grid of "auto", and at the value `straight` nothing is bent. A value
+    must lie between `least` and `most`.
+    """
 
     tuned: ClassVar[str]
     bend: ClassVar[type[Clip] | type[Switch] | type[Shrink] | type[Harmonic]]
     values: ClassVar[tuple[float, ...]]
     straight: ClassVar[float]
-    """The value at which nothing is bent."""
     least: ClassVar[float] = 0.0
     most: ClassVar[float] = np.inf
 
@@ -61,9 +113,9 @@ class Bent(Estimator):
         check_setting(self.name, self.tuned, getattr(self, self.tuned), self.least, self.most)
 
     def weights(self) -> list[tuple[float, Weight]]:
-        """One for the value given, or for each of the grid."""
-        bend, given = type(self).bend, getattr(self, self.tuned)
-        grid = self.values if given == "auto" else (float(given),)
+        """One weight for a number, or one for each value of the grid."""
+        bend, setting = type(self).bend, getattr(self, self.tuned)
+        grid = self.values if setting == "auto" else (float(setting),)
         return [(v, Weight(bend=Straight() if v == self.straight else bend(v))) for v in grid]
 
     def members(self, cross_fit: int | None = None) -> tuple[Member, ...]:  # noqa: ARG002
@@ -73,7 +125,26 @@ class Bent(Estimator):
 @register
 @dataclass(frozen=True)
 class ClippedIPS(Bent):
-    """IPS with weights min(w, clip)."""
+    """IPS with clipped weights, min(w, clip).
+
+    Parameters
+    ----------
+    clip : float or "auto", default="auto"
+        The largest weight. "auto" lets SLOPE choose from a grid.
+    name : str, optional
+        The name in results; the name of the class by default.
+
+    References
+    ----------
+    Ionides (2008). Truncated importance sampling. Journal of Computational and Graphical Statistics.
+
+    Examples
+    --------
+    >>> import offpolicy as op
+    >>> log = op.worlds.Toy(10).sample(1_000, seed=0)
+    >>> round(op.evaluate(log, op.Uniform(), op.ClippedIPS(clip=10))["ClippedIPS"].value, 3)
+    0.444
+    """
 
     clip: Number = "auto"
     tuned, bend, values, straight = "clip", Clip, CLIPS, np.inf
@@ -82,7 +153,27 @@ class ClippedIPS(Bent):
 @register
 @dataclass(frozen=True)
 class SubGaussianIPS(Bent):
-    """IPS with weights w / (1 − λ + λw), λ = `shrinkage` (Metelli et al. 2021)."""
+    """IPS with weights w / (1 − λ + λw), whose errors have light tails.
+
+    Parameters
+    ----------
+    shrinkage : float or "auto", default="auto"
+        λ, from 0 (IPS) to 1 (all weights are 1). "auto" lets SLOPE choose from a grid.
+    name : str, optional
+        The name in results; the name of the class by default.
+
+    References
+    ----------
+    Metelli, Russo and Restelli (2021). Subgaussian and differentiable importance sampling for off-policy evaluation and
+    learning. NeurIPS.
+
+    Examples
+    --------
+    >>> import offpolicy as op
+    >>> log = op.worlds.Toy(10).sample(1_000, seed=0)
+    >>> round(op.evaluate(log, op.Uniform(), op.SubGaussianIPS())["SubGaussianIPS"].value, 3)
+    0.457
+    """
 
     shrinkage: Number = "auto"
     tuned, bend, values, straight, most = "shrinkage", Harmonic, HARMONICS, 0.0, 1.0
@@ -91,9 +182,28 @@ class SubGaussianIPS(Bent):
 @register
 @dataclass(frozen=True)
 class MR(CrossFitted):
-    """Marginal ratio: mean[E[w | r]·r] (Taufiq et al. 2023), cross-fitted.
+    """Marginal ratio: mean[E[w | r]·r], with E[w | r] estimated from the log.
 
-    Fitted on the rows that it weighs (`cross_fit=0`) it is IPS again wherever rewards take few values.
+    Parameters
+    ----------
+    normalised : bool, default=False
+        Divide by the mean weight.
+    cross_fit : int, optional
+        The number of folds; the evaluation's default, 5, if None. With 0, E[w | r] is estimated on the rounds that it
+        weights, and MR is IPS again wherever rewards take few values.
+    name : str, optional
+        The name in results; the name of the class by default.
+
+    References
+    ----------
+    Taufiq, Doucet, Cornish and Ton (2023). Marginal density ratio for off-policy evaluation in contextual bandits. NeurIPS.
+
+    Examples
+    --------
+    >>> import offpolicy as op
+    >>> log = op.worlds.Toy(10).sample(1_000, seed=0)
+    >>> round(op.evaluate(log, op.Uniform(), op.MR())["MR"].value, 3)
+    0.458
     """
 
     normalised: bool = False

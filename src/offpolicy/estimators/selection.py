@@ -1,12 +1,12 @@
-"""How several estimates of one value become one: rules that know only the estimates and how they vary together.
+"""Rules that combine several estimates of one value, given only the estimates and the covariance of their errors.
 
-All candidates are scored on the same rows, so the covariance of their errors is known, and the difference of two of them far
-better than either. A nearly unbiased candidate tells, by that difference, how biased the others may be.
+All candidates are scored on the same rows, so the covariance of their errors is known, and the difference of two of them is
+known far better than either. The difference to a nearly unbiased candidate shows how biased the others may be.
 
-`slope` and `smallest_error` select one of a family that is ordered by bias, after SLOPE (Su et al. 2020; Tucker & Lee 2021).
-SLOPE keeps moving to the next, smoother member for as long as its interval meets all earlier ones; here the intervals that
-must meet are those of the differences. The rule and its limit of 2 standard errors were picked by hand from six variants in
-a few small linear worlds; the bench is to judge them.
+`slope` and `smallest_error` select from a family ordered by bias, after SLOPE (Su et al. 2020; Tucker & Lee 2021). SLOPE
+moves on to the next, smoother member as long as its interval overlaps those of all earlier members; here the intervals are
+those of the differences, which must contain 0. The rule and its limit of 2 standard errors were chosen by hand from six
+variants in a few small linear worlds; the benchmark judges them.
 """
 
 from __future__ import annotations
@@ -26,21 +26,23 @@ REACH = 2.0
 
 @dataclass(frozen=True)
 class CandidateEstimates:
-    """Estimates of the same value, and the covariance of their errors."""
+    """Estimates of the same value, and the covariance of their errors.
+
+    `unbiased` marks those with the exact weights of actions, `known` those whose whole error is known; the others get no
+    weight. `resampled(k, counts)` is candidate k in each draw, where `counts` (draws × buckets) states how often each bucket
+    of units counts.
+    """
 
     names: tuple[str, ...]
     values: FloatArray
     covariance: FloatArray
     unbiased: tuple[bool, ...]
-    """Which of them weigh by the exact ratio of actions."""
     known: tuple[bool, ...]
-    """Of which of them the whole error is known; the others get no weight."""
     resampled: Callable[[int, FloatArray], FloatArray]
-    """The value of one of them in each draw when each bucket of units counts so many times (draws × buckets)."""
     buckets: int
 
     def variance(self, weights: FloatArray) -> float:
-        """Of a weighted sum of the candidates."""
+        """The variance of a weighted sum of the candidates."""
         return max(float(weights @ self.covariance @ weights), 0.0)
 
     @property
@@ -51,11 +53,11 @@ class CandidateEstimates:
 
     @property
     def anchor(self) -> int:
-        """The first nearly unbiased candidate, against which the others are held."""
+        """The first nearly unbiased candidate, with which the others are compared."""
         return self.unbiased.index(True)
 
     def difference(self, i: int, j: int) -> tuple[float, float]:
-        """Candidate i less candidate j, and the standard error of that."""
+        """Candidate i minus candidate j, and its standard error."""
         step = np.eye(len(self.names))[i] - np.eye(len(self.names))[j]
         return float(self.values[i] - self.values[j]), float(np.sqrt(self.variance(step)))
 
@@ -66,15 +68,14 @@ class CandidateEstimates:
 
 @dataclass(frozen=True)
 class Choice:
-    """What a rule made of the candidates."""
+    """The weight of each candidate, and its bias as the rule estimated it."""
 
     weights: FloatArray
     biases: FloatArray
-    """The bias of each candidate as the rule saw it."""
 
 
 def beyond(difference: float, error: float, reach: float) -> float:
-    """What of a difference is more than chance explains.
+    """The part of a difference that sampling error does not explain.
 
     >>> beyond(-0.5, 0.25, 1.0), beyond(0.1, 0.25, 1.0)
     (-0.25, 0.0)
@@ -83,13 +84,13 @@ def beyond(difference: float, error: float, reach: float) -> float:
 
 
 def chain(candidates: CandidateEstimates, reach: float) -> Choice:
-    """From the anchor along the candidates, in their order, each as far as it lowers the estimated mean squared error.
+    """Move from the anchor towards each candidate in turn, as far as that lowers the estimated mean squared error.
 
-    With x the blend so far, of bias β, and e the next candidate, d = e − x, and s what of d is more than chance explains,
-    x + l·d has the mean squared error var(x + l·d) + (β + l·s)², which is least at
-    l = −(cov(x, d) + β·s) / (var(d) + s²), kept between 0 and 1. Since x gathers precision on the way, small biases show up
-    that a comparison with the anchor alone would miss; since β is carried along, candidates that are wrong in the same way
-    do not add up.
+    Let x be the blend so far, β its bias, e the next candidate, d = e − x, and s the part of d that sampling error does not
+    explain. The mean squared error of x + l·d is var(x + l·d) + (β + l·s)², which is least at
+    l = −(cov(x, d) + β·s) / (var(d) + s²), bounded to [0, 1]. As x becomes more precise, it reveals small biases that a
+    comparison with the anchor alone would miss. Since β is carried along, candidates that are wrong in the same way do not
+    add up.
     """
     anchor, covariance = candidates.anchor, candidates.covariance
     size = len(candidates.names)
@@ -107,9 +108,9 @@ def chain(candidates: CandidateEstimates, reach: float) -> Choice:
 
 
 def blend(candidates: CandidateEstimates, reach: float) -> Choice:
-    """The weights on the simplex of least estimated mean squared error, xᵀ(Σ + bbᵀ)x (after MAGIC, Thomas & Brunskill 2016).
+    """The weights on the simplex with the least estimated mean squared error, xᵀ(Σ + bbᵀ)x (Thomas & Brunskill 2016).
 
-    The biases b are the differences to the anchor as far as chance does not explain them.
+    The biases b are the parts of the differences to the anchor that sampling error does not explain.
     """
     anchor, size = candidates.anchor, len(candidates.names)
     biases = np.array([beyond(*candidates.difference(k, anchor), reach) for k in range(size)])
@@ -120,7 +121,7 @@ def blend(candidates: CandidateEstimates, reach: float) -> Choice:
 
 
 def _on_simplex(matrix: FloatArray) -> FloatArray:
-    """argmin xᵀMx over x ≥ 0, Σx = 1, as a least squares problem with a heavy row for the sum."""
+    """argmin xᵀMx over x ≥ 0, Σx = 1, as a least-squares problem with a row of large weight for the sum."""
     from scipy.optimize import nnls  # here, so that importing stays fast
 
     values, vectors = np.linalg.eigh(matrix)
@@ -129,24 +130,24 @@ def _on_simplex(matrix: FloatArray) -> FloatArray:
         return np.full(len(matrix), 1 / len(matrix))
     root = (vectors * np.sqrt(np.maximum(values, 0.0) / scale)).T
     rows = np.vstack([root, np.full((1, len(matrix)), SUM_WEIGHT)])
-    found = np.asarray(nnls(rows, np.append(np.zeros(len(matrix)), SUM_WEIGHT))[0], dtype=np.float64)
-    weights: FloatArray = found / found.sum()
+    solution = np.asarray(nnls(rows, np.append(np.zeros(len(matrix)), SUM_WEIGHT))[0], dtype=np.float64)
+    weights: FloatArray = solution / solution.sum()
     return weights
 
 
 def widest(candidates: CandidateEstimates, reach: float) -> Choice:
-    """SLOPE: the last candidate, in the order given, that agrees with every one before it."""
+    """SLOPE: the last candidate that agrees with all before it."""
     some = np.flatnonzero(candidates.known)
     picked = some[slope(len(some), lambda i, j: candidates.z(some[i], some[j]), reach)]
     return Choice(np.eye(len(candidates.names))[picked], candidates.values - candidates.values[candidates.anchor])
 
 
 def cross_validated(candidates: CandidateEstimates, one_error: bool) -> Choice:
-    """The candidate nearest to the anchor on rounds that it has not seen (after OCV, Cief, Kveton & Kompan 2025).
+    """The candidate closest to the anchor on held-out rounds (after OCV, Cief, Kveton & Kompan 2025).
 
     Each of `SPLITS` splits gives a candidate some buckets of units and the anchor the rest, in proportion to their
-    variances, so that both are about equally sure. With `one_error` the choice is the most precise candidate whose loss is
-    within a standard error of the least.
+    variances, so that both are about equally precise. With `one_error` the choice is the most precise candidate whose loss
+    is within one standard error of the least.
     """
     anchor, size = candidates.anchor, len(candidates.names)
     rng = np.random.default_rng(0xC805)
@@ -156,8 +157,8 @@ def cross_validated(candidates: CandidateEstimates, one_error: bool) -> Choice:
     for k in range(size):
         both = variances[k] + variances[anchor]
         share = float(np.clip(variances[k] / both if both > 0 else 0.5, 0.1, 0.9))
-        seen = (keys < share).astype(np.float64)
-        losses[:, k] = (candidates.resampled(k, seen) - candidates.resampled(anchor, 1 - seen)) ** 2
+        train = (keys < share).astype(np.float64)
+        losses[:, k] = (candidates.resampled(k, train) - candidates.resampled(anchor, 1 - train)) ** 2
     loss = losses.mean(axis=0)
     loss[[not known for known in candidates.known]] = np.inf
     loss[~np.isfinite(loss)] = np.inf
@@ -169,14 +170,14 @@ def cross_validated(candidates: CandidateEstimates, one_error: bool) -> Choice:
 
 
 def standardised(value: float, error: float) -> float:
-    """The value in standard errors; 0 where it is exactly 0, as for the difference of two equal estimates."""
+    """The value in standard errors; 0 if the value is 0, as for the difference of two equal estimates."""
     if error > 0:
         return value / error
     return 0.0 if abs(value) < 1e-12 else math.copysign(math.inf, value)
 
 
 def slope(count: int, z: Callable[[int, int], float], reach: float = REACH) -> int:
-    """The last member that agrees with every one before it. Members stand from the least biased to the most.
+    """The last member that agrees with all before it. Members are ordered from the least biased to the most.
 
     `z(i, j)` is the difference of members i and j in standard errors of that difference.
 
@@ -192,7 +193,7 @@ def slope(count: int, z: Callable[[int, int], float], reach: float = REACH) -> i
 def smallest_error(
     sets: Sequence[frozenset[str]], z: Callable[[int, int], float], errors: Sequence[float], reach: float = REACH
 ) -> int:
-    """Among subsets of dimensions, the full one first: the one of least error that agrees with all that contain it.
+    """Among subsets of dimensions, the full one first: the one with the least error that agrees with all its supersets.
 
     >>> sets = [frozenset("ab"), frozenset("a"), frozenset("b")]
     >>> smallest_error(sets, lambda i, j: 0.5 if i == 1 else 9.0, [0.3, 0.1, 0.05])

@@ -1,6 +1,6 @@
 """Estimators as text: `DR`, `clipped-ips:clip=10`, `learned-mips:posterior=gaussian`, or `module:object`.
 
-A reward model or a posterior is named by its kind, or is a user's own: `dr:rewards=module:object`.
+A reward model or a posterior is named by its kind, or imported: `dr:rewards=module:object`.
 """
 
 from __future__ import annotations
@@ -16,35 +16,36 @@ from offpolicy.models.posteriors.base import Posterior
 from offpolicy.models.rewards.base import RewardModel
 
 PARTS: dict[str, tuple[type[Named], str]] = {"posterior": (Posterior, "logistic"), "rewards": (RewardModel, "ridge")}
-"""Settings that are objects with settings of their own: their family, and the kind that takes a setting of several kinds."""
+"""Settings that are objects with their own settings: the base class, and the kind that owns a setting that several have."""
 NOT_AS_TEXT = ("subsets", "candidates", "left_out")
 
 
 def is_own(text: str) -> bool:
-    """Whether an estimator is the user's own, `module:object`, and not one of ours with its settings."""
+    """Whether the text is `module:object`, an estimator of the user, rather than one of the package with settings."""
     module, _, attribute = text.partition(":")
     return plain_name(module) not in _registered() and attribute.replace(".", "_").isidentifier()
 
 
 def own_objects(text: str) -> list[str]:
-    """Every `module:object` that the text of an estimator names: itself, or parts of it."""
+    """Every `module:object` that the text of an estimator names: the estimator, or parts of it."""
     if is_own(text):
         return [text]
     return [value for part, value in _options(text) if part in PARTS and ":" in value]
 
 
 def own_estimator(text: str) -> Any:
-    """What the user wrote: an estimator, its class, or a function of a log and a policy."""
-    found = imported(text)
-    if isinstance(found, type):
-        if not issubclass(found, Estimator):
-            raise InputError(f"{text}: is a class; give an object of it, an op.Estimator, or a function of (log, target).")
-        found = made(text, found, {})
-    if not callable(found) and not isinstance(found, Estimator):
+    """Import an estimator of the user: an object, its class, or a function of a log and a policy."""
+    estimator = imported(text)
+    if isinstance(estimator, type):
+        if not issubclass(estimator, Estimator):
+            raise InputError(f"{text}: is a class; give an instance of it, an op.Estimator, or a function of (log, target).")
+        estimator = made(text, estimator, {})
+    if not callable(estimator) and not isinstance(estimator, Estimator):
         raise InputError(
-            f"{text}: is {type(found).__name__}; give an op.Estimator, or a function of (log, target) that gives a number."
+            f"{text}: is a {type(estimator).__name__}; give an op.Estimator, or a function of (log, target) that returns a "
+            "number."
         )
-    return found
+    return estimator
 
 
 def plain_name(name: str) -> str:
@@ -56,13 +57,13 @@ def _registered() -> dict[str, type[Estimator]]:
 
 
 def _options(text: str) -> list[tuple[str, str]]:
-    """The settings as they are written, NAME=VALUE; the value is empty where there is no `=`."""
+    """The settings as written, NAME=VALUE; the value is empty if there is no `=`."""
     options = (option.partition("=") for option in text.partition(":")[2].split(",") if option)
     return [(key.strip().replace("-", "_"), value.strip()) for key, _, value in options]
 
 
 def estimator(text: str) -> Estimator:
-    """An estimator from its name and settings, those of its posterior and of its reward model among them, or module:object.
+    """An estimator from its name and settings, including those of its posterior and reward model, or from `module:object`.
 
     >>> estimator("clipped-ips:clip=10").clip, estimator("dr").name
     (10.0, 'DR')
@@ -70,55 +71,55 @@ def estimator(text: str) -> Estimator:
     Gaussian(bandwidth=0.3, neighbours=None, scale=True)
     """
     if is_own(text):
-        found = own_estimator(text)
-        if not isinstance(found, Estimator):
-            raise InputError(f"{text}: is a function; only `offpolicy bench` takes those. Give an op.Estimator.")
-        return found
+        custom = own_estimator(text)
+        if not isinstance(custom, Estimator):
+            raise InputError(f"{text}: is a function; only `offpolicy bench` accepts functions. Give an op.Estimator.")
+        return custom
     name, _, options = text.partition(":")
     kind = _registered().get(plain_name(name))
     if kind is None:
         raise unknown_name("estimator", name, REGISTRY)
     bad = next((option for option in options.split(",") if option and "=" not in option), None)
     if bad is not None:
-        raise InputError(f"estimator {text!r}: {bad!r} is no setting; write NAME=VALUE.")
-    given = dict(_options(text))
+        raise InputError(f"estimator {text!r}: {bad!r} is not a setting; write NAME=VALUE.")
+    values = dict(_options(text))
     own = {name: type_ for name, type_ in _settings(kind).items() if name not in NOT_AS_TEXT}
     kinds = {part: _kinds(part) for part in PARTS}
-    chosen = {part: _part(text, part, kinds[part], given, own) for part in PARTS if part in own}
+    chosen = {part: _part(text, part, kinds[part], values, own) for part in PARTS if part in own}
     parts = {part: made for part, made in chosen.items() if made is not None}
-    unknown = next((key for key in given if key not in own), None)
+    unknown = next((key for key in values if key not in own), None)
     if unknown is not None:
         other = next((n for named in kinds.values() for n, cls in named.items() if unknown in _settings(cls)), None)
         if other is not None and chosen:
-            raise InputError(f"estimator {text!r}: {unknown} is a setting of {other}, which is not what is chosen here.")
+            raise InputError(f"estimator {text!r}: {unknown} is a setting of {other}, which is not used here.")
         settable = {name for part in chosen for cls in kinds[part].values() for name in _settings(cls)}
         raise InputError(f"estimator {text!r}: {unknown_name('setting', unknown, sorted({*own, *settable}))}")
-    return kind(**parts, **{key: _value(text, key, value, own[key]) for key, value in given.items() if key not in parts})
+    return kind(**parts, **{key: _value(text, key, value, own[key]) for key, value in values.items() if key not in parts})
 
 
 def _settings(cls: type) -> dict[str, str]:
-    """The settings of a class with their types, as they are written."""
+    """The settings of a class, with their types as written."""
     return {f.name: str(f.type) for f in dataclasses.fields(cls)} if dataclasses.is_dataclass(cls) else {}
 
 
 def _kinds(part: str) -> dict[str, type[Any]]:
-    """Ours, in the order in which settings are looked for. What else was imported must not change what a text means."""
+    """The package's own kinds, in the order in which settings are looked up, whatever else has been imported."""
     family, first = PARTS[part]
     ours = {kind: cls for kind, cls in family.kinds().items() if cls.__module__.startswith("offpolicy.")}
     return {first: ours[first], **ours}
 
 
-def _part(text: str, part: str, kinds: dict[str, type[Any]], given: dict[str, str], own: dict[str, str]) -> Any:
-    """A posterior or a reward model, from its name and from settings that belong to one; None where none was given."""
-    chosen = given.pop(part, None)
+def _part(text: str, part: str, kinds: dict[str, type[Any]], values: dict[str, str], own: dict[str, str]) -> Any:
+    """A posterior or a reward model, from its name and its settings; None if the text has neither."""
+    chosen = values.pop(part, None)
     if part == "posterior" and chosen == "auto":
         return chosen
     candidates = list(kinds.values())
     if chosen is not None and ":" in chosen:
-        found = imported(chosen)
-        if not isinstance(found, type):
-            return found
-        candidates = [found]
+        own_part = imported(chosen)
+        if not isinstance(own_part, type):
+            return own_part
+        candidates = [own_part]
     elif chosen is not None:
         named = PARTS[part][0].kinds()
         if chosen not in named:
@@ -126,9 +127,9 @@ def _part(text: str, part: str, kinds: dict[str, type[Any]], given: dict[str, st
         candidates = [named[chosen]]
     for kind in candidates:
         settings = {name: type_ for name, type_ in _settings(kind).items() if name not in own}
-        used = [key for key in given if key in settings]
+        used = [key for key in values if key in settings]
         if used or chosen is not None:
-            return made(chosen or kind.kind, kind, {key: _value(text, key, given.pop(key), settings[key]) for key in used})
+            return made(chosen or kind.kind, kind, {key: _value(text, key, values.pop(key), settings[key]) for key in used})
     return None
 
 

@@ -1,1 +1,1 @@
-"""Posteriors: from embeddings, how much each action speaks for a round."""
+"""Posteriors: how strongly each action is associated with a round, given embeddings."""

@@ -1,13 +1,13 @@
-"""What a posterior must do: from embeddings, say how much each action speaks for a round.
+"""The base class of posteriors: from embeddings to the share of each action in the weight of a round.
 
-Every posterior here gives a round with embedding z the scores s_a(z) = z·weight_a + bias_a, and exp(s_a) is, up to a factor
-of the round, either p(e|a) or p(a|e). With Q = exp(s) the weight of a round is one of
+Every posterior gives a round with embedding z the scores s_a(z) = z·weight_a + bias_a, and exp(s_a) is either p(e|a) or
+p(a|e), up to a factor per round. With Q = exp(s), the weight of a round has one of two forms:
 
     ratio form      Σ_a π(a|x) Q_a / Σ_a π0(a|x) Q_a           Q ∝ p(e|a): Gaussian, Categorical, Exact, clusters
     posterior form  Σ_a Q_a π(a|x)/π0(a|x) / Σ_a Q_a           Q ∝ p(a|e): Logistic
 
-The ratio form knows the context: π0(a|x) is the prior. The posterior form takes p(a|e) for p(a|x, e), as published, and
-agrees with it where π0 does not depend on the context.
+The ratio form takes the context into account: π0(a|x) is the prior. The posterior form replaces p(a|x, e) by p(a|e), as
+published; the two agree where π0 does not depend on the context.
 """
 
 from __future__ import annotations
@@ -34,44 +34,79 @@ from offpolicy.statistics.base import State, Statistic
 
 Form = Literal["ratio", "posterior"]
 MOST_ELEMENTS = 1 << 22
-"""Shares are kept as a table of (embeddings × actions) up to 32 MB of them; else they are made anew for each block."""
+"""Shares are stored as a table (embeddings × actions) of up to 32 MB, and otherwise recomputed for each block."""
 ROUNDING = 1e-12
-"""What is left below this part of what was subtracted is nothing."""
+"""A difference below this fraction of what was subtracted is rounding error."""
 Influence = Callable[[FloatArray, FloatArray], "Callable[[Embedding, Known], FloatArray]"]
-"""From the slopes of sums in weight and bias, a function that tells how the sums move with a refit, to first order.
+"""From the derivatives of sums in weight and bias, a function giving the change of the sums under a refit, to first order.
 
-A refit's θ = (weight, bias) is the minimum of another loss, so dθ ≈ −H⁻¹∇loss(θ): one solve with H serves all refits.
+The θ = (weight, bias) of a refit minimises another loss, so dθ ≈ −H⁻¹∇loss(θ): one solve with H serves all refits.
 """
 
 
 @dataclass(frozen=True)
 class Pooling:
-    """A fitted posterior: how much each action speaks for each round."""
+    """A fitted posterior: the scores z·weight_a + bias_a of each action a in a round with embedding z.
+
+    Parameters
+    ----------
+    form : {"ratio", "posterior"}
+        Whether exp(score) is p(e|a), or p(a|e), up to a factor per round.
+    embedding : Embedding
+        The embedding of each action.
+    affine : Affine
+        The map from embeddings e to the coordinates z.
+    weight : array of shape (n_actions, m)
+        The slope of each action's score.
+    bias : array of shape (n_actions,)
+        The constant of each action's score; −∞ for an action without a share in any round.
+    context : Affine, optional
+        The scale of the context, if the scores depend on it too.
+    likelihood : callable, optional
+        Gives exp(score) itself for a batch, if there are no scores.
+    groups : (array of shape (n_actions,), array of shape (n_clusters, n_actions)), optional
+        The cluster of each action, and the members of each cluster as 0 and 1, if actions share in a round exactly where
+        they share the cluster.
+    precision : array of shape (m, m), optional
+        The inverse covariance of the normal distribution around each action, if there is one.
+    free : bool, default=False
+        Whether the posterior is the same in any coordinates of the embedding.
+    table : array of shape (n_actions, n_actions), optional
+        exp(score), if rounds of one action are alike and there is memory for it.
+    neighbours : int, optional
+        Sum over this number of actions nearest to the logged one, if policies cover all of very many actions.
+    near : Near, optional
+        The nearest actions.
+    details : dict, optional
+        What the result reports about the fit.
+    influence : callable, optional
+        How sums that depend on weight and bias change with the embeddings, if weight and bias come from an iteration.
+
+    Examples
+    --------
+    >>> import numpy as np, offpolicy as op
+    >>> from offpolicy.models.embedding_table import Affine, Embedding
+    >>> embedding, plain = Embedding(np.eye(2), np.ones(2)), Affine(np.zeros(2), np.eye(2))
+    >>> op.Pooling("ratio", embedding, plain, weight=np.eye(2), bias=np.zeros(2)).tabled(room=100).table.round(2)
+    array([[1.  , 0.37],
+           [0.37, 1.  ]])
+    """
 
     form: Form
     embedding: Embedding
     affine: Affine
     weight: FloatArray
-    """Actions × m."""
     bias: FloatArray
-    """−∞ where an action takes no part."""
     context: Affine | None = None
-    """The context on its own scale, where the scores depend on it as well."""
     likelihood: Callable[[Batch], FloatArray] | None = None
-    """Gives Q itself, where there are no scores."""
     groups: tuple[IntArray, FloatArray] | None = None
-    """The cluster of each action, and clusters × actions of 0 and 1, where Q is whether two actions share a cluster."""
     precision: FloatArray | None = None
-    """Of the normal around each action, where there is one."""
     free: bool = False
-    """Whether it is the same in whatever coordinates the embedding is written."""
     table: FloatArray | None = field(default=None, repr=False)
     neighbours: int | None = None
-    """Of how many actions near the logged one sums are taken, where policies answer for all actions and these are many."""
     near: Near | None = field(default=None, repr=False)
     details: dict[str, Any] = field(default_factory=dict)
     influence: Influence | None = field(default=None, repr=False)
-    """Where weight and bias are the result of an iteration: how sums that depend on them move with the embeddings."""
 
     @property
     def seen(self) -> npt.NDArray[np.bool_]:
@@ -81,12 +116,12 @@ class Pooling:
 
     @property
     def varies(self) -> bool:
-        """Whether rounds of one action may differ."""
+        """Whether two rounds with the same action may differ."""
         return self.embedding.varying is not None or self.context is not None or self.likelihood is not None
 
     @property
     def sight(self) -> FloatArray:
-        """m × m: how far it sees, as a precision matrix; without one, as far as the embeddings are spread."""
+        """The range of the posterior as a precision matrix, m × m; by default the spread of the embeddings."""
         if self.precision is not None:
             return self.precision
         share = self.embedding.counts / self.embedding.counts.sum()
@@ -95,14 +130,28 @@ class Pooling:
         return np.eye(len(variance)) / max(float(variance.mean()), 1e-300)
 
     def points(self, batch: Batch) -> FloatArray:
-        """z of each round."""
+        """Return z of each round, rounds × m.
+
+        Parameters
+        ----------
+        batch : Batch
+            Rounds of the log.
+        """
         varying = self.embedding.varying
         e = self.embedding.table[batch.action] if varying is None else varying.rows(batch)
         z = self.affine(e)
         return z if self.context is None else np.hstack([z, self.context(batch.context)])
 
     def shares(self, batch: Batch, layout: Layout) -> FloatArray:
-        """Q of each round for the actions of the layout, up to a factor of the round."""
+        """Return exp(score) of each round for the actions of the layout, up to a factor per round.
+
+        Parameters
+        ----------
+        batch : Batch
+            Rounds of the log.
+        layout : Layout
+            The actions of each round: all of them, or a list per round.
+        """
         if isinstance(layout, Lists):
             return self._listed(batch, layout)
         if self.groups is not None:
@@ -114,7 +163,7 @@ class Pooling:
         return self._exp(self.points(batch))
 
     def _listed(self, batch: Batch, layout: Lists) -> FloatArray:
-        """Q of the listed actions alone."""
+        """exp(score) of the listed actions only."""
         assert self.likelihood is None
         if self.groups is not None:
             cluster = self.groups[0]
@@ -124,7 +173,7 @@ class Pooling:
             return self.table[batch.codes[layout.row], layout.codes]
         scores = layout.scores(self.points(batch), self.weight, self.bias)
         most = layout.most(scores)
-        scores -= layout.spread(np.where(np.isfinite(most), most, 0.0))  # none of the listed actions may take part
+        scores -= layout.spread(np.where(np.isfinite(most), most, 0.0))  # all of the listed actions may have −∞
         return np.exp(scores, out=scores)
 
     def _exp(self, z: FloatArray) -> FloatArray:
@@ -141,20 +190,32 @@ class Pooling:
         bad = ~(shares.min(axis=1) >= 0) | ~np.isfinite(shares.sum(axis=1)) | ~(shares.max(axis=1) > 0)
         if bad.any():
             raise RowsError(
-                "Exact", "have an embedding to which no action gives a chance (or a negative or NaN one)", batch.row[bad],
+                "Exact", "have an embedding with p(e|a) = 0 for every action (or a negative or NaN p)", batch.row[bad],
                 "Check that p(e|a) covers every embedding in the log.",
             )  # fmt: skip
         return shares
 
-    def with_near(self, asked: npt.NDArray[np.bool_]) -> Pooling:
-        """The same with the neighbours of some actions looked up."""
+    def with_near(self, logged: npt.NDArray[np.bool_]) -> Pooling:
+        """Return a copy with the neighbours of some actions.
+
+        Parameters
+        ----------
+        logged : bool array of shape (n_actions,)
+            The actions whose neighbours are needed.
+        """
         assert self.neighbours is not None
         assert self.precision is not None
-        near = nearest(self.affine(self.embedding.table), self.precision, self.seen, asked, self.neighbours)
+        near = nearest(self.affine(self.embedding.table), self.precision, self.seen, logged, self.neighbours)
         return replace(self, near=near)
 
     def tabled(self, room: int) -> Pooling:
-        """The same with Q as a table, where there is room for one and rounds of one action are alike."""
+        """Return a copy with exp(score) as a table, if rounds of one action are alike and the table is small enough.
+
+        Parameters
+        ----------
+        room : int
+            The largest number of elements.
+        """
         n = len(self.bias)
         if self.varies or self.groups is not None or n * n > room:
             return self
@@ -163,7 +224,7 @@ class Pooling:
 
 @dataclass(frozen=True)
 class FeatureSums(FitStatistic):
-    """By group and action: rows and Σφ; by group: Σφφᵀ around a typical φ. Without features, only the rows."""
+    """By group and action, rows and Σφ; by group, Σφφᵀ, both around a typical φ. Without features, only the rows."""
 
     summed: ClassVar[frozenset[str]] = frozenset({"n", "sum", "square"})
 
@@ -199,7 +260,7 @@ class FeatureSums(FitStatistic):
         return self.shape.origin[d : d + self.size]
 
     def finish(self, state: State) -> FeatureMoments:
-        """As if row weights had mean 1: posteriors count rounds."""
+        """Scaled as if row weights had mean 1, since posteriors count rounds."""
         g, n, scale = self.shape.groups, self.shape.n_actions, self.shape.weight_scale(float(state["n"].sum()))
         return FeatureMoments(
             state["n"].reshape(g, n) * scale, state["sum"].reshape(g, n, -1) * scale, state["square"] * scale, self._origin,
@@ -209,7 +270,7 @@ class FeatureSums(FitStatistic):
 
 @dataclass(frozen=True)
 class FeatureMoments:
-    """Rows and Σφ of each action, and Σφφᵀ, both around `origin`; with a leading axis of groups until `of` sums them."""
+    """Rows and Σφ of each action, and Σφφᵀ, both around `origin`; with a leading axis of groups until `of` sums over it."""
 
     n: FloatArray
     total: FloatArray
@@ -218,7 +279,7 @@ class FeatureMoments:
     features: Features
 
     def of(self, keep: npt.NDArray[np.bool_]) -> FeatureMoments:
-        """The sums of some groups. (Groups are added, never subtracted.)"""
+        """The sums over some groups. (Groups are added, never subtracted.)"""
         n, total, square = (part[keep].sum(axis=0) for part in (self.n, self.total, self.square))
         return FeatureMoments(n, total, square, self.origin, self.features)
 
@@ -237,39 +298,87 @@ class FeatureMoments:
 
 @dataclass(frozen=True)
 class Known:
-    """What the fit pass kept for a posterior, for the rows of some groups."""
+    """The statistics that a posterior is fitted from, restricted to the rows of some groups.
+
+    `rows` is the result of the posterior's second statistic, if it has one. `columns` are the columns of the features that
+    make up the embedding, if it is pre-defined.
+    """
 
     sums: FeatureMoments
     rows: Any = None
-    """Pairs or a sample of rows, already without those of other groups."""
     features: Features = NO_FEATURES
     columns: IntArray = field(default_factory=lambda: np.empty(0, np.int64))
-    """Which columns of the features the embedding is, where it is pre-defined."""
 
 
 class Posterior(Named, Serves, ABC):
-    """Settings of a posterior. Frozen; `fit` gives a `Pooling`.
+    """The base class of posteriors: a frozen dataclass of settings whose `fit` returns a `Pooling`.
 
-    A class that states its `kind` can be chosen by that name on the command line.
+    A class attribute `kind` is the name on the command line. A field `scale` states whether embeddings are brought to a
+    common scale first. `neighbours` bounds the number of actions near the logged one that are summed over.
+
+    Examples
+    --------
+    >>> import offpolicy as op
+    >>> isinstance(op.Gaussian(), op.Posterior), op.Gaussian.kind
+    (True, 'gaussian')
     """
 
     scale: bool
     neighbours: int | None = None
-    """Of how many actions near the logged one sums are taken, where there is such a bound."""
 
     def statistics(self, shape: FitShape) -> tuple[Statistic, ...]:
-        """What it needs of the fit pass; the first is always `FeatureSums`."""
+        """Return what is summed over the log for the fit; the first is always `FeatureSums`.
+
+        Parameters
+        ----------
+        shape : FitShape
+            The sizes of the log, and its groups of units.
+        """
         return (FeatureSums(shape),)
 
     def rows_without(self, rows: Any, keep: npt.NDArray[np.bool_]) -> Any:  # noqa: ARG002
-        """The second statistic's result for the groups that are kept."""
+        """Restrict the result of the second statistic to some groups of units.
+
+        Parameters
+        ----------
+        rows : object
+            The result of the second statistic.
+        keep : bool array of shape (n_groups,)
+            The groups to retain.
+        """
         return rows
 
     @abstractmethod
-    def fit(self, name: str, embedding: Embedding, affine: Affine, known: Known) -> Pooling: ...
+    def fit(self, name: str, embedding: Embedding, affine: Affine, known: Known) -> Pooling:
+        """Fit the posterior.
+
+        Parameters
+        ----------
+        name : str
+            The estimator, for error messages.
+        embedding : Embedding
+            The embedding of each action.
+        affine : Affine
+            The map to the common scale.
+        known : Known
+            The statistics of the log, such as `known.sums.n`, the rounds of each action.
+
+        Returns
+        -------
+        Pooling
+            The fitted posterior.
+        """
 
     def numbers_per_action(self, n_actions: int, size: int) -> int:  # noqa: ARG002
-        """Numbers that the fit holds per action, beside the embedding of `size` numbers: its share of the memory."""
+        """Return how many numbers the fit holds per action in addition to the embedding, for the memory budget.
+
+        Parameters
+        ----------
+        n_actions : int
+            The number of actions.
+        size : int
+            The dimension of the embedding.
+        """
         return 0
 
     @property
@@ -279,20 +388,20 @@ class Posterior(Named, Serves, ABC):
 
     @property
     def true_likelihood(self) -> bool:
-        """Whether p(e|a) is the true one, so that its ratio is exact wherever rewards depend on the embedding alone."""
+        """Whether p(e|a) is the true one, so that the ratio is exact where rewards depend on the embedding alone."""
         return False
 
     @property
     def fitted(self) -> bool:
-        """Whether anything of it comes from the log."""
+        """Whether any of it is estimated from the log."""
         return True
 
     @property
     def self_normalised(self) -> bool:
-        """Whether estimators with these weights divide by the mean weight unless told otherwise."""
+        """Whether estimators with these weights divide by the mean weight by default."""
         return False
 
     @property
     def smooth(self) -> bool:
-        """Whether the weights move smoothly with the embedding, so that its error can be counted."""
+        """Whether the weights are smooth in the embedding, so that the error of the fit can be included."""
         return True

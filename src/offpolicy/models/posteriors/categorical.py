@@ -1,4 +1,4 @@
-"""`Categorical`, from counts of pre-defined categories, and `Exact`, from p(e|a) itself."""
+"""`Categorical`, from counts of pre-defined categories, and `Exact`, with p(e|a) from the user."""
 
 from __future__ import annotations
 
@@ -24,17 +24,34 @@ def _dimensions(name: str, kind: str, known: Known) -> list[Dimension]:
     """The dimensions that the embedding consists of."""
     if not len(known.columns):
         raise InputError(
-            f"{name}: {kind} reads pre-defined features, so it cannot weigh by a learned embedding; use op.Logistic() or "
-            "op.Gaussian(), or op.MIPS for the features themselves."
+            f"{name}: {kind} is for pre-defined features, not for a learned embedding; use op.Logistic() or op.Gaussian(), "
+            "or op.MIPS for the features themselves."
         )
     return [d for d in known.features.dimensions if d.start in known.columns]
 
 
 @dataclass(frozen=True)
 class Categorical(Posterior):
-    """p(e|a) = Π_d p(e_d|a) from counts, each smoothed towards p(e_d) as if by `smoothing` more rounds of the action.
+    """p(e|a) = Π_d p(e_d|a), estimated by counting categories.
 
-    Categories of a catalog are certain, and are not smoothed.
+    Categories of a catalog are known, and are not smoothed.
+
+    Parameters
+    ----------
+    smoothing : float, default=1.0
+        The number of rounds distributed as in the whole log that are added to each action.
+    scale : bool, default=True
+        Has no effect, since categories have no scale.
+
+    References
+    ----------
+    Saito and Joachims (2022). Off-policy evaluation for large action spaces via embeddings. ICML.
+
+    Examples
+    --------
+    >>> import offpolicy as op
+    >>> op.MIPS(op.Categorical(smoothing=0.5)).posterior
+    Categorical(smoothing=0.5, scale=True)
     """
 
     smoothing: float = 1.0
@@ -50,27 +67,38 @@ class Categorical(Posterior):
         plain = [d.name for d in _dimensions(name, "Categorical", known) if not d.categorical]
         if plain:
             raise InputError(
-                f"{name}: Categorical counts categories, and {plain[0]!r} is a number. Use op.Gaussian(), or make it whole "
-                "numbers or text."
+                f"{name}: Categorical counts categories, and {plain[0]!r} is a number. Use op.Gaussian(), or convert the "
+                "column to whole numbers or text."
             )
-        if not known.features.varies:  # a catalog is no sample: it knows each action's categories, never logged or not
+        if not known.features.varies:  # a catalog is not a sample: it has every action
             return _pooling(embedding, embedding.table)
         n = known.sums.n[:, None]
-        counts = (known.sums.total + known.sums.origin * n)[:, known.columns]  # of one-hot columns, sums are counts
+        counts = (known.sums.total + known.sums.origin * n)[:, known.columns]  # sums of one-hot columns are counts
         marginal = counts.sum(axis=0) / n.sum()
         rounds = n + self.smoothing
         p = np.where(rounds > 0, (counts + self.smoothing * marginal) / np.where(rounds > 0, rounds, 1.0), marginal)
-        certain = known.columns >= known.features.per_round  # of a catalog beside what the rounds show
+        certain = known.columns >= known.features.per_round  # those of a catalog, where there are features per round too
         p[:, certain] = embedding.table[:, certain]
         return _pooling(embedding, p)
 
 
 @dataclass(frozen=True)
 class Exact(Posterior):
-    """p(e|a) as it is known: MIPS (true).
+    """The true p(e|a), where it is known.
 
-    `p` is a function of the rounds' features (rounds × columns, as encoded) that gives rounds × actions; or, for categories,
-    one matrix of actions × categories for each dimension.
+    Parameters
+    ----------
+    p : callable or sequence of array-like
+        A function from the features of the rounds (rounds × columns, as encoded) to p(e|a) (rounds × actions); or, for
+        categories, one matrix of actions × categories per dimension.
+    scale : bool, default=True
+        Has no effect.
+
+    Examples
+    --------
+    >>> import offpolicy as op
+    >>> op.MIPS(op.Exact([[[0.9, 0.1], [0.2, 0.8]]])).posterior.exact
+    True
     """
 
     p: Callable[[FloatArray], npt.ArrayLike] | Sequence[Any]
@@ -82,11 +110,11 @@ class Exact(Posterior):
     def __post_init__(self) -> None:
         if not callable(self.p) and (isinstance(self.p, str) or not hasattr(self.p, "__iter__")):
             raise InputError(
-                f"Exact: p is {self.p!r}; give a function of the features, or one matrix of actions × categories for each "
+                f"Exact: p is {self.p!r}; give a function of the features, or one matrix of actions × categories per "
                 "dimension."
             )
 
-    __hash__ = object.__hash__  # matrices have no hash of their own
+    __hash__ = object.__hash__  # matrices have no hash
 
     def __eq__(self, other: object) -> bool:
         return self is other
@@ -94,33 +122,32 @@ class Exact(Posterior):
     def fit(self, name: str, embedding: Embedding, affine: Affine, known: Known) -> Pooling:
         chosen = _dimensions(name, "Exact", known)
         n_actions = len(embedding.table)
-        given = self.p
-        if callable(given):
+        if callable(self.p):
             if len(chosen) < len(known.features.dimensions):
-                raise InputError(f"{name}: Exact as a function knows all dimensions together, and cannot leave some out.")
+                raise InputError(f"{name}: Exact with a function covers all dimensions together and cannot leave any out.")
             return Pooling(
                 "ratio", embedding, affine, np.empty((n_actions, 0)), np.zeros(n_actions),
-                likelihood=_Asked(given, known.features, n_actions),
+                likelihood=_Likelihood(self.p, known.features, n_actions),
             )  # fmt: skip
         try:
-            matrices = [np.asarray(m, dtype=np.float64) for m in given]
+            matrices = [np.asarray(m, dtype=np.float64) for m in self.p]
         except (TypeError, ValueError):
             raise InputError(f"{name}: Exact: the matrices of p(e|a) must hold numbers.") from None
-        wanted = [(n_actions, d.width) for d in known.features.dimensions]
-        if [m.shape for m in matrices] != wanted:
+        shapes = [(n_actions, d.width) for d in known.features.dimensions]
+        if [m.shape for m in matrices] != shapes:
             raise InputError(
-                f"{name}: Exact has matrices of shapes {[m.shape for m in matrices]}; for each dimension one of actions "
-                f"× categories is needed: {wanted}."
+                f"{name}: Exact has matrices of shapes {[m.shape for m in matrices]}; it needs one of actions × categories "
+                f"per dimension: {shapes}."
             )
         p = np.hstack(matrices)[:, known.columns]
         if not (p >= 0).all() or any(np.abs(m.sum(axis=1) - 1).max() > 1e-6 for m in matrices):
-            raise InputError(f"{name}: Exact: each row of p(e|a) must be 0 or more and sum to 1.")
+            raise InputError(f"{name}: Exact: each row of p(e|a) must be non-negative and sum to 1.")
         return _pooling(embedding, p)
 
 
 @dataclass(frozen=True)
-class _Asked:
-    """The user's p(e|a), asked for a batch of rounds."""
+class _Likelihood:
+    """p(e|a) from the user's function, for a batch of rounds."""
 
     function: Callable[[FloatArray], npt.ArrayLike]
     features: Features
@@ -130,11 +157,11 @@ class _Asked:
         try:
             p = np.array(self.function(self.features.rows(batch)), dtype=np.float64)
         except (TypeError, ValueError) as error:
-            raise InputError(f"Exact: p failed, or gave no numbers: {error}") from error
+            raise InputError(f"Exact: p failed, or did not return numbers: {error}") from error
         if p.shape != (len(batch), self.n_actions):
             raise InputError(
-                f"Exact: p gave shape {p.shape} where rounds × actions is {(len(batch), self.n_actions)}; its columns "
-                "follow `log.actions`."
+                f"Exact: p returned shape {p.shape}; it must return rounds × actions, {(len(batch), self.n_actions)}, with "
+                "columns in the order of `log.actions`."
             )
         return p
 

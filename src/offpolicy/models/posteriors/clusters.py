@@ -1,4 +1,4 @@
-"""`Clusters`: p(e|a) is whether two actions fall into the same cluster of embeddings."""
+"""`Clusters`: p(e|a) is 1 for the actions in the same cluster of embeddings, else 0."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from offpolicy.models.rewards.two_step import clusters_of
 
 @dataclass(frozen=True)
 class Clusters(Posterior):
-    """k-means on the actions' embeddings, weighed by their rounds; at most `clusters` of them. Or the labels given."""
+    """At most `clusters` clusters by k-means on the embeddings, weighted by the rounds of each action; or one label each."""
 
     clusters: int | tuple[int, ...]
     scale: bool = True

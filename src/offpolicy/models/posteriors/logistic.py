@@ -1,10 +1,12 @@
 """`Logistic`: p(a|e) by multinomial logistic regression, as published, on the distinct embeddings with their counts.
 
+The loss is
+
     loss(W, b) = Σ_d N_d log Σ_a exp(z_d·W_a + b_a) − Σ_da Y_da (z_d·W_a + b_a) + ‖W‖²/(2C)
 
 Y_da counts the rounds of point d and action a, N_d = Σ_a Y_da. The coordinates of each action are turned and scaled by the
-Cholesky factor of its own block of the Hessian, made anew every few steps, so that few steps are needed. (Single precision
-would save a fifth of the time, but errors would then differ in the seventh digit with the order of the rows.)
+Cholesky factor of its own block of the Hessian, recomputed every few steps, so that few steps are needed. (Single precision
+would save a fifth of the time, but standard errors would then depend on the order of the rows in the seventh digit.)
 """
 
 from __future__ import annotations
@@ -28,22 +30,44 @@ from offpolicy.policies.blocks import blocks
 from offpolicy.statistics.base import Statistic
 
 GRADIENT = 0.03
-"""Steps end when the loss is flat to this part of a standard error in every coordinate."""
+"""Iterations stop when the gradient is below this fraction of a standard error in every coordinate."""
 STEPS_AT_ONCE = 10
 MOST_ROUNDS_OF_STEPS = 30
 MOST_SOLVER_STEPS = 50
 RESIDUAL = 1e-2
 RUNS = 8
 LEAST_ELEMENTS = 1 << 18
-"""Points are worked on in so many runs, in threads, where each has at least so many scores."""
+"""Points are processed in up to `RUNS` runs, in threads, each with at least this number of scores."""
 
 
 @dataclass(frozen=True)
 class Logistic(Posterior):
-    """p(a|e) ∝ exp(e·W_a + b_a), in the posterior form; `C` is the inverse strength of the penalty on W, as usual.
+    """p(a|e) ∝ exp(e·W_a + b_a) by logistic regression, in the posterior form.
 
-    `context=True` fits p(a|x, e), as MIPS was published. Where embeddings repeat (one an action, or one a combination of
-    categories) the cost does not grow with the log; where they do not, it is fitted on at most `rows` distinct ones.
+    Where embeddings repeat (one per action, or per combination of categories), the cost does not grow with the log.
+
+    Parameters
+    ----------
+    C : float, default=1.0
+        The inverse strength of the penalty on W, as in scikit-learn.
+    context : bool, default=False
+        Fit p(a|x, e), as MIPS was published.
+    scale : bool, default=True
+        Bring the embeddings (and the context) to a common scale first.
+    rows : int, default=50_000
+        Where embeddings do not repeat, fit on at most this number of distinct ones, chosen by hash.
+
+    References
+    ----------
+    Cief, Golebiowski, Schmidt, Abedjan and Bekasov (2023). Learning action embeddings for off-policy evaluation.
+
+    Examples
+    --------
+    >>> import offpolicy as op
+    >>> log = op.worlds.Toy(10).sample(1_000, seed=0)
+    >>> learned = op.LearnedMIPS(posterior=op.Logistic(C=10))
+    >>> round(op.evaluate(log, op.Uniform(), learned)["LearnedMIPS"].value, 3)
+    0.458
     """
 
     C: float = 1.0
@@ -55,9 +79,9 @@ class Logistic(Posterior):
 
     def __post_init__(self) -> None:
         if not (isinstance(self.C, (int, float)) and self.C > 0):
-            raise InputError(f"Logistic: C is {self.C}; it must be above 0 (a larger one penalises less).")
+            raise InputError(f"Logistic: C is {self.C}; it must be above 0 (a larger value penalises less).")
         if not (isinstance(self.rows, int) and self.rows >= 1):
-            raise InputError(f"Logistic: rows is {self.rows!r}; give how many distinct embeddings to fit on, at most.")
+            raise InputError(f"Logistic: rows is {self.rows!r}; give the largest number of distinct embeddings to fit on.")
 
     def statistics(self, shape: FitShape) -> tuple[Statistic, ...]:
         sums = FeatureSums(shape)
@@ -78,7 +102,7 @@ class Logistic(Posterior):
             if self.scale:
                 context = Affine(mean, np.diag(1 / np.where(spread > 0, spread, 1.0)))
         rounds = known.sums.n
-        if known.rows is not None:  # a sample may lack some
+        if known.rows is not None:  # a sample may lack some actions
             rounds = sums_by(known.rows.action, known.rows.count, len(rounds))
         classes = np.flatnonzero(rounds > 0)
         counts = self._counts(embedding, affine, context, known, classes)
@@ -109,7 +133,7 @@ class Logistic(Posterior):
     def _counts(
         self, embedding: Embedding, affine: Affine, context: Affine | None, known: Known, classes: IntArray
     ) -> Counts:
-        """The distinct points, and their rounds by action; `classes` are the actions that take part."""
+        """The distinct points, and their rounds by action; `classes` are the actions of the model."""
         if embedding.varying is None and context is None:
             z, n = affine(embedding.table[classes]), known.sums.n[classes]
             return Counts(z, n, n, z * n[:, None])
@@ -128,7 +152,7 @@ class Logistic(Posterior):
 
 
 def _by_action(embedding: Embedding) -> bool:
-    """Whether two actions with the same features differ, so that hardly any two points are the same."""
+    """Whether actions with the same features differ, so that hardly any two points are the same."""
     varying = embedding.varying
     plain = isinstance(varying, FeatureMap) and varying.features.catalog is None
     return not (plain and bool((varying.own == varying.own[0]).all()))  # type: ignore[union-attr]
@@ -141,14 +165,14 @@ def _distinct(points: FloatArray, count: FloatArray, combination: IntArray) -> t
 
 
 def _products(left: FloatArray, right: FloatArray) -> FloatArray:
-    """leftᵀ·right. (The transpose of the product is faster where `right` is narrow.)"""
+    """leftᵀ·right. (The transpose of the product is faster if `right` is narrow.)"""
     product: FloatArray = (right.T @ left).T
     return product
 
 
 @dataclass(frozen=True)
 class Counts:
-    """Distinct points z, the rounds of each, and the sums over the rounds of each action."""
+    """Distinct points z, the rounds of each, and sums over the rounds of each action."""
 
     points: FloatArray  # D × m
     rounds: FloatArray  # D
@@ -158,7 +182,7 @@ class Counts:
 
 @dataclass(frozen=True)
 class Problem:
-    """The loss in turned and scaled coordinates θ (actions × (m + 1), the bias last)."""
+    """The loss in rotated and scaled coordinates θ (actions × (m + 1), the bias last)."""
 
     counts: Counts
     penalty: float  # 1/C
@@ -176,7 +200,7 @@ class Problem:
         return np.maximum(values, 0.0), vectors
 
     def turned(self, points: FloatArray) -> FloatArray:
-        """(z − centre) on the axes, and a 1 for the bias."""
+        """(z − centre) along the axes, and a 1 for the bias."""
         out = np.empty((len(points), points.shape[1] + 1))
         out[:, :-1] = (points - self.centre) @ self.axes[1]
         out[:, -1] = 1.0
@@ -197,7 +221,7 @@ class Problem:
 
     @cached_property
     def ridge(self) -> FloatArray:
-        """The penalty of each coordinate: none for the bias."""
+        """The penalty of each coordinate: 0 for the bias."""
         return np.append(np.full(self.z.shape[1] - 1, self.penalty), 0.0)
 
     def start(self) -> FloatArray:
@@ -205,10 +229,10 @@ class Problem:
         theta[:, -1] = np.log(self.counts.of_action / self.counts.of_action.sum())
         return theta
 
-    def chances(
+    def exponentials(
         self, theta: FloatArray, z: FloatArray, points: slice | None = None
     ) -> Iterator[tuple[slice, FloatArray, FloatArray, FloatArray]]:
-        """Of some points at a time: exp of their scores, its sum over actions, and log Σ exp."""
+        """For a block of points at a time: exp of their scores, its sum over actions, and log Σ exp."""
         columns, ones = theta.T, np.ones(len(theta))
         room = np.empty(0)
         first, last = (0, len(z)) if points is None else (points.start, points.stop)
@@ -228,7 +252,7 @@ class Problem:
 
         def part(points: slice) -> tuple[float, FloatArray]:
             value, gradient = 0.0, np.zeros_like(theta)
-            for rows, scores, total, log_sum in self.chances(theta, self.z, points):
+            for rows, scores, total, log_sum in self.exponentials(theta, self.z, points):
                 n = self.counts.rounds[rows]
                 value += float(n @ log_sum)
                 gradient += _products(scores, self.z[rows] * (n / total)[:, None])
@@ -240,7 +264,7 @@ class Problem:
         return value, gradient
 
     def _over_points(self, part: Callable[[slice], Any], actions: int) -> list[Any]:
-        """Of runs of points, on all cores where that pays. The runs are the same on any number of them."""
+        """The results of `part` on runs of points, in threads where that pays. The runs are the same on any machine."""
         count = min(RUNS, max(1, len(self.z) * actions // LEAST_ELEMENTS))
         runs = [slice(len(self.z) * k // count, len(self.z) * (k + 1) // count) for k in range(count)]
         return parallel(part, runs) if count > 1 else [part(runs[0])]
@@ -249,17 +273,17 @@ class Problem:
         """The gradient of the loss of other counts, at the same θ."""
         z = self.turned(counts.points)
         gradient = self.ridge * theta - self.sums_of(counts)
-        for rows, scores, total, _ in self.chances(theta, z):
+        for rows, scores, total, _ in self.exponentials(theta, z):
             gradient += _products(scores, z[rows] * (counts.rounds[rows] / total)[:, None])
         return gradient
 
     def factors(self, theta: FloatArray) -> FloatArray:
-        """L_a with L_a·L_aᵀ = the action's own block of the Hessian; given as its inverse."""
+        """The inverse of L_a, with L_a·L_aᵀ the action's own block of the Hessian."""
         i, j = np.triu_indices(self.z.shape[1])
 
         def part(points: slice) -> FloatArray:
             packed = np.zeros((len(theta), len(i)))
-            for rows, scores, total, _ in self.chances(theta, self.z, points):
+            for rows, scores, total, _ in self.exponentials(theta, self.z, points):
                 p = scores / total[:, None]
                 p -= p * p
                 packed += _products(p, self.z[rows][:, i] * self.z[rows][:, j] * self.counts.rounds[rows, None])
@@ -295,16 +319,16 @@ class Problem:
             return value, (factors @ gradient[..., None]).ravel()
 
         options = {"gtol": GRADIENT, "ftol": 1e-12, "maxiter": STEPS_AT_ONCE, "maxcor": STEPS_AT_ONCE}
-        found = minimize(scaled, np.zeros(theta.size), jac=True, method="L-BFGS-B", options=options)
-        return moved(found.x), found.status == 0
+        result = minimize(scaled, np.zeros(theta.size), jac=True, method="L-BFGS-B", options=options)
+        return moved(result.x), result.status == 0
 
     def solve(self, theta: FloatArray, rights: Sequence[FloatArray]) -> FloatArray:
-        """H⁻¹·right at θ, for each of some."""
+        """H⁻¹·right at θ, for each right-hand side."""
         factors = self.factors(theta)
         return np.stack([self._solve(theta, right, factors) for right in rights])
 
     def _solve(self, theta: FloatArray, right: FloatArray, factors: FloatArray) -> FloatArray:
-        """By conjugate gradients. H does not feel a constant added to all biases, and nor may `right`."""
+        """By conjugate gradients. H ignores a constant added to all biases, and so must `right`."""
 
         def scaled(r: FloatArray) -> FloatArray:
             y: FloatArray = (factors.transpose(0, 2, 1) @ (factors @ r[..., None]))[..., 0]
@@ -330,7 +354,7 @@ class Problem:
 
         def part(points: slice) -> FloatArray:
             out = np.zeros_like(theta)
-            for rows, scores, total, _ in self.chances(theta, self.z, points):
+            for rows, scores, total, _ in self.exponentials(theta, self.z, points):
                 change = self.z[rows] @ columns
                 change -= (np.einsum("da,da->d", scores, change) / total)[:, None]
                 change *= scores
@@ -340,11 +364,11 @@ class Problem:
         return np.asarray(self.ridge * direction + sum(self._over_points(part, len(theta))), dtype=np.float64)
 
     def to_plain(self, theta: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """W and b for points as they were given."""
+        """W and b in the original coordinates of the points."""
         weight = theta[:, :-1] @ self.axes[1].T
         return weight, theta[:, -1] - weight @ self.centre
 
     def from_plain(self, weight_slope: FloatArray, bias_slope: FloatArray) -> FloatArray:
-        """The slope in θ of something with these slopes in W and b."""
+        """The derivative in θ of a function with these derivatives in W and b."""
         around = weight_slope - bias_slope[:, None] * self.centre
         return np.column_stack([around @ self.axes[1], bias_slope])

@@ -1,4 +1,4 @@
-"""The distinct (action, features) of a log with their rounds, or a sample of them where they are too many."""
+"""The distinct (action, features) of a log with their counts, or a sample of them if there are too many."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from offpolicy.statistics.base import State
 
 @dataclass(frozen=True)
 class Pairs(FitStatistic):
-    """For each group of units, the rounds of each distinct (action, features seen in the round[, context]).
+    """For each group of units, the number of rounds of each distinct (action, features of the round[, context]).
 
-    At most `limit` of them, those of smallest hash: a sample that does not depend on order or partitioning.
+    At most `limit` are retained, those with the smallest hashes, so that the sample depends on neither order nor partitions.
     """
 
     limit: int
@@ -75,17 +75,20 @@ class Pairs(FitStatistic):
 
     def finish(self, state: State) -> PairSample:
         order = np.lexsort((state["group"], state["hash"]))
-        kept = {name: state[name][order] for name in ("group", "action", "features", "context", "count")}
-        kept["count"] = kept["count"] * self.shape.weight_scale(float(state["total"]))
-        key = _hash(np.zeros_like(kept["action"]), kept["features"], kept["context"])
+        parts = {name: state[name][order] for name in ("group", "action", "features", "context", "count")}
+        parts["count"] = parts["count"] * self.shape.weight_scale(float(state["total"]))
+        key = _hash(np.zeros_like(parts["action"]), parts["features"], parts["context"])
         return PairSample(
-            **kept, sampled=bool(state["sampled"]), combination=np.unique(key, return_inverse=True)[1].astype(np.int64)
+            **parts, sampled=bool(state["sampled"]), combination=np.unique(key, return_inverse=True)[1].astype(np.int64)
         )
 
 
 @dataclass(frozen=True)
 class PairSample:
-    """One row a (group, action, features): how many rounds it stands for."""
+    """One row per (group, action, features), with the number of rounds that it represents.
+
+    `combination` numbers the distinct combinations of features.
+    """
 
     group: IntArray
     action: IntArray
@@ -94,7 +97,6 @@ class PairSample:
     count: FloatArray
     sampled: bool
     combination: IntArray
-    """Which distinct combination of features it is."""
 
     def of(self, keep: npt.NDArray[np.bool_]) -> PairSample:
         """The rows of some groups."""
@@ -104,7 +106,7 @@ class PairSample:
 
 
 def pair_batch(pairs: PairSample, n_actions: int) -> Batch:
-    """The pairs as rounds, for what embeds rounds."""
+    """The pairs as a batch of rounds."""
     n = len(pairs.action)
     return Batch(
         row=np.arange(n),
