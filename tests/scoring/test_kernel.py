@@ -11,7 +11,7 @@ import pytest
 import offpolicy as op
 from offpolicy.models.rewards.base import LinearPredictor, design
 from offpolicy.policies.blocks import Grid, Listed, Lists
-from offpolicy.ratios.pool_sums import BlockRows
+from offpolicy.ratios.pools import BlockRows
 from offpolicy.results.job import Job
 from offpolicy.scoring.baselines import BaselinePart, Baselines, Probabilities
 from offpolicy.scoring.kernel import BlockInput, BlockSums, Kernel, NumpyKernel

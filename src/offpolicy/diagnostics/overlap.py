@@ -14,8 +14,8 @@ from offpolicy.diagnostics.base import Reading, Subject
 from offpolicy.diagnostics.verdict import Finding, Measure, Verdict
 from offpolicy.inference.functionals import ScoreSums, mean_weight, std_error
 from offpolicy.inference.scores import Scores
+from offpolicy.models.embedding_table import Embedding
 from offpolicy.ratios.base import FittedRatio, PoolingDiagnostics
-from offpolicy.ratios.embedding_fits import PooledFits
 from offpolicy.ratios.weights import Weight
 from offpolicy.scoring.plan import WeightColumn
 from offpolicy.scoring.scored_block import ScoredBlock
@@ -299,7 +299,7 @@ class Overlaps:
         """How many rounds have an action weight above a limit."""
         return LogHistogram.count_above(self.state[str(p)]["weights"], limit)
 
-    def embedding(self, p: int, weight: Weight) -> PooledFits | None:
+    def embedding(self, p: int, weight: Weight) -> Embedding | None:
         """The embedding that a weight comes from."""
         return self._fitted(p, weight)[0].embedding if weight.ratio.corrects else None
 

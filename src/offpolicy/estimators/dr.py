@@ -11,7 +11,6 @@ from offpolicy.data.features import Features, Inputs
 from offpolicy.estimators.base import CrossFitted, Estimator, Member, Number, Run, register
 from offpolicy.estimators.ips import CLIPS, SHRINKAGES, Bent
 from offpolicy.models.rewards.ridge.model import Ridge
-from offpolicy.ratios.trivial import Zero
 from offpolicy.ratios.weights import Clip, Shrink, Switch, Weight
 
 
@@ -57,7 +56,7 @@ class DM(_Modelled):
     default_folds: ClassVar[int] = 0
 
     def members(self, cross_fit: int | None = None) -> tuple[Member, ...]:
-        return (self.member(Weight(Zero()), cross_fit),)
+        return (self.member(Weight("none"), cross_fit),)
 
 
 @register

@@ -9,7 +9,6 @@ import numpy as np
 
 from offpolicy.estimators.base import CrossFitted, Estimator, Member, Number, register
 from offpolicy.ratios.outcomes import OutcomeRatio
-from offpolicy.ratios.trivial import One
 from offpolicy.ratios.weights import Clip, Harmonic, Shrink, Straight, Switch, Weight, check_setting
 
 # The grids of "auto", from the least biased value to the most: limits on w, then λ of DRos and of SubGaussianIPS.
@@ -37,7 +36,7 @@ class LoggedMean(Estimator):
     """
 
     def members(self, cross_fit: int | None = None) -> tuple[Member, ...]:  # noqa: ARG002
-        return (Member(Weight(One())),)
+        return (Member(Weight("one")),)
 
 
 @register

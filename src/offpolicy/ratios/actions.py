@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, final
+from typing import final
 
 import numpy as np
 
@@ -12,22 +11,18 @@ from offpolicy.core.arrays import LARGEST_NUMBER, NEXT_TO_NOTHING, FloatArray
 from offpolicy.core.errors import InputError, RowsError
 from offpolicy.data.batch import Batch
 from offpolicy.policies.base import Policy
-from offpolicy.ratios.base import FittedRatio, Fitting, Ratio
-from offpolicy.ratios.rounds import Rounds
+from offpolicy.ratios.base import UnfittedRatio
+from offpolicy.ratios.pools import Rounds
 
 
 @final
 @dataclass(frozen=True)
-class ActionRatio(Ratio, FittedRatio):
-    """π(a|x)/π0(a|x). Nothing is fitted, so that it is its own fitted form."""
+class ActionRatio(UnfittedRatio):
+    """π(a|x)/π0(a|x)."""
 
     exact = True
-    fitted = False
     of_actions = True
     shown = True
-
-    def fit(self, fitting: Fitting, results: Sequence[Any]) -> FittedRatio:  # noqa: ARG002
-        return self
 
     def weights(self, rounds: Rounds) -> FloatArray:
         assert rounds.action is not None

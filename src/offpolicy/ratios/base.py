@@ -12,11 +12,12 @@ import numpy as np
 from offpolicy.core.arrays import FloatArray
 from offpolicy.data.batch import Batch
 from offpolicy.data.features import Features, Inputs
+from offpolicy.data.schema import Schema
 from offpolicy.data.spaces import Serves
+from offpolicy.models.embedding_table import Embedding
 from offpolicy.models.rewards.base import Fits, FitShape, RewardModel
-from offpolicy.ratios.available import Available
-from offpolicy.ratios.embedding_fits import PooledFits
-from offpolicy.ratios.rounds import Pool, Rounds
+from offpolicy.policies.base import Policy
+from offpolicy.ratios.pools import Pool, Rounds
 from offpolicy.statistics.base import State, Statistic, added
 from offpolicy.statistics.histogram import LARGEST_OF
 
@@ -24,6 +25,42 @@ KEPT_LARGEST = ("largest", "contextual", *LARGEST_OF)
 """What a ratio keeps under these names is not summed, but the largest of all rows."""
 Moves = tuple[FloatArray, float]
 """Groups × 2: how Σω·weight and Σω·weight·residual move when each group is left out of the fit; and the Σω they are over."""
+
+
+@dataclass(frozen=True)
+class Available:
+    """The columns of the log, the target policies, and the logging policy where it is known."""
+
+    schema: Schema
+    policies: Mapping[str, Policy]
+    logging: Policy | None
+
+    @property
+    def has_propensities(self) -> bool:
+        return self.schema.propensity or self.logging is not None
+
+    @property
+    def has_whole_logging(self) -> bool:
+        """Whether the logging policy is known for every action."""
+        return self.logging is not None and self.logging.whole
+
+    @property
+    def lacks_propensities(self) -> str | None:
+        if self.has_propensities:
+            return None
+        return "it weighs by π/π0, and the log has neither propensities nor a logging policy"
+
+    @property
+    def lacks_whole_policies(self) -> str | None:
+        part = next((name for name, policy in self.policies.items() if not policy.whole), None)
+        if part is None:
+            return None
+        whose = f" of {part!r}" if len(self.policies) > 1 else ""
+        alone = ", or evaluate the other policies without it" if whose else ""
+        return (
+            f"it needs the new policy's chance of every action, and{whose} only that of the logged action is known; "
+            f"give list columns of candidates, a matrix or a function{alone}"
+        )
 
 
 @dataclass(frozen=True)
@@ -114,8 +151,8 @@ class FittedRatio(ABC):
         return None
 
     @property
-    def embedding(self) -> PooledFits | None:
-        """The embedding that its weights come from."""
+    def embedding(self) -> Embedding | None:
+        """The embedding of actions that its weights come from."""
         return None
 
     def light(self) -> FittedRatio:
@@ -161,6 +198,18 @@ class Ratio(Serves, ABC):
     """What that model knows of an action."""
     dimensions: tuple[str, ...] | None = None
     """Of the pre-defined features, where only some are used."""
+    weighs: bool = True
+    """Whether it compares the two policies at all."""
+    exact: bool = False
+    """Whether it is right on average whatever the rewards are, as π/π0 is."""
+    whole: bool = False
+    """Whether it sums over all actions of both policies; if not, it sees the logged actions alone."""
+    per_policy: bool = True
+    """Whether it is fitted separately for each target policy."""
+    of_actions: bool = False
+    """Whether it is π/π0, whose overlap is reported for each policy anyway."""
+    shown: bool = False
+    """Whether the report shows how its weights are spread."""
 
     def lacks(self, available: Available) -> str | None:
         """What it needs and this evaluation does not have, in words that follow "cannot be computed:"."""
@@ -179,19 +228,9 @@ class Ratio(Serves, ABC):
         return self
 
     @property
-    def weighs(self) -> bool:
-        """Whether it compares the two policies at all."""
-        return True
-
-    @property
     def corrects(self) -> bool:
         """Whether rounds are weighed; if not, an estimate is its baseline alone."""
         return True
-
-    @property
-    def exact(self) -> bool:
-        """Whether it is right on average whatever the rewards are, as π/π0 is."""
-        return False
 
     @property
     def mean_one(self) -> bool:
@@ -208,26 +247,15 @@ class Ratio(Serves, ABC):
         """Whether its weights move with what was fitted, so that the fit has a share in their error."""
         return True
 
-    @property
-    def whole(self) -> bool:
-        """Whether it sums over all actions of both policies; if not, it sees the logged actions alone."""
-        return False
-
-    @property
-    def per_policy(self) -> bool:
-        """Whether it is fitted separately for each target policy."""
-        return True
-
-    @property
-    def of_actions(self) -> bool:
-        """Whether it is π/π0, whose overlap is reported for each policy anyway."""
-        return False
-
-    @property
-    def shown(self) -> bool:
-        """Whether the report shows how its weights are spread."""
-        return False
-
     def numbers(self, n_actions: int, context: int, features: int) -> RatioNumbers:  # noqa: ARG002
         """What it keeps per action, for so many actions, columns of context and columns of features."""
         return RatioNumbers()
+
+
+class UnfittedRatio(Ratio, FittedRatio):
+    """A ratio that needs no fit, and so is its own fitted form."""
+
+    fitted = False
+
+    def fit(self, fitting: Fitting, results: Sequence[Any]) -> FittedRatio:  # noqa: ARG002
+        return self

@@ -5,19 +5,22 @@ Clusters are embeddings as well: their posterior is whether two actions share a 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Self, final
 
-from offpolicy.core.arrays import FloatArray
+import numpy as np
+import numpy.typing as npt
+
+from offpolicy.core.arrays import FloatArray, IntArray
+from offpolicy.data.features import Inputs
 from offpolicy.data.spaces import ActionSpace
-from offpolicy.models.posteriors.base import Pooling
-from offpolicy.models.rewards.base import NO_FEATURES, FitShape
-from offpolicy.ratios.available import Available
-from offpolicy.ratios.base import FittedRatio, Fitting, Moves, PoolingDiagnostics, Ratio, RatioNumbers
-from offpolicy.ratios.embedding_fits import EmbeddingSettings, PooledFits
-from offpolicy.ratios.embedding_pool import EmbeddingPool, slopes_of, zero_pool
-from offpolicy.ratios.rounds import Rounds
+from offpolicy.models.embedding_table import Affine, Embedding, FeatureMap
+from offpolicy.models.posteriors.base import MOST_ELEMENTS, FeatureMoments, Known, Pooling, Posterior
+from offpolicy.models.rewards.base import NO_FEATURES, Fits, FitShape, RewardModel, embedding_of
+from offpolicy.ratios.base import Available, FittedRatio, Fitting, Moves, PoolingDiagnostics, Ratio, RatioNumbers
+from offpolicy.ratios.pools import Pool, Rounds
 from offpolicy.statistics.base import State, Statistic
 from offpolicy.statistics.histogram import LogHistogram
 
@@ -27,9 +30,18 @@ AGREE = 1e-6
 
 @final
 @dataclass(frozen=True)
-class EmbeddingRatio(EmbeddingSettings, Ratio):
+class EmbeddingRatio(Ratio):
     """p(e|π, x)/p(e|π0, x)."""
 
+    posterior: Posterior
+    """What pools actions by their embedding."""
+    rewards: RewardModel | None
+    """The model whose embedding it is; None: the pre-defined features themselves."""
+    inputs: Inputs | None = "identity"
+    cross_fit: int = 0
+    dimensions: tuple[str, ...] | None = None
+    reward: int = 0
+    """Which reward the embedding is learned from."""
     whole = True
     per_policy = False
     shown = True
@@ -101,15 +113,15 @@ class _Fitted(FittedRatio):
     fits: PooledFits | None
     """None on workers."""
 
-    def pool(self, rounds: Rounds, state: State) -> EmbeddingPool:
-        return EmbeddingPool(self.poolings, rounds, state, self.sloped)
+    def pool(self, rounds: Rounds, state: State) -> Pool:
+        return Pool(self.poolings, rounds, state, self.sloped)
 
     def weights(self, rounds: Rounds) -> FloatArray:
         assert rounds.pool is not None
         return rounds.pool.finish()
 
     def zero(self, corrections: int) -> State:
-        own = {"histogram": LogHistogram(coarse=True).zero(), **zero_pool(self.poolings, 1 + corrections, self.sloped)}
+        own = {"histogram": LogHistogram(coarse=True).zero(), **Pool.zero(self.poolings, 1 + corrections, self.sloped)}
         return super().zero(corrections) | own
 
     def fold(self, state: State, rounds: Rounds, ratio: FloatArray) -> None:
@@ -136,11 +148,11 @@ class _Fitted(FittedRatio):
     def moves(self, state: State, correction: int) -> Moves | None:
         if not self.sloped or not state["sloped_rows"] > 0 or self.fits is None:
             return None
-        return self.fits.moves(slopes_of(state))[:, [0, 1 + correction]], float(state["sloped_rows"])
+        return self.fits.moves(Slopes.by_fold(state))[:, [0, 1 + correction]], float(state["sloped_rows"])
 
     @property
-    def embedding(self) -> PooledFits | None:
-        return self.fits
+    def embedding(self) -> Embedding | None:
+        return None if self.fits is None else replace(self.fits.embedding, varying=None, covariance=None)
 
     def light(self) -> FittedRatio:
         return replace(self, fits=None)
@@ -157,3 +169,214 @@ class _Fitted(FittedRatio):
         assert self.fits is not None
         pairs = zip(self.poolings, self.fits.logged(), strict=True)
         return replace(self, poolings=[p.with_near(asked) if p.neighbours else p for p, asked in pairs])
+
+
+@dataclass(frozen=True)
+class PooledFits:
+    """All that is fitted for one embedding. The common scale is that of the fit on all rows, in every fold."""
+
+    name: str
+    ratio: EmbeddingRatio
+    shape: FitShape
+    sums: FeatureMoments
+    rows: Any
+    """The second statistic of the posterior, where it has one."""
+    fits: Fits | None
+    """Of the reward model; None where the embedding is the features themselves."""
+
+    @cached_property
+    def affine(self) -> Affine:
+        return Affine.of(self.embedding, self.ratio.posterior.scale)
+
+    @cached_property
+    def embedding(self) -> Embedding:
+        """On all rows; checked."""
+        everything = np.ones(self.shape.groups, bool)
+        predictor = None if self.fits is None else self.fits.on_all(self.ratio.reward)
+        embedding = self._embedding(predictor, self.known(everything))
+        if self.ratio.posterior.fitted:
+            embedding.check(self.name)
+        return embedding
+
+    def known(self, keep: npt.NDArray[np.bool_]) -> Known:
+        """What the posterior may know: the rows of some groups."""
+        rows = None if self.rows is None else self.ratio.posterior.rows_without(self.rows, keep)
+        return Known(self.sums.of(keep), rows, self.shape.features, self.columns)
+
+    @cached_property
+    def columns(self) -> IntArray:
+        """The columns of pre-defined features that are the embedding; none where it is learned."""
+        if self.ratio.rewards is not None:
+            return np.empty(0, np.int64)
+        names = self.ratio.dimensions
+        return np.arange(self.shape.features.size) if names is None else self.shape.features.only(names)
+
+    def _embedding(self, predictor: Any, known: Known) -> Embedding:
+        if self.ratio.rewards is None:
+            return self._predefined(known.sums)
+        embedding = replace(embedding_of(predictor, self.name), counts=known.sums.n)
+        if isinstance(embedding.varying, FeatureMap):
+            shared = embedding.varying.shared
+            embedding = replace(embedding, within=shared.T @ known.sums.within() @ shared)
+        return embedding
+
+    def _predefined(self, sums: FeatureMoments) -> Embedding:
+        features = self.shape.features
+        if not features.size:  # clusters that were given: nothing is embedded
+            return Embedding(np.arange(float(len(sums.n)))[:, None], sums.n)
+        if not features.varies:
+            assert features.catalog is not None
+            return Embedding(features.catalog[:, self.columns], sums.n)
+        shared = np.eye(features.size)[:, self.columns]
+        varying = FeatureMap(np.zeros((len(sums.n), len(self.columns))), shared, features)
+        within = sums.within()[np.ix_(self.columns, self.columns)]
+        return Embedding(sums.means()[:, self.columns], sums.n, varying=varying, within=within)
+
+    @cached_property
+    def on_all(self) -> Pooling:
+        return self._fit(self.embedding, self.known(np.ones(self.shape.groups, bool)))
+
+    def _fit(self, embedding: Embedding, known: Known) -> Pooling:
+        return self.ratio.posterior.fit(self.name, embedding, self.affine, known)
+
+    def poolings(self, count: int) -> list[Pooling]:
+        """One, or one without each fold. `count` of such families share the room for tables."""
+        folds = self.ratio.cross_fit
+        if not folds:
+            return [self.on_all.tabled(MOST_ELEMENTS // count)]
+        fold = np.arange(self.shape.groups) * folds // self.shape.groups
+        fitted = [self._left_out(fold != k, k, folds) for k in range(folds)]
+        return [pooling.tabled(MOST_ELEMENTS // (count * folds)) for pooling in fitted]
+
+    def logged(self) -> list[npt.NDArray[np.bool_]]:
+        """The actions that occur in each fold, or at all: those that its weights are asked about."""
+        folds = max(self.ratio.cross_fit, 1)
+        fold = np.arange(self.shape.groups) * folds // self.shape.groups
+        return [self.sums.of(fold == k).n > 0 for k in range(folds)]
+
+    def _left_out(self, keep: npt.NDArray[np.bool_], fold: int, folds: int) -> Pooling:
+        predictor = None if self.fits is None else self.fits.without_fold(self.ratio.reward, fold, folds)
+        known = self.known(keep)
+        return self._fit(self._refitted(predictor, known), known)
+
+    def _refitted(self, predictor: Any, known: Known) -> Embedding:
+        """On fewer rows; how well coefficients are known is taken from all of them."""
+        refit = self._embedding(predictor, known)
+        if refit.turned:
+            refit = refit.turned_to(self.embedding)
+        return replace(refit, covariance=self.embedding.covariance)
+
+    @cached_property
+    def covered(self) -> bool:
+        """Whether the fit's error can be counted: the weights are smooth and refits come from sums."""
+        posterior, pooling = self.ratio.posterior, self.on_all
+        known = self.shape.jackknife and pooling.likelihood is None and pooling.context is None
+        if not (posterior.fitted and posterior.smooth and known):
+            return False
+        return self.fits is None or self.fits.can_refit
+
+    def refits(self) -> Iterator[tuple[Embedding, Known]]:
+        """The embedding without each group of units."""
+        for g in range(self.shape.groups):
+            known = self.known(np.arange(self.shape.groups) != g)
+            predictor = None if self.fits is None else self.fits.without_group(self.ratio.reward, g)
+            yield self._refitted(predictor, known), known
+
+    def moves(self, by_fold: Sequence[Slopes]) -> FloatArray:
+        """How sums with these slopes move when each group is left out of the fit: groups × sums, to first order.
+
+        A round whose fold holds the group was weighed without it already. The others were weighed by fits on fewer rows,
+        to which a group matters that much more.
+        """
+        folds = len(by_fold)
+        felt = list(by_fold) if folds == 1 else [
+            _sum([*by_fold[:left], *by_fold[left + 1 :]], folds / (folds - 1)) for left in range(folds)
+        ]  # fmt: skip
+        pooling = self.on_all
+        implicit = [None if pooling.influence is None else pooling.influence(s.weight, s.bias) for s in felt]
+        out = []
+        for g, (refit, known) in enumerate(self.refits()):
+            fold = g * folds // self.shape.groups
+            slopes, refitted = felt[fold], implicit[fold]
+            embedding = within_reach(pooling, aligned(pooling, refit, known) if pooling.free else refit)
+            moved = slopes.of_points(pooling.embedding, embedding, self.affine)
+            if refitted is not None:
+                moved = moved + refitted(embedding, known)
+            else:
+                other = self._fit(embedding, known)
+                moved = moved + np.tensordot(slopes.weight, other.weight - pooling.weight, axes=2)
+                moved = moved + slopes.bias @ (other.bias - pooling.bias)
+            out.append(moved)
+        return np.array(out)
+
+
+def aligned(pooling: Pooling, refit: Embedding, known: Known) -> Embedding:
+    """The refit in the coordinates of the fit, for a posterior that does not care for coordinates.
+
+    Otherwise a small turn of an axis along which little varies would look like a large move.
+    """
+    old, new = pooling.embedding.varying, refit.varying
+    if not isinstance(old, FeatureMap) or not isinstance(new, FeatureMap):
+        return refit
+    features = np.sqrt(np.maximum(np.diag(known.sums.within()), 0.0))[:, None]
+    rounds = np.sqrt(known.sums.n / known.sums.n.sum())[:, None]
+
+    def rows(e: Embedding, varying: FeatureMap) -> FloatArray:
+        return np.vstack([features * varying.shared, rounds * (e.table - rounds[:, 0] ** 2 @ e.table)])
+
+    turn: FloatArray = np.asarray(np.linalg.lstsq(rows(refit, new), rows(pooling.embedding, old), rcond=None)[0])
+    within = None if refit.within is None else turn.T @ refit.within @ turn
+    return replace(refit, table=refit.table @ turn, varying=new.mapped(turn), within=within)
+
+
+def within_reach(pooling: Pooling, refit: Embedding) -> Embedding:
+    """The refit, with no action moved farther than the posterior sees.
+
+    Weights change no more once an embedding has left its neighbourhood, but slopes would go on without end: least squares on
+    two rounds can throw an embedding anywhere.
+    """
+    before = pooling.embedding
+    precision = pooling.sight
+
+    def capped(old: FloatArray, new: FloatArray) -> FloatArray:
+        step = new - old
+        z = step @ pooling.affine.matrix
+        far = np.sqrt(np.einsum("ai,ij,aj->a", z, precision, z) / z.shape[1])
+        moved: FloatArray = old + step / np.maximum(far, 1.0)[:, None]
+        return moved
+
+    if isinstance(before.varying, FeatureMap) and isinstance(refit.varying, FeatureMap):
+        own = capped(before.varying.own, refit.varying.own)
+        return replace(refit, varying=replace(refit.varying, own=own), table=refit.table + own - refit.varying.own)
+    return replace(refit, table=capped(before.table, refit.table))
+
+
+@dataclass(frozen=True)
+class Slopes:
+    """How sums over the rounds move with what was fitted; each array has a leading axis of sums."""
+
+    weight: FloatArray  # actions × m: with the scores' weights
+    bias: FloatArray  # actions
+    points: FloatArray  # actions × m: with the embedding of the rounds of each action
+    features: FloatArray  # features × m: with that of rounds, through their features
+
+    @classmethod
+    def by_fold(cls, state: State) -> list[Slopes]:
+        """Those that a `Pool` has summed."""
+        parts = zip(state["scores"].transpose(0, 2, 1, 3), state["points"], state["features"], strict=True)
+        return [cls(scores[..., :-1], scores[..., -1], points, features) for scores, points, features in parts]
+
+    def of_points(self, before: Embedding, after: Embedding, affine: Affine) -> FloatArray:
+        if isinstance(before.varying, FeatureMap) and isinstance(after.varying, FeatureMap):
+            own = (after.varying.own - before.varying.own) @ affine.matrix
+            shared = (after.varying.shared - before.varying.shared) @ affine.matrix
+            moved: FloatArray = np.tensordot(self.points, own, 2) + np.tensordot(self.features, shared, 2)
+            return moved
+        alone: FloatArray = np.tensordot(self.points, (after.table - before.table) @ affine.matrix, 2)
+        return alone
+
+
+def _sum(parts: Sequence[Slopes], factor: float) -> Slopes:
+    """All of them, times a factor."""
+    names = ("weight", "bias", "points", "features")
+    return Slopes(*(factor * np.sum([getattr(part, name) for part in parts], axis=0) for name in names))

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, final
+from typing import final
 
 import numpy as np
 
 from offpolicy.core.arrays import FloatArray
 from offpolicy.data.box import Box, box
 from offpolicy.ratios.actions import ratios
-from offpolicy.ratios.available import Available
-from offpolicy.ratios.base import FittedRatio, Fitting, Ratio
-from offpolicy.ratios.rounds import Rounds
+from offpolicy.ratios.base import Available, UnfittedRatio
+from offpolicy.ratios.pools import Rounds
 
 
 @final
 @dataclass(frozen=True)
-class KernelRatio(Ratio, FittedRatio):
+class KernelRatio(UnfittedRatio):
     """K_h(a − τ(x)) / (α(x)·p0(a|x)): the exact ratio of a policy that is smeared over h around τ(x), and not of τ itself.
 
     α(x) is the mass of K_h(· − τ(x)) inside the box, so that the mean under the logging policy is 1 near the bounds as well.
@@ -26,7 +24,6 @@ class KernelRatio(Ratio, FittedRatio):
 
     bandwidth: float
     spaces = (Box,)
-    fitted = False
     mean_one = True
 
     def lacks(self, available: Available) -> str | None:
@@ -34,9 +31,6 @@ class KernelRatio(Ratio, FittedRatio):
         if spread is None:
             return available.lacks_propensities
         return f"it needs one action per round, and {spread!r} does not give it; give an op.Deterministic"
-
-    def fit(self, fitting: Fitting, results: Sequence[Any]) -> FittedRatio:  # noqa: ARG002
-        return self
 
     def weights(self, rounds: Rounds) -> FloatArray:
         assert rounds.target is not None

@@ -14,7 +14,7 @@ from offpolicy.core.arrays import FloatArray, IntArray
 from offpolicy.data.batch import Batch
 from offpolicy.models.rewards.base import FitStatistic
 from offpolicy.ratios.base import FittedRatio, Fitting, Moves, Ratio
-from offpolicy.ratios.rounds import Rounds
+from offpolicy.ratios.pools import Rounds
 from offpolicy.statistics.base import State, Statistic
 
 MOST_ROWS = 500_000

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, final
 
 import numpy as np
 
 from offpolicy.core.arrays import FloatArray
 from offpolicy.core.errors import InputError
+from offpolicy.data.spaces import ActionSpace
 from offpolicy.ratios.actions import ActionRatio
-from offpolicy.ratios.base import Ratio
-from offpolicy.ratios.trivial import One, Zero
+from offpolicy.ratios.base import Ratio, UnfittedRatio
+from offpolicy.ratios.pools import Rounds
 
 
 class Bend(ABC):
@@ -106,8 +107,25 @@ class Harmonic(Bend):
         return w / np.where(w > 0, 1 - self.amount + self.amount * w, 1.0)
 
 
-CONSTANTS: dict[str, Ratio] = {"action": ActionRatio(), "one": One(), "none": Zero()}
-"""Short names of ratios without settings."""
+@final
+@dataclass(frozen=True)
+class Constant(UnfittedRatio):
+    """The same for every round: 1 takes the log as it is, and 0 leaves the baseline alone, as the direct method does."""
+
+    value: float
+    spaces = (ActionSpace,)
+    weighs = False
+
+    @property
+    def corrects(self) -> bool:
+        return self.value > 0
+
+    def weights(self, rounds: Rounds) -> FloatArray:
+        return np.full(len(rounds.batch), self.value)
+
+
+NAMED: dict[str, Ratio] = {"action": ActionRatio(), "one": Constant(1.0), "none": Constant(0.0)}
+"""Short names of ratios."""
 
 
 @dataclass(frozen=True, init=False)
@@ -118,7 +136,7 @@ class Weight:
     bend: Bend
 
     def __init__(self, ratio: Ratio | Literal["action", "one", "none"] = "action", bend: Bend = STRAIGHT) -> None:
-        known = CONSTANTS.get(ratio) if isinstance(ratio, str) else ratio
+        known = NAMED.get(ratio) if isinstance(ratio, str) else ratio
         if not isinstance(known, Ratio):
             raise InputError(f'Weight: ratio is {ratio!r}; give an op.Ratio, "action", "one" or "none".')
         object.__setattr__(self, "ratio", known)

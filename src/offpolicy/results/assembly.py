@@ -326,11 +326,11 @@ class Assembly:
 
     def _embedding(self, p: int, weight: Weight) -> LabelledEmbedding | None:
         """The embedding that a weight comes from."""
-        fits, ratio = self.examination.overlaps.embedding(p, weight), weight.ratio
-        if fits is not None and ratio not in self._labelled:
+        embedding, ratio = self.examination.overlaps.embedding(p, weight), weight.ratio
+        if embedding is not None and ratio not in self._labelled:
             model = "" if ratio.rewards is None else described(ratio.rewards)
-            self._labelled[ratio] = fits.labelled(self.scores.log.actions, model)
-        return None if fits is None else self._labelled[ratio]
+            self._labelled[ratio] = LabelledEmbedding(self.scores.log.actions, embedding, ratio.rewards is not None, model)
+        return None if embedding is None else self._labelled[ratio]
 
     def _bounds(self, case: Case, picked: Picked) -> Range | None:
         member, weight = picked.member, picked.member.weight

@@ -14,7 +14,7 @@ from offpolicy.data.log import Log
 from offpolicy.engines.base import Engine
 from offpolicy.engines.choice import engine_for
 from offpolicy.estimators import Member
-from offpolicy.models.embedding_table import EmbeddingTable
+from offpolicy.models.embedding_table import EmbeddingTable, LabelledEmbedding
 from offpolicy.models.posteriors.gaussian import Gaussian
 from offpolicy.models.rewards.base import RewardModel
 from offpolicy.models.rewards.fitted import FittedRewards
@@ -55,7 +55,7 @@ def embed(  # noqa: PLR0913
     with one_blas_thread():
         found = fit_pass(log, engine, needed, progress)
         fits = ratio.fits(replace(fitting, fits=fitted.fits(shape, found[key])), found[ratio])
-        return fits.labelled(log.actions, described(model)).table()
+        return LabelledEmbedding(log.actions, fits.embedding, True, described(model)).table()
 
 
 def fit_rewards(  # noqa: PLR0913

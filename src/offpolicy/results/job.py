@@ -26,8 +26,7 @@ from offpolicy.models.propensities import FittedLogging
 from offpolicy.models.rewards.base import Fits, LinearPredictor, Predictor
 from offpolicy.policies.base import Policy
 from offpolicy.policies.conversion import as_policy
-from offpolicy.ratios.available import Available
-from offpolicy.ratios.base import Ratio
+from offpolicy.ratios.base import Available, Ratio
 from offpolicy.ratios.weights import Weight
 from offpolicy.results.examination import Checks
 from offpolicy.scoring.audit import audited

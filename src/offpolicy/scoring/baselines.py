@@ -12,7 +12,7 @@ from offpolicy.core.arrays import FloatArray
 from offpolicy.data.batch import Batch
 from offpolicy.models.rewards.base import LinearPredictor, Predictor
 from offpolicy.policies.blocks import Layout, Lists
-from offpolicy.ratios.pool_sums import Sides
+from offpolicy.ratios.pools import Sides
 from offpolicy.scoring.plan import BaselineColumn, ModelKey, Plan, ShareTable
 
 Scale = FloatArray | float

@@ -14,7 +14,7 @@ import numpy as np
 
 from offpolicy.core.arrays import FloatArray, IntArray
 from offpolicy.models.posteriors.base import Pooling
-from offpolicy.ratios.pool_sums import BlockRows, Both, PoolSums, Sides, near_sums, pool_sums
+from offpolicy.ratios.pools import BlockRows, Both, PoolSums, Sides, near_sums, pool_sums
 from offpolicy.scoring.baselines import Baselines, Probabilities
 
 

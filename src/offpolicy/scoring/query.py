@@ -17,8 +17,7 @@ from offpolicy.models.rewards.base import LinearPredictor, Predictor
 from offpolicy.policies.base import Policy
 from offpolicy.policies.blocks import BLOCK_ELEMENTS, Grid, Listed, Lists, blocks
 from offpolicy.ratios.base import FittedRatio
-from offpolicy.ratios.pool_sums import BlockRows, Sides, near_actions, unseen
-from offpolicy.ratios.rounds import Pool
+from offpolicy.ratios.pools import BlockRows, Pool, Sides, near_actions, unseen
 from offpolicy.scoring.baselines import Baselines, Probabilities
 from offpolicy.scoring.batch_work import BatchWork
 from offpolicy.scoring.kernel import BlockInput, Kernel

@@ -11,7 +11,7 @@ from offpolicy.data.features import Features
 from offpolicy.data.spaces import ActionSpace, Serves
 from offpolicy.estimators import DM, REGISTRY, Combined, Estimator, LoggedMean, Member
 from offpolicy.estimators.defaults import LARGEST_FIRST, default_estimators
-from offpolicy.ratios.available import Available
+from offpolicy.ratios.base import Available
 
 MOST_NAMED = 3
 """Estimators that are named instead of one that does not serve the actions."""

@@ -15,7 +15,7 @@ from offpolicy.models.rewards.base import LinearPredictor, Predictor, design
 from offpolicy.policies.base import Policy
 from offpolicy.ratios.actions import checked_propensity, propensity_of, ratios
 from offpolicy.ratios.base import FittedRatio
-from offpolicy.ratios.rounds import Rounds
+from offpolicy.ratios.pools import Rounds
 from offpolicy.scoring.batch_work import BatchWork
 from offpolicy.scoring.kernel import Kernel, NumpyKernel
 from offpolicy.scoring.plan import CorrectionColumn, ModelKey, Plan, TableKey, WeightColumn

@@ -1,20 +1,24 @@
-"""Sums over the actions of a block: what a pooling of actions gives each round, and how it moves with what was fitted.
+"""Pooling actions by what they share: the rounds that a ratio is shown, and sums over the actions of their blocks.
 
 With Q the shares, u and v the two sides, w = Σ_a Q_a u_a / Σ_a Q_a v_a, and ∂w/∂s_a = Q_a (u_a − w·v_a) / Σ_b Q_b v_b.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from offpolicy.core.arrays import FloatArray
+from offpolicy.core.arrays import FloatArray, IntArray
+from offpolicy.core.hashing import group_of_bucket
 from offpolicy.data.batch import Batch
 from offpolicy.models.posteriors.base import Pooling
 from offpolicy.policies.blocks import Layout, Lists
+from offpolicy.statistics.base import State
 
 Both = tuple[FloatArray, FloatArray]
 """Of the target policy and of the logging policy."""
@@ -174,3 +178,118 @@ def _left_out(sides: Sides, farthest: FloatArray, above: FloatArray, below: Floa
     with np.errstate(divide="ignore", invalid="ignore"):
         off = np.maximum(rest / below, above / below - above / (below + rest0))
     return np.where(below > 0, off, 0.0)
+
+
+@dataclass(frozen=True)
+class Rounds:
+    """The rounds of a batch, as one weight of an evaluation is shown them."""
+
+    batch: Batch
+    bucket: IntArray
+    folds: int
+    """In how many folds the ratio was fitted; 1 where it was fitted on all rounds."""
+    omega: FloatArray
+    """The row weights of the log; 1 where it has none."""
+    residuals: Callable[[], Sequence[FloatArray]]
+    """r less the control, for each correction that uses this weight."""
+    action: FloatArray | None = None
+    """π/π0 of the logged actions; None where the log has no propensities or the target policy is deterministic."""
+    propensity: FloatArray | None = None
+    """π0 of the logged actions, a probability or a density; None where the log has none."""
+    target: npt.NDArray[Any] | None = None
+    """The action that a deterministic target policy takes; None for other policies."""
+    pool: Pool | None = None
+    """What was summed over all actions, for a ratio that asks for them."""
+
+    @cached_property
+    def fold(self) -> IntArray:
+        """The fold of each round: a cross-fitted ratio weighs it by the fit without this fold."""
+        return group_of_bucket(self.folds)[self.bucket]
+
+    @cached_property
+    def multipliers(self) -> FloatArray:
+        """What a round's weight is multiplied with in each sum that an estimate is made of: 1, and each residual."""
+        return np.column_stack([self.omega, *(self.omega * residual for residual in self.residuals())])
+
+
+@dataclass
+class Pool:
+    """The ratios of a batch for one policy, from the sums of its blocks; `state` takes what is summed besides."""
+
+    poolings: Sequence[Pooling]
+    """One per fold, or one."""
+    rounds: Rounds
+    state: State
+    sloped: bool
+    """Whether slopes are summed, over the rounds that are sampled for them."""
+    _slopes: list[tuple[slice, int, FloatArray]] = field(default_factory=list)
+    """Rows, their fold, and ∂w/∂z of each."""
+
+    def __post_init__(self) -> None:
+        self._ratio = np.empty(len(self.rounds.batch))
+
+    @staticmethod
+    def zero(poolings: Sequence[Pooling], sums: int, sloped: bool) -> State:
+        """Empty sums for one weight with so many multipliers. Slopes are kept by fold."""
+        pooling, folds = poolings[0], len(poolings)
+        n, m = pooling.weight.shape if sloped else (0, 0)
+        features = getattr(pooling.embedding.varying, "features", None)
+        columns = features.size if sloped and features is not None else 0
+        numbers = ("rows", "own", "new", "contextual", "sloped_rows", "near_rows")
+        return {
+            **{name: np.zeros(()) for name in numbers},
+            "left_out": np.zeros(sums),
+            "scores": np.zeros((folds, n, sums, m + 1)),
+            "points": np.zeros((folds, sums, n, m)),
+            "features": np.zeros((folds, sums, columns, m)),
+        }
+
+    def pooling(self, block: BlockRows) -> Pooling:
+        """The pooling of a block: the one fitted without its fold."""
+        return self.poolings[block.fold(len(self.poolings))]
+
+    def multipliers(self, block: BlockRows) -> FloatArray | None:
+        """What the slopes of a block are multiplied by; None where none are summed."""
+        return self.rounds.multipliers[block.rows] if self.sloped and block.sampled else None
+
+    def add(self, block: BlockRows, sums: PoolSums) -> None:
+        """Add the sums of a block."""
+        rows, state = block.rows, self.state
+        omega = self.rounds.omega[rows]
+        self._ratio[rows] = sums.ratio
+        state["rows"] += omega.sum()
+        state["own"] += omega @ sums.own
+        state["new"] += sums.new.sum()
+        if sums.contextual is not None:
+            np.maximum(state["contextual"], sums.contextual, out=state["contextual"])
+        if sums.left_out is not None:
+            state["left_out"] += sums.left_out @ np.abs(self.rounds.multipliers[rows])
+            state["near_rows"] += omega.sum()
+        if sums.slopes is not None:
+            fold = block.fold(len(self.poolings))
+            state["scores"][fold] += sums.slopes.scores
+            self._slopes.append((rows, fold, sums.slopes.rounds))
+            state["sloped_rows"] += omega.sum()
+
+    def finish(self) -> FloatArray:
+        """The ratio of each round; adds the sums of ∂w/∂z by action, and its products with the features of the rounds."""
+        if not self._slopes:
+            return self._ratio
+        batch = self.rounds.batch
+        slopes, folds = np.zeros((len(batch), self.poolings[0].weight.shape[1])), np.zeros(len(batch), np.int64)
+        for rows, fold, of_rows in self._slopes:
+            slopes[rows], folds[rows] = of_rows, fold
+        features = getattr(self.poolings[0].embedding.varying, "features", None)
+        phi = None if features is None else features.rows(batch)
+        n_folds, _, n_actions, _ = self.state["points"].shape
+        key = folds * n_actions + batch.codes
+        for q, multiplier in enumerate(self.rounds.multipliers.T):
+            weighted = slopes * multiplier[:, None]
+            for j, column in enumerate(weighted.T):
+                added = np.bincount(key, column, n_folds * n_actions)
+                self.state["points"][:, q, :, j] += added.reshape(n_folds, n_actions)
+            if phi is not None:
+                for fold in range(n_folds):
+                    inside = folds == fold
+                    self.state["features"][fold, q] += phi[inside].T @ weighted[inside]
+        return self._ratio
