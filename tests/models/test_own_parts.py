@@ -14,12 +14,11 @@ from typer.testing import CliRunner
 
 import offpolicy as op
 from offpolicy.cli.app import app
-from offpolicy.data.features import Features
 from offpolicy.estimators.text import estimator, own_objects
 from offpolicy.experiments.config import load
 from offpolicy.experiments.entries import from_text
-from offpolicy.models.rewards.base import RewardModel, Savable
-from offpolicy.scoring.memory_plan import Sizes
+from offpolicy.models.rewards.base import FitShape, RewardModel, Savable
+from offpolicy.scoring.fit_pass import Sizes
 from offpolicy.scoring.plan import plan_estimators
 from tests.logs import LABELS, Small, labelled
 from tests.models.own_parts import ActionMeans, Kernel, Means, plain
@@ -126,7 +125,7 @@ def test_its_memory_is_in_the_refusal() -> None:
 
 def sizes(*estimators: op.Estimator, policies: int = 1) -> Sizes:
     plan, _, _ = plan_estimators(estimators, policies, 1, None, True)
-    return Sizes(n_actions=1_000, context=2, rewards=1, groups=20, folds=5, threads=2, plan=plan, features=Features())
+    return Sizes(FitShape(n_actions=1_000, context=2, rewards=1, groups=20, seed=0), 5, plan, threads=2)
 
 
 def test_equal_needs_are_counted_once() -> None:

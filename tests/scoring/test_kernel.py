@@ -13,8 +13,15 @@ from offpolicy.models.rewards.base import LinearPredictor, design
 from offpolicy.policies.blocks import Grid, Listed, Lists
 from offpolicy.ratios.pools import BlockRows
 from offpolicy.results.job import Job
-from offpolicy.scoring.baselines import BaselinePart, Baselines, Probabilities
-from offpolicy.scoring.kernel import BlockInput, BlockSums, Kernel, NumpyKernel
+from offpolicy.scoring.kernel import (
+    BaselinePart,
+    Baselines,
+    BlockInput,
+    BlockSums,
+    Kernel,
+    NumpyKernel,
+    Probabilities,
+)  # fmt: skip
 from tests.logs import make_small
 
 SMALL = make_small(n=30)

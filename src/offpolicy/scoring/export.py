@@ -71,6 +71,6 @@ def write_scores(path: Path, log: Log, scorer: Scorer, scores: RoundScores) -> N
         for partition in log.partitions(score_pass.columns):
             for batch in partition.batches(BATCH_ROWS):
                 rows, bucket = scorer.ordered(batch)
-                values = score_pass.scored(score_pass.zero(), rows, bucket, weighted=False).columns
+                values = scorer.score(rows, bucket, score_pass.zero(), weighted=False).columns
                 order = np.argsort(rows.row)
                 writer.write_table(pa.table([rows.row[order], *scores.numbers(values[:, order])], schema=SCHEMA))

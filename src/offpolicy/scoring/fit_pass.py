@@ -1,18 +1,22 @@
-"""The fit pass: everything that is fitted, from one reading of the log."""
+"""The fit pass: everything that is fitted, from one reading of the log, and how much memory that takes.
+
+There are three rungs: refits for the error of the fit, else folds only, else a covariance that actions share.
+"""
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 
 from offpolicy.core.arrays import FloatArray
 from offpolicy.core.errors import InputError
-from offpolicy.core.memory import Budget
+from offpolicy.core.memory import Budget, Need
 from offpolicy.core.progress import PassProgress
 from offpolicy.core.threads import cores
 from offpolicy.data.features import Features
@@ -21,8 +25,7 @@ from offpolicy.engines.base import Engine
 from offpolicy.models.rewards.base import NO_FEATURES, Fits, FitShape
 from offpolicy.policies.base import Policy
 from offpolicy.ratios.actions import LoggedRatio
-from offpolicy.ratios.base import FittedRatio, Fitting, Ratio
-from offpolicy.scoring.memory_plan import Rung, Sizes, folds_kept, rows_for, rung_for
+from offpolicy.ratios.base import FittedRatio, Fitting, Ratio, RatioNumbers
 from offpolicy.scoring.plan import FitKey, Plan, RatioKey, fit_of, ratio_key
 from offpolicy.statistics.base import Joint, Statistic
 
@@ -31,6 +34,112 @@ MOST_GROUPS = 200
 PLANNED_THREADS = 2
 """What fits the memory is planned for at least so many threads: or the choice, and with it the numbers, would differ on
 one thread and on two."""
+Rung = Literal["refits", "folds", "shared"]
+RUNGS: tuple[Rung, ...] = get_args(Rung)
+BASE = 250e6
+"""The libraries, and what batches take at least."""
+BATCH_SHARE = 0.2
+"""Of the budget, for batches."""
+FEWEST_ROWS = 1_024
+ENTRY_BYTES = 120
+"""Of a listed action on its way through the scoring pass."""
+COLUMN_BYTES = 64
+"""Of a number of a row: raw, decoded, sorted, stacked, centred."""
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """What the memory of a job depends on.
+
+    Counted is what grows with actions, context and rewards; what a batch takes is bounded by its size, which follows from
+    the budget. Each need is an upper bound of what is alive at one time, with `threads` partitions at work.
+    """
+
+    shape: FitShape
+    """With all groups of units."""
+    folds: int
+    """Groups that are kept without refits: a multiple of every number of folds, and enough to choose a penalty."""
+    plan: Plan
+    threads: int
+    listed: bool = False
+    """Whether all policies list the few actions of a round, so that no neighbours are looked up."""
+
+    def needs(self, rung: Rung) -> list[Need]:
+        """What is kept on a rung."""
+        found = [Need("the program and its batches", BASE, "fixed")]
+        found += [*self._models(rung), self._coefficients(), self._pools(), self._scoring(rung)]
+        if rung == "refits":
+            found += [self._errors()]
+        return [need for need in found if need.bytes]
+
+    def on_rung(self, shape: FitShape, rung: Rung) -> FitShape:
+        """With groups only as fine as there is room for."""
+        refits = rung == "refits"
+        return replace(shape, groups=shape.groups if refits else self.folds, jackknife=refits, shared=rung == "shared")
+
+    def _shape(self, fit: FitKey, rung: Rung) -> FitShape:
+        """What a reward model's memory depends on."""
+        assert fit.inputs is not None
+        return replace(self.on_rung(self.shape, rung), inputs=fit.inputs, folds=math.lcm(1, *self.plan.folds_of(fit)))
+
+    def _models(self, rung: Rung) -> list[Need]:
+        """What reward models hold. Fits with the same row weights share equal needs, and all share what is used in turn."""
+        distinct = dict.fromkeys(
+            (None if need.in_turn else fit.policy, need)
+            for fit in self.plan.fits
+            for need in fit.rewards.needs(self._shape(fit, rung), self.threads)
+        )
+        covered = {need.covers for _, need in distinct}
+        times = Counter(need for _, need in distinct if need.what not in covered)
+        return [replace(need, bytes=need.bytes * count) for need, count in times.items()]
+
+    def _coefficients(self) -> Need:
+        linear = sum(max(model.folds, 1) for model in self.plan.models)
+        return self._by_action("coefficients", (2 + 2 * self.plan.n_policies) * linear * (self.shape.context + 1))
+
+    def _by_action(self, what: str, numbers: int) -> Need:
+        n_actions = self.shape.n_actions
+        return Need(what, 8.0 * numbers * n_actions, f"{n_actions:,} actions × {numbers} numbers")
+
+    def _numbers(self, ratio: Ratio) -> RatioNumbers:
+        return ratio.numbers(self.shape.n_actions, self.shape.context, self.shape.features.size)
+
+    @property
+    def _ratios(self) -> list[RatioNumbers]:
+        """What each fit of a ratio keeps per action."""
+        return [self._numbers(key.ratio) for key in self.plan.ratios]
+
+    def _pools(self) -> Need:
+        """Embeddings, and what turns them into weights."""
+        kept = self._ratios
+        near = 0 if self.listed else max((ratio.near for ratio in kept), default=0)
+        return self._by_action("embeddings", sum(ratio.fitted + ratio.folds * near for ratio in kept))
+
+    def _scoring(self, rung: Rung) -> Need:
+        """Counts, masses and sums of features of each part of the log at work."""
+        groups = self.on_rung(self.shape, rung).groups
+        sums = max((ratio.sums for ratio in self._ratios), default=0)
+        return self._by_action("counts", (self.threads + 2) * (1 + self.plan.n_policies + groups * sums))
+
+    def _errors(self) -> Need:
+        """How estimates move with what was fitted."""
+        tables = len(self.plan.tables) * (self.shape.context + 1)
+        for key in self.plan.weights:
+            tables += self._numbers(key.weight.ratio).slopes * (1 + len(self.plan.corrections(key)))
+        refits = sum(fit.rewards.refit_numbers(self._shape(fit, "refits")) for fit in self.plan.fits)
+        return self._by_action("the fit's share of the errors", tables * (self.threads + 2) + refits)
+
+
+def rung_for(sizes: Sizes, budget: Budget) -> Rung:
+    """The most that fits: refits for the error of the fit, else folds only, else a covariance that actions share."""
+    for rung in RUNGS:
+        if budget.holds(sizes.needs(rung)):
+            return rung
+    raise budget.refusal(
+        min((sizes.needs(rung) for rung in RUNGS), key=lambda needs: sum(need.bytes for need in needs)),
+        "Give more with `memory=` (--memory), fewer context columns or folds (cross_fit=2), or estimators without a reward "
+        "model, such as SNIPS.",
+    )
 
 
 def fit_pass(
@@ -85,18 +194,9 @@ class FitPlan:
 
     def within(self, budget: Budget, engine: Engine) -> FitPlan:
         """The same with what fits into the budget; an error, before a row is read, where nothing does."""
-        schema = self.log.schema
-        sizes = Sizes(
-            n_actions=self.log.space.n_codes,
-            context=len(schema.context),
-            rewards=len(schema.rewards),
-            groups=self.groups,
-            folds=folds_kept(self.plan.folds),
-            threads=max(engine.threads or cores(), PLANNED_THREADS),
-            plan=self.plan,
-            features=self.features,
-            listed=all(policy.lists for policy in (*self.policies, self.logging) if policy is not None),
-        )
+        listed = all(policy.lists for policy in (*self.policies, self.logging) if policy is not None)
+        folds = math.lcm(*self.plan.folds) if self.plan.folds else 2
+        sizes = Sizes(self._shape, folds, self.plan, max(engine.threads or cores(), PLANNED_THREADS), listed)
         return replace(self, sizes=sizes, rung=rung_for(sizes, budget), budget=budget)
 
     @property
@@ -106,9 +206,12 @@ class FitPlan:
 
     def batch_rows(self, listed: float) -> int | None:
         """How many rows a batch may have, where policies list so many actions in a round."""
+        if self.sizes is None:
+            return None
         schema = self.log.schema
         columns = len(schema.context) + len(schema.features) + len(schema.rewards) + self.plan.width
-        return None if self.sizes is None else rows_for(self.sizes, self.budget, columns, listed)
+        each = COLUMN_BYTES * columns + ENTRY_BYTES * listed
+        return max(FEWEST_ROWS, int(BATCH_SHARE * self.budget.bytes / (self.sizes.threads * each)))
 
     def run(self, engine: Engine, progress: bool | None) -> FitResults:
         """The one pass that fits everything. What needs the same statistic shares it."""
@@ -126,27 +229,21 @@ class FitPlan:
             ratios[key] = key.ratio.fit(fitting, found[key])
         return FitResults(fits, tuple(ratios[ratio_key(weight)] for weight in self.plan.weights))
 
+    @property
+    def _shape(self) -> FitShape:
+        """What is known of the log before a row is read."""
+        schema, n_actions = self.log.schema, self.log.space.n_codes
+        sizes = (n_actions, len(schema.context), len(schema.rewards), self.groups, self.seed)
+        return FitShape(*sizes, rows=len(self.log), features=self.features, ordered=self.log.source.ordered)
+
     @cached_property
     def _base_shape(self) -> FitShape:
-        schema = self.log.schema
-        return FitShape(
-            n_actions=self.log.space.n_codes,
-            context=len(schema.context),
-            rewards=len(schema.rewards),
-            groups=self.groups,
-            seed=self.seed,
-            rows=len(self.log),
-            origin=self._origin(),
-            most_rows=self.batch_rows(0.0),
-            ordered=self.log.source.ordered,
-        )
+        return replace(self._shape, features=NO_FEATURES, origin=self._origin(), most_rows=self.batch_rows(0.0))
 
     @cached_property
     def _shape_by_action(self) -> FitShape:
         """For what is kept by action: groups only as fine as there is room for."""
-        if not self.many or self.sizes is None:
-            return self._base_shape
-        return replace(self._base_shape, groups=self.sizes.folds, jackknife=False, shared=self.rung == "shared")
+        return self._base_shape if self.sizes is None else self.sizes.on_rung(self._base_shape, self.rung)
 
     def _origin(self) -> FloatArray:
         """A typical row of context, features and rewards: the median of the first rows."""

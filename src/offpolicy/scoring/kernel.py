@@ -8,14 +8,98 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import final
 
 import numpy as np
 
 from offpolicy.core.arrays import FloatArray, IntArray
+from offpolicy.data.batch import Batch
 from offpolicy.models.posteriors.base import Pooling
+from offpolicy.models.rewards.base import Predictor
+from offpolicy.policies.blocks import Layout, Lists
 from offpolicy.ratios.pools import BlockRows, Both, PoolSums, Sides, near_sums, pool_sums
-from offpolicy.scoring.baselines import Baselines, Probabilities
+
+Scale = FloatArray | float
+Columns = dict[int, FloatArray]
+
+
+@dataclass(frozen=True)
+class Probabilities:
+    """π and, where it was asked for, π0 of the actions of a block."""
+
+    layout: Layout
+    pi: FloatArray
+    pi0: FloatArray | None
+    loose: bool = False
+    """Whether each row of π is still to be divided by its sum."""
+
+    @cached_property
+    def sides(self) -> Sides | None:
+        return None if self.pi0 is None else Sides(self.pi, self.pi0, self.layout)
+
+    def share(self, clip: float | None) -> FloatArray:
+        """π, or what is left of it above clip·π0."""
+        if clip is None:
+            return self.pi
+        if np.isinf(clip):
+            return np.zeros_like(self.pi)
+        assert self.pi0 is not None
+        return np.maximum(self.pi - clip * self.pi0, 0.0)  # π − min(π, Mπ0)
+
+
+@dataclass(frozen=True)
+class BaselinePart:
+    """The baselines of one share of a policy in one fold. Linear models are one matrix product."""
+
+    clip: float | None
+    table: int | None
+    columns: list[int]
+    coef: FloatArray
+    """The linear models' coefficients one below the other, less the origin, and a row of ones: it gives the row sums."""
+    other: list[tuple[int, Predictor, float]]
+
+    @cached_property
+    def by_action(self) -> FloatArray:
+        """The same, actions × rows: what lists and policies that answer by themselves are multiplied with."""
+        return np.ascontiguousarray(self.coef.T)
+
+    def values(self, batch: Batch, x: FloatArray, p: Probabilities) -> tuple[Scale, Columns]:
+        """Σ_a share(a|x)·(x̃·β_a) = x̃·(β @ share): no rounds × actions array but the share is ever made."""
+        share, layout = p.share(self.clip), p.layout
+        scale: Scale = 1.0
+        found: Columns = {}
+        if self.columns:
+            product = layout.by_round(share, self.by_action).T if isinstance(layout, Lists) else self.coef @ share.T
+            scale = 1 / product[-1] if p.loose else 1.0
+            found = self.from_product(x, product, scale)
+        for column, predictor, origin in self.other:
+            found[column] = layout.dot(share, predictor.all(batch) - origin)
+        return scale, found
+
+    def from_product(self, x: FloatArray, product: FloatArray, scale: Scale = 1.0) -> Columns:
+        """The linear models' baselines from β @ share."""
+        per_model = product[: len(self.columns) * len(x)].reshape(len(self.columns), len(x), x.shape[1])
+        pairs = zip(self.columns, per_model, strict=True)
+        return {column: np.einsum("ji,ji->i", x, part) * scale for column, part in pairs}
+
+
+@dataclass(frozen=True)
+class Baselines:
+    """All baselines of one policy in one fold."""
+
+    parts: list[BaselinePart]
+
+    @property
+    def only_linear(self) -> bool:
+        """Whether the product gives the row sums, so that a loose policy need not be normalised first."""
+        return len(self.parts) == 1 and self.parts[0].clip is None and not self.parts[0].other
+
+    def values(self, batch: Batch, x: FloatArray, p: Probabilities) -> tuple[Scale, Columns]:
+        """What a loose π is still to be multiplied with, and the baselines by column."""
+        found = [part.values(batch, x, p) for part in self.parts]
+        columns = {column: values for _, some in found for column, values in some.items()}
+        return found[0][0] if found else 1.0, columns
 
 
 @dataclass(frozen=True)
@@ -36,14 +120,19 @@ class BlockInput:
     """The sets of rounds (None: all) that tables of the share are summed over."""
 
 
-@dataclass(frozen=True)
-class Mass:
-    """Where the target's mass lies."""
+@dataclass
+class TargetMass:
+    """On which actions the mass of a target policy lies, summed over some rounds."""
 
-    rows: float
     by_action: FloatArray
-    unsupported: float | None
-    """On actions with zero probability under the logging policy; None where there are none, or it is not known."""
+    rows: float = 0.0
+    unsupported: float = 0.0
+    """The mass where the logging policy has zero probability."""
+
+    def add(self, other: TargetMass) -> None:
+        self.rows += other.rows
+        self.by_action += other.by_action
+        self.unsupported += other.unsupported
 
 
 @dataclass(frozen=True)
@@ -57,7 +146,7 @@ class BlockSums:
     baselines: Mapping[int, FloatArray]
     """By column."""
     pools: Sequence[PoolSums]
-    mass: Mass | None
+    mass: TargetMass | None
     tables: Mapping[int, Sequence[FloatArray]]
     """Σ share·x̃, actions × (features + 1), of each table and set of rounds."""
 
@@ -74,7 +163,7 @@ class Kernel(ABC):
         """Over the actions near the logged one; `masses`, where they have a column, are those of actions never logged."""
 
     @abstractmethod
-    def mass(self, p: Probabilities, omega: FloatArray, counted: FloatArray) -> Mass:
+    def mass(self, p: Probabilities, omega: FloatArray, counted: FloatArray) -> TargetMass:
         """The target's mass on each action; `counted` is the row weight times what a loose π is still to be scaled by."""
 
 
@@ -101,10 +190,10 @@ class NumpyKernel(Kernel):
     def near(self, pooling: Pooling, block: BlockRows, sides: Sides, masses: Both) -> PoolSums:
         return near_sums(pooling, block, sides, masses)
 
-    def mass(self, p: Probabilities, omega: FloatArray, counted: FloatArray) -> Mass:
+    def mass(self, p: Probabilities, omega: FloatArray, counted: FloatArray) -> TargetMass:
         supported = None if p.sides is None else p.sides.supported
-        unsupported = None if supported is None else float(counted @ p.layout.dot(p.pi, 1 - supported))
-        return Mass(float(omega.sum()), p.layout.by_action(p.pi, counted[:, None])[:, 0], unsupported)
+        unsupported = 0.0 if supported is None else float(counted @ p.layout.dot(p.pi, 1 - supported))
+        return TargetMass(p.layout.by_action(p.pi, counted[:, None])[:, 0], float(omega.sum()), unsupported)
 
     def _tables(self, block: BlockInput, counted: FloatArray) -> dict[int, list[FloatArray]]:
         layout, weighted = block.probabilities.layout, block.x * counted

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -13,9 +14,8 @@ from offpolicy.core.arrays import FloatArray, IntArray
 from offpolicy.core.hashing import BUCKETS
 from offpolicy.data.batch import Batch
 from offpolicy.engines.base import BATCH_ROWS
-from offpolicy.scoring.scored_block import BlockStatistic, ScoredBlock
+from offpolicy.scoring.scored_block import BlockStatistic
 from offpolicy.scoring.scorer import Scorer
-from offpolicy.scoring.tallies import Tallies
 from offpolicy.statistics.base import State, added
 from offpolicy.statistics.fingerprint import Fingerprint
 from offpolicy.statistics.moments import Moments
@@ -57,79 +57,72 @@ class ScorePass:
         return Moments(self.scorer.plan.width)
 
     def zero(self) -> State:
-        width, plan = self.scorer.plan.width, self.scorer.plan
-        size = len(self.scorer.centre) + 1
+        scorer, plan = self.scorer, self.scorer.plan
+        tables = len(scorer.tables)
+        size = tables * self.n_actions * (len(scorer.centre) + 1) * self.n_slices
+        by_slice = self._zero_part(SLICE_BUCKETS, tables if size <= MOST_SLICE_ELEMENTS else 0)
+        slices = {str(s): copy.deepcopy(by_slice) | {"table_rows": np.zeros(())} for s in range(self.n_slices)}
+        weights = zip(plan.weights, scorer.ratios, strict=True)
         return {
-            "moments": self.moments.zero(),
-            "buckets": np.zeros((BUCKETS, width)),
-            "slices": {str(s): self._zero_slice() for s in range(self.n_slices)},
-            "tables": np.zeros((len(self.scorer.tables), self.n_actions, size)),
-            "ratios": {
-                str(k): ratio.zero(len(plan.corrections(key)))
-                for k, (key, ratio) in enumerate(zip(plan.weights, self.scorer.ratios, strict=True))
-            },
+            **self._zero_part(BUCKETS, tables),
+            "slices": slices,
+            "ratios": {str(k): ratio.zero(len(plan.corrections(key))) for k, (key, ratio) in enumerate(weights)},
             "fingerprint": Fingerprint(self.clustered).zero(),
             "diagnostics": {name: each.zero() for name, each in self.diagnostics.items()},
             "counts": np.zeros(self.n_actions),
-            "nonzero": np.zeros(plan.rewards),
             "reward_low": np.full(plan.rewards, np.inf),
             "reward_high": np.full(plan.rewards, -np.inf),
         }
 
-    def _zero_slice(self) -> State:
-        shape = (len(self.scorer.tables), self.n_actions, len(self.scorer.centre) + 1)
+    def _zero_part(self, buckets: int, tables: int) -> State:
+        """Of the whole log, or of a slice."""
+        plan = self.scorer.plan
         return {
             "moments": self.moments.zero(),
-            "buckets": np.zeros((SLICE_BUCKETS, self.scorer.plan.width)),
-            "nonzero": np.zeros(self.scorer.plan.rewards),
-            "tables": np.zeros(shape if np.prod(shape) * self.n_slices <= MOST_SLICE_ELEMENTS else (0, *shape[1:])),
-            "table_rows": np.zeros(()),
+            "buckets": np.zeros((buckets, plan.width)),
+            "nonzero": np.zeros(plan.rewards),
+            "tables": np.zeros((tables, self.n_actions, len(self.scorer.centre) + 1)),
         }
 
     def fold(self, state: State, batch: Batch) -> State:
         batch, bucket = self.scorer.ordered(batch)
-        scored = self.scored(state, batch, bucket)
+        scored = self.scorer.score(batch, bucket, state)
         values = scored.columns
         for name, each in self.diagnostics.items():
             state["diagnostics"][name] = each.fold(state["diagnostics"][name], batch, scored)
-        state["moments"] = self.moments.fold(state["moments"], values)
-        _add_by_bucket(state["buckets"], bucket, values)
+        self._add(state, values, bucket, batch.reward)
         state["fingerprint"] = Fingerprint(self.clustered).fold(state["fingerprint"], batch)
         state["counts"] += batch.space.tally(batch.action)
-        state["nonzero"] += np.count_nonzero(batch.reward, axis=0)
         np.minimum(state["reward_low"], batch.reward.min(axis=0), out=state["reward_low"])
         np.maximum(state["reward_high"], batch.reward.max(axis=0), out=state["reward_high"])
         if batch.slice_code is not None:
             for s in np.unique(batch.slice_code):
                 rows = np.flatnonzero(batch.slice_code == s)
-                part = state["slices"][str(s)]
-                part["moments"] = self.moments.fold(part["moments"], values[:, rows])
-                part["nonzero"] += np.count_nonzero(batch.reward[rows], axis=0)
-                _add_by_bucket(part["buckets"], bucket[rows] * SLICE_BUCKETS // BUCKETS, values[:, rows])
+                self._add(state["slices"][str(s)], values[:, rows], bucket[rows], batch.reward[rows])
         return state
 
-    def scored(self, state: State, batch: Batch, bucket: IntArray, weighted: bool = True) -> ScoredBlock:
-        plan = self.scorer.plan
-        whole = [plan.whole(p) for p in range(plan.n_policies)]
-        tallies = Tallies(state, ScoredBlock.masses_of(whole, self.n_actions))
-        return self.scorer.score(batch, bucket, tallies, weighted)
+    def _add(self, part: State, values: FloatArray, bucket: IntArray, reward: FloatArray) -> None:
+        """Rows of the whole log, or of a slice."""
+        part["moments"] = self.moments.fold(part["moments"], values)
+        part["nonzero"] += np.count_nonzero(reward, axis=0)
+        sums = part["buckets"]
+        coarser = bucket * len(sums) // BUCKETS
+        for column, row_values in enumerate(values):
+            sums[:, column] += np.bincount(coarser, row_values, len(sums))
 
     def merge(self, a: State, b: State) -> State:
         own = {
-            "moments": self.moments.merge(a["moments"], b["moments"]),
-            "slices": {s: self._merge_slices(part, b["slices"][s]) for s, part in a["slices"].items()},
+            "slices": {s: self._merge_parts(part, b["slices"][s]) for s, part in a["slices"].items()},
             "ratios": {k: self.scorer.ratios[int(k)].merge(part, b["ratios"][k]) for k, part in a["ratios"].items()},
-            "fingerprint": Fingerprint(self.clustered).merge(a["fingerprint"], b["fingerprint"]),
             "diagnostics": {
                 name: each.merge(a["diagnostics"][name], b["diagnostics"][name]) for name, each in self.diagnostics.items()
             },
             "reward_low": np.minimum(a["reward_low"], b["reward_low"]),
             "reward_high": np.maximum(a["reward_high"], b["reward_high"]),
         }
-        rest = added({name: part for name, part in a.items() if name not in own}, b)
-        return {name: own[name] if name in own else rest[name] for name in a}
+        return self._merge_parts({name: part for name, part in a.items() if name not in own}, b) | own
 
-    def _merge_slices(self, a: State, b: State) -> State:
+    def _merge_parts(self, a: State, b: State) -> State:
         sums = added({name: part for name, part in a.items() if name != "moments"}, b)
         return {"moments": self.moments.merge(a["moments"], b["moments"]), **sums}
 
@@ -145,8 +138,3 @@ def _without_lost(state: State) -> State:
         return state
     moments = {**state["moments"], "m2": np.where(lost[:, None] | lost, 0.0, state["moments"]["m2"])}
     return {**state, "moments": moments, "buckets": np.where(lost, 0.0, state["buckets"])}
-
-
-def _add_by_bucket(sums: FloatArray, bucket: IntArray, values: FloatArray) -> None:
-    for column, row_values in enumerate(values):
-        sums[:, column] += np.bincount(bucket, row_values, len(sums))

@@ -1,10 +1,13 @@
-"""The planned columns of each row: baselines, weights and corrections."""
+"""The planned columns of each row: policies are asked about the rounds, and give baselines, weights and corrections."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
+from typing import Literal
 
 import numpy as np
 
@@ -13,15 +16,21 @@ from offpolicy.core.hashing import buckets, group_of_bucket
 from offpolicy.data.batch import Batch
 from offpolicy.models.rewards.base import LinearPredictor, Predictor, design
 from offpolicy.policies.base import Policy
+from offpolicy.policies.blocks import BLOCK_ELEMENTS, Grid, Listed, Lists, blocks
 from offpolicy.ratios.actions import checked_propensity, propensity_of, ratios
 from offpolicy.ratios.base import FittedRatio
-from offpolicy.ratios.pools import Rounds
-from offpolicy.scoring.batch_work import BatchWork
-from offpolicy.scoring.kernel import Kernel, NumpyKernel
-from offpolicy.scoring.plan import CorrectionColumn, ModelKey, Plan, TableKey, WeightColumn
-from offpolicy.scoring.query import Groups, Query
-from offpolicy.scoring.scored_block import ScoredBlock
-from offpolicy.scoring.tallies import Tallies
+from offpolicy.ratios.pools import BlockRows, Pool, Rounds, Sides, near_actions, unseen
+from offpolicy.scoring.kernel import BaselinePart, Baselines, BlockInput, Kernel, NumpyKernel, Probabilities, TargetMass
+from offpolicy.scoring.plan import BaselineColumn, CorrectionColumn, ModelKey, Plan, ShareTable, TableKey, WeightColumn
+from offpolicy.scoring.scored_block import BatchWork, ScoredBlock
+from offpolicy.statistics.base import State
+
+Mode = Literal["grid", "lists", "apart"]
+APART_ROWS = 4_096
+"""Rounds for which a policy is asked at a time where it answers with sums."""
+MASS_ELEMENTS = 1 << 21
+Logged = tuple[FloatArray, FloatArray | None]
+"""π of the logged actions, and π0 of them where the whole logging policy was asked."""
 
 
 @dataclass(frozen=True)
@@ -54,81 +63,75 @@ class Scorer:
         """What is kept for the fit's error."""
         return () if self.many or not self.errors else self.plan.tables
 
+    @cached_property
+    def weights(self) -> list[WeightColumn]:
+        return self.plan.weights
+
+    @cached_property
+    def _queries(self) -> list[Query]:
+        return [Query(self, p) for p in range(len(self.policies))]
+
     def ordered(self, batch: Batch) -> tuple[Batch, IntArray]:
         """The batch in the order it is scored in, and the bucket of each row."""
         bucket = buckets(batch.unit, self.seed)
-        if not (self.plan.models or any(key.weight.ratio.fitted or key.weight.ratio.whole for key in self._weights)):
+        if not (self.plan.models or any(key.weight.ratio.fitted or key.weight.ratio.whole for key in self.weights)):
             return batch, bucket
         order = np.argsort(bucket.astype(np.uint16), kind="stable")  # 16 bits: a radix sort
         return batch.take(order), bucket[order]
 
-    def score(self, batch: Batch, bucket: IntArray, kept: Tallies, weighted: bool = True) -> ScoredBlock:
-        """All columns of a batch, the row weight first and (if `weighted`) in every column. `kept` takes the other sums."""
+    def score(self, batch: Batch, bucket: IntArray, state: State, weighted: bool = True) -> ScoredBlock:
+        """All columns of a batch, the row weight first and (if `weighted`) in every column. `state` takes the other sums."""
         x = design(batch, self.centre) if self.plan.models else np.empty((0, len(batch)))
-        work = BatchWork(batch, bucket, x, np.zeros((self.plan.width, len(batch))), kept)
+        sizes = [batch.n_actions if self.plan.whole(p) else 0 for p in range(len(self.policies))]
+        masses = tuple(TargetMass(np.zeros(size)) for size in sizes)
+        work = BatchWork(batch, bucket, x, np.zeros((self.plan.width, len(batch))), state, masses)
         work.controls.update({key: self._control(key, work) for key in self.plan.models})
-        asked = [self._asked(p, work) for p in range(len(self.policies))]
+        asked = [self._asked(query, work) for query in self._queries]
         own = next((logged for _, logged in asked if logged is not None), None)
         if own is None or self.logging is None:
             propensity = propensity_of(batch, self.logging)
         else:
             propensity = checked_propensity(batch, own, self.logging.accuracy)
         action = tuple(None if p is None or propensity is None else ratios(p, propensity) for p, _ in asked)
-        for p, some in enumerate(self._weights_of):
-            target = self.policies[p].actions(batch) if self.policies[p].deterministic else None
-            for k in some:
-                if k not in self._whole_weights[p]:
-                    rounds = replace(self._rounds(k, work), action=action[p], propensity=propensity, target=target)
-                    self._weigh(k, rounds, work)
+        for query, ratio in zip(self._queries, action, strict=True):
+            target = query.policy.actions(batch) if query.policy.deterministic else None
+            for k in query.logged_weights:
+                rounds = replace(self._rounds(k, work), action=ratio, propensity=propensity, target=target)
+                self._weigh(k, rounds, work)
         self._fill(work)
-        sampled = slice(0, int(np.searchsorted(group_of_bucket(self.groups)[bucket], self.table_groups)))
-        kept.add_weight_tables(self.tables, work.weights, x[:, sampled] * work.omega[sampled], batch.take(sampled))
+        sampled = int(np.searchsorted(group_of_bucket(self.groups)[bucket], self.table_groups))
+        work.add_weight_tables(self.tables, slice(0, sampled))
         work.out[0] = 1.0
         if weighted and batch.weight is not None:
             work.out[:] *= work.omega
-        return ScoredBlock(work.out, bucket, work.omega, propensity, action, work.controls, self.origin, kept.masses)
+        return ScoredBlock(work.out, bucket, work.omega, propensity, action, work.controls, self.origin, masses)
 
-    def _asked(self, p: int, work: BatchWork) -> tuple[FloatArray | None, FloatArray | None]:
+    def _asked(self, query: Query, work: BatchWork) -> tuple[FloatArray | None, FloatArray | None]:
         """π of the logged actions (None: deterministic) and, where the whole logging policy was asked too, π0 of them."""
-        if self.policies[p].deterministic:
+        if query.policy.deterministic:
             return None, None
-        if not self.plan.whole(p):
-            return self.policies[p].probabilities(work.batch, work.batch.action), None
-        pools = {k: self.ratios[k].pool(self._rounds(k, work), work.kept.ratio(k)) for k in self._whole_weights[p]}
-        chances = self._queries[p].answer(work, list(pools.values()))
+        if not self.plan.whole(query.index):
+            return query.policy.probabilities(work.batch, work.batch.action), None
+        pools = {k: self.ratios[k].pool(self._rounds(k, work), work.ratio_state(k)) for k in query.whole_weights}
+        chances = query.answer(work, list(pools.values()))
         for k, pool in pools.items():
             self._weigh(k, replace(self._rounds(k, work), pool=pool), work)
         return chances
 
     def _rounds(self, k: int, work: BatchWork) -> Rounds:
         """The batch as the ratio of a weight is shown it."""
-        folds = max(self._weights[k].weight.ratio.cross_fit, 1)
+        folds = max(self.weights[k].weight.ratio.cross_fit, 1)
         return Rounds(work.batch, work.bucket, folds, work.omega, partial(self._residuals, k, work))
 
     def _weigh(self, k: int, rounds: Rounds, work: BatchWork) -> None:
         """One weight of each round; its ratio keeps its own sums of it."""
-        key, ratio = self._weights[k], self.ratios[k].weights(rounds)
-        self.ratios[k].fold(work.kept.ratio(k), rounds, ratio)
+        key, ratio = self.weights[k], self.ratios[k].weights(rounds)
+        self.ratios[k].fold(work.ratio_state(k), rounds, ratio)
         work.weights[key.policy, key.weight] = key.weight.bend(ratio)
 
     def _residuals(self, k: int, work: BatchWork) -> list[FloatArray]:
         """Of the corrections that use a weight."""
-        return [self._residual(key, work) for key in self.plan.corrections(self._weights[k])]
-
-    @cached_property
-    def _weights(self) -> list[WeightColumn]:
-        return self.plan.weights
-
-    @cached_property
-    def _weights_of(self) -> list[list[int]]:
-        """The weights of each policy, by their positions in the plan."""
-        weights = list(enumerate(self._weights))
-        return [[k for k, key in weights if key.policy == p] for p in range(len(self.policies))]
-
-    @cached_property
-    def _whole_weights(self) -> list[list[int]]:
-        """Of these, the ones that sum over all actions."""
-        return [[k for k in some if self._weights[k].weight.ratio.whole] for some in self._weights_of]
+        return [self._residual(key, work) for key in self.plan.corrections(self.weights[k])]
 
     def _residual(self, key: CorrectionColumn, work: BatchWork) -> FloatArray:
         """r less the control of a correction."""
@@ -155,19 +158,252 @@ class Scorer:
                 out[rows] = predictor.taken(batch)
         return out
 
-    @cached_property
-    def _queries(self) -> list[Query]:
-        logging = self.logging if self.logging is not None and self.logging.whole else None
-        groups = Groups(self.groups, self.table_groups if self.errors else 0, self.mass_groups)
-        ratios = [[self.ratios[k] for k in some] for some in self._whole_weights]
-        return [
-            Query(p, policy, logging, self.plan, self.models, self.origin, ratios[p], groups, self.many, self.kernel)
-            for p, policy in enumerate(self.policies)
-        ]
-
     def with_near(self) -> Scorer:
         """The same with near actions looked up by the ratios that some policy needs them for."""
-        unlisted = {k for p in range(len(self.policies)) if self._queries[p].mode != "lists" for k in self._whole_weights[p]}
+        unlisted = {k for query in self._queries if query.mode != "lists" for k in query.whole_weights}
         distinct = {id(ratio): ratio for ratio in (self.ratios[k] for k in sorted(unlisted))}
         looked_up = {key: ratio.with_near() for key, ratio in distinct.items()}
         return replace(self, ratios=tuple(looked_up.get(id(ratio), ratio) for ratio in self.ratios))
+
+
+@dataclass(frozen=True)
+class Query:
+    """How one policy is asked: for all actions, for those it lists, or for sums and a few actions."""
+
+    scorer: Scorer
+    index: int
+
+    @property
+    def policy(self) -> Policy:
+        return self.scorer.policies[self.index]
+
+    @property
+    def logging(self) -> Policy | None:
+        """The logging policy, where it is known as a whole."""
+        logging = self.scorer.logging
+        return logging if logging is not None and logging.whole else None
+
+    @cached_property
+    def whole_weights(self) -> list[int]:
+        """The weights of this policy that sum over all actions, by their positions in the plan."""
+        return [k for k, key in enumerate(self.scorer.weights) if key.policy == self.index and key.weight.ratio.whole]
+
+    @cached_property
+    def logged_weights(self) -> list[int]:
+        """Those that see the logged actions alone."""
+        return [k for k, key in enumerate(self.scorer.weights) if key.policy == self.index and not key.weight.ratio.whole]
+
+    @cached_property
+    def baselines(self) -> list[BaselineColumn]:
+        keys = (key for key in self.scorer.plan.columns if isinstance(key, BaselineColumn))
+        return [key for key in keys if key.policy == self.index]
+
+    @cached_property
+    def asks_logging(self) -> bool:
+        """Whether the whole logging policy is asked for every round."""
+        clipped = any(key.clip is not None for key in self.baselines)
+        return self.logging is not None and (bool(self.whole_weights) or clipped)
+
+    @cached_property
+    def mode(self) -> Mode:
+        """How the policy is asked: for all actions; for those it lists; or for sums, with ratios of near actions alone."""
+        ratios = [self.scorer.ratios[k] for k in self.whole_weights]
+        linear = all(isinstance(m, LinearPredictor) for key in self.baselines for m in self.scorer.models[key.model])
+        if not linear or any(ratio.needs_grid for ratio in ratios):
+            return "grid"
+        if self.policy.lists and (not self.asks_logging or (self.logging is not None and self.logging.lists)):
+            return "lists"
+        clipped = any(key.clip is not None for key in self.baselines)
+        near = all(ratio.nearest_suffice for ratio in ratios)
+        return "apart" if self.scorer.many and near and not clipped else "grid"
+
+    def answer(self, work: BatchWork, pools: Sequence[Pool]) -> Logged:
+        """Ask for all actions, block by block; fill in baselines and pools."""
+        batch, lists, groups = work.batch, self.mode == "lists", self.scorer.groups
+        chance = np.empty(len(batch))
+        logged = np.empty(len(batch)) if self.asks_logging else None
+        target = self.policy.listed(batch) if lists else None
+        logging = self.logging.listed(batch) if lists and self.asks_logging and self.logging is not None else None
+        # What is not kept by group needs none.
+        each = math.lcm(1, *self.scorer.plan.folds) if self.mode == "apart" else groups
+        for part, run in work.runs(each):
+            group = part * (groups // each)
+            for rows in self._blocks(run, target, batch.n_actions):
+                rounds = BlockRows(rows, batch.take(rows), group, groups, self._sampled(group))
+                block = Block(self, work, rounds, self._baselines(group), pools)
+                if self.mode == "apart":
+                    chances = block.apart()
+                elif target is not None:
+                    chances = block.listed(target.take(rows), None if logging is None else logging.take(rows))
+                else:
+                    chances = block.grid()
+                chance[rows] = chances[0]
+                if logged is not None and chances[1] is not None:
+                    logged[rows] = chances[1]
+        return chance, logged
+
+    def _sampled(self, group: int) -> bool:
+        """Whether a group is among those that show how estimates move with what was fitted."""
+        return self.scorer.errors and not self.scorer.many and group < self.scorer.table_groups
+
+    def _blocks(self, run: slice, target: Listed | None, n_actions: int) -> Iterator[slice]:
+        """Runs of rows whose work stays small: by the actions that are listed, or by all of them."""
+        rows = run.stop - run.start
+        if self.mode == "apart":
+            edges: Sequence[int] = [*range(run.start, run.stop, APART_ROWS), run.stop]
+        elif target is not None:
+            entries = target.starts[run.start : run.stop + 1]
+            count = max(1, -(-int(entries[-1] - entries[0]) // BLOCK_ELEMENTS))
+            steps = np.searchsorted(entries, np.linspace(entries[0], entries[-1], count + 1)[1:-1])
+            edges = [run.start, *(run.start + np.unique(steps[(steps > 0) & (steps < rows)])).tolist(), run.stop]
+        else:
+            return (slice(run.start + block.start, run.start + block.stop) for block in blocks(rows, n_actions))
+        return (slice(a, b) for a, b in itertools.pairwise(edges))
+
+    def _baselines(self, group: int) -> Baselines:
+        """Those of the folds that a group is in."""
+        folds = tuple((key, group * (key.model.folds or 1) // self.scorer.groups) for key in self.baselines)
+        if folds not in self._by_folds:
+            clips = dict.fromkeys(key.clip for key in self.baselines)
+            self._by_folds[folds] = Baselines([self._part(clip, folds) for clip in clips])
+        return self._by_folds[folds]
+
+    @cached_property
+    def _by_folds(self) -> dict[tuple[tuple[BaselineColumn, int], ...], Baselines]:
+        return {}
+
+    def _part(self, clip: float | None, folds: Sequence[tuple[BaselineColumn, int]]) -> BaselinePart:
+        """The baselines of one share of the policy."""
+        plan, columns, coefs, other = self.scorer.plan, [], [], []
+        for key, fold in (pair for pair in folds if pair[0].clip == clip):
+            column = 1 + plan.columns.index(key)
+            predictor = self.scorer.models[key.model][fold]
+            # The origin is taken off only where the shares sum to 1, that is, where the share is π itself.
+            origin = float(self.scorer.origin[key.model.reward]) if clip is None else 0.0
+            if isinstance(predictor, LinearPredictor):
+                coef = predictor.coef.T.copy()
+                coef[-1] -= origin
+                columns.append(column)
+                coefs.append(coef)
+            else:
+                other.append((column, predictor, origin))
+        share = ShareTable(self.index, clip)
+        table = plan.tables.index(share) if share in plan.tables and columns else None
+        stacked = np.vstack([*coefs, np.ones((1, coefs[0].shape[1]))]) if coefs else np.empty((0, 0))
+        return BaselinePart(clip, table, columns, stacked, other)
+
+
+@dataclass(frozen=True)
+class Block:
+    """Some rounds for which a policy is asked."""
+
+    query: Query
+    work: BatchWork
+    rounds: BlockRows
+    baselines: Baselines
+    pools: Sequence[Pool]
+
+    @cached_property
+    def _x(self) -> FloatArray:
+        return self.work.x[:, self.rounds.rows]
+
+    @cached_property
+    def _omega(self) -> FloatArray:
+        return self.work.omega[self.rounds.rows]
+
+    @property
+    def _kernel(self) -> Kernel:
+        return self.query.scorer.kernel
+
+    @property
+    def _massed(self) -> bool:
+        return self.rounds.group < self.query.scorer.mass_groups
+
+    def grid(self) -> Logged:
+        """π of all actions."""
+        q, batch = self.query, self.rounds.batch
+        pi, loose = q.policy.proportional(batch)
+        asked = q.asks_logging or self._massed
+        pi0 = q.logging.probabilities(batch) if asked and q.logging is not None else None
+        if loose and not (self.baselines.only_linear and pi0 is None):
+            pi, loose = pi / pi.sum(axis=1, keepdims=True), False
+        return self._sum(Probabilities(Grid(batch.codes), pi, pi0, loose))
+
+    def listed(self, target: Listed, logging: Listed | None) -> Logged:
+        """π of the actions that a policy lists (or the logging policy does)."""
+        q, batch = self.query, self.rounds.batch
+        both = [target] if logging is None else [target, logging]
+        layout, chances = Lists.union(batch.codes, batch.n_actions, *both)
+        pi0 = chances[1] if logging is not None else None
+        if pi0 is None and self._massed and q.logging is not None:
+            pi0 = q.logging.entries(batch, layout.row, layout.codes)
+        return self._sum(Probabilities(layout, chances[0], pi0))
+
+    def _sum(self, probabilities: Probabilities) -> Logged:
+        """Have the kernel sum over the actions, and keep what it gives."""
+        rounds, work, slices = self.rounds, self.work, self.rounds.batch.slice_code
+        tables = work.sets(slices) if rounds.sampled else []
+        pools = [(pool.pooling(rounds), pool.multipliers(rounds)) for pool in self.pools]
+        sums = self._kernel.sums(
+            BlockInput(rounds, probabilities, self._x, self._omega, self.baselines, pools, self._massed, tables)
+        )
+        self._keep(sums.baselines)
+        for pool, own in zip(self.pools if sums.pools else (), sums.pools, strict=True):
+            pool.add(rounds, own)
+        if sums.mass is not None:
+            work.masses[self.query.index].add(sums.mass)
+        work.add_shares(sums.tables, slices)
+        return sums.target, sums.logging
+
+    def _keep(self, baselines: Mapping[int, FloatArray]) -> None:
+        for column, values in baselines.items():
+            self.work.out[column, self.rounds.rows] = values
+
+    def apart(self) -> Logged:
+        """Sums over π, and the chances of logged actions and of those near them."""
+        q, rounds, batch = self.query, self.rounds, self.rounds.batch
+        poolings = [pool.pooling(rounds) for pool in self.pools]
+        near = [near_actions(pooling, batch) for pooling in poolings]
+        row, code, back = _together([Lists.of_each(batch.codes, batch.n_actions, batch.codes[:, None]), *near])
+        parts = [part for part in self.baselines.parts if part.columns]
+        new = [unseen(pooling) for pooling in poolings]
+        tables = np.hstack([_no_columns(batch), *(part.by_action for part in parts), *new])
+        sums, chances = q.policy.answers(batch, tables, row, code)
+        edges = np.cumsum([0, *(part.by_action.shape[1] for part in parts)])
+        for part, (start, stop) in zip(parts, itertools.pairwise(edges), strict=True):
+            self._keep(part.from_product(self._x, sums[:, start:stop].T))
+        pi = [chances[some] for some in back]
+        if self._massed:
+            self._add_mass()
+        if not q.asks_logging or q.logging is None:
+            return pi[0], None
+        sums0, chances = q.logging.answers(batch, np.hstack([_no_columns(batch), *new]), row, code)
+        pi0 = [chances[some] for some in back]
+        ends = np.cumsum([0, *(table.shape[1] for table in new)])
+        for k, (start, stop) in enumerate(itertools.pairwise(ends)):
+            masses = sums[:, edges[-1] :][:, start:stop], sums0[:, start:stop]
+            sides = Sides(pi[1 + k], pi0[1 + k], near[k], (pi[0], pi0[0]))
+            self.pools[k].add(rounds, self._kernel.near(poolings[k], rounds, sides, masses))
+        return pi[0], pi0[0]
+
+    def _add_mass(self) -> None:
+        """Where the mass lies, from all actions of a few rounds."""
+        q, few = self.query, slice(0, max(1, MASS_ELEMENTS // self.rounds.batch.n_actions))
+        shown = self.rounds.batch.take(few)
+        pi0 = None if q.logging is None else q.logging.probabilities(shown)
+        shares = Probabilities(Grid(shown.codes), q.policy.probabilities(shown), pi0)
+        self.work.masses[q.index].add(self._kernel.mass(shares, self._omega[few], self._omega[few]))
+
+
+def _no_columns(batch: Batch) -> FloatArray:
+    return np.empty((batch.n_actions, 0))
+
+
+def _together(lists: Sequence[Lists]) -> tuple[IntArray, IntArray, list[IntArray]]:
+    """Several lists as one, rounds ascending, and where the entries of each are in it."""
+    row, code = (np.concatenate([getattr(each, name) for each in lists]) for name in ("row", "codes"))
+    order = np.argsort(row, kind="stable")
+    back = np.empty_like(order)
+    back[order] = np.arange(len(order))
+    edges = np.cumsum([0, *(len(each.codes) for each in lists)])
+    return row[order], code[order], [back[a:b] for a, b in itertools.pairwise(edges)]

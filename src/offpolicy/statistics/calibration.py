@@ -48,9 +48,6 @@ class Calibration:
             state["sums"][row] += np.bincount(at, values, _BINS)
         return state
 
-    def merge(self, a: State, b: State) -> State:
-        return {"sums": a["sums"] + b["sums"]}
-
     @staticmethod
     def bins(state: State, most: int) -> list[Bin]:
         """At most so many bins of about equally many rounds, by growing prediction."""

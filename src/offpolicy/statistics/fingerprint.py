@@ -41,9 +41,6 @@ class Fingerprint:
             rows += room
         return {"sum": state["sum"] + mix(rows).sum(dtype=np.uint64)}
 
-    def merge(self, a: State, b: State) -> State:
-        return {"sum": a["sum"] + b["sum"]}
-
     @staticmethod
     def digest(state: State, rows: int, roles: Mapping[str, Any], space: ActionSpace, catalog: FloatArray | None) -> str:
         """16 hexadecimal digits: of the rounds, which columns play which role, the action space and the catalog."""
