@@ -124,15 +124,12 @@ class Plan:
     @property
     def folds(self) -> set[int]:
         """Every number of folds in use."""
-        learned = (key.ratio.cross_fit for key in self.ratios)
-        return {folds for folds in (*(model.folds for model in self.models), *learned) if folds}
+        return {*(model.folds for model in self.models), *(key.ratio.cross_fit for key in self.ratios)} - {0}
 
     def folds_of(self, fit: FitKey) -> set[int]:
         """The numbers of folds that one fit must do without."""
         models = {model.folds for model in self.models if model.fit == fit}
-        return {
-            folds for folds in models | {key.ratio.cross_fit for key in self.ratios if fit_of(key.ratio) == fit} if folds
-        }
+        return (models | {key.ratio.cross_fit for key in self.ratios if fit_of(key.ratio) == fit}) - {0}
 
     @property
     def ratios(self) -> list[RatioKey]:
@@ -191,11 +188,8 @@ class Plan:
         return share, weight
 
     def _model(self, member: Member, policy: int, reward: int) -> ModelKey | None:
-        if member.rewards is None:
-            return None
         key = model_key(member, policy, reward)
-        assert key is not None
-        if key not in self.models:
+        if key is not None and key not in self.models:
             self.models.append(key)
         return key
 
