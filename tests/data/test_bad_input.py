@@ -284,22 +284,26 @@ def test_what_is_lacking_is_said(small: Small) -> None:
     bare = op.Log(small.context, small.action, small.reward)
     with pytest.raises(op.InputError, match="the log has neither propensities nor a logging policy"):
         op.evaluate(bare, small.target, [op.IPS()])
-    with pytest.raises(op.InputError, match="nothing can be said of the new policy: it weighs by"):
+    with pytest.raises(op.InputError, match="the new policy cannot be evaluated: it weights rounds by"):
         op.evaluate(bare, op.Column(np.full(400, 0.5)))
     result = op.evaluate(bare, small.target)
     assert set(result.skipped) == {"Auto", "SNIPS", "DR", "LearnedMIPS"}
     assert result.headline.estimator == "DM"
     part = op.Log(small.context, small.action, small.reward, propensity=small.propensity)
-    with pytest.raises(op.InputError, match="CAB cannot be computed: it needs the logging policy's chance of every action"):
+    with pytest.raises(
+        op.InputError, match="CAB cannot be computed: it needs the logging policy's probability of every action"
+    ):
         op.evaluate(part, small.target, [op.CAB()])
 
 
 def test_logging_that_contradicts_the_log(small: Small) -> None:
-    with pytest.raises(op.InputError, match="propensity: 400 rows differ from the logging policy given"):
+    with pytest.raises(op.InputError, match="propensity: 400 rows differ from the probability under `logging`"):
         op.evaluate(small.log(propensity=np.full(400, 0.9)), small.target, [op.IPS()])
     never = np.zeros_like(small.logging)
     never[np.arange(400), (small.action + 1) % 4] = 1
-    with pytest.raises(op.InputError, match="logging: 400 rows took an action to which the logging policy gives no chance"):
+    with pytest.raises(
+        op.InputError, match="logging: 400 rows have an action with zero probability under the logging policy"
+    ):
         op.evaluate(small.log(logging=never, propensity=None), small.target, [op.IPS()])
 
 
@@ -310,7 +314,7 @@ def test_estimators(small: Small) -> None:
         op.evaluate(small.log(), small.target, [op.IPS(), op.IPS()])
     with pytest.raises(op.InputError, match="level is 95"):
         op.evaluate(small.log(), small.target, level=95)
-    with pytest.raises(op.InputError, match="share no small multiple"):
+    with pytest.raises(op.InputError, match="have no small common multiple"):
         op.evaluate(small.log(), small.target, [op.DR(cross_fit=11), op.SNDR(cross_fit=23)])
     result = op.evaluate(small.log(), small.target, [op.IPS()])
     with pytest.raises(KeyError, match="Did you mean 'IPS'"):

@@ -126,7 +126,7 @@ def test_what_is_no_log_or_no_estimator() -> None:
         op.evaluate(frame(), op.Uniform())  # type: ignore[arg-type]
     with pytest.raises(op.InputError, match=r"write DR\(\)"):
         op.evaluate(read(frame()), op.Uniform(), op.DR)  # type: ignore[arg-type]
-    with pytest.raises(op.InputError, match=r"'DR' is not an estimator; give objects, such as op.DR\(\)"):
+    with pytest.raises(op.InputError, match=r"'DR' is not an estimator; pass objects, such as op.DR\(\)"):
         op.evaluate(read(frame()), op.Uniform(), "DR")  # type: ignore[arg-type]
 
 

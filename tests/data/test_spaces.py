@@ -345,7 +345,7 @@ def test_nothing_to_weigh_is_said_of_such_a_ratio() -> None:
 def test_estimators_that_serve_the_actions_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(REGISTRY, "DensityIPS", DensityIPS)
     with pytest.raises(
-        op.InputError, match=f"^IPS cannot be computed: it weighs rounds by {ENDS}; use KernelIPS, DensityIPS.$"
+        op.InputError, match=f"^IPS cannot be computed: it weights rounds by {ENDS}; use KernelIPS, DensityIPS.$"
     ):
         op.evaluate(doses(), Ramp(), [op.IPS()])
 
@@ -358,7 +358,7 @@ def test_only_a_few_of_them_are_named(small: Small) -> None:
         def members(self, cross_fit: int | None = None) -> tuple[op.Member, ...]:
             return (op.Member(op.Weight(BoxRatio())),)
 
-    said = "it weighs rounds by numbers from an interval, and the actions here are discrete; use IPS, SNIPS, ClippedIPS, …"
+    said = "it weights rounds by numbers from an interval, and the actions here are discrete; use IPS, SNIPS, ClippedIPS, …"
     with pytest.raises(op.InputError, match=f"^BoxIPS cannot be computed: {said}.$"):
         op.evaluate(small.log(), small.target, [BoxIPS()])
 
@@ -370,13 +370,13 @@ def test_every_part_of_a_member_is_asked() -> None:
     def why(posterior: op.Posterior, rewards: op.RewardModel | None) -> str | None:
         return mismatch_of([op.Member(op.Weight(EmbeddingRatio(posterior, rewards)))], op.Box(0, 1))
 
-    assert why(op.Gaussian(), None) == f"it weighs rounds by {ENDS}"
+    assert why(op.Gaussian(), None) == f"it weights rounds by {ENDS}"
     assert why(AnyPosterior(), op.Ridge()) == f"its embedding is learned from the rewards of {ENDS}"
     assert why(AnyPosterior(), None) is None
 
 
 def test_the_defaults_say_what_is_missing() -> None:
-    with pytest.raises(op.InputError, match=f"^nothing can be said of the new policy: it weighs rounds by {ENDS}"):
+    with pytest.raises(op.InputError, match=f"^the new policy cannot be evaluated: it weights rounds by {ENDS}"):
         op.evaluate(doses(), Ramp())
 
 

@@ -211,7 +211,9 @@ def test_files_keep_their_names_when_rows_are_left_out(folder: Path, tmp_path: P
 
 def test_a_frame_that_changes_is_noticed(log: op.Log) -> None:
     before = op.Log.from_source(replace(log.source, rows=1000))
-    with pytest.raises(op.InputError, match="gave 1,000 rows at first and 1,100 now. It must give the same rows each time"):
+    with pytest.raises(
+        op.InputError, match="had 1,000 rows at first and has 1,100 now. It must return the same rows each time"
+    ):
         op.evaluate(before, op.Uniform(), op.IPS())
 
 

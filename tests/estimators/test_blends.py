@@ -254,7 +254,7 @@ class TestBadCandidates:
         assert list(result[kind.__name__].diagnostics["left_out"]) == ["LearnedMIPS"]
         assert np.isfinite(result[kind.__name__].value)
         if kind is op.Auto:
-            assert "Auto leaves out LearnedMIPS: it weighs by embeddings" in " ".join(str(result).split())
+            assert "Auto leaves out LearnedMIPS: it weights rounds by embeddings" in " ".join(str(result).split())
 
     def test_one_that_fails_in_the_fit_is_left_out_and_said(self, kind: type[Combined], small: Small) -> None:
         log = op.Log(small.context, small.action, np.full(400, 3.0), logging=small.logging, n_actions=4)
@@ -375,7 +375,7 @@ def test_unknown_errors_are_shown_and_get_no_weight(small: Small) -> None:
 def test_the_policy_that_is_known_in_part_is_named(small: Small) -> None:
     chance = op.Column(small.target[np.arange(400), small.action])
     words = " ".join(str(op.evaluate(small.log(), {"new": small.target, "part": chance})).split())
-    assert "of 'part' only that of the logged action is known" in words
+    assert "for 'part' only that of the logged action is known" in words
 
 
 def test_blends_say_that_their_interval_is_another(small: Small) -> None:

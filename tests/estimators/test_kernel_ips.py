@@ -150,15 +150,15 @@ ENDS = "discrete actions, and the actions here are numbers from -1 to 1; use Ker
 
 
 @pytest.mark.parametrize(("estimator", "said"), [
-    (op.IPS(), f"it weighs rounds by {ENDS}"),
-    (op.DR(), f"it weighs rounds by {ENDS}"),
-    (op.LearnedMIPS(), f"it weighs rounds by {ENDS}"),
+    (op.IPS(), f"it weights rounds by {ENDS}"),
+    (op.DR(), f"it weights rounds by {ENDS}"),
+    (op.LearnedMIPS(), f"it weights rounds by {ENDS}"),
     (op.DM(op.Ridge()), f"its reward model predicts the rewards of {ENDS}"),
 ])  # fmt: skip
 def test_estimators_for_discrete_actions_point_to_it(estimator: op.Estimator, said: str) -> None:
     with pytest.raises(op.InputError, match=f"^{estimator.name} cannot be computed: {said}.$"):
         op.evaluate(doses(), POLICIES, [estimator])
-    with pytest.raises(op.InputError, match=f"^nothing can be said of the new policy: .* {ENDS}"):
+    with pytest.raises(op.InputError, match=f"^the new policy cannot be evaluated: .* {ENDS}"):
         op.evaluate(doses(), POLICIES)
 
 
@@ -171,7 +171,7 @@ def test_policies_over_discrete_actions_are_refused(policy: op.Policy) -> None:
 
 
 def test_it_is_refused_on_discrete_actions(small: Small) -> None:
-    said = "it weighs rounds by numbers from an interval, and the actions here are discrete; use IPS, SNIPS, "
+    said = "it weights rounds by numbers from an interval, and the actions here are discrete; use IPS, SNIPS, "
     with pytest.raises(op.InputError, match=f"^KernelIPS cannot be computed: {said}"):
         op.evaluate(small.log(), small.target, [op.KernelIPS()])
 
@@ -187,7 +187,7 @@ def test_what_it_lacks_is_named() -> None:
             return np.full(len(row), 0.5)
 
     with pytest.raises(
-        op.InputError, match="^KernelIPS cannot be computed: it needs one action per round, and 'flat' does not"
+        op.InputError, match="^KernelIPS cannot be computed: it needs one action per round, which 'flat' does not"
     ):
         op.evaluate(doses(), {**POLICIES, "flat": Flat()}, [op.KernelIPS()])
     c = columns()

@@ -186,8 +186,8 @@ def test_what_cannot_be_computed(small: Small) -> None:
     catalog = small.log(catalog=np.arange(4.0)[:, None])
     bad(catalog, target, op.MIPS(op.Gaussian("estimation")), "has no estimation covariance")
     only = op.Log(small.context, small.action, small.reward, propensity=small.propensity)
-    bad(only, target, op.LearnedMIPS(), "needs the logging policy's chance of every action.*estimate it.*or use IPS")
-    bad(log, op.Column(small.propensity), op.LearnedMIPS(), "needs the new policy's chance of every action")
+    bad(only, target, op.LearnedMIPS(), "needs the logging policy's probability of every action.*estimate it.*or use IPS")
+    bad(log, op.Column(small.propensity), op.LearnedMIPS(), "needs the new policy's probability of every action")
 
 
 def test_catalogs_that_do_not_fit(small: Small) -> None:

@@ -120,8 +120,8 @@ def test_column_is_enough_for_the_ips_family(small: Small) -> None:
     a = op.evaluate(small.log(), op.Column(column))
     b = op.evaluate(small.log(), small.target)
     assert a["SNIPS"].value == pytest.approx(b["SNIPS"].value, rel=1e-12)
-    assert "chance of every action" in a.skipped["DR"]
-    with pytest.raises(op.InputError, match="DR cannot be computed: it needs the new policy's chance of every action"):
+    assert "probability of every action" in a.skipped["DR"]
+    with pytest.raises(op.InputError, match="DR cannot be computed: it needs the new policy's probability of every action"):
         op.evaluate(small.log(), op.Column(column), [op.DR()])
 
 

@@ -1,4 +1,4 @@
-"""What an engine must do: run a statistic over a log."""
+"""What an engine does: run a statistic over a log."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from offpolicy.statistics.base import Statistic
 BATCH_ROWS = 65_536
 
 Progress = Callable[[int], None]
-"""Told how many rows were read since it was last told."""
+"""Called with the number of rows read since the last call."""
 
 
 class Engine(Protocol):
-    """Who runs a statistic. The same statistic gives the same answer on every engine."""
+    """Runs statistics. The same statistic gives the same result on every engine."""
 
     @property
     def threads(self) -> int | None:
-        """How many states this machine folds at once; None: one a core."""
+        """How many states this machine folds at once; None: one per core."""
         ...
 
     def check(self, log: Log) -> None:
-        """Raise where it cannot read this log."""
+        """Raise if it cannot read this log."""
         ...
 
     def reduce(self, log: Log, statistic: Statistic, progress: Progress | None = None) -> Any:

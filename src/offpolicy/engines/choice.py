@@ -8,9 +8,9 @@ from offpolicy.engines.local import Local
 from offpolicy.engines.spark import Spark
 
 
-def engine_for(log: Log, given: Engine | None) -> Engine:
-    """The engine that was given, if it can read this log, else the one that can."""
-    if given is None:
+def engine_for(log: Log, requested: Engine | None) -> Engine:
+    """The requested engine, if it can read this log; without one, the engine that can."""
+    if requested is None:
         return Local() if log.source.ordered else Spark()
-    given.check(log)
-    return given
+    requested.check(log)
+    return requested

@@ -18,8 +18,30 @@ from offpolicy.statistics.base import State, Statistic
 
 @dataclass(frozen=True)
 class Local:
-    """Streams a log through `threads` threads, `batch_rows` rows read at a time. The answer depends on neither, to the bit:
-    rows are folded in blocks that only the log and the statistic set, and parts are merged in their order."""
+    """The engine for one machine: it streams a log through threads.
+
+    The result does not depend on the settings, to the last bit: rows are folded in blocks that depend only on the log and
+    the statistic, and the parts of the log are merged in order.
+
+    Parameters
+    ----------
+    threads : int, optional
+        How many threads to use; one per core by default.
+    batch_rows : int, optional
+        How many rows to read at a time; by default, what the statistic prefers.
+
+    Raises
+    ------
+    InputError
+        If `threads` or `batch_rows` is less than 1.
+
+    Examples
+    --------
+    >>> import offpolicy as op
+    >>> log = op.Log([[0.0], [1.0]], [0, 1], [1.0, 0.0], propensity=[0.5, 0.5])
+    >>> op.evaluate(log, [[1.0, 0.0], [1.0, 0.0]], [op.IPS()], engine=op.Local(threads=1))["IPS"].value
+    1.0
+    """
 
     threads: int | None = None
     batch_rows: int | None = None
@@ -29,18 +51,45 @@ class Local:
             raise InputError("Local: threads and batch_rows must be at least 1.")
 
     def check(self, log: Log) -> None:
+        """Raise if this engine cannot read the log.
+
+        Parameters
+        ----------
+        log : Log
+            The log to read.
+
+        Raises
+        ------
+        InputError
+            If the log is a Spark DataFrame.
+        """
         if not log.source.ordered:
-            log.partitions()  # says what to do
+            log.partitions()  # raises, and names the remedy
 
     def reduce(self, log: Log, statistic: Statistic, progress: Progress | None = None) -> Any:
-        """Fold the statistic over the whole log."""
+        """Fold a statistic over the whole log.
+
+        Parameters
+        ----------
+        log : Log
+            The log to read.
+        statistic : Statistic
+            What to compute.
+        progress : callable, optional
+            Called with the number of rows read since the last call.
+
+        Returns
+        -------
+        object
+            What `statistic.finish` returns.
+        """
         state = statistic.zero()
         for part in self._states(log.partitions(statistic.columns), statistic, progress):
             state = statistic.merge(state, part)
         return statistic.finish(state)
 
     def _states(self, partitions: Any, statistic: Statistic, progress: Progress | None) -> Iterator[State]:
-        """The state of each partition, in order, with only a few of them alive at a time."""
+        """The state of each partition, in order, with only a few of them in memory at a time."""
 
         rows = statistic.batch_rows or BATCH_ROWS
 
@@ -57,7 +106,7 @@ class Local:
             with one_blas_thread():
                 yield from map(run, partitions)
             return
-        # One BLAS thread each: the partitions already keep every core busy.
+        # One BLAS thread each: the partitions already use every core.
         with one_blas_thread(), ThreadPoolExecutor(threads) as pool:
             waiting: deque[Future[State]] = deque()
             try:

@@ -1,4 +1,4 @@
-"""An engine that sees a log drawn anew: every unit as often as chance says, so that all that is fitted is fitted again."""
+"""An engine for a resampled log: every unit occurs as often as it was drawn, so that everything fitted is refitted."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from offpolicy.statistics.base import Joint, State, Statistic
 
 @dataclass(frozen=True)
 class Resampled:
-    """Runs on `engine`, with each row of a unit as many times as the unit was drawn.
+    """Runs on `engine`, with each row of a unit repeated as often as the unit was drawn.
 
-    Copies are rows like others: whatever counts rows, weights or actions sees the log that was drawn. They keep the hash of
-    their unit, so that all of them lie in one fold, the one that the unit is in.
+    Copies are ordinary rows: whatever counts rows, weights or actions sees the resampled log. They have the hash of their
+    unit, so that all of them are in the fold of the unit.
     """
 
     engine: Engine
@@ -34,8 +34,8 @@ class Resampled:
         self.engine.check(log)
 
     def reduce(self, log: Log, statistic: Statistic, progress: Progress | None = None) -> Any:
-        """Fold the statistic over the log that was drawn."""
-        if isinstance(statistic, Joint):  # part by part, so that an engine can still cut large states into pieces
+        """Fold the statistic over the resampled log."""
+        if isinstance(statistic, Joint):  # part by part, so that an engine can still split large states into pieces
             drawn: Statistic = Joint({key: Drawn(part, self.seed, self.draw) for key, part in statistic.parts.items()})
         else:
             drawn = Drawn(statistic, self.seed, self.draw)
@@ -75,7 +75,7 @@ class Drawn:
         return self.statistic.finish(state)
 
     def __getattr__(self, name: str) -> Any:
-        """How its state may be cut into pieces: `summed`, `pieces`, `merge_pieces`, where the statistic has them."""
+        """How its state may be split into pieces: `summed`, `pieces`, `merge_pieces`, if the statistic has them."""
         if name not in ("summed", "pieces", "merge_pieces"):
             raise AttributeError(name)
         return getattr(self.statistic, name)

@@ -1,6 +1,6 @@
-"""The engine for Spark: rows are folded where they lie, and states are merged by key before the driver sees them.
+"""The engine for Spark: rows are folded where they are stored, and states are merged by key before the driver sees them.
 
-Only DataFrame operations are used, so that it runs on Spark Connect, too. PySpark is imported when a pass runs.
+It uses only DataFrame operations, so that it also runs on Spark Connect. PySpark is imported when a pass runs.
 """
 
 from __future__ import annotations
@@ -26,26 +26,77 @@ from offpolicy.statistics.wire import Leaf, Pieces
 
 ROWS = "piece string, leaf int, dtype string, shape array<bigint>, data binary, part int, block int, error string"
 FAN = 32
-"""The states of so many partitions are merged at a time, so that no worker must hold those of all."""
+"""The states of so many partitions are merged at a time, so that no worker has to hold all of them."""
 
 
 @dataclass(frozen=True)
 class Spark:
-    """Runs on the cluster that the log's DataFrame belongs to. The answer does not depend on how it is partitioned."""
+    """The engine for Spark: it runs on the cluster that the DataFrame of the log belongs to.
+
+    The result does not depend on how the DataFrame is partitioned.
+
+    Parameters
+    ----------
+    batch_rows : int, optional
+        How many rows a worker processes at a time; by default, what the statistic prefers.
+
+    Raises
+    ------
+    InputError
+        If `batch_rows` is less than 1.
+
+    Examples
+    --------
+    >>> import offpolicy as op
+    >>> op.Spark(batch_rows=10_000)
+    Spark(batch_rows=10000)
+    """
 
     batch_rows: int | None = None
-    threads: ClassVar[int] = 1  # each worker has a process of its own
+    threads: ClassVar[int] = 1  # each worker has its own process
 
     def __post_init__(self) -> None:
         if self.batch_rows is not None and self.batch_rows < 1:
             raise InputError("Spark: batch_rows must be at least 1.")
 
     def check(self, log: Log) -> None:
+        """Raise if this engine cannot read the log.
+
+        Parameters
+        ----------
+        log : Log
+            The log to read.
+
+        Raises
+        ------
+        InputError
+            If the log is not a Spark DataFrame.
+        """
         if not isinstance(log.source, SparkSource):
-            raise InputError("Spark: the log is not a Spark DataFrame; read it as one, or leave `engine` out.")
+            raise InputError("Spark: the log is not a Spark DataFrame; read it as one, or omit `engine`.")
 
     def reduce(self, log: Log, statistic: Statistic, progress: Progress | None = None) -> Any:
-        """Fold the statistic over the whole log."""
+        """Fold a statistic over the whole log.
+
+        Parameters
+        ----------
+        log : Log
+            The log to read.
+        statistic : Statistic
+            What to compute.
+        progress : callable, optional
+            Called with the number of rows once they are read.
+
+        Returns
+        -------
+        object
+            What `statistic.finish` returns.
+
+        Raises
+        ------
+        InputError
+            If the log is not a Spark DataFrame, a worker fails, or the DataFrame does not return the same rows as before.
+        """
         self.check(log)
         assert isinstance(log.source, SparkSource)
         counted = Joint({"rows": _RowCount(), "pass": statistic})
@@ -65,8 +116,8 @@ class Spark:
         state = Pieces(counted).joined(Leaf.of(row) for row in _rows(table))
         if (seen := int(state["rows"]["n"])) != len(log):
             raise InputError(
-                f"the DataFrame gave {len(log):,} rows at first and {seen:,} now. It must give the same rows each time: "
-                "write it to Parquet, and read that."
+                f"the DataFrame had {len(log):,} rows at first and has {seen:,} now. It must return the same rows each "
+                "time: write it to Parquet, and read that."
             )
         if progress is not None:
             progress(seen)
@@ -75,7 +126,7 @@ class Spark:
 
 @dataclass(frozen=True)
 class _Work:
-    """What the workers do. What may be the user's own stays pickled until we can say what is wrong with it."""
+    """The work of the workers. It stays pickled until errors in the user's own code can be reported."""
 
     payload: bytes
 
@@ -87,7 +138,7 @@ class _Work:
         return loaded
 
     def fold(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The state of one partition, as rows; or one row that says what went wrong, since Spark would bury it."""
+        """The state of one partition, as rows; or one row with the error, which Spark would hide in its own."""
         from pyspark import TaskContext
 
         context = TaskContext.get()
@@ -105,7 +156,7 @@ class _Work:
             yield _row(Leaf("error", 0, trace), partition, 0, f"{words(error)} [partition {partition}]")
 
     def merge(self, table: pa.Table) -> pa.Table:
-        """One piece of the state, from several partitions, in their order."""
+        """One piece of the state, merged from several partitions in order."""
         table = table.sort_by([("part", "ascending"), ("leaf", "ascending")])
         if table["error"].null_count < len(table):
             return table.slice(0, 1)
@@ -119,7 +170,7 @@ class _Work:
 
 @dataclass(frozen=True)
 class _RowCount:
-    """How many rows a pass has seen."""
+    """The number of rows of a pass."""
 
     columns: tuple[str, ...] = ()
     batch_rows: int | None = None

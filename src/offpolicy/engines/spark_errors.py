@@ -1,4 +1,4 @@
-"""What goes wrong on the way to Spark's workers and back, in words for the user."""
+"""Errors on the way to Spark's workers and back, as messages for the user."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from offpolicy.statistics.base import State, Statistic
 
 
 def pickled(statistic: Statistic, work: Any) -> bytes:
-    """The work as bytes; where that fails, the error names the policy or model that cannot travel."""
+    """The work as bytes; if that fails, the error names the policy or model that cannot be pickled."""
     from pyspark import cloudpickle
 
     dumps: Callable[[Any], bytes] = cloudpickle.dumps
@@ -36,12 +36,12 @@ def pickled(statistic: Statistic, work: Any) -> bytes:
         inside = f" holds a {type(chain[-1]).__name__}, which" if whose is not chain[-1] else ""
         raise InputError(
             f"{type(whose).__name__}:{inside} cannot be sent to Spark's workers ({type(error).__name__}: {error}). What a "
-            "policy or model needs must be plain data: open connections, locks and files where they are used, not before."
+            "policy or model needs must be plain data: open connections, locks and files where they are used, not earlier."
         ) from error
 
 
 def _inside(whole: Any) -> list[Any]:
-    """What an object is made of."""
+    """What an object contains."""
     if isinstance(whole, Mapping):
         return [*whole.keys(), *whole.values()]
     if isinstance(whole, (list, tuple, set, frozenset)):
@@ -51,22 +51,22 @@ def _inside(whole: Any) -> list[Any]:
 
 
 def folded(statistic: Statistic, state: State, chunk: Chunk, rows: int) -> State:
-    """The chunk's rows added to a state; what a policy or model raises is told with the rows that it was raised for."""
+    """Add the rows of a chunk to a state; an error of a policy or model is reported with the rows that caused it."""
     for batch in chunk.batches(rows):
         try:
             state = statistic.fold(state, batch)
         except RowsError as error:
             where = [chunk.where(int(row)) for row in error.rows[:3]]
-            advice = f"{error.advice} (Counted in a part of this partition only.)"
+            advice = f"{error.advice} (Only a part of this partition was counted.)"
             raise RowsError(error.column, error.what, error.rows, advice, where=where) from error
         except Exception as error:
-            rows_said = " to ".join(dict.fromkeys(chunk.where(row) for row in _failing(statistic, batch)))
-            raise InputError(f"{words(error)} ({rows_said})") from error
+            rows_named = " to ".join(dict.fromkeys(chunk.where(row) for row in _failing(statistic, batch)))
+            raise InputError(f"{words(error)} ({rows_named})") from error
     return state
 
 
 def _failing(statistic: Statistic, batch: Batch) -> tuple[int, int]:
-    """The first row that fails alone, or else the first and the last of the fewest that fail together."""
+    """The first row that fails alone, or the first and last of the fewest rows that fail together."""
 
     def fails(some: Batch) -> bool:
         try:
@@ -95,5 +95,5 @@ def words(error: Exception) -> str:
 
 
 def traced(error: Exception) -> bytes:
-    """A worker's traceback, which is shown as the cause on the driver."""
+    """A worker's traceback, which the driver shows as the cause."""
     return "".join(traceback.format_exception(error)).encode()

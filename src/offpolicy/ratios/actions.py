@@ -1,4 +1,4 @@
-"""The ratio of actions, π(a|x)/π0(a|x): that of every estimator that weights rounds by what was done."""
+"""The ratio of actions, π(a|x)/π0(a|x): for every estimator that weights rounds by the action taken."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class ActionRatio(UnfittedRatio):
 
 @dataclass(frozen=True)
 class LoggedRatio:
-    """w of each round, or a power of it: MRDR fits with row weights w²."""
+    """w of each round, or a power of it: MRDR is fitted with row weights w²."""
 
     policy: Policy
     logging: Policy | None
@@ -43,22 +43,21 @@ class LoggedRatio:
 
 
 def propensity_of(batch: Batch, logging: Policy | None) -> FloatArray | None:
-    """π0 of each logged action: the column, or the logging policy's own; where both are given they must agree."""
+    """π0 of each logged action, from the column or the logging policy; if there are both, they must agree."""
     if logging is None:
         return batch.propensity
     return checked_propensity(batch, logging.probabilities(batch, batch.action), logging.accuracy)
 
 
 def checked_propensity(batch: Batch, own: FloatArray, accuracy: float) -> FloatArray:
-    """The logging policy's own chances of the logged actions, if they can be those of this log."""
-    if not (own >= 1 / LARGEST_NUMBER).all():
-        raise RowsError(
-            "logging", "took an action to which the logging policy gives no chance", batch.row[~(own >= 1 / LARGEST_NUMBER)],
-            "The logging policy given is not the one that made this log.",
-        )  # fmt: skip
-    if batch.propensity is not None and (np.abs(own - batch.propensity) > accuracy * batch.propensity).any():
-        rows = batch.row[np.abs(own - batch.propensity) > accuracy * batch.propensity]
-        raise RowsError("propensity", "differ from the logging policy given", rows, "Give one of the two, or correct it.")
+    """The logging policy's probabilities of the logged actions, if they can be those of this log."""
+    invalid = ~(own >= 1 / LARGEST_NUMBER)
+    if invalid.any():
+        what = "have an action with zero probability under the logging policy"
+        raise RowsError("logging", what, batch.row[invalid], "`logging` is not the policy that collected this log.")
+    if batch.propensity is not None and (differs := np.abs(own - batch.propensity) > accuracy * batch.propensity).any():
+        what = "differ from the probability under `logging`"
+        raise RowsError("propensity", what, batch.row[differs], "Pass only one of the two, or correct it.")
     return own
 
 
@@ -70,8 +69,8 @@ def ratio_of(batch: Batch, policy: Policy, logging: Policy | None) -> FloatArray
     return ratios(policy.probabilities(batch, batch.action), propensity)
 
 
-def ratios(chance: FloatArray, propensity: FloatArray) -> FloatArray:
-    """w; 0 where it is next to nothing, so that nothing is divided by the smallest of numbers."""
-    w: FloatArray = chance / propensity
+def ratios(probability: FloatArray, propensity: FloatArray) -> FloatArray:
+    """w; 0 where it is negligible, so that nothing is divided by a subnormal number."""
+    w: FloatArray = probability / propensity
     w[w < NEXT_TO_NOTHING] = 0.0
     return w

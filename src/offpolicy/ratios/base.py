@@ -1,4 +1,4 @@
-"""What a ratio must state, and what it gives once it is fitted. Nobody outside this package asks which ratio it is."""
+"""What a ratio must state, and what it provides once fitted. No code outside this package asks for its class."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from offpolicy.ratios.pools import Pool, Rounds
 from offpolicy.statistics.base import State, Statistic, added
 from offpolicy.statistics.histogram import LARGEST_OF
 
-KEPT_LARGEST = ("largest", "contextual", *LARGEST_OF)
-"""What a ratio keeps under these names is not summed, but the largest of all rows."""
+MAXIMA = ("largest", "contextual", *LARGEST_OF)
+"""Entries of a ratio's state that are merged by their maximum instead of their sum."""
 Moves = tuple[FloatArray, float]
-"""Groups × 2: how Σω·weight and Σω·weight·residual move when each group is left out of the fit; and the Σω they are over."""
+"""Groups × 2: how Σω·weight and Σω·weight·residual change when each group is left out of the fit; and the Σω they cover."""
 
 
 @dataclass(frozen=True)
@@ -41,24 +41,24 @@ class Available:
 
     @property
     def has_whole_logging(self) -> bool:
-        """Whether the logging policy is known for every action."""
+        """Whether the logging policy's probability of every action is known."""
         return self.logging is not None and self.logging.whole
 
     @property
     def lacks_propensities(self) -> str | None:
         if self.has_propensities:
             return None
-        return "it weighs by π/π0, and the log has neither propensities nor a logging policy"
+        return "it weights rounds by π/π0, and the log has neither propensities nor a logging policy"
 
     @property
     def lacks_whole_policies(self) -> str | None:
         part = next((name for name, policy in self.policies.items() if not policy.whole), None)
         if part is None:
             return None
-        whose = f" of {part!r}" if len(self.policies) > 1 else ""
+        whose = f" for {part!r}" if len(self.policies) > 1 else ""
         alone = ", or evaluate the other policies without it" if whose else ""
         return (
-            f"it needs the new policy's chance of every action, and{whose} only that of the logged action is known; "
+            f"it needs the new policy's probability of every action, and{whose} only that of the logged action is known; "
             f"give list columns of candidates, a matrix or a function{alone}"
         )
 
@@ -72,19 +72,19 @@ class Fitting:
     shape: FitShape
     """Sizes and groups of units; its columns are those that the ratio and the policies read."""
     by_action: FitShape
-    """The same for what is kept per action: groups only as fine as there is room for."""
+    """The same for sums by action: groups only as fine as the memory budget allows."""
     features: Features
     action_ratio: Callable[[Batch], FloatArray] | None = None
     """π/π0 of each round, for ratios that are fitted for each policy."""
     fits: Fits | None = None
-    """Of its reward model, once that is fitted."""
+    """The fits of its reward model."""
     families: int = 1
-    """How many ratios that sum over all actions share the room for tables."""
+    """How many ratios that sum over all actions share the memory for tables."""
 
 
 @dataclass(frozen=True)
 class RatioNumbers:
-    """How many numbers per action a ratio keeps: what a memory budget counts."""
+    """How many numbers per action a ratio stores, for the memory budget."""
 
     fitted: int = 0
     folds: int = 0
@@ -98,76 +98,181 @@ class RatioNumbers:
 
 @dataclass(frozen=True)
 class PoolingDiagnostics:
-    """What a ratio reports of its weights over the whole log."""
+    """What a ratio reports about its weights over the whole log."""
 
     pooling: float | None = None
-    """The mean part of a round's weight that comes from other actions than its own."""
+    """The average share of a round's weight that comes from actions other than its own."""
     new_actions: int = 0
-    """Rounds whose action is new to the fit, and which keep their action weight."""
+    """Rounds whose action does not occur in the fit, and which get their action weight."""
     misread: bool = False
-    """Whether weights in the posterior form meet a logging policy that depends on the context."""
+    """Whether weights in the posterior form are used with a logging policy that depends on the context."""
     details: Mapping[str, Any] = field(default_factory=dict)
     left_out: float | None = None
-    """By what part the weights could change, at most, if sums were taken over all actions and not the nearest ones."""
+    """By what share the weights could change, at most, if sums ran over all actions instead of the nearest ones."""
 
 
 class FittedRatio(ABC):
-    """The weights that a ratio gives once it is fitted, and what it keeps of them in the scoring pass.
+    """The weights of a fitted ratio, and the sums that it collects in the scoring pass.
 
-    `weights` is all that a ratio of your own must give. What is kept are plain arrays by name, in place: `zero`, `fold` and
+    A ratio of your own only needs `weights`. Its state is a dict of plain arrays, updated in place; `zero`, `fold` and
     `merge` work as those of a statistic do.
     """
 
     @abstractmethod
     def weights(self, rounds: Rounds) -> FloatArray:
-        """The ratio of each round: one number, 0 or more, for each row of `rounds.batch`."""
+        """The ratio of each round.
+
+        Parameters
+        ----------
+        rounds : Rounds
+            The rounds of a batch: `rounds.batch`, `rounds.fold` (the fold of each round), and `rounds.action` (π/π0 of the
+            logged actions).
+
+        Returns
+        -------
+        ndarray of shape (rounds,)
+            One number, 0 or more, for each row of `rounds.batch`.
+        """
 
     def zero(self, corrections: int) -> State:  # noqa: ARG002
-        """Empty sums, for a weight that so many corrections use."""
+        """Empty sums.
+
+        Parameters
+        ----------
+        corrections : int
+            How many corrections use the weight.
+
+        Returns
+        -------
+        dict of str to ndarray
+            The state that `fold` adds to.
+        """
         return {"largest": np.zeros(())}
 
     def fold(self, state: State, rounds: Rounds, ratio: FloatArray) -> None:  # noqa: ARG002
-        """Add the rounds of a batch, whose ratio is given."""
+        """Add the rounds of a batch to the sums, in place.
+
+        Parameters
+        ----------
+        state : dict of str to ndarray
+            The sums so far.
+        rounds : Rounds
+            The rounds of the batch.
+        ratio : ndarray of shape (rounds,)
+            The ratio of each round, from `weights`.
+        """
         np.maximum(state["largest"], ratio.max(initial=0.0), out=state["largest"])
 
     def merge(self, a: State, b: State) -> State:
-        """The sums of two sets of rows."""
-        return added(a, b, KEPT_LARGEST)
+        """The sums of two sets of rows.
+
+        Parameters
+        ----------
+        a, b : dict of str to ndarray
+            The sums of each set.
+
+        Returns
+        -------
+        dict of str to ndarray
+            The sums of both.
+        """
+        return added(a, b, MAXIMA)
 
     def largest(self, state: State) -> float:
-        """The largest ratio of any round."""
+        """The largest ratio of any round.
+
+        Parameters
+        ----------
+        state : dict of str to ndarray
+            The sums over the log.
+
+        Returns
+        -------
+        float
+            The maximum, before it is clipped or shrunk.
+        """
         return float(state["largest"])
 
     def histogram(self, state: State) -> State | None:  # noqa: ARG002
-        """How its ratios are spread (a coarse `LogHistogram`), where it keeps that."""
+        """The distribution of the ratios, if the ratio records it.
+
+        Parameters
+        ----------
+        state : dict of str to ndarray
+            The sums over the log.
+
+        Returns
+        -------
+        dict of str to ndarray, or None
+            The state of a coarse `LogHistogram`.
+        """
         return None
 
     def diagnostics(self, state: State, mean_weight: float) -> PoolingDiagnostics:  # noqa: ARG002
-        """What there is to report of the weights over the whole log."""
+        """What there is to report about the weights over the whole log.
+
+        Parameters
+        ----------
+        state : dict of str to ndarray
+            The sums over the log.
+        mean_weight : float
+            The mean of the weights.
+
+        Returns
+        -------
+        PoolingDiagnostics
+            Empty unless the ratio pools actions.
+        """
         return PoolingDiagnostics()
 
     def moves(self, state: State, correction: int) -> Moves | None:  # noqa: ARG002
-        """How sums of one of the corrections move when a group of units is left out of the fit; None: not known."""
+        """How the sums of one correction change when a group of units is left out of the fit.
+
+        Parameters
+        ----------
+        state : dict of str to ndarray
+            The sums over the log.
+        correction : int
+            Which of the corrections that use the weight.
+
+        Returns
+        -------
+        tuple of (ndarray of shape (groups, 2), float), or None
+            The changes of Σω·weight and Σω·weight·residual, and the Σω that they cover; None if they are unknown.
+        """
         return None
 
     @property
     def embedding(self) -> Embedding | None:
-        """The embedding of actions that its weights come from."""
+        """The embedding of the actions that its weights are computed from."""
         return None
 
     def light(self) -> FittedRatio:
-        """The same without what only its error and its embedding need: what travels to the workers."""
+        """The same without what only its error and its embedding need: what is sent to the workers."""
         return self
 
-    # The following is asked of ratios that sum over all actions (`Ratio.whole`).
+    # The following applies to ratios that sum over all actions (`Ratio.whole`).
 
     def pool(self, rounds: Rounds, state: State) -> Pool:
-        """The work on one batch. It may add to the state as well."""
+        """Start the work on one batch.
+
+        Parameters
+        ----------
+        rounds : Rounds
+            The rounds of the batch.
+        state : dict of str to ndarray
+            The sums so far, which the pool may add to.
+
+        Returns
+        -------
+        Pool
+            What collects the sums over the actions of each block.
+        """
         raise NotImplementedError
 
     @property
     def needs_grid(self) -> bool:
-        """Whether it must see all actions even where policies list the few that they may take."""
+        """Whether it needs all actions even where policies list the few that they may take."""
         return True
 
     @property
@@ -176,60 +281,106 @@ class FittedRatio(ABC):
         return False
 
     def with_near(self) -> FittedRatio:
-        """The same with the near actions looked up, where it makes do with these."""
+        """The same with the near actions looked up, if these are enough."""
         return self
 
 
 class Ratio(Serves, ABC):
-    """How much more often the target policy would have done what a round shows. Settings only: frozen, and hashable.
+    """How much more often the target policy would have done what a round shows.
 
-    A ratio of your own gives `fit`, and what of the rest differs from the defaults. Use it as
-    `op.Member(op.Weight(MyRatio()))` among the members of an `op.Estimator`. Properties may be overridden by class
-    attributes, as in `fitted = False`.
+    A ratio is a setting: a frozen, hashable dataclass. A ratio of your own defines `fit`, and those of the other methods and
+    properties whose defaults do not apply; a property may be overridden by a class attribute, as in `fitted = False`. Use it
+    as `op.Member(op.Weight(MyRatio()))` among the members of an `op.Estimator`.
     """
 
     columns: tuple[str, ...] = ()
     """Columns of the log that it reads by name, with `batch.column(name)`."""
     cross_fit: int = 0
-    """In how many folds it is fitted, each without the rounds that it weighs; 0: once, on all rounds."""
+    """In how many folds it is fitted, each without the rounds that it weights; 0: once, on all rounds."""
     rewards: RewardModel | None = None
     """The reward model that it is fitted from."""
     inputs: Inputs | None = "identity"
-    """What that model knows of an action."""
+    """What that model uses of an action."""
     dimensions: tuple[str, ...] | None = None
-    """Of the pre-defined features, where only some are used."""
+    """The pre-defined features to use; None: all."""
     weighs: bool = True
     """Whether it compares the two policies at all."""
     exact: bool = False
-    """Whether it is right on average whatever the rewards are, as π/π0 is."""
+    """Whether it is unbiased whatever the rewards are, as π/π0 is."""
     whole: bool = False
-    """Whether it sums over all actions of both policies; if not, it sees the logged actions alone."""
+    """Whether it sums over all actions of both policies, instead of using the logged actions alone."""
     per_policy: bool = True
     """Whether it is fitted separately for each target policy."""
     of_actions: bool = False
     """Whether it is π/π0, whose overlap is reported for each policy anyway."""
     shown: bool = False
-    """Whether the report shows how its weights are spread."""
+    """Whether the report shows the distribution of its weights."""
 
     def lacks(self, available: Available) -> str | None:
-        """What it needs and this evaluation does not have, in words that follow "cannot be computed:"."""
+        """What it needs and this evaluation does not have.
+
+        Parameters
+        ----------
+        available : Available
+            The `schema` of the log, the `policies` by name, and the `logging` policy (or None).
+
+        Returns
+        -------
+        str or None
+            A reason that completes "cannot be computed: …"; None if nothing is missing.
+        """
         return available.lacks_propensities if self.weighs else None
 
     def statistics(self, fitting: Fitting) -> tuple[Statistic, ...]:  # noqa: ARG002
-        """What it needs of the fit pass: statistics with `columns`, `batch_rows`, `zero`, `fold`, `merge` and `finish`."""
+        """What it needs from the fit pass.
+
+        Parameters
+        ----------
+        fitting : Fitting
+            The sizes of the fit: `fitting.shape` has the groups of units that folds consist of.
+
+        Returns
+        -------
+        tuple of Statistic
+            Statistics with `columns`, `batch_rows`, `zero`, `fold`, `merge` and `finish`, such as `op.FitStatistic`.
+        """
         return ()
 
     @abstractmethod
     def fit(self, fitting: Fitting, results: Sequence[Any]) -> FittedRatio:
-        """Its fitted form, from the result of each of its statistics."""
+        """Its fitted form.
+
+        Parameters
+        ----------
+        fitting : Fitting
+            What `statistics` was called with.
+        results : sequence
+            The result of each of its statistics.
+
+        Returns
+        -------
+        FittedRatio
+            What weights the rounds.
+        """
 
     def for_reward(self, reward: int) -> Self:  # noqa: ARG002
-        """The same for one of several rewards: a learned ratio belongs to the reward that it is learned from."""
+        """The same for one of several rewards: a learned ratio belongs to the reward it is learned from.
+
+        Parameters
+        ----------
+        reward : int
+            The position of the reward among those of the log.
+
+        Returns
+        -------
+        Ratio
+            Itself, unless the rewards matter to it.
+        """
         return self
 
     @property
     def corrects(self) -> bool:
-        """Whether rounds are weighed; if not, an estimate is its baseline alone."""
+        """Whether rounds are weighted; if not, an estimate is its baseline alone."""
         return True
 
     @property
@@ -239,16 +390,31 @@ class Ratio(Serves, ABC):
 
     @property
     def model_error_cancels(self) -> bool:
-        """Whether the error of a reward model cancels to first order: baseline and control move alike on average."""
+        """Whether the error of a reward model cancels to first order: baseline and control change alike on average."""
         return self.exact
 
     @property
     def fitted(self) -> bool:
-        """Whether its weights move with what was fitted, so that the fit has a share in their error."""
+        """Whether its weights depend on what was fitted, so that the fit contributes to their error."""
         return True
 
     def numbers(self, n_actions: int, context: int, features: int) -> RatioNumbers:  # noqa: ARG002
-        """What it keeps per action, for so many actions, columns of context and columns of features."""
+        """How many numbers it stores per action.
+
+        Parameters
+        ----------
+        n_actions : int
+            The number of actions.
+        context : int
+            The number of context columns.
+        features : int
+            The number of columns of pre-defined features.
+
+        Returns
+        -------
+        RatioNumbers
+            What the memory budget counts.
+        """
         return RatioNumbers()
 
 

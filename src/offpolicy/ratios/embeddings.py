@@ -1,6 +1,6 @@
-"""The ratio of embeddings, p(e|π, x)/p(e|π0, x): actions are pooled by what was learned or is known of them.
+"""The ratio of embeddings, p(e|π, x)/p(e|π0, x): actions are pooled by a learned or pre-defined embedding.
 
-Clusters are embeddings as well: their posterior is whether two actions share a cluster, and all else is the same.
+Clusters are embeddings, too: their posterior is whether two actions share a cluster; everything else is the same.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from offpolicy.statistics.base import State, Statistic
 from offpolicy.statistics.histogram import LogHistogram
 
 AGREE = 1e-6
-"""Up to which difference the logging policy's probabilities of an action count as the same in all rounds."""
+"""The largest difference at which the logging policy's probabilities of an action count as equal in all rounds."""
 
 
 @final
@@ -36,7 +36,7 @@ class EmbeddingRatio(Ratio):
     posterior: Posterior
     """What pools actions by their embedding."""
     rewards: RewardModel | None
-    """The model whose embedding it is; None: the pre-defined features themselves."""
+    """The model that the embedding is taken from; None: the pre-defined features themselves."""
     inputs: Inputs | None = "identity"
     cross_fit: int = 0
     dimensions: tuple[str, ...] | None = None
@@ -55,9 +55,9 @@ class EmbeddingRatio(Ratio):
         if reason is not None or available.has_whole_logging:
             return reason
         return (
-            "it weighs by embeddings, for which it needs the logging policy's chance of every action, not only of the "
-            "logged one. Give it as `logging=` (--logging: a policy, or list columns of candidates), "
-            "estimate it from the log and give that, or use IPS, SNIPS or DR, which need only the propensity"
+            "it weights rounds by embeddings, and needs the logging policy's probability of every action, not only of the "
+            "logged one. Pass it as `logging=` (--logging: a policy, or list columns of candidates), "
+            "estimate it from the log and pass that, or use IPS, SNIPS or DR, which need only the propensity"
         )
 
     def for_reward(self, reward: int) -> Self:
@@ -105,11 +105,11 @@ class EmbeddingRatio(Ratio):
 @final
 @dataclass(frozen=True, eq=False)
 class _Fitted(FittedRatio):
-    """Weights by embeddings: one pooling per fold, or one."""
+    """Weights by embeddings, from one pooling per fold, or one for all rounds."""
 
     poolings: Sequence[Pooling]
     sloped: bool
-    """Whether the fit's error is to be counted, so that slopes are kept."""
+    """Whether slopes are summed, so that the fit's share of the error can be computed."""
     fits: PooledFits | None
     """None on workers."""
 
@@ -168,21 +168,21 @@ class _Fitted(FittedRatio):
     def with_near(self) -> FittedRatio:
         assert self.fits is not None
         pairs = zip(self.poolings, self.fits.logged(), strict=True)
-        return replace(self, poolings=[p.with_near(asked) if p.neighbours else p for p, asked in pairs])
+        return replace(self, poolings=[p.with_near(logged) if p.neighbours else p for p, logged in pairs])
 
 
 @dataclass(frozen=True)
 class PooledFits:
-    """All that is fitted for one embedding. The common scale is that of the fit on all rows, in every fold."""
+    """Everything that is fitted for one embedding. Every fold uses the scale of the fit on all rows."""
 
     name: str
     ratio: EmbeddingRatio
     shape: FitShape
     sums: FeatureMoments
     rows: Any
-    """The second statistic of the posterior, where it has one."""
+    """The second statistic of the posterior, if it has one."""
     fits: Fits | None
-    """Of the reward model; None where the embedding is the features themselves."""
+    """The fits of the reward model; None if the embedding is the features themselves."""
 
     @cached_property
     def affine(self) -> Affine:
@@ -198,14 +198,14 @@ class PooledFits:
             embedding.check(self.name)
         return embedding
 
-    def known(self, keep: npt.NDArray[np.bool_]) -> Known:
-        """What the posterior may know: the rows of some groups."""
-        rows = None if self.rows is None else self.ratio.posterior.rows_without(self.rows, keep)
-        return Known(self.sums.of(keep), rows, self.shape.features, self.columns)
+    def known(self, included: npt.NDArray[np.bool_]) -> Known:
+        """What the posterior may be fitted from: the rows of some groups."""
+        rows = None if self.rows is None else self.ratio.posterior.rows_without(self.rows, included)
+        return Known(self.sums.of(included), rows, self.shape.features, self.columns)
 
     @cached_property
     def columns(self) -> IntArray:
-        """The columns of pre-defined features that are the embedding; none where it is learned."""
+        """The columns of pre-defined features that are the embedding; none if it is learned."""
         if self.ratio.rewards is not None:
             return np.empty(0, np.int64)
         names = self.ratio.dimensions
@@ -222,7 +222,7 @@ class PooledFits:
 
     def _predefined(self, sums: FeatureMoments) -> Embedding:
         features = self.shape.features
-        if not features.size:  # clusters that were given: nothing is embedded
+        if not features.size:  # clusters from the user: nothing is embedded
             return Embedding(np.arange(float(len(sums.n)))[:, None], sums.n)
         if not features.varies:
             assert features.catalog is not None
@@ -240,7 +240,7 @@ class PooledFits:
         return self.ratio.posterior.fit(self.name, embedding, self.affine, known)
 
     def poolings(self, count: int) -> list[Pooling]:
-        """One, or one without each fold. `count` of such families share the room for tables."""
+        """One, or one without each fold. `count` of such families share the memory for tables."""
         folds = self.ratio.cross_fit
         if not folds:
             return [self.on_all.tabled(MOST_ELEMENTS // count)]
@@ -249,18 +249,18 @@ class PooledFits:
         return [pooling.tabled(MOST_ELEMENTS // (count * folds)) for pooling in fitted]
 
     def logged(self) -> list[npt.NDArray[np.bool_]]:
-        """The actions that occur in each fold, or at all: those that its weights are asked about."""
+        """The actions that occur in each fold, or at all: those that weights are computed for."""
         folds = max(self.ratio.cross_fit, 1)
         fold = np.arange(self.shape.groups) * folds // self.shape.groups
         return [self.sums.of(fold == k).n > 0 for k in range(folds)]
 
-    def _left_out(self, keep: npt.NDArray[np.bool_], fold: int, folds: int) -> Pooling:
+    def _left_out(self, included: npt.NDArray[np.bool_], fold: int, folds: int) -> Pooling:
         predictor = None if self.fits is None else self.fits.without_fold(self.ratio.reward, fold, folds)
-        known = self.known(keep)
+        known = self.known(included)
         return self._fit(self._refitted(predictor, known), known)
 
     def _refitted(self, predictor: Any, known: Known) -> Embedding:
-        """On fewer rows; how well coefficients are known is taken from all of them."""
+        """On fewer rows; the covariance of the coefficients is that of the fit on all rows."""
         refit = self._embedding(predictor, known)
         if refit.turned:
             refit = refit.turned_to(self.embedding)
@@ -268,7 +268,7 @@ class PooledFits:
 
     @cached_property
     def covered(self) -> bool:
-        """Whether the fit's error can be counted: the weights are smooth and refits come from sums."""
+        """Whether the fit's error can be computed: the weights are smooth, and refits need only sums."""
         posterior, pooling = self.ratio.posterior, self.on_all
         known = self.shape.jackknife and pooling.likelihood is None and pooling.context is None
         if not (posterior.fitted and posterior.smooth and known):
@@ -283,21 +283,21 @@ class PooledFits:
             yield self._refitted(predictor, known), known
 
     def moves(self, by_fold: Sequence[Slopes]) -> FloatArray:
-        """How sums with these slopes move when each group is left out of the fit: groups × sums, to first order.
+        """How sums with these slopes change when each group is left out of the fit: groups × sums, to first order.
 
-        A round whose fold holds the group was weighed without it already. The others were weighed by fits on fewer rows,
-        to which a group matters that much more.
+        Rounds in the same fold as the group are already weighted without it. The others are weighted by fits on fewer rows,
+        in which a group has correspondingly more influence.
         """
         folds = len(by_fold)
-        felt = list(by_fold) if folds == 1 else [
+        others = list(by_fold) if folds == 1 else [
             _sum([*by_fold[:left], *by_fold[left + 1 :]], folds / (folds - 1)) for left in range(folds)
         ]  # fmt: skip
         pooling = self.on_all
-        implicit = [None if pooling.influence is None else pooling.influence(s.weight, s.bias) for s in felt]
+        implicit = [None if pooling.influence is None else pooling.influence(s.weight, s.bias) for s in others]
         out = []
         for g, (refit, known) in enumerate(self.refits()):
             fold = g * folds // self.shape.groups
-            slopes, refitted = felt[fold], implicit[fold]
+            slopes, refitted = others[fold], implicit[fold]
             embedding = within_reach(pooling, aligned(pooling, refit, known) if pooling.free else refit)
             moved = slopes.of_points(pooling.embedding, embedding, self.affine)
             if refitted is not None:
@@ -311,9 +311,9 @@ class PooledFits:
 
 
 def aligned(pooling: Pooling, refit: Embedding, known: Known) -> Embedding:
-    """The refit in the coordinates of the fit, for a posterior that does not care for coordinates.
+    """The refit in the coordinates of the fit, for a posterior that does not depend on the coordinates.
 
-    Otherwise a small turn of an axis along which little varies would look like a large move.
+    Otherwise a small rotation of an axis with little variation would look like a large change.
     """
     old, new = pooling.embedding.varying, refit.varying
     if not isinstance(old, FeatureMap) or not isinstance(new, FeatureMap):
@@ -330,10 +330,10 @@ def aligned(pooling: Pooling, refit: Embedding, known: Known) -> Embedding:
 
 
 def within_reach(pooling: Pooling, refit: Embedding) -> Embedding:
-    """The refit, with no action moved farther than the posterior sees.
+    """The refit, with no action moved farther than the range of the posterior.
 
-    Weights change no more once an embedding has left its neighbourhood, but slopes would go on without end: least squares on
-    two rounds can throw an embedding anywhere.
+    Weights stop changing once an embedding has left its neighbourhood, but a linear extrapolation would not: least squares
+    on two rounds can place an embedding anywhere.
     """
     before = pooling.embedding
     precision = pooling.sight
@@ -353,16 +353,16 @@ def within_reach(pooling: Pooling, refit: Embedding) -> Embedding:
 
 @dataclass(frozen=True)
 class Slopes:
-    """How sums over the rounds move with what was fitted; each array has a leading axis of sums."""
+    """Derivatives of sums over the rounds with respect to what was fitted; each array has a leading axis of sums."""
 
-    weight: FloatArray  # actions × m: with the scores' weights
+    weight: FloatArray  # actions × m: to the weights of the scores
     bias: FloatArray  # actions
-    points: FloatArray  # actions × m: with the embedding of the rounds of each action
-    features: FloatArray  # features × m: with that of rounds, through their features
+    points: FloatArray  # actions × m: to the embedding of the rounds of each action
+    features: FloatArray  # features × m: to that of rounds, through their features
 
     @classmethod
     def by_fold(cls, state: State) -> list[Slopes]:
-        """Those that a `Pool` has summed."""
+        """Those summed by a `Pool`."""
         parts = zip(state["scores"].transpose(0, 2, 1, 3), state["points"], state["features"], strict=True)
         return [cls(scores[..., :-1], scores[..., -1], points, features) for scores, points, features in parts]
 
@@ -377,6 +377,6 @@ class Slopes:
 
 
 def _sum(parts: Sequence[Slopes], factor: float) -> Slopes:
-    """All of them, times a factor."""
+    """Their sum, times a factor."""
     names = ("weight", "bias", "points", "features")
     return Slopes(*(factor * np.sum([getattr(part, name) for part in parts], axis=0) for name in names))

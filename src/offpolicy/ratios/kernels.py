@@ -1,4 +1,4 @@
-"""The ratio of kernels: how near a logged number lies to the one that a deterministic policy takes."""
+"""The kernel ratio: how close a logged number is to the one that a deterministic policy chooses."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from offpolicy.ratios.pools import Rounds
 @final
 @dataclass(frozen=True)
 class KernelRatio(UnfittedRatio):
-    """K_h(a − τ(x)) / (α(x)·p0(a|x)): the exact ratio of a policy that is smeared over h around τ(x), and not of τ itself.
+    """K_h(a − τ(x)) / (α(x)·p0(a|x)): the exact ratio of a policy smoothed over h around τ(x), not of τ itself.
 
-    α(x) is the mass of K_h(· − τ(x)) inside the box, so that the mean under the logging policy is 1 near the bounds as well.
+    α(x) is the mass of K_h(· − τ(x)) inside the box, so that the mean under the logging policy is 1 near the bounds, too.
     """
 
     bandwidth: float
@@ -30,7 +30,7 @@ class KernelRatio(UnfittedRatio):
         spread = next((name for name, policy in available.policies.items() if not policy.deterministic), None)
         if spread is None:
             return available.lacks_propensities
-        return f"it needs one action per round, and {spread!r} does not give it; give an op.Deterministic"
+        return f"it needs one action per round, which {spread!r} does not provide; give an op.Deterministic"
 
     def weights(self, rounds: Rounds) -> FloatArray:
         assert rounds.target is not None
@@ -46,6 +46,6 @@ def epanechnikov(u: FloatArray) -> FloatArray:
 
 
 def half_mass(v: FloatArray) -> FloatArray:
-    """∫ K(u) du from 0 to v ≥ 0. Two of them add up to a mass without the loss of digits that a difference would bring."""
+    """∫ K(u) du from 0 to v ≥ 0. The sum of two is a mass, without the loss of digits of a difference."""
     v = np.minimum(v, 1.0)
     return 0.25 * v * (3 - v * v)

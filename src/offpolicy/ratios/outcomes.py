@@ -1,4 +1,4 @@
-"""Outcome weights E[w | r]: the mean action weight of rounds with a like reward (Taufiq et al. 2023)."""
+"""Outcome weights E[w | r]: the mean action weight of rounds with similar rewards (Taufiq et al. 2023)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from offpolicy.statistics.base import State, Statistic
 MOST_ROWS = 500_000
 MOST_DISTINCT = 100
 ROWS_OF_A_VALUE = 10
-"""Up to so many different rewards, each with so many rows in the mean, have a mean weight each; else there are bins."""
+"""Up to so many distinct rewards, with so many rows each on average, have a mean weight each; otherwise there are bins."""
 
 
 @final
@@ -46,7 +46,7 @@ class OutcomeRatio(Ratio):
 @final
 @dataclass(frozen=True, eq=False)
 class _Fitted(FittedRatio):
-    """The mean weight of each bin of rewards, without each fold or once."""
+    """The mean weight of each bin of rewards, once or without each fold."""
 
     reward: int
     edges: FloatArray
@@ -88,7 +88,7 @@ def bin_of(reward: FloatArray, edges: FloatArray) -> IntArray:
 
 @dataclass(frozen=True)
 class OutcomeRows(FitStatistic):
-    """The rewards and action weights of at most `MOST_ROWS` rounds, those of smallest hash."""
+    """The rewards and action weights of at most `MOST_ROWS` rounds: those with the smallest hashes."""
 
     ratio: Callable[[Batch], FloatArray]
 
@@ -116,8 +116,8 @@ class OutcomeRows(FitStatistic):
         joined = {name: np.concatenate([a[name], b[name]]) for name in a}
         if len(joined["order"]) <= MOST_ROWS:
             return joined
-        keep = np.argpartition(joined["order"], MOST_ROWS)[:MOST_ROWS]
-        return {name: values[keep] for name, values in joined.items()}
+        smallest = np.argpartition(joined["order"], MOST_ROWS)[:MOST_ROWS]
+        return {name: values[smallest] for name, values in joined.items()}
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,7 @@ class OutcomeFits:
 
     @cached_property
     def edges(self) -> FloatArray:
-        """Between distinct rewards; where these are many, between quantiles: about ∛n bins, the usual rate."""
+        """Between distinct rewards, or, if these are many, between quantiles: about ∛n bins, the usual rate."""
         values = np.unique(self.rows["reward"][:, self.reward])
         if len(values) > min(MOST_DISTINCT, len(self.rows["ratio"]) / ROWS_OF_A_VALUE):
             bins = int(np.ceil(len(self.rows["ratio"]) ** (1 / 3)))
@@ -148,9 +148,9 @@ class OutcomeFits:
         weights = np.bincount(key, count * self.rows["ratio"], self.groups * bins).astype(np.float64)
         return rounds.reshape(shape), weights.reshape(shape)
 
-    def weights(self, keep: npt.NDArray[np.bool_]) -> FloatArray:
-        """Of each bin, from the rows of some groups; a bin without rows has the mean weight of all."""
-        rounds, weights = (part[keep].sum(axis=0) for part in self._sums)
+    def weights(self, included: npt.NDArray[np.bool_]) -> FloatArray:
+        """The mean weight of each bin, from the rows of some groups; a bin without rows has the overall mean."""
+        rounds, weights = (part[included].sum(axis=0) for part in self._sums)
         overall = weights.sum() / rounds.sum() if rounds.sum() > 0 else 1.0
         means: FloatArray = np.where(rounds > 0, weights / np.where(rounds > 0, rounds, 1.0), overall)
         return means
@@ -163,7 +163,7 @@ class OutcomeFits:
         return [self.weights(fold != k) for k in range(folds)]
 
     def moves(self, sums: FloatArray) -> FloatArray:
-        """How sums over the bins (sums × bins) move when each group is left out of the fit: groups × sums."""
+        """How sums over the bins (sums × bins) change when each group is left out of the fit: groups × sums."""
         whole = self.weights(np.ones(self.groups, bool))
         without = [self.weights(np.arange(self.groups) != g) - whole for g in range(self.groups)]
         return np.array([sums @ each for each in without])

@@ -1,4 +1,4 @@
-"""Pooling actions by what they share: the rounds that a ratio is shown, and sums over the actions of their blocks.
+"""Pooling of similar actions: the rounds that a ratio weights, and sums over the actions of their blocks.
 
 With Q the shares, u and v the two sides, w = Σ_a Q_a u_a / Σ_a Q_a v_a, and ∂w/∂s_a = Q_a (u_a − w·v_a) / Σ_b Q_b v_b.
 """
@@ -21,7 +21,7 @@ from offpolicy.policies.blocks import Layout, Lists
 from offpolicy.statistics.base import State
 
 Both = tuple[FloatArray, FloatArray]
-"""Of the target policy and of the logging policy."""
+"""For the target policy and for the logging policy."""
 
 
 @dataclass(frozen=True)
@@ -32,17 +32,17 @@ class Sides:
     pi0: FloatArray
     layout: Layout
     logged: Both | None = None
-    """Of the logged actions, where the layout does not tell."""
+    """Those of the logged actions, if the layout does not contain them."""
 
     @cached_property
     def supported(self) -> FloatArray | None:
-        """1 where the logging policy gives a chance; None where it does so to every action."""
+        """1 where the logging policy has positive probability; None if it has for every action."""
         everywhere = not isinstance(self.layout, Lists) and self.pi0.min(initial=1.0) > 0
         return None if everywhere else (self.pi0 > 0).astype(np.float64)
 
     @property
     def contextual(self) -> float:
-        """How much the chances that the logging policy gives an action differ between rounds."""
+        """The largest difference between rounds in the logging policy's probability of an action."""
         if not isinstance(self.layout, Lists):
             return float(np.ptp(self.pi0, axis=0).max(initial=0.0))
         mean = np.bincount(self.layout.codes, self.pi0) / len(self.layout.action)  # 0 where it is not listed
@@ -57,7 +57,7 @@ class Sides:
 
     @cached_property
     def quotient(self) -> FloatArray:
-        """π/π0; 0 where π0 is, for there no round of the log can speak for the action."""
+        """π/π0; 0 where π0 is 0, because no round of the log can represent the action there."""
         if self.supported is None:
             return self.pi / self.pi0
         return np.where(self.pi0 > 0, self.pi / np.where(self.pi0 > 0, self.pi0, 1.0), 0.0)
@@ -65,7 +65,7 @@ class Sides:
 
 @dataclass(frozen=True)
 class BlockRows:
-    """The rounds of a block: neighbouring rows of a batch, all of one group of units."""
+    """The rounds of a block: consecutive rows of a batch, all in one group of units."""
 
     rows: slice
     batch: Batch
@@ -73,7 +73,7 @@ class BlockRows:
     group: int
     groups: int
     sampled: bool
-    """Whether it is among the rounds that show how estimates move with what was fitted."""
+    """Whether it belongs to the sample that shows how estimates depend on what was fitted."""
 
     def fold(self, folds: int) -> int:
         """The fold that the group is in."""
@@ -82,7 +82,7 @@ class BlockRows:
 
 @dataclass(frozen=True)
 class SlopeSums:
-    """How the ratios of a block move with the scores of the pooling."""
+    """Derivatives of the ratios of a block with respect to the scores of the pooling."""
 
     scores: FloatArray
     """Actions × multipliers × (m + 1): Σ multiplier·∂w/∂s·(z, 1) over the rounds."""
@@ -95,19 +95,19 @@ class PoolSums:
     """What a pooling gives each round of a block."""
 
     ratio: FloatArray
-    """The ratio of actions stands in where the action is new to the fit."""
+    """The ratio of actions, where the action does not occur in the fit."""
     own: FloatArray
     """The part of the ratio that comes from the logged action."""
     new: npt.NDArray[np.bool_]
     contextual: float | None = None
-    """How much the logging policy's probabilities differ between rounds; None where that was not looked at."""
+    """How much the logging policy's probabilities differ between rounds; None if that was not checked."""
     left_out: FloatArray | None = None
-    """How far the actions that are not near could move the ratio, where sums are over the near ones."""
+    """How far the actions that are not near could change the ratio, if sums are over the near ones."""
     slopes: SlopeSums | None = None
 
 
 def pool_sums(pooling: Pooling, block: BlockRows, sides: Sides, multipliers: FloatArray | None) -> PoolSums:
-    """Over all actions of the layout, or over the near ones where these are looked up; slopes only with `multipliers`."""
+    """Sums over all actions of the layout, or over the near ones if these are looked up; slopes only with `multipliers`."""
     if isinstance(sides.layout, Lists) or pooling.near is None:
         return _sums(pooling, block, sides, multipliers)
     layout, table, row = near_actions(pooling, block.batch), unseen(pooling), np.arange(len(block.batch))
@@ -119,9 +119,9 @@ def pool_sums(pooling: Pooling, block: BlockRows, sides: Sides, multipliers: Flo
 
 
 def near_sums(pooling: Pooling, block: BlockRows, sides: Sides, masses: Both) -> PoolSums:
-    """Over near actions alone; `masses`, where they have a column, are those of all actions never logged."""
+    """Sums over near actions alone; `masses`, if they have a column, are those of all actions that were never logged."""
     for some, mass in zip((sides.pi, sides.pi0), masses, strict=True):
-        if mass.shape[1]:  # the last one stands for them
+        if mass.shape[1]:  # the last one represents them
             some.reshape(len(block.batch), -1)[:, -1] = mass[:, 0]
     return _sums(pooling, block, sides, None)
 
@@ -133,7 +133,7 @@ def near_actions(pooling: Pooling, batch: Batch) -> Lists:
 
 
 def unseen(pooling: Pooling) -> FloatArray:
-    """Actions × 1: 1 for those that one of the near actions stands for; actions × 0 where none does."""
+    """Actions × 1: 1 for those that one of the near actions represents; actions × 0 if there are none."""
     if pooling.near is None or pooling.near.unseen is None:
         return np.empty((len(pooling.bias), 0))
     return pooling.near.unseen[:, None].astype(np.float64)
@@ -151,7 +151,7 @@ def _sums(pooling: Pooling, block: BlockRows, sides: Sides, multipliers: FloatAr
         own = np.where(above > 0, layout.own(shares) * layout.own(u) / above, 1.0)
     new = ~pooling.seen[batch.codes]
     ratio, own = np.where(new, action, ratio), np.where(new, 1.0, own)
-    first = pooling.form == "posterior" and block.rows.start == 0  # the first block of a batch is enough to see it
+    first = pooling.form == "posterior" and block.rows.start == 0  # the first block of a batch is enough to detect it
     left_out = slopes = None
     if pooling.near is not None and isinstance(layout, Lists) and layout.near:
         farthest = shares.reshape(len(batch), -1)[:, : pooling.near.count].min(axis=1)
@@ -169,7 +169,7 @@ def _sums(pooling: Pooling, block: BlockRows, sides: Sides, multipliers: FloatAr
 
 
 def _left_out(sides: Sides, farthest: FloatArray, above: FloatArray, below: FloatArray) -> FloatArray:
-    """How far the actions that are not near could move the weight: none of them has a larger share than the farthest.
+    """How far the actions that are not near could change the weight: none of them has a larger share than the farthest.
 
     With q that share, w lies between above / (below + q·π0(others)) and (above + q·π(others)) / below.
     """
@@ -182,39 +182,39 @@ def _left_out(sides: Sides, farthest: FloatArray, above: FloatArray, below: Floa
 
 @dataclass(frozen=True)
 class Rounds:
-    """The rounds of a batch, as one weight of an evaluation is shown them."""
+    """The rounds of a batch, as the ratio of one weight sees them."""
 
     batch: Batch
     bucket: IntArray
     folds: int
-    """In how many folds the ratio was fitted; 1 where it was fitted on all rounds."""
+    """In how many folds the ratio was fitted; 1 if it was fitted on all rounds."""
     omega: FloatArray
-    """The row weights of the log; 1 where it has none."""
+    """The row weights of the log; 1 if it has none."""
     residuals: Callable[[], Sequence[FloatArray]]
     """r less the control, for each correction that uses this weight."""
     action: FloatArray | None = None
-    """π/π0 of the logged actions; None where the log has no propensities or the target policy is deterministic."""
+    """π/π0 of the logged actions; None if the log has no propensities or the target policy is deterministic."""
     propensity: FloatArray | None = None
-    """π0 of the logged actions, a probability or a density; None where the log has none."""
+    """π0 of the logged actions, a probability or a density; None if the log has none."""
     target: npt.NDArray[Any] | None = None
     """The action that a deterministic target policy takes; None for other policies."""
     pool: Pool | None = None
-    """What was summed over all actions, for a ratio that asks for them."""
+    """The sums over all actions, for a ratio that uses them."""
 
     @cached_property
     def fold(self) -> IntArray:
-        """The fold of each round: a cross-fitted ratio weighs it by the fit without this fold."""
+        """The fold of each round: a cross-fitted ratio uses the fit without this fold."""
         return group_of_bucket(self.folds)[self.bucket]
 
     @cached_property
     def multipliers(self) -> FloatArray:
-        """What a round's weight is multiplied with in each sum that an estimate is made of: 1, and each residual."""
+        """What a round's weight is multiplied by in each sum that an estimate is made of: 1, and each residual."""
         return np.column_stack([self.omega, *(self.omega * residual for residual in self.residuals())])
 
 
 @dataclass
 class Pool:
-    """The ratios of a batch for one policy, from the sums of its blocks; `state` takes what is summed besides."""
+    """The ratios of a batch for one policy, from the sums of its blocks; other sums are added to `state`."""
 
     poolings: Sequence[Pooling]
     """One per fold, or one."""
@@ -230,7 +230,7 @@ class Pool:
 
     @staticmethod
     def zero(poolings: Sequence[Pooling], sums: int, sloped: bool) -> State:
-        """Empty sums for one weight with so many multipliers. Slopes are kept by fold."""
+        """Empty sums for one weight with so many multipliers. Slopes are summed by fold."""
         pooling, folds = poolings[0], len(poolings)
         n, m = pooling.weight.shape if sloped else (0, 0)
         features = getattr(pooling.embedding.varying, "features", None)

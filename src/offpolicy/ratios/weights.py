@@ -1,4 +1,4 @@
-"""Weights: which ratio stands in for "how much more would π have done this?", and how it is bent."""
+"""Weights: a ratio, which answers "how much more often would π have done this?", and its bend."""
 
 from __future__ import annotations
 
@@ -17,18 +17,42 @@ from offpolicy.ratios.pools import Rounds
 
 
 class Bend(ABC):
-    """A function of the ratio w that trades bias for variance."""
+    """A function of the ratio w that trades bias for variance.
+
+    A bend of your own is a frozen dataclass that defines `__call__`; override `largest` if the function is not monotone.
+
+    Examples
+    --------
+    >>> from dataclasses import dataclass
+    >>> @dataclass(frozen=True)
+    ... class Root(Bend):
+    ...     def __call__(self, w):
+    ...         return np.sqrt(w)
+    >>> Root()(np.array([0.25, 4.0])).tolist()
+    [0.5, 2.0]
+    """
 
     @abstractmethod
     def __call__(self, w: FloatArray) -> FloatArray: ...
 
     def largest(self, w: float) -> float:
-        """The largest weight that ratios up to w can give."""
+        """The largest weight that ratios up to w can give.
+
+        Parameters
+        ----------
+        w : float
+            The largest ratio.
+
+        Returns
+        -------
+        float
+            The largest weight.
+        """
         return float(self(np.array([w]))[0])
 
     @property
     def exact(self) -> bool:
-        """Whether the weight is still the ratio itself, so that its mean under the logging policy is 1."""
+        """Whether the weight is the ratio itself, so that its mean under the logging policy is 1."""
         return False
 
 
@@ -59,7 +83,7 @@ class Clip(Bend):
 
 @dataclass(frozen=True)
 class Times(Bend):
-    """h·w for a bend h, or h² with `squared`: what it takes to scale a correction by h."""
+    """h·w for a bend h, or h² with `squared`: what is needed to scale a correction by h."""
 
     bend: Bend
     squared: bool = False
@@ -94,7 +118,7 @@ class Shrink(Bend):
         return self.amount * w / np.where(w > 0, w * w + self.amount, 1.0)
 
     def largest(self, w: float) -> float:
-        return float(self(np.array([min(w, np.sqrt(self.amount))]))[0])  # it rises up to w = √λ, and falls from there
+        return float(self(np.array([min(w, np.sqrt(self.amount))]))[0])  # it rises up to w = √λ and falls after that
 
 
 @dataclass(frozen=True)
@@ -110,7 +134,7 @@ class Harmonic(Bend):
 @final
 @dataclass(frozen=True)
 class Constant(UnfittedRatio):
-    """The same for every round: 1 takes the log as it is, and 0 leaves the baseline alone, as the direct method does."""
+    """The same for every round: 1 uses the log as it is, and 0 leaves only the baseline, as the direct method does."""
 
     value: float
     spaces = (ActionSpace,)
@@ -130,21 +154,42 @@ NAMED: dict[str, Ratio] = {"action": ActionRatio(), "one": Constant(1.0), "none"
 
 @dataclass(frozen=True, init=False)
 class Weight:
-    """A ratio and its bend. "action" is π/π0, "one" takes the log as it is, "none" is no weight (the direct method)."""
+    """How a round is weighted: a ratio of the two policies, and a bend of it.
+
+    Parameters
+    ----------
+    ratio : Ratio or {"action", "one", "none"}
+        "action" is π(a|x)/π0(a|x), "one" uses the log as it is, and "none" gives every round weight 0, as the direct method
+        does.
+    bend : Bend
+        What is done to the ratio, such as clipping it; nothing by default.
+
+    Raises
+    ------
+    InputError
+        If `ratio` is neither a ratio nor one of the names.
+
+    Examples
+    --------
+    >>> Weight().exact, Weight("one").naive
+    (True, True)
+    >>> Weight(bend=Clip(10.0)).exact
+    False
+    """
 
     ratio: Ratio
     bend: Bend
 
     def __init__(self, ratio: Ratio | Literal["action", "one", "none"] = "action", bend: Bend = STRAIGHT) -> None:
-        known = NAMED.get(ratio) if isinstance(ratio, str) else ratio
-        if not isinstance(known, Ratio):
+        resolved = NAMED.get(ratio) if isinstance(ratio, str) else ratio
+        if not isinstance(resolved, Ratio):
             raise InputError(f'Weight: ratio is {ratio!r}; give an op.Ratio, "action", "one" or "none".')
-        object.__setattr__(self, "ratio", known)
+        object.__setattr__(self, "ratio", resolved)
         object.__setattr__(self, "bend", bend)
 
     @property
     def exact(self) -> bool:
-        """Whether its mean under the logging policy is 1, and pooled rounds have the same reward in the mean."""
+        """Whether weighting by it is unbiased whatever the rewards are."""
         return self.ratio.exact and self.bend.exact
 
     @property
@@ -154,7 +199,7 @@ class Weight:
 
     @property
     def model_error_cancels(self) -> bool:
-        """Whether baseline and control of a reward model move alike on average."""
+        """Whether baseline and control of a reward model change alike on average."""
         return self.ratio.model_error_cancels and self.bend.exact
 
     @property
@@ -164,23 +209,34 @@ class Weight:
 
     @property
     def naive(self) -> bool:
-        """Whether it takes the log as it is, whatever the target policy does."""
+        """Whether it uses the log as it is, whatever the target policy does."""
         return self.ratio.corrects and not self.ratio.weighs
 
     @property
     def shown(self) -> Weight | None:
-        """The weight whose spread the report shows for it: for actions, that of π/π0 before it is bent."""
+        """The weight whose distribution the report shows for it: for actions, π/π0 without a bend."""
         if self.ratio.of_actions:
             return Weight(self.ratio)
         return self if self.ratio.shown else None
 
     def for_reward(self, reward: int) -> Weight:
-        """Learned weights belong to the reward they are learned from."""
+        """The same for one of several rewards: learned weights belong to the reward they are learned from.
+
+        Parameters
+        ----------
+        reward : int
+            The position of the reward among those of the log.
+
+        Returns
+        -------
+        Weight
+            With the ratio for that reward.
+        """
         return Weight(self.ratio.for_reward(reward), self.bend)
 
 
 def check_setting(estimator: str, name: str, value: float | str, low: float, high: float = np.inf) -> None:
-    """A setting is a number within its range, or "auto"."""
+    """Raise unless a setting is a number within its range, or "auto"."""
     if value == "auto":
         return
     if not isinstance(value, (int, float)) or not low <= value <= high:

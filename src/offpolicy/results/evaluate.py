@@ -22,7 +22,7 @@ from offpolicy.results.assembly import Assembly
 from offpolicy.results.evaluation import Evaluation
 from offpolicy.results.evidence import Key, Redraws
 from offpolicy.results.job import Job, Request
-from offpolicy.scoring.requirements import Wanted
+from offpolicy.scoring.requirements import EstimatorList
 
 Redrawn = Callable[[int, Sequence[Estimator]], Mapping[Key, float]]
 """The values of some estimators on a resampled log, by the number of the draw."""
@@ -76,17 +76,17 @@ def evaluate(  # noqa: PLR0913
         ).values()  # fmt: skip
 
     with one_blas_thread():  # many small products: threads over partitions and refits keep the cores busy
-        return _answer(request, Wanted.of(estimators), redrawn)
+        return _answer(request, EstimatorList.of(estimators), redrawn)
 
 
-def _answer(request: Request, wanted: Wanted, redrawn: Redrawn) -> Evaluation:
+def _answer(request: Request, wanted: EstimatorList, redrawn: Redrawn) -> Evaluation:
     """One pass to fit and one to score, for the estimators that can be computed here."""
 
     def run(some: Sequence[Estimator]) -> Evaluation:
-        return _answer(request, Wanted.of(some), redrawn)
+        return _answer(request, EstimatorList.of(some), redrawn)
 
     def fit(some: Sequence[Estimator]) -> None:
-        Job.within_budget(request, Wanted.of(some), run).fitted()
+        Job.within_budget(request, EstimatorList.of(some), run).fitted()
 
     job = Job.within_budget(request, wanted, run)
     try:

@@ -32,7 +32,7 @@ from offpolicy.results.examination import Checks
 from offpolicy.scoring.audit import audited
 from offpolicy.scoring.fit_pass import FitPlan, FitResults
 from offpolicy.scoring.plan import Family, ModelKey, Terms, plan_estimators
-from offpolicy.scoring.requirements import Lacking, Wanted, choose
+from offpolicy.scoring.requirements import EstimatorList, Lacking, choose
 from offpolicy.scoring.score_pass import ScorePass
 from offpolicy.scoring.scorer import Scorer
 
@@ -79,7 +79,7 @@ class Job:
         return self.request.log
 
     @classmethod
-    def within_budget(cls, request: Request, wanted: Wanted, run: Run) -> Job:
+    def within_budget(cls, request: Request, wanted: EstimatorList, run: Run) -> Job:
         """A job within the memory budget; of the defaults, what does not fit is left out."""
         try:
             job = cls.of(request, wanted, run)
@@ -94,7 +94,7 @@ class Job:
             return cls.within_budget(request, fewer, run)
 
     @classmethod
-    def of(cls, request: Request, wanted: Wanted, run: Run) -> Job:
+    def of(cls, request: Request, wanted: EstimatorList, run: Run) -> Job:
         log, policies, cross_fit = request.log, request.policies, request.cross_fit
         logging = None if log.logging is None else as_policy(log.logging).on(log)
         features = Features.of(log.schema)

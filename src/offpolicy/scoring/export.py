@@ -1,4 +1,4 @@
-"""Writing the three numbers of every row as Parquet."""
+"""Writing the three numbers of every round as Parquet."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ SCHEMA = pa.schema([("row", pa.int64()), *((name, pa.float64()) for name in ("ba
 
 @dataclass(frozen=True)
 class RoundScores:
-    """What the scores of the rounds are made of, for one estimate."""
+    """What the scores of the rounds are computed from, for one estimate."""
 
     parts: Sequence[tuple[float, Terms]]
-    """The estimators that it is made of, and the weight of each."""
+    """The estimators that it combines, and the weight of each."""
     origin: float
     means: FloatArray
-    """Of the columns."""
+    """The means of the columns."""
     alone: bool = False
-    """Whether it is an estimator and no blend: a self-normalised one then leaves its division to the reader."""
+    """Whether it is one estimator, not a blend: a self-normalised one then leaves the division to the reader."""
 
     def numbers(self, values: FloatArray) -> FloatArray:
         """Baseline, correction and weight of some rounds, from their columns."""
         return np.asarray(sum(share * self._of(values, terms) for share, terms in self.parts))
 
     def _of(self, values: FloatArray, terms: Terms) -> FloatArray:
-        """Without the anchoring; corrections times what their mean is multiplied with."""
+        """With the origin added back; corrections times the factor that their mean is multiplied by."""
 
         def column(index: int | None) -> FloatArray:
             return np.zeros(values.shape[1]) if index is None else values[index]
@@ -58,12 +58,12 @@ class RoundScores:
 
 
 def write_scores(path: Path, log: Log, scorer: Scorer, scores: RoundScores) -> None:
-    """Row, baseline, correction and weight of every round. The file appears whole or not at all.
+    """Write row, baseline, correction and weight of every round. The file is complete or does not appear.
 
-    Corrections are multiplied with what scales them, so that the means of baseline and correction add up to the value.
+    Corrections include their scaling, so that the means of baseline and correction add up to the value.
     """
     if not scores.parts:
-        raise InputError(f"{path}: there is no estimate, so there are no scores of it.")
+        raise InputError(f"{path}: there is no estimate, and so there are no scores.")
     if path.suffix not in (".parquet", ".pq"):
         raise InputError(f"{path}: scores are written as Parquet; the name must end in .parquet.")
     score_pass = ScorePass(scorer, log.space.n_codes, len(log.schema.slices or ()), log.schema.clustered)

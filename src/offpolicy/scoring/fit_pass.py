@@ -1,6 +1,6 @@
-"""The fit pass: everything that is fitted, from one reading of the log, and how much memory that takes.
+"""The fit pass: everything that is fitted, from one pass over the log, and how much memory that takes.
 
-There are three rungs: refits for the error of the fit, else folds only, else a covariance that actions share.
+A memory budget leads to one of three rungs: refits for the error of the fit, folds only, or one covariance for all actions.
 """
 
 from __future__ import annotations
@@ -32,48 +32,48 @@ from offpolicy.statistics.base import Joint, Statistic
 LEAST_GROUPS = 20
 MOST_GROUPS = 200
 PLANNED_THREADS = 2
-"""What fits the memory is planned for at least so many threads: or the choice, and with it the numbers, would differ on
-one thread and on two."""
+"""The rung is chosen for at least so many threads: otherwise it, and with it the numbers, could differ between one thread
+and two."""
 Rung = Literal["refits", "folds", "shared"]
 RUNGS: tuple[Rung, ...] = get_args(Rung)
 BASE = 250e6
-"""The libraries, and what batches take at least."""
+"""Bytes for the libraries and the smallest batches."""
 BATCH_SHARE = 0.2
-"""Of the budget, for batches."""
+"""The share of the budget that batches may use."""
 FEWEST_ROWS = 1_024
 ENTRY_BYTES = 120
-"""Of a listed action on its way through the scoring pass."""
+"""Bytes per listed action in the scoring pass."""
 COLUMN_BYTES = 64
-"""Of a number of a row: raw, decoded, sorted, stacked, centred."""
+"""Bytes per number of a row: raw, decoded, sorted, stacked, centred."""
 
 
 @dataclass(frozen=True)
 class Sizes:
     """What the memory of a job depends on.
 
-    Counted is what grows with actions, context and rewards; what a batch takes is bounded by its size, which follows from
-    the budget. Each need is an upper bound of what is alive at one time, with `threads` partitions at work.
+    It counts what grows with actions, context and rewards. The memory of a batch is bounded by its rows, which follow from
+    the budget. Each need is an upper bound of what is in memory at one time, with `threads` partitions in progress.
     """
 
     shape: FitShape
     """With all groups of units."""
     folds: int
-    """Groups that are kept without refits: a multiple of every number of folds, and enough to choose a penalty."""
+    """Groups without refits: a multiple of every number of folds, and enough to choose a penalty."""
     plan: Plan
     threads: int
     listed: bool = False
     """Whether all policies list the few actions of a round, so that no neighbours are looked up."""
 
     def needs(self, rung: Rung) -> list[Need]:
-        """What is kept on a rung."""
-        found = [Need("the program and its batches", BASE, "fixed")]
-        found += [*self._models(rung), self._coefficients(), self._pools(), self._scoring(rung)]
+        """The memory that a rung takes."""
+        needs = [Need("the program and its batches", BASE, "fixed")]
+        needs += [*self._models(rung), self._coefficients(), self._pools(), self._scoring(rung)]
         if rung == "refits":
-            found += [self._errors()]
-        return [need for need in found if need.bytes]
+            needs += [self._errors()]
+        return [need for need in needs if need.bytes]
 
     def on_rung(self, shape: FitShape, rung: Rung) -> FitShape:
-        """With groups only as fine as there is room for."""
+        """With groups only as fine as the memory allows."""
         refits = rung == "refits"
         return replace(shape, groups=shape.groups if refits else self.folds, jackknife=refits, shared=rung == "shared")
 
@@ -83,7 +83,7 @@ class Sizes:
         return replace(self.on_rung(self.shape, rung), inputs=fit.inputs, folds=math.lcm(1, *self.plan.folds_of(fit)))
 
     def _models(self, rung: Rung) -> list[Need]:
-        """What reward models hold. Fits with the same row weights share equal needs, and all share what is used in turn."""
+        """The memory of reward models. Fits with the same row weights share equal needs; all share what is used in turn."""
         distinct = dict.fromkeys(
             (None if need.in_turn else fit.policy, need)
             for fit in self.plan.fits
@@ -106,23 +106,23 @@ class Sizes:
 
     @property
     def _ratios(self) -> list[RatioNumbers]:
-        """What each fit of a ratio keeps per action."""
+        """What each fit of a ratio stores per action."""
         return [self._numbers(key.ratio) for key in self.plan.ratios]
 
     def _pools(self) -> Need:
         """Embeddings, and what turns them into weights."""
-        kept = self._ratios
-        near = 0 if self.listed else max((ratio.near for ratio in kept), default=0)
-        return self._by_action("embeddings", sum(ratio.fitted + ratio.folds * near for ratio in kept))
+        ratios = self._ratios
+        near = 0 if self.listed else max((ratio.near for ratio in ratios), default=0)
+        return self._by_action("embeddings", sum(ratio.fitted + ratio.folds * near for ratio in ratios))
 
     def _scoring(self, rung: Rung) -> Need:
-        """Counts, masses and sums of features of each part of the log at work."""
+        """Counts, masses and sums of features, of each partition in progress."""
         groups = self.on_rung(self.shape, rung).groups
         sums = max((ratio.sums for ratio in self._ratios), default=0)
         return self._by_action("counts", (self.threads + 2) * (1 + self.plan.n_policies + groups * sums))
 
     def _errors(self) -> Need:
-        """How estimates move with what was fitted."""
+        """How estimates depend on what was fitted."""
         tables = len(self.plan.tables) * (self.shape.context + 1)
         for key in self.plan.weights:
             tables += self._numbers(key.weight.ratio).slopes * (1 + len(self.plan.corrections(key)))
@@ -131,42 +131,44 @@ class Sizes:
 
 
 def rung_for(sizes: Sizes, budget: Budget) -> Rung:
-    """The most that fits: refits for the error of the fit, else folds only, else a covariance that actions share."""
+    """The first rung that fits into the budget."""
     for rung in RUNGS:
         if budget.holds(sizes.needs(rung)):
             return rung
     raise budget.refusal(
         min((sizes.needs(rung) for rung in RUNGS), key=lambda needs: sum(need.bytes for need in needs)),
-        "Give more with `memory=` (--memory), fewer context columns or folds (cross_fit=2), or estimators without a reward "
-        "model, such as SNIPS.",
+        "Allow more with `memory=` (--memory), use fewer context columns or folds (cross_fit=2), or estimators without a "
+        "reward model, such as SNIPS.",
     )
 
 
 def fit_pass(
     log: Log, engine: Engine, needed: Mapping[Any, tuple[Statistic, ...]], progress: bool | None
 ) -> dict[Any, list[Any]]:
-    """Everything that is fitted, from one pass: the results of each key's statistics, equal ones folded once."""
+    """The results of each key's statistics, from one pass; equal statistics are folded once."""
     distinct: dict[Statistic, Statistic] = {s: s for several in needed.values() for s in several}
     results = {}
     if distinct:
-        with PassProgress("fitting", len(log), progress) as told:
-            results = engine.reduce(log, Joint(distinct), told)
+        with PassProgress("fitting", len(log), progress) as report:
+            results = engine.reduce(log, Joint(distinct), report)
     return {key: [results[statistic] for statistic in several] for key, several in needed.items()}
 
 
 def groups_for(folds: set[int]) -> int:
-    """How many groups of units: a multiple of every number of folds, and of a few, among which penalties are chosen."""
+    """The number of groups of units: a multiple of every number of folds, and of a small number to choose penalties with."""
     for few in (5, 4, 3, 2):
         groups = math.lcm(few, *folds)
         groups *= -(-LEAST_GROUPS // groups)
         if groups <= MOST_GROUPS:
             return groups
-    raise InputError(f"the folds {sorted(folds)} share no small multiple; use the same cross_fit throughout.")
+    raise InputError(
+        f"the numbers of folds {sorted(folds)} have no small common multiple; use the same cross_fit for all estimators."
+    )
 
 
 @dataclass(frozen=True)
 class FitResults:
-    """What the fit pass gave: reward models, and the ratio of each weight of the plan."""
+    """The results of the fit pass: reward models, and the ratio of each weight of the plan."""
 
     models: Mapping[FitKey, Fits]
     ratios: tuple[FittedRatio, ...]
@@ -174,7 +176,7 @@ class FitResults:
 
 @dataclass(frozen=True)
 class FitPlan:
-    """What a plan has fitted, in which shape, and what fits into the memory."""
+    """What a plan fits, in which shape, and within which memory."""
 
     log: Log
     plan: Plan
@@ -193,7 +195,7 @@ class FitPlan:
         return groups_for(self.plan.folds)
 
     def within(self, budget: Budget, engine: Engine) -> FitPlan:
-        """The same with what fits into the budget; an error, before a row is read, where nothing does."""
+        """The same with the rung that fits into the budget; raises, before a row is read, if none does."""
         listed = all(policy.lists for policy in (*self.policies, self.logging) if policy is not None)
         folds = math.lcm(*self.plan.folds) if self.plan.folds else 2
         sizes = Sizes(self._shape, folds, self.plan, max(engine.threads or cores(), PLANNED_THREADS), listed)
@@ -201,11 +203,11 @@ class FitPlan:
 
     @property
     def many(self) -> bool:
-        """Whether actions are too many for refits."""
+        """Whether there are too many actions for refits."""
         return self.rung != "refits"
 
     def batch_rows(self, listed: float) -> int | None:
-        """How many rows a batch may have, where policies list so many actions in a round."""
+        """How many rows a batch may have if policies list so many actions per round."""
         if self.sizes is None:
             return None
         schema = self.log.schema
@@ -214,19 +216,19 @@ class FitPlan:
         return max(FEWEST_ROWS, int(BATCH_SHARE * self.budget.bytes / (self.sizes.threads * each)))
 
     def run(self, engine: Engine, progress: bool | None) -> FitResults:
-        """The one pass that fits everything. What needs the same statistic shares it."""
+        """Fit everything in one pass. Equal statistics are shared."""
         shapes = {key: self.shape(key, progress) for key in self.plan.fits}
         models = {key: key.rewards.on(self.log.schema) for key in shapes}
         fittings = {key: self.fitting(key) for key in self.plan.ratios}
         needed: dict[Any, tuple[Statistic, ...]] = {key: models[key].statistics(s) for key, s in shapes.items()}
         needed |= {key: key.ratio.statistics(fitting) for key, fitting in fittings.items()}
-        found = fit_pass(self.log, engine, needed, progress)
-        fits = {key: models[key].fits(shape, found[key]) for key, shape in shapes.items()}
+        results = fit_pass(self.log, engine, needed, progress)
+        fits = {key: models[key].fits(shape, results[key]) for key, shape in shapes.items()}
         ratios = {}
         for key, fitting in fittings.items():
             model = fit_of(key.ratio)
             fitting = replace(fitting, fits=None if model is None else fits[model])
-            ratios[key] = key.ratio.fit(fitting, found[key])
+            ratios[key] = key.ratio.fit(fitting, results[key])
         return FitResults(fits, tuple(ratios[ratio_key(weight)] for weight in self.plan.weights))
 
     @property
@@ -242,7 +244,7 @@ class FitPlan:
 
     @cached_property
     def _shape_by_action(self) -> FitShape:
-        """For what is kept by action: groups only as fine as there is room for."""
+        """For sums by action: groups only as fine as the memory allows."""
         return self._base_shape if self.sizes is None else self.sizes.on_rung(self._base_shape, self.rung)
 
     def _origin(self) -> FloatArray:
@@ -252,7 +254,7 @@ class FitPlan:
         return np.concatenate([np.median(part, axis=0) for part in (first.context, phi, first.reward)])
 
     def shape(self, key: FitKey, progress: bool | None) -> FitShape:
-        """Of the fit of a reward model."""
+        """The shape of the fit of a reward model."""
         assert key.inputs is not None
         return replace(
             self._shape_by_action,
@@ -265,7 +267,7 @@ class FitPlan:
         )
 
     def fitting(self, key: RatioKey) -> Fitting:
-        """Of the fit of a ratio."""
+        """What a ratio is fitted with."""
         columns = (*key.ratio.columns, *self._columns(key.policy))
         return Fitting(
             name=self.names.get(key.ratio, ""),
@@ -277,7 +279,7 @@ class FitPlan:
         )
 
     def _columns(self, policy: int | None) -> tuple[str, ...]:
-        """What the ratio of a policy reads."""
+        """The columns that the ratio of a policy reads."""
         if policy is None:
             return ()
         return (*self.policies[policy].columns, *(self.logging.columns if self.logging else ()))

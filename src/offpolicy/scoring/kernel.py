@@ -1,4 +1,4 @@
-"""The inner loop of the scoring pass: everything of shape rounds × actions is worked on here, on one device.
+"""The inner loop of the scoring pass: every computation on rounds × actions happens here, on one device.
 
 Probabilities, coefficients and embeddings go in; baselines, ratio sums and tables by action come out.
 """
@@ -26,20 +26,20 @@ Columns = dict[int, FloatArray]
 
 @dataclass(frozen=True)
 class Probabilities:
-    """π and, where it was asked for, π0 of the actions of a block."""
+    """π and, if needed, π0 of the actions of a block."""
 
     layout: Layout
     pi: FloatArray
     pi0: FloatArray | None
     loose: bool = False
-    """Whether each row of π is still to be divided by its sum."""
+    """Whether the rows of π have yet to be divided by their sums."""
 
     @cached_property
     def sides(self) -> Sides | None:
         return None if self.pi0 is None else Sides(self.pi, self.pi0, self.layout)
 
     def share(self, clip: float | None) -> FloatArray:
-        """π, or what is left of it above clip·π0."""
+        """π, or the part of it above clip·π0."""
         if clip is None:
             return self.pi
         if np.isinf(clip):
@@ -56,26 +56,26 @@ class BaselinePart:
     table: int | None
     columns: list[int]
     coef: FloatArray
-    """The linear models' coefficients one below the other, less the origin, and a row of ones: it gives the row sums."""
+    """The stacked coefficients of the linear models, less the origin, and a row of ones, which yields the row sums."""
     other: list[tuple[int, Predictor, float]]
 
     @cached_property
     def by_action(self) -> FloatArray:
-        """The same, actions × rows: what lists and policies that answer by themselves are multiplied with."""
+        """`coef` transposed: for lists, and for policies that compute sums over actions themselves."""
         return np.ascontiguousarray(self.coef.T)
 
     def values(self, batch: Batch, x: FloatArray, p: Probabilities) -> tuple[Scale, Columns]:
-        """Σ_a share(a|x)·(x̃·β_a) = x̃·(β @ share): no rounds × actions array but the share is ever made."""
+        """Σ_a share(a|x)·(x̃·β_a) = x̃·(β @ share): the share is the only rounds × actions array."""
         share, layout = p.share(self.clip), p.layout
         scale: Scale = 1.0
-        found: Columns = {}
+        columns: Columns = {}
         if self.columns:
             product = layout.by_round(share, self.by_action).T if isinstance(layout, Lists) else self.coef @ share.T
             scale = 1 / product[-1] if p.loose else 1.0
-            found = self.from_product(x, product, scale)
+            columns = self.from_product(x, product, scale)
         for column, predictor, origin in self.other:
-            found[column] = layout.dot(share, predictor.all(batch) - origin)
-        return scale, found
+            columns[column] = layout.dot(share, predictor.all(batch) - origin)
+        return scale, columns
 
     def from_product(self, x: FloatArray, product: FloatArray, scale: Scale = 1.0) -> Columns:
         """The linear models' baselines from β @ share."""
@@ -92,14 +92,14 @@ class Baselines:
 
     @property
     def only_linear(self) -> bool:
-        """Whether the product gives the row sums, so that a loose policy need not be normalised first."""
+        """Whether the product yields the row sums, so that a loose policy need not be normalised first."""
         return len(self.parts) == 1 and self.parts[0].clip is None and not self.parts[0].other
 
     def values(self, batch: Batch, x: FloatArray, p: Probabilities) -> tuple[Scale, Columns]:
-        """What a loose π is still to be multiplied with, and the baselines by column."""
-        found = [part.values(batch, x, p) for part in self.parts]
-        columns = {column: values for _, some in found for column, values in some.items()}
-        return found[0][0] if found else 1.0, columns
+        """The factor that normalises a loose π, and the baselines by column."""
+        parts = [part.values(batch, x, p) for part in self.parts]
+        columns = {column: values for _, some in parts for column, values in some.items()}
+        return parts[0][0] if parts else 1.0, columns
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ class BlockInput:
     omega: FloatArray
     baselines: Baselines
     pools: Sequence[tuple[Pooling, FloatArray | None]] = ()
-    """The pooling of each ratio, and what slopes of it are multiplied with."""
+    """The pooling of each ratio, and the multipliers of its slopes."""
     mass: bool = False
     """Whether the target's mass on each action is summed."""
     tables: Sequence[IntArray | None] = ()
@@ -122,7 +122,7 @@ class BlockInput:
 
 @dataclass
 class TargetMass:
-    """On which actions the mass of a target policy lies, summed over some rounds."""
+    """The probability mass of a target policy by action, summed over some rounds."""
 
     by_action: FloatArray
     rows: float = 0.0
@@ -137,12 +137,12 @@ class TargetMass:
 
 @dataclass(frozen=True)
 class BlockSums:
-    """What a kernel gives for a block."""
+    """What a kernel computes for a block."""
 
     target: FloatArray
     """π of the logged actions."""
     logging: FloatArray | None
-    """π0 of the logged actions, where it was asked for."""
+    """π0 of the logged actions, if it was computed."""
     baselines: Mapping[int, FloatArray]
     """By column."""
     pools: Sequence[PoolSums]
@@ -152,25 +152,25 @@ class BlockSums:
 
 
 class Kernel(ABC):
-    """The work of the scoring pass on rounds × actions: what another device must implement."""
+    """The computations of the scoring pass on rounds × actions: what another device must implement."""
 
     @abstractmethod
     def sums(self, block: BlockInput) -> BlockSums:
-        """Over all actions of a block, or over those that are listed."""
+        """Sum over all actions of a block, or over those that are listed."""
 
     @abstractmethod
     def near(self, pooling: Pooling, block: BlockRows, sides: Sides, masses: Both) -> PoolSums:
-        """Over the actions near the logged one; `masses`, where they have a column, are those of actions never logged."""
+        """Sum over the actions near the logged one; `masses`, if they have a column, are those of actions never logged."""
 
     @abstractmethod
     def mass(self, p: Probabilities, omega: FloatArray, counted: FloatArray) -> TargetMass:
-        """The target's mass on each action; `counted` is the row weight times what a loose π is still to be scaled by."""
+        """The target's mass on each action; `counted` is the row weight times the factor that normalises a loose π."""
 
 
 @final
 @dataclass(frozen=True)
 class NumpyKernel(Kernel):
-    """On the processor, with NumPy. Blocks are small enough to stay in its cache."""
+    """On the CPU, with NumPy. Blocks are small enough to stay in its cache."""
 
     def sums(self, block: BlockInput) -> BlockSums:
         p, rounds = block.probabilities, block.rounds
@@ -197,16 +197,16 @@ class NumpyKernel(Kernel):
 
     def _tables(self, block: BlockInput, counted: FloatArray) -> dict[int, list[FloatArray]]:
         layout, weighted = block.probabilities.layout, block.x * counted
-        found = {}
+        tables = {}
         for part in block.baselines.parts:
             if part.table is not None:
                 share = block.probabilities.share(part.clip)
-                found[part.table] = [layout.by_action(share, _only(weighted, rows).T) for rows in block.tables]
-        return found
+                tables[part.table] = [layout.by_action(share, _only(weighted, rows).T) for rows in block.tables]
+        return tables
 
 
 def _only(x: FloatArray, rows: IntArray | None) -> FloatArray:
-    """The same with 0 for other rounds than these."""
+    """The same with 0 for all other rounds."""
     if rows is None:
         return x
     inside = np.zeros(x.shape[1])

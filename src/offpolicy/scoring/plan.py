@@ -1,4 +1,4 @@
-"""Which columns a scoring pass must keep: each distinct weight, baseline and correction once, however many share it."""
+"""The columns of a scoring pass: each distinct weight, baseline and correction once, however many estimators share it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from offpolicy.ratios.weights import Times, Weight
 
 @dataclass(frozen=True)
 class FitKey:
-    """One fit of a reward model: `policy` is the target whose w² weighs the rows, or None."""
+    """One fit of a reward model: `policy` is the target whose w² are the row weights, or None."""
 
     rewards: RewardModel
     policy: int | None
@@ -47,7 +47,7 @@ class WeightColumn:
 
 @dataclass(frozen=True)
 class BaselineColumn:
-    """Σ_a share(a|x)·q(x, a) less the origin; the share is π, or with `clip` what is left of π above clip·π0."""
+    """Σ_a share(a|x)·q(x, a) less the origin; the share is π, or with `clip` the part of π above clip·π0."""
 
     policy: int
     model: ModelKey
@@ -56,7 +56,7 @@ class BaselineColumn:
 
 @dataclass(frozen=True)
 class CorrectionColumn:
-    """weight · (r − control); the control is q(x, a), or the origin where there is no model."""
+    """weight · (r − control); the control is q(x, a), or the origin if there is no model."""
 
     policy: int
     weight: Weight
@@ -66,7 +66,7 @@ class CorrectionColumn:
 
 @dataclass(frozen=True)
 class ShareTable:
-    """Σ share(a|x)·x̃, actions × (features + 1): how a baseline moves with the coefficients of a linear model."""
+    """Σ share(a|x)·x̃, actions × (features + 1): how a baseline depends on the coefficients of a linear model."""
 
     policy: int
     clip: float | None
@@ -74,7 +74,7 @@ class ShareTable:
 
 @dataclass(frozen=True)
 class WeightTable:
-    """Σ weight·x̃ over the rows of each action: how a correction moves with the coefficients of its control."""
+    """Σ weight·x̃ over the rows of each action: how a correction depends on the coefficients of its control."""
 
     policy: int
     weight: Weight
@@ -86,19 +86,19 @@ ColumnKey = WeightColumn | BaselineColumn | CorrectionColumn
 
 @dataclass(frozen=True)
 class Terms:
-    """Where one member's three numbers stand among the columns (None: the number is 0), and how they combine."""
+    """The columns of one member's three numbers (None: the number is 0), and how they combine."""
 
     baseline: int | None
     correction: int | None
     weight: int | None
     normalised: bool
     scaling: tuple[int, int] | None
-    """The columns of h·w and h², where the correction by h is scaled by the quotient of their means."""
+    """The columns of h·w and h², if the correction by h is scaled by the quotient of their means."""
     shifted_baseline: bool
-    """The baseline is kept less the origin (and the correction as it is); else the correction is kept less origin·weight."""
+    """Whether the baseline is stored less the origin; otherwise the correction is stored less origin·weight."""
     tables: tuple[TableKey | None, TableKey | None] = (None, None)
-    """The share's and the weight's table, for estimators whose first order still depends on the fit. Where the weights are
-    the exact ratio it does not: baseline and control move alike on average."""
+    """The share's and the weight's table, for estimators that depend on the fit to first order. With the exact ratio they do
+    not: baseline and control change alike on average."""
 
 
 @dataclass
@@ -127,7 +127,7 @@ class Plan:
         return {*(model.folds for model in self.models), *(key.ratio.cross_fit for key in self.ratios)} - {0}
 
     def folds_of(self, fit: FitKey) -> set[int]:
-        """The numbers of folds that one fit must do without."""
+        """The numbers of folds that one fit is cross-fitted in."""
         models = {model.folds for model in self.models if model.fit == fit}
         return (models | {key.ratio.cross_fit for key in self.ratios if fit_of(key.ratio) == fit}) - {0}
 
@@ -138,13 +138,13 @@ class Plan:
 
     @property
     def weights(self) -> list[WeightColumn]:
-        """The weights of each policy; the sums that a ratio keeps are named by its weight's position here."""
+        """The weights of each policy; the sums of a ratio are named by the position of its weight here."""
         return [key for key in self.columns if isinstance(key, WeightColumn)]
 
     def corrections(self, weight: WeightColumn) -> list[CorrectionColumn]:
         """The corrections that use a weight."""
-        found = (key for key in self.columns if isinstance(key, CorrectionColumn))
-        return [key for key in found if (key.policy, key.weight) == (weight.policy, weight.weight)]
+        corrections = (key for key in self.columns if isinstance(key, CorrectionColumn))
+        return [key for key in corrections if (key.policy, key.weight) == (weight.policy, weight.weight)]
 
     def _column(self, key: ColumnKey) -> int:
         if key not in self._index:
@@ -157,7 +157,7 @@ class Plan:
         return self._column(WeightColumn(policy, Weight()))
 
     def add(self, member: Member, policy: int, reward: int) -> Terms:
-        """Make room for one member's numbers."""
+        """Add the columns of one member's numbers."""
         model = self._model(member, policy, reward)
         clip = getattr(member.weight.bend, "limit", float("inf")) if member.remainder else None
         control = None if member.remainder else model
@@ -194,7 +194,7 @@ class Plan:
         return key
 
     def whole(self, policy: int) -> bool:
-        """Whether the policy must be asked for all actions."""
+        """Whether the policy's probabilities of all actions are needed."""
         return any(
             isinstance(key, BaselineColumn) or (isinstance(key, WeightColumn) and key.weight.ratio.whole)
             for key in self.columns
@@ -221,7 +221,7 @@ def model_key(member: Member, policy: int, reward: int) -> ModelKey | None:
 
 
 Family = list[tuple[Member, Terms]]
-"""Members among which SLOPE picks one."""
+"""Members from which SLOPE selects one."""
 
 
 def plan_estimators(
@@ -234,7 +234,7 @@ def plan_estimators(
     for policy in range(n_policies):
         if ratio:
             plan.raw_weight(policy)
-            for reward in range(rewards):  # SNIPS, for others to be held against even where nobody asked for it
+            for reward in range(rewards):  # SNIPS, which other estimates are compared with even if it is not requested
                 references[policy, reward] = plan.add(Member(Weight(), normalised=True), policy, reward)
         for e, estimator in enumerate(estimators):
             for reward in range(rewards):

@@ -1,4 +1,4 @@
-"""Which estimators an evaluation runs: those that were named or the defaults, less what cannot be computed."""
+"""Which estimators an evaluation runs: those requested or the defaults, without those that cannot be computed."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from offpolicy.estimators.defaults import LARGEST_FIRST, default_estimators
 from offpolicy.ratios.base import Available
 
 MOST_NAMED = 3
-"""Estimators that are named instead of one that does not serve the actions."""
+"""How many estimators are suggested in place of one that does not support the actions."""
 
 
 @dataclass(frozen=True)
 class Lacking:
-    """What an estimator needs and the log or a policy does not have."""
+    """What an estimator needs and the log or a policy does not provide."""
 
     available: Available
     features: Features
@@ -38,20 +38,20 @@ class Lacking:
         if member.rewards is not None:
             yield self.available.lacks_whole_policies
         if member.remainder and not self.available.has_whole_logging:
-            yield "it needs the logging policy's chance of every action; give it as `logging=` (--logging)"
+            yield "it needs the logging policy's probability of every action; pass it as `logging=` (--logging)"
 
 
 def serving(space: ActionSpace) -> dict[str, type[Estimator]]:
-    """The registered estimators, by name, that serve the actions of a space."""
+    """The registered estimators, by name, that support the actions of a space."""
     return {name: kind for name, kind in REGISTRY.items() if mismatch_of(kind().members(), space) is None}
 
 
 def mismatch_of(members: Sequence[Member], space: ActionSpace) -> str | None:
-    """Why members cannot be computed for the actions of a space, by what their parts declare; None where they can."""
+    """Why members cannot be computed for the actions of a space; None if they can."""
     parts: list[tuple[str, Serves | None]] = []
     for m in members:
         parts += [
-            ("it weighs rounds by", m.weight.ratio),
+            ("it weights rounds by", m.weight.ratio),
             ("its embedding is learned from the rewards of", m.weight.ratio.rewards),
             ("its reward model predicts the rewards of", m.rewards),
         ]
@@ -59,92 +59,92 @@ def mismatch_of(members: Sequence[Member], space: ActionSpace) -> str | None:
 
 
 @dataclass(frozen=True)
-class Wanted:
+class EstimatorList:
     """The estimators to run, `LoggedMean` always among them."""
 
     estimators: tuple[Estimator, ...]
     named: bool
-    """By the user, so that one that cannot be computed is an error."""
+    """Whether the user named them, so that one that cannot be computed is an error."""
     skipped: tuple[tuple[str, str], ...] = ()
 
     @classmethod
-    def of(cls, given: Any) -> Wanted:
-        alone = isinstance(given, (Estimator, type, str))
-        wanted = default_estimators() if given is None else [given] if alone else list(given)
-        for estimator in wanted:
+    def of(cls, requested: Any) -> EstimatorList:
+        alone = isinstance(requested, (Estimator, type, str))
+        estimators = default_estimators() if requested is None else [requested] if alone else list(requested)
+        for estimator in estimators:
             if not isinstance(estimator, Estimator):
                 hint = (
-                    f"; write {estimator.__name__}()" if isinstance(estimator, type) else "; give objects, such as op.DR()"
+                    f"; write {estimator.__name__}()" if isinstance(estimator, type) else "; pass objects, such as op.DR()"
                 )
                 raise InputError(f"estimators: {estimator!r} is not an estimator{hint}.")
-        if not any(isinstance(estimator, LoggedMean) for estimator in wanted):
-            wanted.insert(0, LoggedMean())
-        names = [estimator.name for estimator in wanted]
+        if not any(isinstance(estimator, LoggedMean) for estimator in estimators):
+            estimators.insert(0, LoggedMean())
+        names = [estimator.name for estimator in estimators]
         twice = next((name for name in names if names.count(name) > 1), None)
         if twice is not None:
-            raise InputError(f"two estimators are called {twice!r}; give one of them another `name=`.")
-        return cls(tuple(wanted), given is not None)
+            raise InputError(f"two estimators are called {twice!r}; set `name=` for one of them.")
+        return cls(tuple(estimators), requested is not None)
 
-    def without_largest(self, why: str) -> Wanted | None:
-        """The defaults without the one of them that holds the most; None where nothing may be left out."""
+    def without_largest(self, why: str) -> EstimatorList | None:
+        """The defaults without the one that needs the most memory; None if nothing may be left out."""
         largest = next((e for name in LARGEST_FIRST for e in self.estimators if e.name == name), None)
         if self.named or largest is None:
             return None
-        kept = tuple(e for e in self.estimators if e is not largest)
-        return replace(self, estimators=kept, skipped=(*self.skipped, (largest.name, why)))
+        others = tuple(e for e in self.estimators if e is not largest)
+        return replace(self, estimators=others, skipped=(*self.skipped, (largest.name, why)))
 
     @property
     def can_spare(self) -> bool:
         """Whether an estimator, or a candidate of one, may be left out."""
         return not self.named or any(isinstance(estimator, Combined) for estimator in self.estimators)
 
-    def without_failing(self, fit: Callable[[Sequence[Estimator]], object], features: Features) -> Wanted:
-        """The same without candidates that cannot be fitted, and without such estimators of the defaults: each is tried."""
+    def without_failing(self, fit: Callable[[Sequence[Estimator]], object], features: Features) -> EstimatorList:
+        """The same without the candidates, and the default estimators, that cannot be fitted: each is tried."""
 
         def failure(estimator: Estimator) -> str | None:
             try:
                 fit([estimator])
             except InputError as error:
                 return str(error).removeprefix(f"{estimator.name}: ")
-            except Exception as error:  # whatever a user's own model does
+            except Exception as error:  # anything that a user's own model may raise
                 return f"it failed ({type(error).__name__}: {error})"
             return None
 
-        kept: list[Estimator] = []
+        retained: list[Estimator] = []
         skipped = list(self.skipped)
         for estimator in self.estimators:
             if isinstance(estimator, Combined):
-                kept.append(estimator.without(failure, features))
+                retained.append(estimator.without(failure, features))
             elif self.named or (why := failure(estimator)) is None:
-                kept.append(estimator)
+                retained.append(estimator)
             else:
                 skipped.append((estimator.name, why.rstrip(".")))
-        return replace(self, estimators=tuple(kept), skipped=tuple(skipped))
+        return replace(self, estimators=tuple(retained), skipped=tuple(skipped))
 
 
-def choose(wanted: Wanted, lacking: Lacking, cross_fit: int | None) -> tuple[list[Estimator], dict[str, str]]:
-    """The estimators to run, and those left out with the reason."""
-    chosen, skipped = [], dict(wanted.skipped)
-    for estimator in wanted.estimators:
+def choose(requested: EstimatorList, lacking: Lacking, cross_fit: int | None) -> tuple[list[Estimator], dict[str, str]]:
+    """The estimators to run, and the reasons for those left out."""
+    chosen, skipped = [], dict(requested.skipped)
+    for estimator in requested.estimators:
         reason = lacking(estimator.members(cross_fit))
         if reason is not None and isinstance(estimator, Combined):
             estimator, reason = _without_lacking(estimator, lacking, cross_fit)
         if reason is None:
             chosen.append(estimator)
-        elif not wanted.named:
+        elif not requested.named:
             skipped[estimator.name] = reason
         else:
             raise InputError(f"{estimator.name} cannot be computed: {reason}.")
-    if not wanted.named and len(chosen) == 1 and lacking(DM().members(cross_fit)) is None:
-        chosen.append(DM())  # without propensities a reward model is all there is
-    if not wanted.named and len(chosen) == 1:
+    if not requested.named and len(chosen) == 1 and lacking(DM().members(cross_fit)) is None:
+        chosen.append(DM())  # without propensities only a reward model is left
+    if not requested.named and len(chosen) == 1:
         reasons = "; ".join(dict.fromkeys(skipped.values()))
-        raise InputError(f"nothing can be said of the new policy: {reasons}.")
+        raise InputError(f"the new policy cannot be evaluated: {reasons}.")
     return chosen, skipped
 
 
 def _without_lacking(estimator: Combined, lacking: Lacking, cross_fit: int | None) -> tuple[Combined, str | None]:
-    """Without the candidates that cannot be computed here; or why nothing is left."""
+    """Without the candidates that cannot be computed here; or the reason why none is left."""
     fewer = estimator.without(lambda each: lacking(each.members(cross_fit)), lacking.features)
     if fewer.anchored:
         return fewer, None

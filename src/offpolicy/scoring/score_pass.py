@@ -22,7 +22,7 @@ from offpolicy.statistics.moments import Moments
 
 SLICE_BUCKETS = 256
 MOST_SLICE_ELEMENTS = 1 << 25
-"""Tables are kept by slice, for the fit's share of the error there, while they fit into 256 MB."""
+"""Tables are summed by slice, for the fit's share of the error there, as long as they fit into 256 MB."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class ScorePass:
 
     @property
     def batch_rows(self) -> int:
-        """The columns of models take more room than others, and listed actions still more."""
+        """The columns of models take more memory than others, and listed actions still more."""
         plan = self.scorer.plan
         rows = BATCH_ROWS // 2 if plan.models or any(key.ratio.whole for key in plan.ratios) else BATCH_ROWS
         return rows if self.most_rows is None else min(rows, self.most_rows)
@@ -132,7 +132,7 @@ class ScorePass:
 
 
 def _without_lost(state: State) -> State:
-    """A model that gives NaN must not take the errors of the others with it: 0 · NaN is NaN. Its mean stays as it is."""
+    """A model that returns NaN must not affect the errors of the others: 0 · NaN is NaN. Its mean stays NaN."""
     lost = ~np.isfinite(state["moments"]["mean"])
     if not lost.any():
         return state

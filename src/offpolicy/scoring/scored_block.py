@@ -1,4 +1,4 @@
-"""A batch on its way through the scorer: `BatchWork` while it is scored, `ScoredBlock` for what is summed over it."""
+"""A batch while it is scored (`BatchWork`), and once it is (`ScoredBlock`)."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from offpolicy.statistics.base import State
 
 @dataclass(frozen=True)
 class BatchWork:
-    """The rounds of a batch, sorted by bucket where folds matter, and what is known of them so far."""
+    """The rounds of a batch, sorted by bucket if folds matter, and what has been computed for them so far."""
 
     batch: Batch
     bucket: IntArray
     x: FloatArray
     """x̃ of each round, (features + 1) × rounds."""
     out: FloatArray
-    """The columns, which are filled in."""
+    """The columns, which are filled in one after the other."""
     state: State
-    """Of the scoring pass: takes the sums that are made along the way."""
+    """The state of the scoring pass, which other sums are added to."""
     masses: tuple[TargetMass, ...]
     """Of each policy, for this batch."""
     controls: dict[ModelKey, FloatArray] = field(default_factory=dict)
@@ -91,27 +91,42 @@ def _by_action(columns: FloatArray, action: IntArray, n_actions: int) -> FloatAr
 
 @dataclass(frozen=True)
 class ScoredBlock:
-    """The rounds of a batch, in the order they were scored in."""
+    """The scored rounds of a batch, as diagnostics receive them.
+
+    Rounds are in the order in which they were scored, which is that of the batch that comes with them.
+
+    Attributes
+    ----------
+    columns : ndarray of shape (columns, rounds)
+        The planned columns; the row weight is the first.
+    bucket : ndarray of shape (rounds,)
+        The bucket, from 0 to 4095, of each round's unit.
+    omega : ndarray of shape (rounds,)
+        The row weights of the log; 1 if it has none.
+    propensity : ndarray of shape (rounds,), or None
+        The logging policy's probability or density of each logged action; None if it is unknown.
+    ratios : tuple of ndarray or None
+        For each policy, π/π0 of the logged actions; None without propensities, or if the policy is deterministic.
+    controls : mapping of ModelKey to ndarray of shape (rounds,)
+        For each reward model, q(x, a) of the logged actions, from a fit without their fold.
+    origin : ndarray of shape (rewards,)
+        A typical value of each reward, which is subtracted before summing.
+    masses : tuple of TargetMass
+        For each policy, its probability mass by action, over the first groups of units.
+    """
 
     columns: FloatArray
-    """The planned columns × rounds, the row weight first."""
     bucket: IntArray
     omega: FloatArray
-    """The row weights of the log; 1 where it has none."""
     propensity: FloatArray | None
-    """Of the logged actions."""
     ratios: tuple[FloatArray | None, ...]
-    """π/π0 of the logged actions, for each policy; None without propensities, or if the policy is deterministic."""
     controls: Mapping[ModelKey, FloatArray]
-    """q(x, a) of the logged actions, for each reward model, from a fit without their fold."""
     origin: FloatArray
-    """A typical value of each reward, which sums are taken from."""
     masses: tuple[TargetMass, ...]
-    """For each policy, over the first groups of units."""
 
 
 class BlockStatistic(Protocol):
-    """What is summed over scored rounds: a diagnostic, for one."""
+    """What is summed over scored rounds, such as a diagnostic."""
 
     @property
     def columns(self) -> tuple[str, ...]: ...

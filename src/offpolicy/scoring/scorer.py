@@ -1,4 +1,4 @@
-"""The planned columns of each row: policies are asked about the rounds, and give baselines, weights and corrections."""
+"""The planned columns of each round: baselines, weights and corrections, from the policies' probabilities."""
 
 from __future__ import annotations
 
@@ -27,40 +27,40 @@ from offpolicy.statistics.base import State
 
 Mode = Literal["grid", "lists", "apart"]
 APART_ROWS = 4_096
-"""Rounds for which a policy is asked at a time where it answers with sums."""
+"""Rounds per call of a policy that computes sums over actions itself."""
 MASS_ELEMENTS = 1 << 21
 Logged = tuple[FloatArray, FloatArray | None]
-"""π of the logged actions, and π0 of them where the whole logging policy was asked."""
+"""π of the logged actions, and their π0 if the logging policy was evaluated for all actions."""
 
 
 @dataclass(frozen=True)
 class Scorer:
-    """Computes the planned columns of a batch. Rows come out sorted by group, so that each fold is one run of rows."""
+    """Computes the planned columns of a batch. Rows are sorted by group, so that each fold is one run of rows."""
 
     plan: Plan
     policies: tuple[Policy, ...]
     logging: Policy | None
     ratios: tuple[FittedRatio, ...]
-    """Of each weight of the plan."""
+    """One for each weight of the plan."""
     models: Mapping[ModelKey, Sequence[Predictor]]
-    """Linear ones are all written around `centre`, so that one design serves them."""
+    """Linear ones are all centred at `centre`, so that they share one design matrix."""
     origin: FloatArray
     centre: FloatArray
     groups: int
     table_groups: int
-    """Tables, which only say how large the fit's error is, are summed over the rows of these first groups."""
+    """Tables, which only serve to compute the fit's error, are summed over the rows of these first groups."""
     mass_groups: int
-    """And where the target's mass lies over the rows of these."""
+    """The target's mass by action is summed over the rows of these first groups."""
     seed: int
     many: bool = False
-    """Whether there are so many actions that nothing is kept for the fit's error, and policies may answer with sums."""
+    """Whether there are too many actions to compute the fit's error, and policies may return sums over them."""
     errors: bool = True
-    """Whether what the fit's error takes is kept at all."""
+    """Whether the sums that the fit's error needs are computed at all."""
     kernel: Kernel = field(default_factory=NumpyKernel)
 
     @property
     def tables(self) -> Sequence[TableKey]:
-        """What is kept for the fit's error."""
+        """The tables for the fit's error."""
         return () if self.many or not self.errors else self.plan.tables
 
     @cached_property
@@ -72,7 +72,7 @@ class Scorer:
         return [Query(self, p) for p in range(len(self.policies))]
 
     def ordered(self, batch: Batch) -> tuple[Batch, IntArray]:
-        """The batch in the order it is scored in, and the bucket of each row."""
+        """The batch in the order in which it is scored, and the bucket of each row."""
         bucket = buckets(batch.unit, self.seed)
         if not (self.plan.models or any(key.weight.ratio.fitted or key.weight.ratio.whole for key in self.weights)):
             return batch, bucket
@@ -80,24 +80,24 @@ class Scorer:
         return batch.take(order), bucket[order]
 
     def score(self, batch: Batch, bucket: IntArray, state: State, weighted: bool = True) -> ScoredBlock:
-        """All columns of a batch, the row weight first and (if `weighted`) in every column. `state` takes the other sums."""
+        """All columns of a batch, the row weight first and (if `weighted`) in every column. Adds other sums to `state`."""
         x = design(batch, self.centre) if self.plan.models else np.empty((0, len(batch)))
         sizes = [batch.n_actions if self.plan.whole(p) else 0 for p in range(len(self.policies))]
         masses = tuple(TargetMass(np.zeros(size)) for size in sizes)
         work = BatchWork(batch, bucket, x, np.zeros((self.plan.width, len(batch))), state, masses)
         work.controls.update({key: self._control(key, work) for key in self.plan.models})
-        asked = [self._asked(query, work) for query in self._queries]
-        own = next((logged for _, logged in asked if logged is not None), None)
+        probabilities = [self._probabilities(query, work) for query in self._queries]
+        own = next((logged for _, logged in probabilities if logged is not None), None)
         if own is None or self.logging is None:
             propensity = propensity_of(batch, self.logging)
         else:
             propensity = checked_propensity(batch, own, self.logging.accuracy)
-        action = tuple(None if p is None or propensity is None else ratios(p, propensity) for p, _ in asked)
+        action = tuple(None if p is None or propensity is None else ratios(p, propensity) for p, _ in probabilities)
         for query, ratio in zip(self._queries, action, strict=True):
             target = query.policy.actions(batch) if query.policy.deterministic else None
             for k in query.logged_weights:
                 rounds = replace(self._rounds(k, work), action=ratio, propensity=propensity, target=target)
-                self._weigh(k, rounds, work)
+                self._add_weight(k, rounds, work)
         self._fill(work)
         sampled = int(np.searchsorted(group_of_bucket(self.groups)[bucket], self.table_groups))
         work.add_weight_tables(self.tables, slice(0, sampled))
@@ -106,41 +106,41 @@ class Scorer:
             work.out[:] *= work.omega
         return ScoredBlock(work.out, bucket, work.omega, propensity, action, work.controls, self.origin, masses)
 
-    def _asked(self, query: Query, work: BatchWork) -> tuple[FloatArray | None, FloatArray | None]:
-        """π of the logged actions (None: deterministic) and, where the whole logging policy was asked too, π0 of them."""
+    def _probabilities(self, query: Query, work: BatchWork) -> tuple[FloatArray | None, FloatArray | None]:
+        """π of the logged actions (None: deterministic), and π0 if the logging policy was evaluated for all actions."""
         if query.policy.deterministic:
             return None, None
         if not self.plan.whole(query.index):
             return query.policy.probabilities(work.batch, work.batch.action), None
         pools = {k: self.ratios[k].pool(self._rounds(k, work), work.ratio_state(k)) for k in query.whole_weights}
-        chances = query.answer(work, list(pools.values()))
+        logged = query.answer(work, list(pools.values()))
         for k, pool in pools.items():
-            self._weigh(k, replace(self._rounds(k, work), pool=pool), work)
-        return chances
+            self._add_weight(k, replace(self._rounds(k, work), pool=pool), work)
+        return logged
 
     def _rounds(self, k: int, work: BatchWork) -> Rounds:
-        """The batch as the ratio of a weight is shown it."""
+        """The batch as the ratio of a weight sees it."""
         folds = max(self.weights[k].weight.ratio.cross_fit, 1)
         return Rounds(work.batch, work.bucket, folds, work.omega, partial(self._residuals, k, work))
 
-    def _weigh(self, k: int, rounds: Rounds, work: BatchWork) -> None:
-        """One weight of each round; its ratio keeps its own sums of it."""
+    def _add_weight(self, k: int, rounds: Rounds, work: BatchWork) -> None:
+        """Compute one weight of each round, and add to the sums of its ratio."""
         key, ratio = self.weights[k], self.ratios[k].weights(rounds)
         self.ratios[k].fold(work.ratio_state(k), rounds, ratio)
         work.weights[key.policy, key.weight] = key.weight.bend(ratio)
 
     def _residuals(self, k: int, work: BatchWork) -> list[FloatArray]:
-        """Of the corrections that use a weight."""
+        """The residuals of the corrections that use a weight."""
         return [self._residual(key, work) for key in self.plan.corrections(self.weights[k])]
 
     def _residual(self, key: CorrectionColumn, work: BatchWork) -> FloatArray:
-        """r less the control of a correction."""
+        """r minus the control of a correction."""
         control = self.origin[key.reward] if key.model is None else work.controls[key.model]
         left: FloatArray = work.batch.reward[:, key.reward] - control
         return left
 
     def _fill(self, work: BatchWork) -> None:
-        """The columns of weights and corrections."""
+        """Fill in the columns of weights and corrections."""
         for column, key in enumerate(self.plan.columns, start=1):
             if isinstance(key, WeightColumn):
                 work.out[column] = work.weights[key.policy, key.weight]
@@ -148,7 +148,7 @@ class Scorer:
                 work.out[column] = work.weights[key.policy, key.weight] * self._residual(key, work)
 
     def _control(self, key: ModelKey, work: BatchWork) -> FloatArray:
-        """q of the logged actions, each by the model without its fold."""
+        """q of the logged actions, each from the model fitted without its fold."""
         out = np.empty(len(work.batch))
         for fold, rows in work.runs(len(self.models[key])):
             predictor, batch = self.models[key][fold], work.batch.take(rows)
@@ -159,7 +159,7 @@ class Scorer:
         return out
 
     def with_near(self) -> Scorer:
-        """The same with near actions looked up by the ratios that some policy needs them for."""
+        """The same with near actions looked up, for the ratios for which some policy needs them."""
         unlisted = {k for query in self._queries if query.mode != "lists" for k in query.whole_weights}
         distinct = {id(ratio): ratio for ratio in (self.ratios[k] for k in sorted(unlisted))}
         looked_up = {key: ratio.with_near() for key, ratio in distinct.items()}
@@ -168,7 +168,7 @@ class Scorer:
 
 @dataclass(frozen=True)
 class Query:
-    """How one policy is asked: for all actions, for those it lists, or for sums and a few actions."""
+    """How one policy is evaluated: for all actions, for those it lists, or as sums and a few actions."""
 
     scorer: Scorer
     index: int
@@ -179,7 +179,7 @@ class Query:
 
     @property
     def logging(self) -> Policy | None:
-        """The logging policy, where it is known as a whole."""
+        """The logging policy, if its probabilities of all actions are known."""
         logging = self.scorer.logging
         return logging if logging is not None and logging.whole else None
 
@@ -190,7 +190,7 @@ class Query:
 
     @cached_property
     def logged_weights(self) -> list[int]:
-        """Those that see the logged actions alone."""
+        """Those that use the logged actions alone."""
         return [k for k, key in enumerate(self.scorer.weights) if key.policy == self.index and not key.weight.ratio.whole]
 
     @cached_property
@@ -199,32 +199,32 @@ class Query:
         return [key for key in keys if key.policy == self.index]
 
     @cached_property
-    def asks_logging(self) -> bool:
-        """Whether the whole logging policy is asked for every round."""
+    def needs_logging(self) -> bool:
+        """Whether the logging policy's probabilities of all actions are needed in every round."""
         clipped = any(key.clip is not None for key in self.baselines)
         return self.logging is not None and (bool(self.whole_weights) or clipped)
 
     @cached_property
     def mode(self) -> Mode:
-        """How the policy is asked: for all actions; for those it lists; or for sums, with ratios of near actions alone."""
+        """All actions; those that the policy lists; or sums, with the ratios of near actions alone."""
         ratios = [self.scorer.ratios[k] for k in self.whole_weights]
         linear = all(isinstance(m, LinearPredictor) for key in self.baselines for m in self.scorer.models[key.model])
         if not linear or any(ratio.needs_grid for ratio in ratios):
             return "grid"
-        if self.policy.lists and (not self.asks_logging or (self.logging is not None and self.logging.lists)):
+        if self.policy.lists and (not self.needs_logging or (self.logging is not None and self.logging.lists)):
             return "lists"
         clipped = any(key.clip is not None for key in self.baselines)
         near = all(ratio.nearest_suffice for ratio in ratios)
         return "apart" if self.scorer.many and near and not clipped else "grid"
 
     def answer(self, work: BatchWork, pools: Sequence[Pool]) -> Logged:
-        """Ask for all actions, block by block; fill in baselines and pools."""
+        """Evaluate the policy block by block; fill in baselines and pools."""
         batch, lists, groups = work.batch, self.mode == "lists", self.scorer.groups
-        chance = np.empty(len(batch))
-        logged = np.empty(len(batch)) if self.asks_logging else None
+        pi = np.empty(len(batch))
+        pi0 = np.empty(len(batch)) if self.needs_logging else None
         target = self.policy.listed(batch) if lists else None
-        logging = self.logging.listed(batch) if lists and self.asks_logging and self.logging is not None else None
-        # What is not kept by group needs none.
+        logging = self.logging.listed(batch) if lists and self.needs_logging and self.logging is not None else None
+        # Sums that are not stored by group need only the folds.
         each = math.lcm(1, *self.scorer.plan.folds) if self.mode == "apart" else groups
         for part, run in work.runs(each):
             group = part * (groups // each)
@@ -232,22 +232,22 @@ class Query:
                 rounds = BlockRows(rows, batch.take(rows), group, groups, self._sampled(group))
                 block = Block(self, work, rounds, self._baselines(group), pools)
                 if self.mode == "apart":
-                    chances = block.apart()
+                    logged = block.apart()
                 elif target is not None:
-                    chances = block.listed(target.take(rows), None if logging is None else logging.take(rows))
+                    logged = block.listed(target.take(rows), None if logging is None else logging.take(rows))
                 else:
-                    chances = block.grid()
-                chance[rows] = chances[0]
-                if logged is not None and chances[1] is not None:
-                    logged[rows] = chances[1]
-        return chance, logged
+                    logged = block.grid()
+                pi[rows] = logged[0]
+                if pi0 is not None and logged[1] is not None:
+                    pi0[rows] = logged[1]
+        return pi, pi0
 
     def _sampled(self, group: int) -> bool:
-        """Whether a group is among those that show how estimates move with what was fitted."""
+        """Whether a group belongs to the sample that shows how estimates depend on what was fitted."""
         return self.scorer.errors and not self.scorer.many and group < self.scorer.table_groups
 
     def _blocks(self, run: slice, target: Listed | None, n_actions: int) -> Iterator[slice]:
-        """Runs of rows whose work stays small: by the actions that are listed, or by all of them."""
+        """Runs of rows with a bounded number of entries: listed actions, or all of them."""
         rows = run.stop - run.start
         if self.mode == "apart":
             edges: Sequence[int] = [*range(run.start, run.stop, APART_ROWS), run.stop]
@@ -261,7 +261,7 @@ class Query:
         return (slice(a, b) for a, b in itertools.pairwise(edges))
 
     def _baselines(self, group: int) -> Baselines:
-        """Those of the folds that a group is in."""
+        """The baselines of the folds that a group is in."""
         folds = tuple((key, group * (key.model.folds or 1) // self.scorer.groups) for key in self.baselines)
         if folds not in self._by_folds:
             clips = dict.fromkeys(key.clip for key in self.baselines)
@@ -278,7 +278,7 @@ class Query:
         for key, fold in (pair for pair in folds if pair[0].clip == clip):
             column = 1 + plan.columns.index(key)
             predictor = self.scorer.models[key.model][fold]
-            # The origin is taken off only where the shares sum to 1, that is, where the share is π itself.
+            # The origin is subtracted only if the shares sum to 1, that is, if the share is π itself.
             origin = float(self.scorer.origin[key.model.reward]) if clip is None else 0.0
             if isinstance(predictor, LinearPredictor):
                 coef = predictor.coef.T.copy()
@@ -295,7 +295,7 @@ class Query:
 
 @dataclass(frozen=True)
 class Block:
-    """Some rounds for which a policy is asked."""
+    """Some rounds for which a policy is evaluated."""
 
     query: Query
     work: BatchWork
@@ -320,34 +320,34 @@ class Block:
         return self.rounds.group < self.query.scorer.mass_groups
 
     def grid(self) -> Logged:
-        """π of all actions."""
+        """With π of all actions."""
         q, batch = self.query, self.rounds.batch
         pi, loose = q.policy.proportional(batch)
-        asked = q.asks_logging or self._massed
-        pi0 = q.logging.probabilities(batch) if asked and q.logging is not None else None
+        needed = q.needs_logging or self._massed
+        pi0 = q.logging.probabilities(batch) if needed and q.logging is not None else None
         if loose and not (self.baselines.only_linear and pi0 is None):
             pi, loose = pi / pi.sum(axis=1, keepdims=True), False
         return self._sum(Probabilities(Grid(batch.codes), pi, pi0, loose))
 
     def listed(self, target: Listed, logging: Listed | None) -> Logged:
-        """π of the actions that a policy lists (or the logging policy does)."""
+        """With π of the actions that the policy lists (or the logging policy does)."""
         q, batch = self.query, self.rounds.batch
         both = [target] if logging is None else [target, logging]
-        layout, chances = Lists.union(batch.codes, batch.n_actions, *both)
-        pi0 = chances[1] if logging is not None else None
+        layout, sides = Lists.union(batch.codes, batch.n_actions, *both)
+        pi0 = sides[1] if logging is not None else None
         if pi0 is None and self._massed and q.logging is not None:
             pi0 = q.logging.entries(batch, layout.row, layout.codes)
-        return self._sum(Probabilities(layout, chances[0], pi0))
+        return self._sum(Probabilities(layout, sides[0], pi0))
 
     def _sum(self, probabilities: Probabilities) -> Logged:
-        """Have the kernel sum over the actions, and keep what it gives."""
+        """Let the kernel sum over the actions, and store its results."""
         rounds, work, slices = self.rounds, self.work, self.rounds.batch.slice_code
         tables = work.sets(slices) if rounds.sampled else []
         pools = [(pool.pooling(rounds), pool.multipliers(rounds)) for pool in self.pools]
         sums = self._kernel.sums(
             BlockInput(rounds, probabilities, self._x, self._omega, self.baselines, pools, self._massed, tables)
         )
-        self._keep(sums.baselines)
+        self._store(sums.baselines)
         for pool, own in zip(self.pools if sums.pools else (), sums.pools, strict=True):
             pool.add(rounds, own)
         if sums.mass is not None:
@@ -355,12 +355,12 @@ class Block:
         work.add_shares(sums.tables, slices)
         return sums.target, sums.logging
 
-    def _keep(self, baselines: Mapping[int, FloatArray]) -> None:
+    def _store(self, baselines: Mapping[int, FloatArray]) -> None:
         for column, values in baselines.items():
             self.work.out[column, self.rounds.rows] = values
 
     def apart(self) -> Logged:
-        """Sums over π, and the chances of logged actions and of those near them."""
+        """With sums over π, and the probabilities of logged actions and of those near them."""
         q, rounds, batch = self.query, self.rounds, self.rounds.batch
         poolings = [pool.pooling(rounds) for pool in self.pools]
         near = [near_actions(pooling, batch) for pooling in poolings]
@@ -368,17 +368,17 @@ class Block:
         parts = [part for part in self.baselines.parts if part.columns]
         new = [unseen(pooling) for pooling in poolings]
         tables = np.hstack([_no_columns(batch), *(part.by_action for part in parts), *new])
-        sums, chances = q.policy.answers(batch, tables, row, code)
+        sums, entries = q.policy.answers(batch, tables, row, code)
         edges = np.cumsum([0, *(part.by_action.shape[1] for part in parts)])
         for part, (start, stop) in zip(parts, itertools.pairwise(edges), strict=True):
-            self._keep(part.from_product(self._x, sums[:, start:stop].T))
-        pi = [chances[some] for some in back]
+            self._store(part.from_product(self._x, sums[:, start:stop].T))
+        pi = [entries[some] for some in back]
         if self._massed:
             self._add_mass()
-        if not q.asks_logging or q.logging is None:
+        if not q.needs_logging or q.logging is None:
             return pi[0], None
-        sums0, chances = q.logging.answers(batch, np.hstack([_no_columns(batch), *new]), row, code)
-        pi0 = [chances[some] for some in back]
+        sums0, entries = q.logging.answers(batch, np.hstack([_no_columns(batch), *new]), row, code)
+        pi0 = [entries[some] for some in back]
         ends = np.cumsum([0, *(table.shape[1] for table in new)])
         for k, (start, stop) in enumerate(itertools.pairwise(ends)):
             masses = sums[:, edges[-1] :][:, start:stop], sums0[:, start:stop]
@@ -387,7 +387,7 @@ class Block:
         return pi[0], pi0[0]
 
     def _add_mass(self) -> None:
-        """Where the mass lies, from all actions of a few rounds."""
+        """Add the mass by action, from all actions of a few rounds."""
         q, few = self.query, slice(0, max(1, MASS_ELEMENTS // self.rounds.batch.n_actions))
         shown = self.rounds.batch.take(few)
         pi0 = None if q.logging is None else q.logging.probabilities(shown)
@@ -400,7 +400,7 @@ def _no_columns(batch: Batch) -> FloatArray:
 
 
 def _together(lists: Sequence[Lists]) -> tuple[IntArray, IntArray, list[IntArray]]:
-    """Several lists as one, rounds ascending, and where the entries of each are in it."""
+    """Several lists as one, rounds ascending, and the positions of the entries of each in it."""
     row, code = (np.concatenate([getattr(each, name) for each in lists]) for name in ("row", "codes"))
     order = np.argsort(row, kind="stable")
     back = np.empty_like(order)

@@ -11,14 +11,14 @@ import numpy as np
 from offpolicy.data.batch import Batch
 
 State = dict[str, Any]
-"""Named arrays, or named states: nothing else, so that a state can travel as Arrow."""
+"""Named arrays, or named states, and nothing else, so that a state can be sent as Arrow."""
 
 
 class Statistic(Protocol):
     """What an engine runs. `fold` and `merge` may change their first argument in place, and return it.
 
-    An engine may cut a large state into pieces that are merged apart: those of a `Keyed` statistic by ranges of its keys;
-    and `summed` names arrays whose merge is plain addition.
+    An engine may split a large state into pieces that are merged separately: that of a `Keyed` statistic by ranges of keys,
+    and arrays named in `summed`, whose merge is plain addition, by ranges of elements.
     """
 
     @property
@@ -28,7 +28,7 @@ class Statistic(Protocol):
 
     @property
     def batch_rows(self) -> int | None:
-        """How many rows it likes to be given at a time; None where it does not matter."""
+        """The preferred number of rows per batch; None if it does not matter."""
         ...
 
     def zero(self) -> State: ...
@@ -41,7 +41,7 @@ class Statistic(Protocol):
 
 
 def added(a: State, b: State, largest: Container[str] = ()) -> State:
-    """The sums of two sets of rows; of names in `largest`, the larger of the two."""
+    """The sums of two sets of rows; for names in `largest`, the maximum."""
 
     def both(name: str, part: Any) -> Any:
         if isinstance(part, dict):
@@ -53,7 +53,7 @@ def added(a: State, b: State, largest: Container[str] = ()) -> State:
 
 @runtime_checkable
 class Keyed(Protocol):
-    """A statistic whose state is one small state a key."""
+    """A statistic whose state consists of one small state per key."""
 
     def pieces(self, state: State, size: int) -> Iterator[tuple[int, State]]:
         """The state in ranges of keys of about `size` bytes, each with its first key."""

@@ -1,4 +1,4 @@
-"""What a model predicted against what came, in bins of the prediction: flat memory, no edges needed in advance."""
+"""Predicted and observed rewards, in bins of the prediction: constant memory, and no edges needed in advance."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ import numpy as np
 from offpolicy.core.arrays import FloatArray
 from offpolicy.statistics.base import State
 
-_SHIFT = np.int64(49)  # keeps the exponent and 3 bits of the fraction of a float64: bins about 9% wide
+_SHIFT = np.int64(49)  # retains the exponent and 3 bits of the fraction of a float64: bins about 9% wide
 _LOW = np.int64((1023 - 64) << 3)
 _SIDE = 128 << 3
 _BINS = 2 * _SIDE + 1
 SAME = 1e-12
-"""Below this part of their square, rewards vary by rounding only."""
+"""Below this share of their square, the variation of rewards is rounding error."""
 
 
 class Bin(NamedTuple):
-    """Rounds with like predictions: their mean prediction, their mean reward and its standard error."""
+    """Rounds with similar predictions: their mean prediction, their mean reward and its standard error."""
 
     predicted: float
     observed: float
     std_error: float | None
-    """As if rounds were independent; None where all rewards are the same, so that nothing shows how they vary."""
+    """As if rounds were independent; None if all rewards are equal, so that their variance cannot be estimated."""
     rounds: int
 
 
@@ -32,7 +32,7 @@ class Bin(NamedTuple):
 class Calibration:
     """Sums over rounds by prediction, in bins that grow by about 9% on either side of 0.
 
-    Give predictions and rewards less a typical reward: bins are finest there.
+    Subtract a typical reward from predictions and rewards first: bins are finest around 0.
     """
 
     def zero(self) -> State:
@@ -50,7 +50,7 @@ class Calibration:
 
     @staticmethod
     def bins(state: State, most: int) -> list[Bin]:
-        """At most so many bins of about equally many rounds, by growing prediction."""
+        """At most so many bins with about the same number of rounds, in ascending order of the prediction."""
         sums = state["sums"][:, state["sums"][1] > 0]
         if not sums.size:
             return []
@@ -61,5 +61,5 @@ class Calibration:
         mean = r / omega
         spread = square_rr - 2 * mean * square_r + mean**2 * square  # Σω²(r − mean)²
         error = np.where(spread > SAME * square_rr, np.sqrt(np.maximum(spread, 0.0)) / omega, np.nan)
-        found = zip(q / omega, mean, error, rounds, strict=True)
-        return [Bin(float(q), float(r), None if np.isnan(e) else float(e), int(n)) for q, r, e, n in found]
+        bins = zip(q / omega, mean, error, rounds, strict=True)
+        return [Bin(float(q), float(r), None if np.isnan(e) else float(e), int(n)) for q, r, e, n in bins]

@@ -22,10 +22,10 @@ _ODD = np.uint64(1)
 
 @dataclass(frozen=True)
 class Fingerprint:
-    """The sum over rounds, modulo 2⁶⁴, of a hash of all that is read of the log: not of what policies read besides."""
+    """The sum over rounds, modulo 2⁶⁴, of a hash of the columns of the log, without those that only policies read."""
 
     clustered: bool = False
-    """Whether units are clusters, and so a part of the data; else they only say where a row stands."""
+    """Whether units are clusters, and so part of the data; otherwise they only identify the row."""
 
     def zero(self) -> State:
         return {"sum": np.zeros(1, np.uint64)}
@@ -33,7 +33,7 @@ class Fingerprint:
     def fold(self, state: State, batch: Batch) -> State:
         codes = [batch.action, batch.unit if self.clustered else None, batch.slice_code]
         parts = [*batch.context_parts, *batch.feature_parts, batch.reward, batch.propensity, batch.weight]
-        # Column by column, and not by part: columns side by side in one array are the same columns.
+        # Column by column, not by part: it must not matter whether columns share an array.
         columns = (c for part in (*codes, *parts) if part is not None for c in part.reshape(len(batch), -1).T)
         rows, room = np.zeros(len(batch), np.uint64), np.empty(len(batch), np.uint64)
         for place, column in enumerate(columns):
@@ -43,17 +43,17 @@ class Fingerprint:
 
     @staticmethod
     def digest(state: State, rows: int, roles: Mapping[str, Any], space: ActionSpace, catalog: FloatArray | None) -> str:
-        """16 hexadecimal digits: of the rounds, which columns play which role, the action space and the catalog."""
-        told = hashlib.blake2b(state["sum"].tobytes(), digest_size=8)
-        told.update(repr((rows, sorted(roles.items()), space.count)).encode())
-        told.update(space.fingerprint())
+        """16 hexadecimal digits for the rounds, the roles of the columns, the action space and the catalog."""
+        digest = hashlib.blake2b(state["sum"].tobytes(), digest_size=8)
+        digest.update(repr((rows, sorted(roles.items()), space.count)).encode())
+        digest.update(space.fingerprint())
         if catalog is not None:
-            told.update(np.ascontiguousarray(catalog).tobytes())
-        return told.hexdigest()
+            digest.update(np.ascontiguousarray(catalog).tobytes())
+        return digest.hexdigest()
 
 
 def _scatter(column: npt.NDArray[Any], place: int, out: UInt64Array) -> None:
-    """The bits of a column times an odd number of its own; both halves of the bits matter to all of the product."""
+    """The bits of a column times its own odd number; both halves of the bits affect the whole product."""
     bits = np.ascontiguousarray(column).view(np.uint64)
     np.right_shift(bits, _HALF, out=out)
     np.bitwise_xor(out, bits, out=out)

@@ -13,19 +13,19 @@ from offpolicy.statistics.base import State
 
 TILE_ROWS = 8_192
 DENSE = 0.25
-"""The part of the keys from which on a state holds all of them."""
+"""The share of the keys above which a state stores all of them."""
 
 
 @dataclass(frozen=True)
 class Gram:
     """For each of `keys` keys: weight n, means of x (`size`) and r (`rewards`), and centred products x·x, x·r, r·r.
 
-    Products of two different rewards are left out: no fit needs them. Symmetric products are kept once. A state with few of
-    very many keys holds only those, in order, and says which (`key`).
+    Products of two different rewards are left out: no fit needs them. Symmetric products are stored once. A state with few
+    of very many keys stores only those, in ascending order (`key`).
 
-    With `shared` runs of keys (groups of units), x·x is summed over all keys of a run (`xx`) and not kept for each: then the
-    state grows with keys × size, not keys × size². The squared weights are kept (`square`): they say how many degrees of
-    freedom the rows of a key have.
+    With `shared` runs of keys (groups of units), x·x is summed over all keys of a run (`xx`) instead of by key: then the
+    state grows with keys × size, not keys × size². The squared weights are stored (`square`): they determine the degrees of
+    freedom of the rows of a key.
     """
 
     keys: int
@@ -40,7 +40,7 @@ class Gram:
 
     @cached_property
     def pairs(self) -> tuple[IntArray, IntArray]:
-        """The columns of each product kept by key: x·x packed, then for each reward x·r and r·r."""
+        """The columns of each product stored by key: x·x packed, then for each reward x·r and r·r."""
         left, right = (np.empty(0, np.int64),) * 2 if self.shared else np.triu_indices(self.size)
         for k in range(self.rewards):
             r = self.size + k
@@ -64,8 +64,8 @@ class Gram:
     def fold(self, state: State, key: IntArray, values: FloatArray, weight: FloatArray | None) -> State:
         """Add rows of (x, r), given as columns × rows, to the states of their keys, in place.
 
-        Rows are sorted by key; then each product of two columns is summed over each key's run of rows, a tile of rows at a
-        time so that the columns stay in cache.
+        Rows are sorted by key. Then each product of two columns is summed over each key's run of rows, one tile of rows at a
+        time, so that the columns stay in cache.
         """
         order = np.argsort(key.astype(np.uint16) if self.keys <= 1 << 16 else key, kind="stable")
         ordered = key[order]
@@ -100,7 +100,7 @@ class Gram:
         at: IntArray,
         out: tuple[FloatArray, FloatArray, FloatArray],
     ) -> tuple[FloatArray, FloatArray]:
-        """Weight, means and centred products of runs of rows that start at `at`; gives the centred columns."""
+        """Weight, means and centred products of runs of rows that start at `at`; returns the centred columns."""
         n, mean, m2 = out
         lengths = np.diff(np.append(at, columns.shape[1]))
         n[:] = lengths if weight is None else np.add.reduceat(weight, at)
@@ -140,7 +140,7 @@ class Gram:
         return state
 
     def _with_room(self, state: State, keys: IntArray, few: bool) -> tuple[State, IntArray]:
-        """The state with a place for each of the keys, and where that is; with all keys once these are no longer few."""
+        """The state with an entry for each of the keys, and their positions; with all keys once these are no longer few."""
         shared = {name: state[name] for name in state if name not in (*self.by_key, "key")}
         joined = np.union1d(state["key"], keys)
         if len(joined) == len(state["key"]):
@@ -155,9 +155,9 @@ class Gram:
         return self._with_keys(wider, joined) | shared, np.searchsorted(joined, keys)
 
     def pieces(self, state: State, size: int) -> Iterator[tuple[int, State]]:
-        """The state in ranges of keys, each with where it starts, of about `size` bytes: pieces that are merged apart.
+        """The state in ranges of keys of about `size` bytes, each with its first key: pieces that are merged separately.
 
-        What is shared goes with the first of them; `merge` puts it together.
+        Shared sums go with the first of them; `merge` joins the pieces.
         """
         shared = self._zero_shared()
         key = state["key"] if "key" in state else np.flatnonzero(state["n"] > 0)
@@ -170,8 +170,8 @@ class Gram:
                 yield start, self._with_keys({name: whole[name][some] for name in self.by_key}, key[some]) | part
 
     def merge(self, a: State, b: State, few: bool = False) -> State:
-        """The union; with `few`, a state that goes on holding only the keys it has seen."""
-        if "key" in a and ("key" not in b or not len(a["key"])):  # into the one with more room
+        """The union; with `few`, a state that still stores only the keys that occur."""
+        if "key" in a and ("key" not in b or not len(a["key"])):  # into the larger one
             a, b = b, a
         for name in self._zero_shared():
             a[name] = a[name] + b[name]
@@ -189,7 +189,7 @@ class Gram:
         return {**wide, **{name: state[name] for name in self._zero_shared()}}
 
     def unpack(self, state: State, reward: int, shared: FloatArray | None = None) -> GramState:
-        """Full matrices for one reward; x·x as given where it is not kept by key."""
+        """Full matrices for one reward; `shared` is x·x if it is not stored by key."""
         size, packed = self.size, len(self.pairs[0]) - self.rewards * (self.size + 1)
         if shared is None:
             xx = np.zeros((*state["n"].shape, size, size))
@@ -209,7 +209,7 @@ class Gram:
 
 
 def _tiles(edges: IntArray) -> Iterator[slice]:
-    """Neighbouring runs of rows that hold about `TILE_ROWS` rows together."""
+    """Consecutive runs of rows with about `TILE_ROWS` rows together."""
     start, last = 0, len(edges) - 1
     while start < last:
         stop = int(np.searchsorted(edges, edges[start] + TILE_ROWS, side="right")) - 1

@@ -1,4 +1,4 @@
-"""A histogram of non-negative numbers on a logarithmic scale, for tails in flat memory."""
+"""A histogram of non-negative numbers on a logarithmic scale, for tails in constant memory."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import numpy as np
 from offpolicy.core.arrays import FloatArray
 from offpolicy.statistics.base import State, added
 
-_SHIFT = np.int64(46)  # keeps the exponent and 6 bits of the fraction of a float64: bins about 1% wide
+_SHIFT = np.int64(46)  # retains the exponent and 6 bits of the fraction of a float64: bins about 1% wide
 _LOW = np.int64((1023 - 64) << 6)  # values below 2⁻⁶⁴ share the bin of zero
 _OCTAVES = 128
 _HALF = 27  # of 64 parts of an octave: 1 + 27/64 is about √2
 LARGEST_OF = ("max", "heaviest")
-"""What is not summed, but the largest of all rows."""
+"""Entries that are merged by their maximum instead of their sum."""
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class LogHistogram:
     """Counts, masses and sums of values in bins from 2⁻⁶⁴ to 2⁶⁴ whose edges grow by about 1%; or, `coarse`, by √2.
 
     The mass and the sum count each value with the weight of its row. `max` is the largest value, and `heaviest` the largest
-    part of the sum that one value has.
+    product of a value and the weight of its row.
     """
 
     coarse: bool = False
@@ -41,14 +41,14 @@ class LogHistogram:
         last = (_OCTAVES << 6) - 1
         fine = np.clip((np.ascontiguousarray(values).view(np.int64) >> _SHIFT) - _LOW, -1, last)
         bins = 1 + (np.where(fine < 0, -1, 2 * (fine >> 6) + (fine % 64 >= _HALF)) if self.coarse else fine)
-        weighed = values if omega is None else omega * values
+        weighted = values if omega is None else omega * values
         count = np.bincount(bins, minlength=self._bins)
         return {
             "count": state["count"] + count,
             "mass": state["mass"] + (count if omega is None else np.bincount(bins, omega, self._bins)),
-            "sum": state["sum"] + np.bincount(bins, weighed, self._bins),
+            "sum": state["sum"] + np.bincount(bins, weighted, self._bins),
             "max": np.maximum(state["max"], values.max()),
-            "heaviest": np.maximum(state["heaviest"], weighed.max()),
+            "heaviest": np.maximum(state["heaviest"], weighted.max()),
         }
 
     def merge(self, a: State, b: State) -> State:
@@ -56,19 +56,19 @@ class LogHistogram:
 
     @staticmethod
     def top_share(state: State, share: float) -> float:
-        """The part of the total that the largest `share` of the values holds."""
+        """The share of the total that the largest `share` of the values accounts for."""
         total = float(state["sum"].sum())
         if total == 0:
             return 0.0
         mass, sums = state["mass"][::-1], state["sum"][::-1]
-        wanted = share * mass.sum()
+        target = share * mass.sum()
         before = np.concatenate([[0.0], np.cumsum(mass)[:-1]])
-        part = np.clip((wanted - before) / np.where(mass > 0, mass, 1.0), 0, 1)
+        part = np.clip((target - before) / np.where(mass > 0, mass, 1.0), 0, 1)
         return float((part * sums).sum() / total)
 
     @staticmethod
     def largest_share(state: State) -> float:
-        """The part of the total that one value has, at most."""
+        """The largest share of the total that one value accounts for."""
         total = float(state["sum"].sum())
         return float(state["heaviest"]) / total if total > 0 else 0.0
 
@@ -87,6 +87,6 @@ class LogHistogram:
 
     @staticmethod
     def count_above(state: State, value: float) -> float:
-        """How many values lie above a bound, to about 1% of the bound."""
+        """The number of values above a bound, to about 1% of the bound."""
         edge = int(np.clip((np.float64(value).view(np.int64) >> _SHIFT) - _LOW, -1, (_OCTAVES << 6) - 1)) + 1
         return float(state["count"][edge + 1 :].sum())

@@ -1,4 +1,4 @@
-"""Means and co-moments of columns, centred all the way (Chan's merge), so that large offsets lose no digits."""
+"""Means and co-moments of columns, centred throughout (Chan's merge), so that large offsets lose no digits."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Moments:
         return {"n": np.zeros(()), "mean": np.zeros(self.size), "m2": np.zeros((self.size, self.size))}
 
     def fold(self, state: State, values: FloatArray) -> State:
-        """Add values, given as columns × rows: each column lies in one piece."""
+        """Add values, as columns × rows: each column is contiguous."""
         rows = values.shape[1]
         if not rows:
             return state

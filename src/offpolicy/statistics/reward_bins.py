@@ -1,4 +1,4 @@
-"""What the weights of a policy lie on: sums of weights and of weighted rewards by the size of the reward, and by group."""
+"""Sums of weights and of weighted rewards by reward and by group: how a policy's weights are distributed over rewards."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from offpolicy.core.hashing import BUCKETS
 from offpolicy.statistics.base import State
 
 GROUPS = 256
-"""Of units, for the errors of what is made of the sums."""
+"""Groups of units, for the errors of what is computed from the sums."""
 MOST_POINTS = 96
 BEYOND = 8
-"""Points on either side of all rewards seen at first, each twice as far away as the one before."""
+"""Points on either side of the first rewards, each twice as far away as the one before."""
 
 
 def points_of(rewards: FloatArray) -> FloatArray:
-    """Where rewards are told apart, from some first ones: each of a few distinct values, or quantiles.
+    """The points at which rewards are separated, from the first ones: all of a few distinct values, or quantiles.
 
     >>> points_of(np.array([0.0, 1.0, 1.0]))[8:10].tolist()
     [0.0, 1.0]
     """
     seen = np.unique(rewards)
     if len(seen) > MOST_POINTS:
-        at = np.linspace(0, 1, MOST_POINTS // 2)  # of rounds, and of values, as nearly all rounds may have the same
+        at = np.linspace(0, 1, MOST_POINTS // 2)  # of rounds and of values, as nearly all rounds may have the same
         seen = np.unique([np.quantile(values, at, method="nearest") for values in (rewards, seen)])
     spread = float(seen[-1] - seen[0]) or max(abs(float(seen[0])), 1.0)
     steps = spread * (2.0 ** np.arange(1, BEYOND + 1) - 1) / 8
@@ -34,9 +34,9 @@ def points_of(rewards: FloatArray) -> FloatArray:
 
 @dataclass(frozen=True)
 class RewardBins:
-    """Σωw and Σωw(r − origin) by group of units and bin of r: a bin for each point, and one for what lies between two.
+    """Σωw and Σωw(r − origin) by group of units and bin of r: a bin for each point, and one between each two.
 
-    All rewards of a point's bin are the same, so that what is made of few distinct rewards is exact.
+    All rewards of a point's bin are equal, so that results for few distinct rewards are exact.
     """
 
     points: FloatArray
@@ -50,7 +50,7 @@ class RewardBins:
         return {"mass": np.zeros((GROUPS, self.bins)), "sum": np.zeros((GROUPS, self.bins))}
 
     def places(self, reward: FloatArray, bucket: IntArray) -> IntArray:
-        """Where each row belongs in the flat table."""
+        """The position of each row in the flat table."""
         after = np.searchsorted(self.points, reward)
         on = self.points[np.minimum(after, len(self.points) - 1)] == reward
         places: IntArray = (bucket * GROUPS // BUCKETS) * self.bins + 2 * after + on
@@ -68,9 +68,9 @@ class RewardBins:
         return np.stack([np.bincount(group, v, GROUPS) for v in (omega, omega * (reward - self.origin))])
 
     def atoms(self, state: State, low: float, high: float) -> tuple[FloatArray, FloatArray]:
-        """Rewards less the origin, and the mass on them by group, whose spread is at least that of the rewards.
+        """Rewards less the origin, and their mass by group, with at least the spread of the rewards.
 
-        Of a bin between two points, mass and mean are known: it is put on the ends, as far apart as can be.
+        For a bin between two points, mass and mean are known: the mass is put on the ends, as far apart as possible.
         """
         p = self.points
         least, most = np.concatenate([[low], p]), np.concatenate([p, [high]])
@@ -86,7 +86,7 @@ class RewardBins:
 
     @staticmethod
     def middles(state: State) -> tuple[FloatArray, FloatArray]:
-        """The same with each bin's mass on its mean: a spread that is at most that of the rewards."""
+        """The same with each bin's mass on its mean: at most the spread of the rewards."""
         used = state["mass"].sum(axis=0) > 0
         mass = state["mass"][:, used]
         return state["sum"][:, used].sum(axis=0) / mass.sum(axis=0), mass

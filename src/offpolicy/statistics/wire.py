@@ -1,4 +1,4 @@
-"""States as rows that travel: cut into pieces that are merged apart, written as Arrow, and put together again."""
+"""States as rows to send: split into pieces that are merged separately, written as Arrow, and joined again."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PIECE_BYTES = 8 << 20
 
 
 class Leaf(NamedTuple):
-    """One array of a piece of a state: the piece's name, which of its arrays it is, and the array."""
+    """One array of a piece of a state: the piece's name, the position of the array in it, and the array."""
 
     piece: str
     number: int
@@ -45,10 +45,10 @@ class Leaf(NamedTuple):
 
 @dataclass(frozen=True)
 class Pieces:
-    """How the states of a statistic are cut. Pieces with the same name, from any rows, are merged with each other.
+    """How the states of a statistic are split. Pieces with the same name, from any rows, are merged with each other.
 
-    The parts of a `Joint` are cut one by one: by ranges of keys, where a statistic is `Keyed`; sums by ranges of their
-    elements; and what is left of a state is one piece. A piece of nothing but zeros is not written.
+    The parts of a `Joint` are split one by one: by ranges of keys, if a statistic is `Keyed`; sums by ranges of their
+    elements; and the rest of a state is one piece. A piece that is all zeros is not written.
     """
 
     statistic: Statistic
@@ -74,13 +74,13 @@ class Pieces:
 
     def joined(self, leaves: Iterable[Leaf]) -> State:
         """One state from all its pieces."""
-        found: dict[str, dict[str, list[Array]]] = {}
+        pieces: dict[str, dict[str, list[Array]]] = {}
         for piece, _, array in sorted(leaves, key=lambda leaf: leaf[:2]):
             number, _, name = piece.partition(":")
-            found.setdefault(number, {}).setdefault(name, []).append(array)
+            pieces.setdefault(number, {}).setdefault(name, []).append(array)
         state: State = {}
         for p, part in enumerate(self.parts):
-            own = part.joined(found.get(str(p), {}))
+            own = part.joined(pieces.get(str(p), {}))
             if not part.path:
                 return own
             inner = state
@@ -92,7 +92,7 @@ class Pieces:
 
 @dataclass(frozen=True)
 class _Branch:
-    """A statistic that is no `Joint`, and where its state stands in that of the whole."""
+    """A statistic that is not a `Joint`, and the path to its state in the whole state."""
 
     path: tuple[Any, ...]
     statistic: Statistic
