@@ -41,9 +41,9 @@ class Data:
         self.pi = np.full((rounds, actions), 0.05 / actions)
         self.pi[np.arange(rounds), q.argmax(axis=1)] += 0.95
         self.action = (self.pi0.cumsum(axis=1) > rng.random((rounds, 1))).argmax(axis=1)
-        chances = rng.dirichlet(np.ones(CATEGORIES), size=(DIMENSIONS, actions))
+        probabilities = rng.dirichlet(np.ones(CATEGORIES), size=(DIMENSIONS, actions))
         uniform = rng.random((rounds, 1))
-        self.e = np.column_stack([(p[self.action].cumsum(axis=1) > uniform).argmax(axis=1) for p in chances])
+        self.e = np.column_stack([(p[self.action].cumsum(axis=1) > uniform).argmax(axis=1) for p in probabilities])
         effect = rng.normal(size=(DIMENSIONS, CATEGORIES, CONTEXT))
         means = sum(np.einsum("ij,ij->i", effect[k][self.e[:, k]], self.x) for k in range(DIMENSIONS))
         self.reward = means + 2.5 * rng.normal(size=rounds)
