@@ -1,4 +1,4 @@
-# Everything runs from .venv, which is set up from the project's own files with pinned versions.
+# Everything runs in .venv, which is created from the project's own files with pinned versions.
 PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
@@ -8,14 +8,14 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constr
 demo: .venv/.core
 	$(BIN)/offpolicy demo --out build/demo
 
-# Two workers on two cores, and a file to one of them, so that its fixtures are made once. A BLAS with threads of its own would
-# have the workers wait for each other.
+# Two workers on two cores. All tests of a file run in one worker, so that its fixtures are built once. With a multi-threaded
+# BLAS the workers would wait for each other.
 test: export OPENBLAS_NUM_THREADS = 1
 test: export OMP_NUM_THREADS = 1
 test: .venv/.dev
 	$(BIN)/python -m pytest -n 2 --dist loadfile
 
-# The same with the lines that no test runs; tracing them nearly doubles the time.
+# The same, listing the lines that no test reaches; tracing nearly doubles the time.
 coverage: export OPENBLAS_NUM_THREADS = 1
 coverage: export OMP_NUM_THREADS = 1
 coverage: .venv/.dev
@@ -25,7 +25,7 @@ torch: .venv/.torch
 
 spark: .venv/.spark
 
-# Playwright, for tests of the HTML report; they need Chromium as well, which is the system's own.
+# Playwright, for tests of the HTML report; they also need the system's Chromium.
 browser: .venv/.browser
 
 lint: .venv/.dev
@@ -35,12 +35,12 @@ lint: .venv/.dev
 	MYPYPATH=src $(BIN)/mypy --follow-imports=silent trials
 	$(BIN)/lint-imports
 
-# Whether every answer is, to the last byte, what it was: for changes of structure. Needs Spark.
+# Checks that every output is unchanged, to the last byte, after a refactoring. Needs Spark.
 golden: export OPENBLAS_NUM_THREADS = 1
 golden: .venv/.dev .venv/.spark
 	$(BIN)/python -m tests.golden check
 
-# Hostile input: the right answer, or a refusal in words. Its table stands in docs/hostile.md.
+# Malformed input: the right answer, or a clear refusal. The result is in docs/hostile.md.
 fuzz: export OPENBLAS_NUM_THREADS = 1
 fuzz: export OMP_NUM_THREADS = 1
 fuzz: .venv/.dev
@@ -51,11 +51,11 @@ BENCHMARKS := foundation embeddings "auto cost" dense "growth rounds" "growth co
 bench: .venv/.torch .venv/.spark
 	for each in $(BENCHMARKS); do $(BIN)/python -m benchmarks.$$each || exit 1; done
 
-# Small sizes: a check that all of it runs. The tables of the README stay as they are.
+# Small sizes, to check that everything runs. Leaves the tables of the README unchanged.
 bench-quick: .venv/.torch .venv/.spark
 	for each in $(BENCHMARKS); do $(BIN)/python -m benchmarks.$$each --quick || exit 1; done
 
-# Commands that are killed 200 times, and many evaluations at once; their tables stand in docs/faults.md.
+# Commands that are killed 200 times, and many evaluations at once; the results are in docs/faults.md.
 trials: .venv/.core
 	$(BIN)/python -m trials.kills --times 200 --publish
 	$(BIN)/python -m trials.load --publish
@@ -63,8 +63,8 @@ trials: .venv/.core
 docs: .venv/.docs
 	$(BIN)/sphinx-build -W -b html docs build/docs
 
-# The oldest dependencies that are supported, in an environment of their own. Old packages meet new ones in it, so that
-# deprecations are no errors.
+# The oldest supported dependencies, in a separate environment. Old packages meet new ones in it, so deprecation warnings are
+# not errors.
 FLOORS := tests/core tests/data tests/estimators tests/policies tests/ratios tests/cli/test_commands.py
 
 floors: export OPENBLAS_NUM_THREADS = 1
@@ -75,7 +75,7 @@ floors:
 	build/floors/bin/python -m pip install --quiet --disable-pip-version-check --constraint floors.txt . pandas polars pytest pytest-xdist hypothesis
 	build/floors/bin/python -m pytest -n 2 --dist loadfile -W ignore::DeprecationWarning $(FLOORS)
 
-# The distributions, checked, and the wheel in a clean environment.
+# Builds and checks the distributions, and tries the wheel in a clean environment.
 package: export PIP_CONSTRAINT = $(CURDIR)/constraints.txt
 package: .venv/.package
 	rm -rf build/dist build/clean
@@ -85,7 +85,7 @@ package: .venv/.package
 	build/clean/bin/python -m pip install --quiet --disable-pip-version-check build/dist/*.whl
 	cd build/clean && bin/offpolicy demo --rounds 2000 --out demo
 
-# Of the page on learned embeddings: simulated, seeded, and printed as numbers as well. Of the README: a report in Chromium.
+# Draws the pictures of the documentation; the one of the report needs Chromium.
 pictures: .venv/.browser
 	$(BIN)/python -m docs.pictures.architecture
 	$(BIN)/python -m docs.pictures.embeddings

@@ -1,4 +1,4 @@
-"""A few hundred hostile cases, and whether the oracle that judges them can say no. `python -m fuzz` tries many more."""
+"""A few hundred fuzz cases, and tests that the oracle detects failures. `python -m fuzz` runs many more."""
 
 from __future__ import annotations
 
