@@ -152,7 +152,7 @@ def target(*rows: tuple[int, list[float]]) -> np.ndarray:
         (op.Candidates([[0, 1]] * 2, [[0.5, 0.5]] * 2), "Candidates: 2 and 2 lists for 8 rounds"),
         ([0.5, 0.5], "a flat list of numbers is ambiguous"),
         (7, "cannot read a policy from int"),
-        ({}, "give a policy, or a dict of policies"),
+        ({}, "pass a policy, or a dict of at least one policy"),
     ],
 )  # fmt: skip
 def test_bad_policies(policy: object, words: str) -> None:
@@ -383,7 +383,7 @@ def test_rewards_outside_their_range(small: Small) -> None:
 
 def test_levels_seeds_and_names(small: Small, tmp_path: Path) -> None:
     result = op.evaluate(small.log(), {"a": small.target, "b": small.logging}, [op.IPS()])
-    with pytest.raises(op.InputError, match="the level of an interval lies between 0 and 1, not 0"):
+    with pytest.raises(op.InputError, match="the level of an interval lies between 0 and 1; it is 0"):
         result["a", "IPS"].confidence_interval(level=0)
     with pytest.raises(op.InputError, match="there is no policy 'nope'"):
         result.difference("a", "nope")

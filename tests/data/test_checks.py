@@ -190,7 +190,7 @@ def test_the_level_of_an_interval(level: object, tmp_path: Path) -> None:
     result = evaluate()
     result.save(tmp_path / "r.json")
     for of in (result["IPS"], result.lift(), op.load_result(tmp_path / "r.json")["IPS"]):
-        with pytest.raises(op.InputError, match="lies between 0 and 1, not "):
+        with pytest.raises(op.InputError, match="lies between 0 and 1; it is "):
             of.confidence_interval(level)
     assert result["IPS"].confidence_interval(np.float32(0.5)).level == 0.5
 

@@ -58,7 +58,7 @@ def test_measured_coverage_stands_in_the_reasons() -> None:
     packaged = json.loads(study_page.PACKAGED.read_text())
     for name in ("DM", "LearnedMIPS", "GroupIPS", "OffCEM"):
         seen = packaged[name]
-        said = f"held the truth in {seen['least']:.0%} to {seen['most']:.0%} of the runs"
+        said = f"contained the true value in {seen['least']:.0%} to {seen['most']:.0%} of the runs"
         told = [reason for reason in result[name].reasons if reason.code == "own bias"]
         assert not told or said in told[0].why
         assert result[name].diagnostics["measured_coverage_of_95%_intervals"] == seen

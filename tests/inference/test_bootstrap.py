@@ -181,7 +181,7 @@ def test_what_cannot_be_is_said(small: Small) -> None:
     assert result["DM"].confidence_interval(**asked, draws=np.int64(10)) == result["DM"].confidence_interval(
         **asked, draws=10
     )
-    with pytest.raises(op.InputError, match="for the bootstrap, not for normal"):
+    with pytest.raises(op.InputError, match="to the bootstrap, not to normal"):
         result.with_interval("normal", refit=True)
 
 

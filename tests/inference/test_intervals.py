@@ -183,7 +183,7 @@ def test_bernstein_counts_units_not_rows() -> None:
         ci = estimate.confidence_interval(method="bernstein")
         halves.append(ci.high - ci.low)
     assert halves[1] == pytest.approx(halves[0], rel=0.1)
-    with pytest.raises(op.InputError, match="knows no row weights"):
+    with pytest.raises(op.InputError, match="does not support row weights"):
         op.evaluate(w.log(weight=np.arange(1.0, 201), reward_range=(-20, 20)), w.target, [op.IPS()])[
             "IPS"
         ].confidence_interval(method="bernstein")

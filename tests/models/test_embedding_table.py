@@ -41,7 +41,7 @@ def test_the_table(shop: op.Log) -> None:
     np.testing.assert_allclose(frame[["e0", "e1", "e2"]], table.values)
     with pytest.raises(op.InputError, match="'item-99' is not an action"):
         table.nearest("item-99")
-    with pytest.raises(op.InputError, match="IPS has no embedding of its own"):
+    with pytest.raises(op.InputError, match="IPS has no embedding"):
         op.evaluate(shop, op.Uniform(), [op.IPS()])["IPS"].embedding  # noqa: B018
 
 

@@ -29,7 +29,7 @@ NAIVE = {
     "verdict": "CAUTION",
     "code": "naive",
     "seen": "This is what the logging policy earned.",
-    "why": "It says nothing about the new policy, however narrow its interval.",
+    "why": "It contains no information about the new policy, however narrow its interval.",
     "do": "Compare the other estimates with it.",
 }
 CONCENTRATED = {

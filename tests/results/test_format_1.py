@@ -29,15 +29,15 @@ def test_what_a_file_without_sums_cannot_say_it_says() -> None:
     assert wide.low < narrow.low < result["DR"].value < narrow.high < wide.high
     assert result.lift().value == pytest.approx(result.headline.value - result["LoggedMean"].value)
     assert result.lift().confidence_interval(0.99).low < result.lift().interval.low
-    no_sums = "saved by an older offpolicy, which kept no sums"
+    no_sums = "saved by an older offpolicy, without sums"
     for asked, message in [
         (
             lambda: result["DR"].confidence_interval(0.9, "bootstrap"),
-            f"{no_sums}.*normal one at level 0.95; for others evaluate",
+            f"{no_sums}.*normal interval at level 0.95; for others, evaluate",
         ),
         (lambda: result["DR"].confidence_interval(method="magic"), "interval method"),
         (lambda: result.with_interval("bootstrap"), no_sums),
-        (lambda: result.difference("DR", "SNIPS"), f"{no_sums}.*for others evaluate again"),
+        (lambda: result.difference("DR", "SNIPS"), f"{no_sums}.*for others, evaluate again"),
         (lambda: result.relative_lift(), no_sums),
         (lambda: result.sensitivity(1.5), "no longer has it"),
         (lambda: result["DR"].scores("scores.parquet"), "no longer has it"),

@@ -63,7 +63,7 @@ def test_a_loaded_result_answers_what_it_was_not_asked_before(awkward_result: op
         (lambda: again["new", "DR"].confidence_interval(method="magic"), "interval method"),
         (lambda: again.lift("newer"), "no policy 'newer'"),
         (lambda: awkward_result.save(tmp_path / "r.html"), "must end in .json"),
-        (lambda: again["new", "LearnedMIPS"].embedding, "file keeps the map of an embedding"),
+        (lambda: again["new", "LearnedMIPS"].embedding, "has only the map of an embedding"),
     ]:
         with pytest.raises(op.InputError, match=message):
             asked_wrongly()

@@ -156,7 +156,7 @@ class CandidateAgreement(Reading):
 
     def numbers(self, subject: Subject) -> dict[str, Any]:
         o, combination = self.overlaps.of_actions(subject.policy, subject.sums), subject.combination
-        return o.to_dict() | (combination.told() if combination is not None and combination.defined else {})
+        return o.to_dict() | (combination.to_dict() if combination is not None and combination.defined else {})
 
 
 def disagreement(other: str, difference: float, z: float, blend: bool) -> Finding:

@@ -1,4 +1,4 @@
-"""From the candidates' functionals to one: how they vary together, and what a rule makes of them."""
+"""Blends: the joint covariance of the candidates' functionals, and the one functional that a rule makes of them."""
 
 from __future__ import annotations
 
@@ -17,22 +17,21 @@ from offpolicy.inference.functionals import Blended, Functional, ScoreSums, Unde
 
 @dataclass(frozen=True)
 class Candidate:
-    """One of the estimates that are to become one."""
+    """One of the estimates to be blended. `known`: whether its error is known, including that of its fit."""
 
     name: str
     functional: Functional
     unbiased: bool
     known: bool
-    """Whether its whole error is known, that of its fit included."""
 
 
+# If the mean weight is below 1 by more than the first number of standard errors, errors are multiplied by that number, up to
+# the second.
 MISSED, MOST_MISSED = 2.0, 5.0
-"""Where the mean weight falls short of 1 by more than so many standard errors, errors are multiplied with that number, up to
-the second."""
 
 
-def _speaks(f: Functional, sums: ScoreSums) -> bool:
-    """Whether there is a number, and one without any bucket or group of rounds."""
+def _is_defined(f: Functional, sums: ScoreSums) -> bool:
+    """Whether the value is a number, also if any bucket or group of rounds is left out."""
     if not (np.isfinite(f.value) and np.isfinite(f.gradient).all()):
         return False
     left_out = sums.buckets.sum(axis=0) - sums.buckets[sums.buckets[:, 0] > 0]
@@ -40,10 +39,10 @@ def _speaks(f: Functional, sums: ScoreSums) -> bool:
 
 
 def covariance(functionals: Sequence[Functional], sums: ScoreSums) -> FloatArray:
-    """Of the estimates' errors. Sampling by a jackknife over buckets of units, fits by that over groups.
+    """The covariance of the estimates' errors: of sampling by a jackknife over buckets, of fits by one over groups.
 
-    A jackknife, because where a few rounds hold most of the weight the delta method calls a self-normalised estimate nearly
-    exact. The shares of sampling and fit are joined pair by pair as in `inference.variance`.
+    A jackknife, because if a few rounds have most of the weight, the delta method regards a self-normalised estimate as
+    nearly exact. The errors of sampling and fit are joined pair by pair as in `variance`.
     """
     total, filled = sums.buckets.sum(axis=0), sums.buckets[sums.buckets[:, 0] > 0]
     sampled = _jackknifed(np.array([f.evaluate(total - filled) for f in functionals]))
@@ -53,7 +52,7 @@ def covariance(functionals: Sequence[Functional], sums: ScoreSums) -> FloatArray
     own = np.maximum(joined(*(np.diag(part) for part in (sampled, groups, both))), 0.0)
     of_differences = np.maximum(joined(*(_between(part) for part in (sampled, groups, both))), 0.0)
     values, vectors = np.linalg.eigh((own[:, None] + own[None] - of_differences) / 2)
-    joint: FloatArray = (vectors * np.maximum(values, 0.0)) @ vectors.T  # what was joined pair by pair may be no covariance
+    joint: FloatArray = (vectors * np.maximum(values, 0.0)) @ vectors.T  # joined pair by pair, it may not be positive
     return joint
 
 
@@ -61,40 +60,37 @@ def _jackknifed(left_out: FloatArray) -> FloatArray:
     """The covariance of estimates (rows) from their values when each part of the log (columns) is left out."""
     parts = left_out.shape[1]
     centred = left_out - left_out.mean(axis=1, keepdims=True)
-    found: FloatArray = centred @ centred.T * (parts - 1) / parts
-    return found
+    jackknifed: FloatArray = centred @ centred.T * (parts - 1) / parts
+    return jackknifed
 
 
 def _between(matrix: FloatArray) -> FloatArray:
     """The variance of every difference."""
     diagonal = np.diag(matrix)
-    found: FloatArray = diagonal[:, None] + diagonal[None] - 2 * matrix
-    return found
+    between: FloatArray = diagonal[:, None] + diagonal[None] - 2 * matrix
+    return between
 
 
 @dataclass(frozen=True)
 class Combination:
-    """What a rule made of some candidates."""
+    """A blend of candidates by a rule.
+
+    `parts` are the candidates that gave a number, `undefined` the names of the others; `shortfall` is the number of standard
+    errors by which the mean weight is below 1.
+    """
 
     estimator: Combined
     parts: tuple[Candidate, ...]
-    """Those that gave a number."""
     sums: ScoreSums
     shortfall: float
-    """By how many of its standard errors the mean weight falls short of 1."""
-    silent: tuple[str, ...] = ()
-    """Those that did not."""
+    undefined: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, estimator: Combined, parts: Sequence[Candidate], sums: ScoreSums, shortfall: float) -> Combination:
-        spoke = [_speaks(part.functional, sums) for part in parts]
-        return cls(
-            estimator,
-            tuple(part for part, said in zip(parts, spoke, strict=True) if said),
-            sums,
-            shortfall,
-            tuple(part.name for part, said in zip(parts, spoke, strict=True) if not said),
-        )
+        defined = tuple(part for part in parts if _is_defined(part.functional, sums))
+        names = {part.name for part in defined}
+        undefined = tuple(part.name for part in parts if part.name not in names)
+        return cls(estimator, defined, sums, shortfall, undefined)
 
     @property
     def defined(self) -> bool:
@@ -102,13 +98,13 @@ class Combination:
 
     @property
     def missed(self) -> float:
-        """What the errors of nearly unbiased candidates are multiplied with."""
+        """The factor by which the errors of nearly unbiased candidates are multiplied."""
         return min(self.shortfall, MOST_MISSED) if self.shortfall > MISSED else 1.0
 
     @cached_property
     def candidates(self) -> CandidateEstimates:
         functionals = [part.functional for part in self.parts]
-        # Weights that sum to too little have missed what they are largest for, and their own spread does not show it.
+        # If the weights sum to too little, the largest ones are missing from the log, which their spread does not show.
         missed = np.array([self.missed if part.unbiased else 1.0 for part in self.parts])
         return CandidateEstimates(
             names=tuple(part.name for part in self.parts),
@@ -121,7 +117,7 @@ class Combination:
         )
 
     def _resampled(self, k: int, counts: FloatArray) -> FloatArray:
-        """One value when buckets count so often; what was fitted moves with the groups of buckets, to first order."""
+        """The value with buckets counted this often; what was fitted moves with groups of buckets, to first order."""
         f = self.parts[k].functional
         return f.evaluate(counts @ self.sums.buckets) + self._moved(f, counts)
 
@@ -147,7 +143,7 @@ class Combination:
 
     @cached_property
     def functional(self) -> Functional:
-        """The weighted sum, with what the jackknife adds to its error, and the way to it from the anchor."""
+        """The weighted sum, with what the jackknife adds to its variance, and its distance from the anchor."""
         if not self.defined:
             nothing = np.full(len(self.sums.moments["mean"]), np.nan)
             return Functional(float("nan"), nothing, Undefined())
@@ -157,25 +153,26 @@ class Combination:
         step = weights - np.eye(len(weights))[self.candidates.anchor]
         if not step.any():
             return replace(summed, extra=extra)
-        way = combined(functionals, step)
-        beyond = max(self.candidates.variance(step) - variance(way, self.sums), 0.0)
-        return replace(summed, extra=extra, way=replace(way, extra=beyond))
+        distance = combined(functionals, step)
+        beyond = max(self.candidates.variance(step) - variance(distance, self.sums), 0.0)
+        return replace(summed, extra=extra, way=replace(distance, extra=beyond))
 
-    def told(self) -> dict[str, Any]:
-        """The candidates, the heaviest first: what each says, how it differs from the anchor, and what it counts."""
-        found, choice = self.candidates, self.choice
+    def to_dict(self) -> dict[str, Any]:
+        """The candidates by decreasing weight: the value of each, its difference from the anchor, and its weight."""
+        candidates, choice = self.candidates, self.choice
         rows = []
-        for k in np.lexsort((found.errors**2 + choice.biases**2, -choice.weights)):
-            difference, error = found.difference(int(k), found.anchor)
+        for k in np.lexsort((candidates.errors**2 + choice.biases**2, -choice.weights)):
+            difference, error = candidates.difference(int(k), candidates.anchor)
             rows.append(
-                {"name": found.names[k], "value": float(found.values[k]), "std_error": float(found.errors[k]),
-                 "weight": float(choice.weights[k]), "nearly_unbiased": found.unbiased[k], "estimated_bias":
-                 float(choice.biases[k]), "difference": difference, "difference_error": error, "error_known": found.known[k]}
+                {"name": candidates.names[k], "value": float(candidates.values[k]), "std_error": float(candidates.errors[k]),
+                 "weight": float(choice.weights[k]), "nearly_unbiased": candidates.unbiased[k], "estimated_bias":
+                 float(choice.biases[k]), "difference": difference, "difference_error": error,
+                 "error_known": candidates.known[k]}
             )  # fmt: skip
-        out = dict(self.estimator.left_out) | dict.fromkeys(self.silent, "gave no number")
+        out = dict(self.estimator.left_out) | dict.fromkeys(self.undefined, "gave no number")
         return {
             "candidates": rows,
-            "anchor": found.names[found.anchor],
+            "anchor": candidates.names[candidates.anchor],
             "left_out": out,
             "rule": self.estimator.rule,
             "errors_of_nearly_unbiased_multiplied_by": self.missed,
@@ -183,7 +180,7 @@ class Combination:
 
 
 def combined(functionals: Sequence[Functional], weights: FloatArray) -> Functional:
-    """Σ weight·functional: functionals are linear in everything but their value's own formula."""
+    """Σ weight·functional: functionals are linear in everything except the formula of their value."""
     used = [(f, float(w)) for f, w in zip(functionals, weights, strict=True) if w]
     fits = [w * f.fit for f, w in used if f.fit is not None]
     sampled = [w * f.sampling for f, w in used if f.sampling is not None]

@@ -1,7 +1,7 @@
-"""From the sums of a scoring pass to values and standard errors. Written once for every estimator.
+"""From the sums of a scoring pass to values and standard errors, for every estimator.
 
-An estimate is a smooth function V of the columns' means m that does not change when all means are scaled alike (every mean
-is a ratio to the mean row weight). With g = ∇V(m), a row's influence is g·z, a bucket's is g·Σz, and g·m = 0.
+An estimate is a smooth function V of the columns' means m that does not change if all means are scaled by one factor (every
+mean is a ratio to the mean row weight). With g = ∇V(m), a row's influence is g·z, a bucket's is g·Σz, and g·m = 0.
 """
 
 from __future__ import annotations
@@ -19,31 +19,31 @@ from offpolicy.estimators.selection import standardised
 from offpolicy.scoring.plan import Terms
 from offpolicy.statistics.base import State
 
-DRAWS, BLOCK = 2_000, 50
-"""Of the bootstrap, and how many of them are made at a time."""
-DOUBT = 0.5
-"""The part of the variance of a way that counts even where chance made the way short."""
+DRAWS, BLOCK = 2_000, 50  # of the bootstrap, and how many are made at a time
+DOUBT = 0.5  # the share of the variance of a blend's distance that counts even if the distance is small by chance
 
 
 @dataclass(frozen=True)
 class ScoreSums:
-    """What inference reads: the moments and bucket sums of all columns."""
+    """What inference reads: the moments and bucket sums of all columns.
+
+    `nonzero` is the number of rows whose reward is not 0, for each reward; `slice_` is the number of the slice, as text, or
+    None for the whole log.
+    """
 
     moments: State
     buckets: FloatArray
     nonzero: FloatArray
-    """Rows whose reward is not 0, for each reward."""
     clustered: bool
     seed: int
     slice_: str | None = None
-    """The number of the slice; None for the whole log."""
 
     @property
     def n(self) -> int:
         return int(self.moments["n"])
 
     def __getstate__(self) -> dict[str, Any]:
-        """What is pickled: filled buckets only, and nothing that can be computed again."""
+        """What is pickled: filled buckets only, and nothing that can be recomputed."""
         filled = np.flatnonzero((self.buckets != 0).any(axis=1))
         state = {f.name: getattr(self, f.name) for f in fields(self)}
         return {**state, "buckets": self.buckets[filled], "filled": filled.astype(np.uint16), "all": len(self.buckets)}
@@ -55,13 +55,13 @@ class ScoreSums:
 
     @cached_property
     def resampled(self) -> tuple[FloatArray, FloatArray]:
-        """Draws × columns: the sums over buckets drawn anew, and a normal number a draw; the same for every estimate."""
+        """Draws × columns: sums over resampled buckets, and a normal number per draw; the same for every estimate."""
         rng = np.random.default_rng([self.seed % 2**64, 0xB007])
         filled = self.buckets[self.buckets[:, 0] > 0]
-        if not len(filled):  # a slice whose rows all weigh 0
+        if not len(filled):  # a slice whose rows all have weight 0
             return np.full((DRAWS, self.buckets.shape[1]), np.nan), rng.standard_normal(DRAWS)
         k, drawn = len(filled), np.empty((DRAWS, self.buckets.shape[1]))
-        with one_blas_thread():  # or the last digits would depend on the number of cores
+        with one_blas_thread():  # otherwise the last digits depend on the number of cores
             for start in range(0, DRAWS, BLOCK):  # a draw takes k buckets with replacement
                 taken = rng.integers(k, size=(BLOCK, k), dtype=np.uint16) + np.arange(BLOCK)[:, None] * k
                 counts = np.bincount(taken.ravel(), minlength=BLOCK * k).reshape(BLOCK, k)
@@ -69,7 +69,7 @@ class ScoreSums:
         return drawn, rng.standard_normal(DRAWS)
 
     def by_group(self, groups: int) -> FloatArray:
-        """The sums of each of `groups` runs of neighbouring buckets; worked out once, for every estimate asks for them."""
+        """The sums of each of `groups` runs of neighbouring buckets; computed once, as every estimate needs them."""
         if groups not in self._by_group:
             group = np.arange(len(self.buckets)) * groups // len(self.buckets)
             self._by_group[groups] = np.add.reduceat(self.buckets, np.searchsorted(group, np.arange(groups)), axis=0)
@@ -96,7 +96,7 @@ class Formula(Expression):
 
     @property
     def _origins(self) -> tuple[float, float]:
-        """What the baseline, and what the correction, is kept less of."""
+        """The origins subtracted from the baseline and from the correction."""
         return (self.origin, 0.0) if self.terms.shifted_baseline else (0.0, self.origin)
 
     def __call__(self, m: FloatArray) -> FloatArray:
@@ -122,7 +122,7 @@ class Formula(Expression):
         terms, (_, correction_origin) = self.terms, self._origins
         b, u, w = terms.baseline, terms.correction, terms.weight
         g = np.zeros_like(means)
-        unit = means[0] or np.nan  # of a slice whose rows all weigh 0, there is nothing to say
+        unit = means[0] or np.nan  # in a slice whose rows all have weight 0, nothing is defined
         with np.errstate(divide="ignore", invalid="ignore"):
             if b is not None:
                 g[b] += 1 / unit
@@ -158,7 +158,7 @@ class Minus(Expression):
 
 @dataclass(frozen=True)
 class Relative(Expression):
-    """(a − b) / |b|, with the sign that b had."""
+    """(a − b) / |b|, with the sign of the estimated b."""
 
     a: Expression
     b: Expression
@@ -212,8 +212,9 @@ class Undefined(Expression):
 class Functional:
     """A value with its gradient in the columns' means. Differences of functionals are functionals: paired by design.
 
-    `fit` and `sampling` hold, for each group of the jackknife, how the value moves when that group is left out of the fit,
-    and of the scoring; `fit` is None where no fit's error is to be counted.
+    `fit` and `sampling` are, for each group of the jackknife, the change of the value if that group is left out of the fit,
+    and of the scoring; `fit` is None if there is no error of a fit to include. `extra` is variance that the delta method
+    misses. `way` is the distance of a blend from a nearly unbiased estimate; it could all be bias, and counts as error.
     """
 
     value: float
@@ -223,15 +224,13 @@ class Functional:
     fit: FloatArray | None = None
     sampling: FloatArray | None = None
     extra: float = 0.0
-    """Variance besides, that the delta method does not see."""
     way: Functional | None = None
-    """From a nearly unbiased estimate to a blend. It might all be bias, and counts as error."""
 
     def minus(self, other: Functional) -> Functional:
         def both(a: FloatArray | None, b: FloatArray | None) -> FloatArray | None:
             if a is None:
                 return None if b is None else -b
-            with np.errstate(invalid="ignore"):  # where nothing is left without a group, there is no difference
+            with np.errstate(invalid="ignore"):  # if nothing is left without a group, there is no difference
                 return a if b is None else a - b
 
         return Functional(
@@ -240,12 +239,12 @@ class Functional:
             Minus(self.evaluate, other.evaluate),
             fit=both(self.fit, other.fit),
             sampling=both(self.sampling, other.sampling),
-            extra=abs(self.extra - other.extra),  # of much the same rows: it would be wrong to add them up
+            extra=abs(self.extra - other.extra),  # mostly from the same rows, so that adding them would be wrong
             way=_less(self.way, other.way),
         )
 
     def relative_to(self, other: Functional) -> Functional:
-        """(this − other) / |other|, which knows that the other is an estimate, too."""
+        """(this − other) / |other|, including the error of the other."""
         sign, size = np.sign(other.value), abs(other.value)
         ratio = self.value / other.value
 
@@ -285,13 +284,13 @@ class Functional:
 
 
 def quotient(a: FloatArray, b: FloatArray) -> FloatArray:
-    """Not finite where a draw has nothing to divide by."""
+    """a / b; not finite if a draw has nothing to divide by."""
     with np.errstate(divide="ignore", invalid="ignore"):
         return a / b
 
 
 def _less(a: Functional | None, b: Functional | None) -> Functional | None:
-    """The way of a difference: blends that went the same way do not differ by it."""
+    """The distance of a difference: blends at the same distance do not differ by it."""
     if a is None:
         return b
     return a if b is None else a.minus(b)
@@ -316,27 +315,27 @@ def sampling_variance(f: Functional, sums: ScoreSums) -> float:
 
 
 def unresampled_variance(f: Functional, sums: ScoreSums) -> float:
-    """Variance, or squared bias, that resampling does not show."""
+    """Variance, or squared bias, that resampling does not reveal."""
     return f.extra + (0.0 if f.way is None else max(f.way.value**2, DOUBT * variance(f.way, sums)))
 
 
 def variance(f: Functional, sums: ScoreSums) -> float:
-    """Sampling variance and, where a fit counts, its own variance and its covariance with the sampling, by the jackknife."""
+    """Sampling variance and, if a fit is included, its variance and its covariance with sampling, by the jackknife."""
     sampled = sampling_variance(f, sums)
-    besides = unresampled_variance(f, sums)
+    unresampled = unresampled_variance(f, sums)
     if f.fit is None or f.sampling is None:
-        return sampled + besides
+        return sampled + unresampled
     fit, sampling = f.fit - f.fit.mean(), f.sampling - f.sampling.mean()
     scale = (len(fit) - 1) / len(fit)
     both, alone = scale * float((fit + sampling) @ (fit + sampling)), scale * float(sampling @ sampling)
-    return float(joined(*(np.asarray(part) for part in (sampled, alone, both)))) + besides
+    return float(joined(*(np.asarray(part) for part in (sampled, alone, both)))) + unresampled
 
 
 def joined(sampled: FloatArray, alone: FloatArray, both: FloatArray) -> FloatArray:
-    """Variances of sampling and fit: by rows of the sampling, by groups of it and of the two together.
+    """The variance of sampling and fit, from three: of sampling by rows, of sampling by groups, of both by groups.
 
-    A few groups know the sampling variance badly and the rows know it well: replace the one by the other, but never by more
-    than the share of it that is left when fit and sampling cancel, as in the difference of DM and DR.
+    A few groups estimate the sampling variance poorly, and the rows estimate it well: replace the one by the other, but by
+    no more than the share of it that remains if fit and sampling cancel, as in the difference of DM and DR.
     """
     share = np.where(alone > 0, np.minimum(1.0, both / np.where(alone > 0, alone, 1.0)), 1.0)
     variances: FloatArray = both + (sampled - alone) * share
@@ -350,12 +349,12 @@ def std_error(f: Functional, sums: ScoreSums) -> float:
 def mean_weight(column: int, sums: ScoreSums) -> Functional:
     """The mean of a column of weights, as a ratio to the mean row weight."""
     means = sums.moments["mean"]
-    unit = means[0] or np.nan  # of a slice whose rows all weigh 0, there is nothing to say
+    unit = means[0] or np.nan  # in a slice whose rows all have weight 0, nothing is defined
     g = np.zeros_like(means)
     g[column], g[0] = 1 / unit, -means[column] / unit**2
     return Functional(float(means[column] / unit), g, ColumnMean(column))
 
 
 def in_errors(f: Functional, sums: ScoreSums) -> float:
-    """The value in standard errors."""
+    """The value divided by its standard error."""
     return standardised(f.value, std_error(f, sums))

@@ -23,10 +23,8 @@ from offpolicy.inference.functionals import (
 from offpolicy.scoring.plan import Terms
 
 Method = Literal["normal", "bootstrap", "bernstein", "cressie-read"]
-REFITTED = "bootstrap, refitted"
-"""The method of an interval for which everything was fitted anew in each draw."""
-FINITE_SAMPLE = ("bernstein", "cressie-read")
-"""Methods whose intervals hold for any number of rounds, given the range of the rewards."""
+REFITTED = "bootstrap, refitted"  # the method of an interval for which everything was refitted in each draw
+FINITE_SAMPLE = ("bernstein", "cressie-read")  # intervals that hold for any number of rounds, given the range of rewards
 normal_quantile = NormalDist().inv_cdf
 
 
@@ -45,17 +43,16 @@ class Interval:
 
 @dataclass(frozen=True)
 class Range:
-    """What the finite-sample intervals need to know: the reach of one row."""
+    """What finite-sample intervals need: the range of one row. `exact_weights`: their mean is 1 under the logging policy."""
 
     reward_low: float
     reward_high: float
     largest_weight: float
     exact_weights: bool
-    """Whether the weights have mean 1 under the logging policy."""
     terms: Terms
 
     def extremes(self) -> tuple[float, float]:
-        """The least and the most that one row's correction can be."""
+        """The smallest and the largest possible correction of one row."""
         low, high = self.reward_low, self.reward_high
         if self.terms.shifted_baseline:  # r − q(x, a), with q in the same range
             low, high = low - high, high - low
@@ -64,7 +61,7 @@ class Range:
 
 def checked_level(level: Any) -> float:
     if not is_number(level) or not 0 < level < 1:
-        raise InputError(f"the level of an interval lies between 0 and 1, not {level!r}.")
+        raise InputError(f"the level of an interval lies between 0 and 1; it is {level!r}.")
     return float(level)
 
 
@@ -81,7 +78,7 @@ def interval(f: Functional, sums: ScoreSums, level: float, method: str, bounds: 
         return Interval(*_bootstrap(f, sums, level), level, method)
     if bounds is None:
         raise InputError(
-            f"a {method} interval is for the value of one policy by one estimator, not for a difference or a blend; use "
+            f"a {method} interval exists for the value of one policy by one estimator, not for a difference or a blend; use "
             "normal or bootstrap."
         )
     ends = _bernstein if method == "bernstein" else _cressie_read
@@ -89,7 +86,7 @@ def interval(f: Functional, sums: ScoreSums, level: float, method: str, bounds: 
 
 
 def _bootstrap(f: Functional, sums: ScoreSums, level: float) -> tuple[float, float]:
-    """Percentiles over resampled buckets; the fit's share of the error is added as a normal draw of its variance."""
+    """Percentiles over resampled buckets; the error of the fit is added as a normal draw of its variance."""
     drawn, normal = sums.resampled
     draws = f.evaluate(drawn)
     extra = variance(f, sums) - sampling_variance(f, sums)
@@ -106,8 +103,8 @@ def _percentiles(draws: FloatArray, level: float) -> tuple[float, float]:
 
 
 def refitted_interval(f: Functional, sums: ScoreSums, level: float, draws: FloatArray) -> Interval:
-    """Percentiles of the values on logs drawn anew, all that was fitted with them; what no draw shows (the bias that a
-    blend may have) is added as a normal draw of its size."""
+    """Percentiles of the values on resampled logs, with everything refitted; what no draw shows (the possible bias of a
+    blend) is added as a normal draw of its size."""
     spread = np.sqrt(unresampled_variance(f, sums))
     if spread > 0:
         further = np.random.default_rng([sums.seed % 2**64, 0xB007, 1]).standard_normal(max(0, len(draws) - DRAWS))
@@ -116,19 +113,19 @@ def refitted_interval(f: Functional, sums: ScoreSums, level: float, draws: Float
 
 
 def _bernstein(f: Functional, sums: ScoreSums, level: float, bounds: Range) -> tuple[float, float]:
-    """Empirical Bernstein (Maurer & Pontil 2009), two-sided, with the reach of one unit as the range.
+    """Empirical Bernstein (Maurer & Pontil 2009), two-sided, with the range of one unit.
 
-    Where units are clusters, a unit is a bucket of them, and its range is that of its rows together.
+    If units are clusters, a unit is a bucket of them, and its range is that of all its rows together.
     """
     if sums.moments["m2"][0, 0] > 0:
-        raise InputError("a bernstein interval knows no row weights; use normal, bootstrap or cressie-read.")
+        raise InputError("a bernstein interval does not support row weights; use normal, bootstrap or cressie-read.")
     low, high = bounds.extremes()
     log = float(np.log(4 / (1 - level)))
     units, rows_of_largest = float(sums.n), 1.0
     if sums.clustered:
         rows = sums.buckets[:, 0] / float(sums.moments["mean"][0])
         units = float((rows > 0).sum())
-        rows_of_largest = float(rows.max()) * units / sums.n  # against the mean unit
+        rows_of_largest = float(rows.max()) * units / sums.n  # relative to the mean unit
     half = np.sqrt(2 * log * variance(f, sums)) + 7 * (high - low) * rows_of_largest * log / (3 * max(units - 1, 1))
     return float(f.value - half), float(f.value + half)
 
@@ -136,10 +133,10 @@ def _bernstein(f: Functional, sums: ScoreSums, level: float, bounds: Range) -> t
 def _cressie_read(f: Functional, sums: ScoreSums, level: float, bounds: Range) -> tuple[float, float]:
     """Empirical likelihood with the quadratic Cressie–Read divergence (after Karampatziakis et al. 2020).
 
-    Among reweightings of the rows, and of one row nobody has seen with the most extreme weight and reward, find the least
-    and the most value within the χ² radius whose mean weight is 1. Without the positivity constraint this is closed:
+    Among reweightings of the rows, and of one unseen row with the most extreme weight and reward, find the smallest and the
+    largest value within the χ² radius whose mean weight is 1. Without the positivity constraint there is a closed form:
     regress the row's value y on its weight w, move w to its known mean, and go √(χ²/n) residual deviations each way. The
-    rows' own variance is scaled to the estimate's (clusters, fit), so that the interval covers what the error covers.
+    variance of the rows is scaled to that of the estimate (clusters, fit), so that the interval includes the same errors.
     """
     n, m2, g = sums.n, sums.moments["m2"], f.gradient
     by_rows = float(g @ m2 @ g) / (n * max(n - 1, 1))
@@ -160,7 +157,7 @@ class _LikelihoodBall:
     radius: float
 
     def end(self, sign: int, extreme: float) -> float:
-        """One end of the interval, where the unseen row may also have weight 0."""
+        """One end of the interval; the unseen row may also have weight 0."""
         return sign * max(sign * self._end(w, y, sign) for w, y in ((0.0, 0.0), (self.bounds.largest_weight, extreme)))
 
     def _end(self, w: float, y: float, sign: int) -> float:

@@ -1,4 +1,4 @@
-"""How estimates move when a group of units is left out of all that was fitted: the fit's share of their error."""
+"""How estimates change if a group of units is left out of everything fitted: the error of the fit."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from offpolicy.statistics.base import State
 
 @dataclass(frozen=True)
 class Refits:
-    """Moves of estimates, from what was fitted and from the sums of the scoring pass."""
+    """Changes of estimates, from what was fitted and from the sums of the scoring pass."""
 
     scorer: Scorer
     fitted: FitResults
     state: State
 
     def matters(self, member: Member, model: ModelKey | None) -> bool:
-        """Whether the value moves, to first order, with what was fitted. With the exact ratio of actions a reward model's
-        error cancels: baseline and control move alike on average; so it does for the exact ratio of embeddings."""
+        """Whether the value depends, to first order, on what was fitted. With the exact ratio of actions, or of embeddings,
+        the error of a reward model cancels: on average, baseline and control change by the same amount."""
         if member.weight.ratio.fitted:
             return True
         return model is not None and not member.weight.model_error_cancels and _is_fitted(model)
@@ -40,12 +40,12 @@ class Refits:
         return {}
 
     def _refits(self, model: ModelKey) -> FloatArray | None:
-        """Coefficients of the fit on all rows, then without each group, around the scorer's centre."""
+        """The coefficients fitted on all rows, then without each group, around the scorer's centre."""
         if model not in self._jackknife:
             fits = self.fitted.models[model.fit]
             on_all = fits.on_all(model.reward) if fits.can_refit else None
             if isinstance(on_all, LinearPredictor) and on_all.varying is None:
-                fits.without_group(model.reward, 0)  # makes what the others share
+                fits.without_group(model.reward, 0)  # computes what the others share
                 left = parallel(lambda g: fits.without_group(model.reward, g), range(self.scorer.groups))
                 moved = [linear.moved(self.scorer.centre).coef for linear in (on_all, *left) if linear is not None]
                 self._jackknife[model] = np.stack(moved) if len(moved) == 1 + self.scorer.groups else None
@@ -54,13 +54,13 @@ class Refits:
         return self._jackknife[model]
 
     def with_fit_error(self, case: Case, f: Functional, member: Member, terms: Terms) -> Functional:
-        """How the value moves when each group of rows is left out of the scoring, and of all that was fitted."""
+        """The functional with the change of its value if each group is left out of the scoring, and of everything fitted."""
         sums = case.sums
         by_group = sums.by_group(self.scorer.groups)
-        kept = np.flatnonzero(by_group[:, 0] > 0)
-        f = replace(f, sampling=f.evaluate(by_group.sum(axis=0) - by_group[kept]))
+        filled = np.flatnonzero(by_group[:, 0] > 0)
+        f = replace(f, sampling=f.evaluate(by_group.sum(axis=0) - by_group[filled]))
         model = model_key(member, case.policy, case.reward)
-        if not self.matters(member, model) or len(kept) < 2:
+        if not self.matters(member, model) or len(filled) < 2:
             return f
         moves: list[FloatArray | None] = []
         if model is not None and _is_fitted(model):
@@ -70,7 +70,7 @@ class Refits:
         known = [move for move in moves if move is not None]
         if not moves or len(known) < len(moves):
             return f
-        return replace(f, fit=np.sum(known, axis=0)[kept])
+        return replace(f, fit=np.sum(known, axis=0)[filled])
 
     def _moves_of_model(self, terms: Terms, model: ModelKey, sums: ScoreSums) -> FloatArray | None:
         """V depends on the coefficients through ⟨Σ share·x̃, β⟩ / Σ1 − ⟨Σ weight·x̃, β⟩ / Σ1: two tables."""
@@ -98,10 +98,10 @@ class Refits:
         assert terms.correction is not None
         plan, key = self.scorer.plan, WeightColumn(case.policy, weight)
         k, columns = plan.weights.index(key), [1 + plan.columns.index(each) for each in plan.corrections(key)]
-        found = self.fitted.ratios[k].moves(self.state["ratios"][str(k)], columns.index(terms.correction))
-        if found is None:
+        moves_and_rows = self.fitted.ratios[k].moves(self.state["ratios"][str(k)], columns.index(terms.correction))
+        if moves_and_rows is None:
             return None
-        moved, rows = found
+        moved, rows = moves_and_rows
         means = moved / rows * float(case.sums.moments["mean"][0])
         moves: FloatArray = means[:, 0] * f.gradient[terms.weight] + means[:, 1] * f.gradient[terms.correction]
         return moves

@@ -1,4 +1,4 @@
-"""`Scores`: what the passes over the log gave, and what they were asked."""
+"""`Scores`: what was computed in the passes over the log, and for which policies and estimators."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from offpolicy.statistics.base import State
 
 @dataclass(frozen=True)
 class Case:
-    """What one value is of: a policy and a reward, by number, on the whole log or on a slice."""
+    """A policy and a reward, by number, on the whole log or on a slice."""
 
     policy: int
     reward: int
@@ -28,7 +28,10 @@ class Case:
 
 @dataclass(frozen=True)
 class Scores:
-    """Everything that the values, their errors and the findings are computed from."""
+    """Everything from which values, errors and findings are computed.
+
+    `references` are the terms of SNIPS for each policy and reward, if there are propensities.
+    """
 
     log: Log
     engine: Engine
@@ -36,13 +39,12 @@ class Scores:
     estimators: tuple[Estimator, ...]
     members: Mapping[tuple[int, int, int], Sequence[Family]]
     references: Mapping[tuple[int, int], Terms]
-    """Of SNIPS for each policy and reward, where there are propensities."""
     scorer: Scorer
     fitted: FitResults
     state: State
 
     def sums(self, slice_: str | None = None) -> ScoreSums:
-        """Of the whole log, or of a slice by its number."""
+        """The sums of the whole log, or of a slice by its number."""
         state = self.state if slice_ is None else self.state["slices"][slice_]
         clustered, seed = self.log.schema.clustered, self.scorer.seed
         return ScoreSums(state["moments"], state["buckets"], state["nonzero"], clustered, seed, slice_)
@@ -51,7 +53,7 @@ class Scores:
         return functional(terms, case.sums.moments["mean"], float(self.scorer.origin[case.reward]))
 
     def reward_range(self, reward: int) -> tuple[float, float]:
-        """As the log states it, or as it was seen."""
+        """As stated by the log, or else as observed."""
         low, high = self.log.reward_range or (self.state["reward_low"][reward], self.state["reward_high"][reward])
         return float(low), float(high)
 
@@ -66,19 +68,19 @@ class Scores:
                     yield model, self.estimators[e].name
 
     def learns(self, member: Member, model: ModelKey | None) -> bool:
-        """Whether anything of it is fitted to the log, including the propensities that it weighs by."""
+        """Whether anything about it is fitted to the log, including the propensities in its weights."""
         ratio = member.weight.ratio
         learned = model is not None and model.fit.rewards.fitted
         estimated = isinstance(self.scorer.logging, FittedLogging) and member.weight.weighs
         return ratio.fitted or ratio.rewards is not None or learned or estimated
 
     def check(self) -> None:
-        """Raise where the rewards leave their range, or nothing counts."""
+        """Raise if the rewards leave their range, or every row has weight 0."""
         allowed = self.log.reward_range
         for k, name in enumerate(self.log.schema.rewards if allowed else ()):
             low, high = self.state["reward_low"][k], self.state["reward_high"][k]
             if allowed is not None and (low < allowed[0] or high > allowed[1]):
-                told = f"({allowed[0]:g}, {allowed[1]:g})"
-                raise InputError(f"{name}: rewards from {low:g} to {high:g} leave the reward_range {told}.")
+                stated = f"({allowed[0]:g}, {allowed[1]:g})"
+                raise InputError(f"{name}: rewards from {low:g} to {high:g} leave the reward_range {stated}.")
         if not self.state["moments"]["mean"][0] > 0:
             raise InputError("weight: every row has weight 0, so there is nothing to average.")

@@ -1,7 +1,7 @@
-"""How wrong the propensities may be: bounds on the value where each true weight is off by a factor of up to Γ.
+"""Wrong propensities: bounds on the value if each weight is wrong by a factor of up to Γ.
 
-The self-normalised value Σ λwr / Σ λw is largest, over 1/Γ ≤ λ ≤ Γ, where λ is Γ for every reward above some threshold and
-1/Γ for the rest; and the threshold is the largest value itself (Zhao, Small & Bhattacharya 2019, for weights).
+The self-normalised value Σ λwr / Σ λw, over 1/Γ ≤ λ ≤ Γ, is largest if λ is Γ for every reward above some threshold and 1/Γ
+for the rest; the threshold is the largest value itself (Zhao, Small & Bhattacharya 2019).
 """
 
 from __future__ import annotations
@@ -27,13 +27,12 @@ from offpolicy.scoring.scorer import Scorer
 from offpolicy.statistics.base import State, added
 from offpolicy.statistics.reward_bins import GROUPS, RewardBins, points_of
 
-ANY_GAMMA = 1e6
-"""A claim that holds at this Γ holds at any."""
+ANY_GAMMA = 1e6  # a claim that holds at this Γ holds at any
 GAMMAS = (1.0, 1.1, 1.25, 1.5, 2.0)
 
 
 class Bounds(NamedTuple):
-    """What the value lies between at one Γ, and the interval around the two that allows for sampling as well."""
+    """The bounds on the value at one Γ, and the interval around them that also allows for sampling."""
 
     gamma: float
     low: float
@@ -46,24 +45,24 @@ class Bounds(NamedTuple):
 
 @dataclass(frozen=True)
 class Tilted:
-    """The weighted rewards of one policy by group of units, ready to be weighted otherwise."""
+    """The weighted rewards of one policy by group of units, to be reweighted.
+
+    `rewards` are relative to `origin`, `masses` is groups × rewards, and `logged` is groups × 2: Σω and Σω(r − origin).
+    """
 
     rewards: FloatArray
-    """Less `origin`."""
     masses: FloatArray
-    """Groups × rewards."""
     middles: tuple[FloatArray, FloatArray]
     logged: FloatArray
-    """Groups × 2: Σω and Σω(r − origin) of the log."""
     origin: float
 
     @property
     def overlaps(self) -> bool:
-        """Whether any round has a weight."""
+        """Whether any round has a positive weight."""
         return bool(self.masses.sum() > 0)
 
     def value(self) -> float:
-        """Less the origin, as are all values here but the bounds."""
+        """Relative to the origin, as are all values here except the bounds."""
         return float(self.masses.sum(axis=0) @ self.rewards / self.masses.sum())
 
     def logged_value(self) -> float:
@@ -78,9 +77,9 @@ class Tilted:
         return Bounds(gamma, low, high, *errors, low - z * errors[0], high + z * errors[1])
 
     def _end(self, sign: float, gamma: float) -> tuple[float, FloatArray]:
-        """The largest value (sign 1) or the least (−1), less the origin, and the influence of each group on it.
+        """The largest value (sign 1) or the smallest (−1), relative to the origin, and the influence of each group on it.
 
-        At the optimum the value does not move with the threshold, so that λ can be held fixed.
+        At the optimum the value does not depend on the threshold, so that λ can be held fixed.
         """
         total = self.masses.sum(axis=0)
         value = _largest(sign * self.rewards, total, gamma)
@@ -93,7 +92,7 @@ class Tilted:
         return float(np.sqrt(influence @ influence * filled / (filled - 1))) if filled > 1 else math.nan
 
     def holds_to(self, sign: float) -> float:
-        """With A and B the weighted parts of r on either side of the log's mean, A/Γ = ΓB."""
+        """The Γ with A/Γ = ΓB, where A and B are the weighted parts of r on either side of the log's mean."""
         away = sign * (self.rewards - self.logged_value())
         total = self.masses.sum(axis=0)
         against = float(total @ np.maximum(-away, 0.0))
@@ -118,29 +117,31 @@ class Tilted:
         return math.exp(low)
 
     def resolution(self, gamma: float) -> float:
-        """The bounds against those of the least spread that the sums allow."""
-        ways = ((rewards, masses.sum(axis=0)) for rewards, masses in ((self.rewards, self.masses), self.middles))
-        most, least = ([_largest(sign * rewards, total, gamma) for sign in (-1.0, 1.0)] for rewards, total in ways)
+        """The bounds compared with those of the smallest spread that the sums allow."""
+        spreads = ((rewards, masses.sum(axis=0)) for rewards, masses in ((self.rewards, self.masses), self.middles))
+        most, least = ([_largest(sign * rewards, total, gamma) for sign in (-1.0, 1.0)] for rewards, total in spreads)
         return max(0.0, *(a - b for a, b in zip(most, least, strict=True)))
 
 
 @dataclass(frozen=True)
 class Tilting:
-    """One more pass over the log for every policy and reward, when the first of them is asked for."""
+    """One more pass over the log, for all policies and rewards, when one of them is first requested.
+
+    `low` and `high` are the smallest and the largest of each reward.
+    """
 
     log: Log
     engine: Engine
     scorer: Scorer
     low: FloatArray
     high: FloatArray
-    """The least and the largest of each reward."""
     progress: bool | None
 
     @cached_property
     def _sums(self) -> tuple[RewardPass, State]:
         statistic = RewardPass.of(self.log, self.scorer)
-        with PassProgress("bounding", len(self.log), self.progress) as told:
-            return statistic, self.engine.reduce(self.log, statistic, told)
+        with PassProgress("bounding", len(self.log), self.progress) as progress:
+            return statistic, self.engine.reduce(self.log, statistic, progress)
 
     def of(self, policy: int, reward: int) -> Tilted:
         statistic, state = self._sums
@@ -150,11 +151,11 @@ class Tilting:
 
 
 def _largest(rewards: FloatArray, masses: FloatArray, gamma: float) -> float:
-    """max Σ λmr / Σ λm over 1/Γ ≤ λ ≤ Γ. Each threshold gives a larger value, which is the next one, until it stays."""
+    """max Σ λmr / Σ λm over 1/Γ ≤ λ ≤ Γ. Each threshold gives a larger value, the next threshold, until it converges."""
     value = float(masses @ rewards / masses.sum())
     while True:
-        weighed = np.where(rewards > value, gamma, 1 / gamma) * masses
-        larger = float(weighed @ rewards / weighed.sum())
+        weighted = np.where(rewards > value, gamma, 1 / gamma) * masses
+        larger = float(weighted @ rewards / weighted.sum())
         if not larger > value:
             return value
         value = larger
@@ -172,15 +173,15 @@ class RewardPass:
 
     @classmethod
     def of(cls, log: Log, scorer: Scorer) -> RewardPass:
-        """Rewards are told apart by some first ones."""
+        """The bins of the rewards are chosen from the first rounds."""
         first = log.head().reward.T
         bins = [RewardBins(points_of(r), float(origin)) for r, origin in zip(first, scorer.origin, strict=True)]
         return cls(scorer.policies, scorer.logging, bins, scorer.seed)
 
     @property
     def columns(self) -> tuple[str, ...]:
-        asked = (*self.policies, *([] if self.logging is None else [self.logging]))
-        return tuple(dict.fromkeys(name for policy in asked for name in policy.columns))
+        policies = (*self.policies, *([] if self.logging is None else [self.logging]))
+        return tuple(dict.fromkeys(name for policy in policies for name in policy.columns))
 
     def zero(self) -> State:
         return {

@@ -1,4 +1,4 @@
-"""From the scores of the passes to an `Evaluation`: each policy, estimator, reward and slice, and where they come from."""
+"""From the scores to an `Evaluation`: every policy, estimator, reward and slice, with settings and versions."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ ALWAYS = ("offpolicy", "numpy", "scipy", "scikit-learn", "pyarrow")
 
 
 def versions(engine: Engine, fitted: FitResults) -> dict[str, str]:
-    """Of Python, this package and those that the numbers come from."""
+    """The versions of Python, of this package and of those that computed the numbers."""
     of_models = dict.fromkeys(package for fit in fitted.models for package in fit.rewards.packages)
     besides = [*(["pyspark"] if isinstance(engine, Spark) else []), *of_models]
     return {"python": platform.python_version(), **{name: _version(name) for name in (*ALWAYS, *besides)}}
 
 
-@cache  # its file is parsed anew each time, which takes longer than the sums of a small log
+@cache  # its file is parsed each time, which takes longer than evaluating a small log
 def _version(name: str) -> str:
     try:
         return version(name)
@@ -59,13 +59,13 @@ def _version(name: str) -> str:
 
 
 def settings_of(job: Job) -> dict[str, Any]:
-    """As they were asked for, in words."""
+    """What was requested, as plain values."""
     request, log, logging = job.request, job.log, job.fits.logging
-    asked = logging.setting if isinstance(logging, FittedLogging) else logging
+    requested = logging.setting if isinstance(logging, FittedLogging) else logging
     return {
-        "estimators": [described(estimator) for estimator in job.asked],
+        "estimators": [described(estimator) for estimator in job.requested],
         "policies": {name: described(policy) for name, policy in request.policies.items()},
-        "logging": None if asked is None else described(asked),
+        "logging": None if requested is None else described(requested),
         "level": request.level,
         "interval": "normal",
         "cross_fit": request.cross_fit,
@@ -77,9 +77,9 @@ def settings_of(job: Job) -> dict[str, Any]:
 
 
 def read(log: Log, fingerprint: State) -> dict[str, Any]:
-    """What was read, and how to know it again."""
+    """What was read, with a fingerprint to recognise it."""
     schema, roles = log.schema, log.source.roles
-    told = {
+    columns = {
         "context": list(schema.context),
         "features": [*schema.features, *schema.catalog_names],
         "reward": list(schema.rewards),
@@ -89,29 +89,28 @@ def read(log: Log, fingerprint: State) -> dict[str, Any]:
         "by": list(schema.slices or []),
     }
     return {
-        "fingerprint": Fingerprint.digest(fingerprint, len(log), told, schema.space, schema.catalog),
+        "fingerprint": Fingerprint.digest(fingerprint, len(log), columns, schema.space, schema.catalog),
         "source": log.source.described,
         "rounds": len(log),
         **schema.space.summary(),
-        "columns": {**told, "by": schema.slice_name, **roles},
+        "columns": {**columns, "by": schema.slice_name, **roles},
     }
 
 
 @dataclass(frozen=True)
 class Picked:
-    """The member of a family that counts, and its value."""
+    """The member of a family that was selected, and its value. `known`: whether its error is, including that of its fit."""
 
     functional: Functional
     member: Member
     terms: Terms
     model: ModelKey | None
     known: bool
-    """Whether its whole error is known, that of its fit included."""
 
 
 @dataclass(frozen=True)
 class Values:
-    """Computes them. Where members or candidates are compared, their errors come first."""
+    """Computes the values, by first comparing the members of a family and the candidates of a blend."""
 
     scores: Scores
     overlaps: Overlaps
@@ -133,7 +132,7 @@ class Values:
         return Picked(f, member, terms, model, f.fit is not None or not self._refits.matters(member, model))
 
     def _select(self, case: Case, estimator: Estimator, family: Family, functionals: Sequence[Functional]) -> int:
-        """The member of a family that SLOPE picks; families stand from the least biased member to the most."""
+        """The member of a family selected by SLOPE; families are ordered from the least biased member to the most."""
         sums, tails = case.sums, [self._unseen_tail(case, member, terms) for member, terms in family]
 
         def z(i: int, j: int) -> float:
@@ -147,7 +146,7 @@ class Values:
         return slope(len(family), z)
 
     def _unseen_tail(self, case: Case, member: Member, terms: Terms) -> float:
-        """CAB only: how badly the log knows what lies above the clip, where the model stands in.
+        """CAB only: the uncertainty of what lies above the clip, where the model is used instead.
 
         Rounds with w > clip are few, and their spread does not show what was never drawn: with N of them logged, the model's
         part is uncertain by about its own size / √(1 + N).
@@ -160,7 +159,7 @@ class Values:
     def combination(
         self, case: Case, estimator: Combined, families: Sequence[Family]
     ) -> tuple[Combination, list[tuple[float, Terms]]]:
-        """One estimate from several candidates, and the terms of those that carry weight."""
+        """One estimate from several candidates, and the terms of those with a weight."""
         picks = {part.name: self.picked(case, part, f, True) for part, f in zip(estimator.parts, families, strict=True)}
         candidates = [Candidate(name, p.functional, p.member.weight.exact, p.known) for name, p in picks.items()]
         o = self.overlaps.of_actions(case.policy, case.sums)
@@ -170,20 +169,17 @@ class Values:
         return made, [(w, picks[name].terms) for w, name in carrying]
 
 
-LEADS = ("Auto", "DR", "SNDR", "SNIPS", "IPS", "DM")
-"""Which estimator leads, the first of these that was run; else the last in the list."""
-REFERENCES = ("SNIPS", "IPS", "DR")
-"""Nearly unbiased estimators that the others are held against."""
+LEADS = ("Auto", "DR", "SNDR", "SNIPS", "IPS", "DM")  # the headline is the first of these that was run, or another
+REFERENCES = ("SNIPS", "IPS", "DR")  # nearly unbiased estimators with which the others are compared
 
 
 @dataclass(frozen=True)
-class Found:
-    """One estimate on its way into a result."""
+class Valued:
+    """One estimate on its way into a result. `parts`: the terms that it is made of, and the weight of each."""
 
     value: float
     subject: Subject
     parts: Sequence[tuple[float, Terms]]
-    """The estimators that it is made of, and the weight of each."""
     bounds: Range | None = None
     fitted: bool = True
 
@@ -193,20 +189,19 @@ class Found:
 
     @property
     def weight(self) -> Weight | None:
-        """None for a blend."""
+        """The weight of its member; None for a blend."""
         return None if self.subject.member is None else self.subject.member.weight
 
 
 @dataclass(frozen=True)
 class Assembly:
-    """Puts the result of a job together: with errors and findings, or with values alone."""
+    """Assembles the result of a job: with errors and findings, or with values only. Each embedding is labelled once."""
 
     job: Job
     scores: Scores
     redraws: Redraws
     _round_scores: dict[Key, RoundScores] = field(default_factory=dict, init=False)
     _labelled: dict[Ratio, LabelledEmbedding] = field(default_factory=dict, init=False)
-    """Each embedding once for all policies."""
 
     @property
     def errors(self) -> bool:
@@ -221,8 +216,10 @@ class Assembly:
         s = self.scores
         low, high = s.state["reward_low"], s.state["reward_high"]
         tilting = Tilting(s.log, s.engine, s.scorer, low, high, self.redraws.progress)
-        weighed = frozenset(s.references)
-        return LogHandle(LogAccess(self.redraws, tilting, s.policies, s.log.schema.rewards, weighed, self._round_scores))
+        access = LogAccess(
+            self.redraws, tilting, s.policies, s.log.schema.rewards, frozenset(s.references), self._round_scores
+        )  # fmt: skip
+        return LogHandle(access)
 
     @cached_property
     def _values(self) -> Values:
@@ -245,10 +242,10 @@ class Assembly:
         names = tuple(estimator.name for estimator in s.estimators)
         others = [estimator.name for estimator in s.estimators if not isinstance(estimator, LoggedMean)]
         cases = [Case(p, reward, sums) for p in range(len(s.policies))]
-        found = [[self._found(case, e) for e in range(len(names))] for case in cases]
+        valued = [[self._valued(case, e) for e in range(len(names))] for case in cases]
         estimates = {
             (policy, each.name): self._estimate(each, self._reference(row, each))
-            for policy, row in zip(s.policies, found, strict=True)
+            for policy, row in zip(s.policies, valued, strict=True)
             for each in row
         }
         return Evaluation(
@@ -266,57 +263,57 @@ class Assembly:
             settings={**settings_of(self.job), "slice": s.slice_name(sums.slice_)},
             input=read(s.log, s.state["fingerprint"]) if whole else {},
             versions=versions(s.engine, s.fitted) if whole else {},
-            views=self._views(reward, found, sums) if whole and self.errors else Views(),
+            views=self._views(reward, valued, sums) if whole and self.errors else Views(),
             log=self._log,
         )
 
-    def _found(self, case: Case, e: int) -> Found:
+    def _valued(self, case: Case, e: int) -> Valued:
         estimator, families = self.scores.estimators[e], self.scores.members[case.policy, e, case.reward]
         weighable = (case.policy, case.reward) in self.scores.references
         if isinstance(estimator, Combined):
             combination, parts = self._values.combination(case, estimator, families)
             subject = self._subject(case, estimator, combination.functional)
-            return Found(combination.value, replace(subject, combination=combination, weighable=weighable), parts)
+            return Valued(combination.value, replace(subject, combination=combination, weighable=weighable), parts)
         picked = self._values.picked(case, estimator, families[0], self.errors)
         f, member, model = picked.functional, picked.member, picked.model
         subject = replace(
             self._subject(case, estimator, f), member=member, model=model, weighable=weighable, fit_missing=not picked.known
         )
         fitted = self.scores.learns(member, model) or len(families[0]) > 1
-        return Found(f.value, subject, [(1.0, picked.terms)], self._bounds(case, picked), fitted)
+        return Valued(f.value, subject, [(1.0, picked.terms)], self._bounds(case, picked), fitted)
 
     def _subject(self, case: Case, estimator: Estimator, f: Functional) -> Subject:
         error = std_error(f, case.sums) if self.errors else float("nan")
         return Subject(case.policy, case.reward, estimator, f, error, case.sums)
 
-    def _reference(self, row: Sequence[Found], found: Found) -> tuple[str, Functional] | None:
-        """The nearly unbiased estimate to compare with: SNIPS, even if it was not asked for."""
-        by_name, subject = {each.name: each for each in row}, found.subject
+    def _reference(self, row: Sequence[Valued], valued: Valued) -> tuple[str, Functional] | None:
+        """The nearly unbiased estimate to compare with: SNIPS, even if it was not requested."""
+        by_name, subject = {each.name: each for each in row}, valued.subject
         reference = next((by_name[name] for name in REFERENCES if name in by_name), None)
         if reference is not None:
-            return None if reference is found else (reference.name, reference.subject.functional)
+            return None if reference is valued else (reference.name, reference.subject.functional)
         terms = self.scores.references.get((subject.policy, subject.reward))
         case = Case(subject.policy, subject.reward, subject.sums)
         return None if terms is None else ("SNIPS", self.scores.functional(terms, case))
 
-    def _estimate(self, found: Found, reference: tuple[str, Functional] | None) -> Estimate:
-        s, subject, sums = self.scores, found.subject, found.subject.sums
+    def _estimate(self, valued: Valued, reference: tuple[str, Functional] | None) -> Estimate:
+        s, subject, sums = self.scores, valued.subject, valued.subject.sums
         policy, reward = s.policies[subject.policy], s.log.schema.rewards[subject.reward]
-        f, weight = subject.functional, found.weight
-        key = (s.slice_name(sums.slice_), reward, policy, found.name)
+        f, weight = subject.functional, valued.weight
+        key = (s.slice_name(sums.slice_), reward, policy, valued.name)
         if subject.whole:
             origin, means = float(s.scorer.origin[subject.reward]), sums.moments["mean"]
-            self._round_scores[key] = RoundScores(found.parts, origin, means, alone=subject.member is not None)
+            self._round_scores[key] = RoundScores(valued.parts, origin, means, alone=subject.member is not None)
         numbers, checks = self.examination.details(replace(subject, reference=reference), self.errors)
         given = s.log.reward_range is not None
         return Estimate(
-            value=found.value,
+            value=valued.value,
             std_error=subject.std_error,
             error_covers=f.error_covers,
             interval=normal_interval(f.value, subject.std_error, self.job.request.level),
-            evidence=Evidence(f, sums, self._log, key, found.bounds, given, found.fitted),
+            evidence=Evidence(f, sums, self._log, key, valued.bounds, given, valued.fitted),
             policy=policy,
-            estimator=found.name,
+            estimator=valued.name,
             reward=reward,
             n=sums.n,
             diagnostics=numbers,
@@ -340,10 +337,10 @@ class Assembly:
         terms = replace(picked.terms, tables=(None, None))
         return Range(*self.scores.reward_range(case.reward), largest, weight.mean_one, terms)
 
-    def _views(self, reward: int, found: Sequence[Sequence[Found]], sums: ScoreSums) -> Views:
-        """The weights of each policy, by actions and by embeddings, and how the cross-fitted models predicted."""
+    def _views(self, reward: int, valued: Sequence[Sequence[Valued]], sums: ScoreSums) -> Views:
+        """The weights of each policy, by actions and by embeddings, and the calibration of cross-fitted models."""
         overlap = []
-        for p, row in enumerate(found):
+        for p, row in enumerate(valued):
             used: dict[Weight, list[str]] = {Weight(): []} if (p, reward) in self.scores.references else {}
             for each in (each for each in row if each.weight is None or each.weight.weighs):
                 shown = Weight() if each.weight is None else each.weight.shown

@@ -1,4 +1,4 @@
-"""`Estimate` and `Difference`: one answer, and everything that can be asked of it without reading the log again."""
+"""`Estimate` and `Difference`: a number with its standard error, its intervals and the findings about it."""
 
 from __future__ import annotations
 
@@ -30,28 +30,69 @@ DRAWS = 100
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Answer(ABC):
-    """A number with its error. Without `evidence`, as in files of the first format, it has the interval that was saved."""
+    """A number with its standard error.
+
+    Attributes
+    ----------
+    value : float
+        The number itself.
+    std_error : float
+        Its standard error.
+    error_covers : str
+        "sampling", or "sampling+fit" if the standard error includes the error of what was fitted.
+    interval : Interval
+        The confidence interval shown in reports: `low`, `high`, `level` and `method`.
+    evidence : Evidence or None
+        What other intervals and differences are computed from; None for a result loaded from a file of the first format.
+    """
 
     value: float
     std_error: float
     error_covers: str
-    """`sampling`, or `sampling+fit` where the error of what was fitted is in it."""
     interval: Interval
-    """The one that is shown."""
     evidence: Evidence | None = field(repr=False)
 
     @property
     @abstractmethod
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """What it is an answer to, for messages."""
 
     def confidence_interval(
         self, level: float | None = None, method: str | None = None, *, refit: bool | None = None, draws: int = DRAWS
     ) -> Interval:
-        """`normal`, `bootstrap`, `bernstein` or `cressie-read`; the last two are for estimates, and need a `reward_range`.
+        """A confidence interval, at any level and by any method.
 
-        With `refit`, the log is read again for each of `draws` draws of the bootstrap, and reward models, embeddings and
-        choices among candidates are made again in each: what no other interval counts in full. The draws serve every
-        estimate of the evaluation, and are made once.
+        Parameters
+        ----------
+        level : float, optional
+            The confidence level, between 0 and 1; by default that of the interval shown.
+        method : {"normal", "bootstrap", "bernstein", "cressie-read"}, optional
+            By default that of the interval shown. The last two hold for any number of rounds; they need the log's
+            `reward_range`, and exist for estimates only, not for differences and blends.
+        refit : bool, optional
+            Whether to read the log again for each draw of the bootstrap, and to refit reward models and embeddings and
+            repeat every selection among candidates. No other interval includes all of that.
+        draws : int, default 100
+            The number of draws with `refit`. They are shared by all estimates of the evaluation.
+
+        Returns
+        -------
+        Interval
+            With `low`, `high`, `level` and `method`; `value in interval` tests whether it contains a value.
+
+        Raises
+        ------
+        InputError
+            If the method does not exist for this estimate, or `refit` is requested and the log is not available.
+
+        Examples
+        --------
+        >>> import offpolicy as op
+        >>> world = op.worlds.Linear(n_actions=5, seed=0)
+        >>> dr = op.evaluate(world.sample(1_000, seed=0), world.target, op.DR())["DR"]
+        >>> narrow, wide = dr.confidence_interval(0.8), dr.confidence_interval(0.99, method="bootstrap")
+        >>> wide.low < narrow.low < dr.value < narrow.high < wide.high
+        True
         """
         shown = self.interval
         if method is None:
@@ -60,29 +101,66 @@ class Answer(ABC):
         elif method == REFITTED:
             refit, method = True, "bootstrap"
         level = shown.level if level is None else checked_level(level)
-        asked = f"{method}, refitted" if refit else method
-        if (level, asked, draws) == (shown.level, shown.method, DRAWS):
+        requested = f"{method}, refitted" if refit else method
+        if (level, requested, draws) == (shown.level, shown.method, DRAWS):
             return shown
         if method not in get_args(Method):
             raise unknown_name("interval method", str(method), get_args(Method))
         if self.evidence is not None:
             return self.evidence.interval(level, method, draws if refit else None)
-        if asked == "normal":
+        if requested == "normal":
             return normal_interval(self.value, self.std_error, level)
         raise InputError(
-            f"{self.name}: was saved by an older offpolicy, which kept no sums: it has normal intervals at any level, and "
-            f"the {shown.method} one at level {shown.level:g}; for others evaluate again."
+            f"{self.name}: was saved by an older offpolicy, without sums: it has normal intervals at any level, and the "
+            f"{shown.method} interval at level {shown.level:g}; for others, evaluate again."
         )
 
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Difference(Answer):
-    """The paired difference of two estimates on the same rounds."""
+    """The paired difference of two estimates on the same rounds.
+
+    Parameters
+    ----------
+    value : float
+        The difference.
+    std_error : float
+        Its standard error, in which errors common to both estimates cancel.
+    error_covers : str
+        "sampling", or "sampling+fit" if the standard error includes the error of what was fitted.
+    interval : Interval
+        The confidence interval shown in reports.
+    evidence : Evidence or None
+        What other intervals are computed from; None for a result loaded from a file of the first format.
+    name : str
+        What is compared, such as "new:DR − old:DR".
+
+    Examples
+    --------
+    >>> import offpolicy as op
+    >>> world = op.worlds.Linear(n_actions=5, seed=0)
+    >>> lift = op.evaluate(world.sample(1_000, seed=0), world.target, op.DR()).lift()
+    >>> lift.name
+    'target:DR − target:LoggedMean'
+    >>> lift.value > 0 and lift.z > 2
+    True
+    """
 
     name: str = ""
 
     @classmethod
     def of(cls, name: str, evidence: Evidence, level: float) -> Difference:
+        """A difference computed from its evidence, with a normal interval.
+
+        Parameters
+        ----------
+        name : str
+            What is compared.
+        evidence : Evidence
+            The functional of the difference and its sums.
+        level : float
+            The level of the interval.
+        """
         f = evidence.functional
         return cls(f.value, evidence.std_error, f.error_covers, evidence.interval(level, "normal"), evidence, name)
 
@@ -91,18 +169,53 @@ class Difference(Answer):
 
     @property
     def z(self) -> float:
-        """The difference in standard errors."""
+        """The difference divided by its standard error."""
         if self.evidence is None:
             return standardised(self.value, self.std_error)
         return in_errors(self.evidence.functional, self.evidence.sums)
 
     def to_dict(self) -> dict[str, Any]:
+        """The value, standard error and interval as plain values."""
         return {"value": self.value, "std_error": self.std_error, "interval": asdict(self.interval)}
 
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Estimate(Answer):
-    """One estimator's answer for one policy and one reward."""
+    """The estimate of one policy's value by one estimator, for one reward.
+
+    Parameters
+    ----------
+    value : float
+        The estimated mean reward per round.
+    std_error : float
+        Its standard error.
+    error_covers : str
+        "sampling", or "sampling+fit" if the standard error includes the error of what was fitted.
+    interval : Interval
+        The confidence interval shown in reports; see `confidence_interval` for others.
+    evidence : Evidence or None
+        What intervals and differences are computed from; None for a result loaded from a file of the first format.
+    policy, estimator, reward : str
+        The names of the policy, the estimator and the reward column.
+    n : int
+        The number of rounds.
+    diagnostics : mapping of str to object
+        Numbers about the estimate, such as "effective_sample_size" and "mean_weight".
+    checks : tuple of Finding
+        The result of every check, including those that raise no concern.
+    labelled : LabelledEmbedding, optional
+        The embedding that the weights come from; see `embedding`.
+
+    Examples
+    --------
+    >>> import offpolicy as op
+    >>> world = op.worlds.Linear(n_actions=5, seed=0)
+    >>> snips = op.evaluate(world.sample(1_000, seed=0), world.target, op.SNIPS())["SNIPS"]
+    >>> snips.verdict, snips.reasons[0].code
+    (<Verdict.CAUTION: 'caution'>, 'effective sample size')
+    >>> snips.value in snips.interval
+    True
+    """
 
     policy: str
     estimator: str
@@ -110,16 +223,16 @@ class Estimate(Answer):
     n: int
     diagnostics: Mapping[str, Any]
     checks: tuple[Finding, ...] = field(repr=False)
-    """All that was checked, what was found good as well."""
     labelled: LabelledEmbedding | None = field(repr=False, default=None)
 
     @property
     def name(self) -> str:
+        """The policy and the estimator, such as "new:DR"."""
         return f"{self.policy}:{self.estimator}"
 
     @property
     def reasons(self) -> tuple[Finding, ...]:
-        """Every doubt: of the estimate itself, and of its difference to a nearly unbiased one."""
+        """The findings that are not OK: about the estimate itself, and its difference from a nearly unbiased one."""
         return tuple(check for check in self.checks if check.verdict is not Verdict.OK)
 
     def __repr__(self) -> str:
@@ -128,22 +241,30 @@ class Estimate(Answer):
 
     @property
     def embedding(self) -> EmbeddingTable:
-        """The embedding that its weights come from: one row an action. `.nearest(action)` gives the closest others."""
+        """The embedding that its weights come from: one row per action; `.nearest(action)` lists the closest actions."""
         if self.labelled is None:
             raise InputError(
-                f"{self.estimator} has no embedding of its own; ask op.LearnedMIPS for one. (A "
-                "file keeps the map of an embedding alone: save result[…].embedding, too.)"
+                f"{self.estimator} has no embedding; op.LearnedMIPS has one. (A saved result has only the map of an "
+                "embedding: save result[…].embedding as well.)"
             )
         return self.labelled.table()
 
     @property
     def verdict(self) -> Verdict:
+        """The worst verdict among its findings."""
         return worst(self.reasons)
 
     def shown_with(self, method: str, refit: bool) -> Estimate:
-        """The same with another interval; what has none for finite samples keeps the normal one.
+        """The same estimate with another interval shown.
 
-        An interval that refits counts the fit, so that doubts about the fit go.
+        An interval from a refitting bootstrap includes the error of the fit, so that findings about it are dropped.
+
+        Parameters
+        ----------
+        method : str
+            As for `confidence_interval`; a blend, which has no finite-sample interval, keeps the normal one.
+        refit : bool
+            Whether the bootstrap refits.
         """
         evidence = self.evidence
         method = "normal" if method in FINITE_SAMPLE and evidence is not None and evidence.bounds is None else method
@@ -152,16 +273,37 @@ class Estimate(Answer):
         return replace(self, interval=shown, checks=refitted(self.checks) if counted else self.checks)
 
     def explain(self) -> str:
-        """In words: of a blend, which candidates carry the weight and why; else the value, its error and every doubt."""
+        """The value, its error and every concern in words; for a blend also its candidates, with their weights and why.
+
+        Returns
+        -------
+        str
+            Text for print().
+        """
         return text.explained(self.to_dict())
 
     def scores(self, path: str | Path) -> None:
-        """Write row, baseline, correction and weight of every round as Parquet. Reads the log once more."""
+        """Write the row number, baseline, correction and weight of every round as Parquet; reads the log again.
+
+        The value is the mean of the baseline plus the mean of the correction; if the estimator is self-normalised, the
+        latter is divided by the mean weight.
+
+        Parameters
+        ----------
+        path : str or Path
+            A file name that ends in `.parquet`.
+
+        Raises
+        ------
+        InputError
+            If the log is not available, or the estimate is one of a slice.
+        """
         log = LogHandle() if self.evidence is None else self.evidence.log
         key = (None, self.reward, self.policy, self.estimator) if self.evidence is None else self.evidence.key
         log.open("scores(…)").write_scores(key, Path(path))
 
     def to_dict(self) -> dict[str, Any]:
+        """Everything that reports show, as plain values."""
         return {
             "policy": self.policy,
             "estimator": self.estimator,

@@ -13,12 +13,12 @@ from offpolicy.inference.intervals import REFITTED, Interval
 from offpolicy.results.estimate import Difference, Estimate
 from offpolicy.results.evidence import Evidence, LogHandle
 
-NO_SUMS = "This result was saved by an older offpolicy, which kept no sums."
+NO_SUMS = "This result was saved by an older offpolicy, without sums."
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class EstimateSet:
-    """The estimates, which of them leads, and their paired differences."""
+    """The estimates, which of them is the headline, and their paired differences."""
 
     estimates: Mapping[tuple[str, str], Estimate]
     policies: tuple[str, ...]
@@ -28,7 +28,6 @@ class EstimateSet:
     level: float
     skipped: Mapping[str, str] = field(default_factory=dict)
     saved: Mapping[str, Any] | None = field(repr=False, default=None)
-    """What a file said, for a result that was loaded from one."""
     log: LogHandle = field(repr=False, default_factory=LogHandle)
 
     def __getitem__(self, key: str | tuple[str, str]) -> Estimate:
@@ -46,27 +45,49 @@ class EstimateSet:
 
     def _only_policy(self) -> str:
         if len(self.policies) > 1:
-            raise KeyError(f"there are several policies ({', '.join(self.policies)}): ask for result[policy, estimator].")
+            raise KeyError(f"there are several policies ({', '.join(self.policies)}): write result[policy, estimator].")
         return self.policies[0]
 
-    def named(self, policy: str | None) -> str:
-        """A policy by its name, the first one by default."""
+    def _named(self, policy: str | None) -> str:
+        """The name of a policy, checked; the first policy by default."""
         if policy is not None and policy not in self.policies:
             raise unknown_name("policy", policy, self.policies)
         return self.policies[0] if policy is None else policy
 
     @property
     def headline(self) -> Estimate:
-        """The estimate to lead with, for the first policy."""
+        """The estimate to report first: the headline estimator for the first policy."""
         return self.estimates[self.policies[0], self.headline_estimator]
 
     @property
     def verdict(self) -> Verdict:
-        """The worst verdict of the leading estimator over the policies."""
+        """The worst verdict of the headline estimator over the policies."""
         return max((self.estimates[p, self.headline_estimator].verdict for p in self.policies), key=lambda v: v.severity)
 
     def difference(self, a: str | tuple[str, str], b: str | tuple[str, str], *, estimator: str | None = None) -> Difference:
-        """a − b, paired: two policies (with one `estimator`), two estimators, or two (policy, estimator) pairs."""
+        """The paired difference a − b.
+
+        Parameters
+        ----------
+        a, b : str or tuple of (str, str)
+            Two policies, two estimators (if there is one policy), or two (policy, estimator) pairs.
+        estimator : str, optional
+            The estimator by which to compare two policies; by default the headline estimator.
+
+        Returns
+        -------
+        Difference
+            With its own standard error, in which errors common to both cancel.
+
+        Examples
+        --------
+        >>> import offpolicy as op
+        >>> world = op.worlds.Linear(n_actions=5, seed=0)
+        >>> result = op.evaluate(world.sample(1_000, seed=0), {"new": world.target, "old": world.logging}, op.DR())
+        >>> difference = result.difference("new", "old")
+        >>> difference.name
+        'new:DR − old:DR'
+        """
         first, second = self._resolve(a, estimator), self._resolve(b, estimator)
         name, saved = f"{first.name} − {second.name}", self._saved_difference(first, second)
         if first.evidence is not None and second.evidence is not None:
@@ -74,7 +95,7 @@ class EstimateSet:
         if saved is None:
             pairs = [f"{d['a']} − {d['b']}" for d in (self.saved or {}).get("differences", ())]
             has = ", ".join(pairs) or "no differences"
-            raise InputError(f"{NO_SUMS} It has {has}, and lifts; for others evaluate again.")
+            raise InputError(f"{NO_SUMS} It has {has}, and lifts; for others, evaluate again.")
         shown = Interval(**saved["interval"])
         return Difference(saved["value"], saved["std_error"], first.error_covers, shown, None, name)
 
@@ -88,23 +109,54 @@ class EstimateSet:
         return self[key]
 
     def lift(self, policy: str | None = None, *, estimator: str | None = None) -> Difference:
-        """What a policy would have earned more than the log did, paired; by default the first policy and the headline."""
-        policy = self.named(policy)
+        """The paired difference between the value of a policy and what was logged.
+
+        Parameters
+        ----------
+        policy : str, optional
+            By default the first policy.
+        estimator : str, optional
+            By default the headline estimator.
+
+        Returns
+        -------
+        Difference
+            Positive if the policy is estimated to earn more than the log did.
+        """
+        policy = self._named(policy)
         return self.difference((policy, estimator or self.headline_estimator), (policy, self.logged_estimator))
 
     def relative_lift(self, policy: str | None = None, *, estimator: str | None = None) -> Difference:
-        """The lift as a part of what the log earned (0.1: a tenth more), whose own error counts as well."""
-        policy = self.named(policy)
+        """The lift relative to what the log earned: 0.1 is 10% more.
+
+        Parameters
+        ----------
+        policy : str, optional
+            By default the first policy.
+        estimator : str, optional
+            By default the headline estimator.
+
+        Returns
+        -------
+        Difference
+            Its standard error includes the error of what the log earned.
+
+        Raises
+        ------
+        InputError
+            If there is no meaningful relative lift, because the log earned about 0.
+        """
+        policy = self._named(policy)
         first, logged = self[policy, estimator or self.headline_estimator], self[policy, self.logged_estimator]
         if abs(logged.value) <= NEXT_TO_NOTHING:
-            raise InputError("the log earned 0, so nothing is a part of it; see lift().")
+            raise InputError("the log earned 0, so there is no relative lift; see lift().")
         if first.evidence is None or logged.evidence is None:
-            raise InputError(f"{NO_SUMS} The relative lift is in its report; for its error evaluate again.")
+            raise InputError(f"{NO_SUMS} The relative lift is in its report; for its standard error, evaluate again.")
         name = f"{first.name} relative to {self.logged_estimator}"
         return self._shown(name, first.evidence.relative_to(logged.evidence))
 
     def _shown(self, name: str, evidence: Evidence, saved: Mapping[str, Any] | None = None) -> Difference:
-        """With an interval like that of the headline, where a difference can have it."""
+        """A difference with an interval by the method of the headline, if a difference can have it."""
         made, method = Difference.of(name, evidence, self.level), self.headline.interval.method
         refit, attached = method == REFITTED, self.log.attached
         if refit and not attached and saved is not None:
@@ -114,7 +166,7 @@ class EstimateSet:
         return replace(made, interval=made.confidence_interval(self.level, "bootstrap", refit=refit and attached))
 
     def _saved_difference(self, first: Estimate, second: Estimate) -> Mapping[str, Any] | None:
-        """A lift or a difference of two policies, where the summary of a file holds it."""
+        """A lift, or a difference of two policies, if the summary of a loaded file contains it."""
         saved, lead, logged = self.saved or {}, self.headline_estimator, self.logged_estimator
         lifts = {((d["policy"], lead), (d["policy"], logged)): d for d in saved.get("lifts", ())}
         pairs = {((d["a"], d["estimator"]), (d["b"], d["estimator"])): d for d in saved.get("differences", ())}

@@ -1,4 +1,4 @@
-"""`evaluate`: what a policy would have earned, by each estimator."""
+"""`evaluate`: estimate what a policy would have earned."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from offpolicy.results.evidence import Key, Redraws
 from offpolicy.results.job import Job, Request
 from offpolicy.scoring.requirements import EstimatorList
 
+# The values of the given estimators on a resampled log, by the number of the draw.
 Redrawn = Callable[[int, Sequence[Estimator]], Mapping[Key, float]]
-"""The values of some estimators on a resampled log, by the number of the draw."""
 
 
 def evaluate(  # noqa: PLR0913
@@ -42,17 +42,61 @@ def evaluate(  # noqa: PLR0913
     errors: bool = True,
     diagnostics: Diagnostic | Sequence[Diagnostic] = (),
 ) -> Evaluation:
-    """What `target` would have earned, by each estimator.
+    """Estimate what a policy would have earned on the logged rounds.
 
-    `target` is a policy, anything `as_policy` takes, or a dict of them by name. Estimators that lack what they need are an
-    error when named and are skipped, with the reason in the result, when they came from the defaults. The log is read once
-    to fit what must be fitted and once to score everything. `memory` ("2GB"; by default a quarter of the machine) bounds
-    what is held: a job that cannot keep to it says so, with the sum, before it reads a row. `errors=False` gives the values
-    alone, without errors, intervals and checks, and takes less time. `diagnostics` are checks of your own (op.Diagnostic),
-    beside those that every evaluation makes.
+    The log is read twice: once to fit the models, once to score every estimator for every policy.
+
+    Parameters
+    ----------
+    log : Log
+        The logged rounds, from `op.Log` or `op.read_log`.
+    target : Policy, array-like, function, or dict of these by name
+        The policy to evaluate, or several. A matrix holds probabilities (rounds × actions); a function takes the context.
+    estimators : Estimator or sequence of Estimator, optional
+        By default a set chosen for the log. A default estimator that lacks something on this log is skipped, with the reason
+        in `result.skipped`; an estimator that you name raises an error instead.
+    level : float, default 0.95
+        The level of the confidence intervals.
+    cross_fit : int, optional
+        The number of folds for cross-fitting, for estimators that do not state their own.
+    engine : Engine, optional
+        `op.Local()` or `op.Spark()`; by default the one that fits the log.
+    memory : str or int, optional
+        A memory budget such as "2GB"; by default a quarter of the machine's memory. A job that would exceed it raises an
+        error before it reads a row.
+    seed : int, default 0
+        The seed of folds and resampling. Results depend on the seed, not on the number of threads or partitions.
+    progress : bool, optional
+        Whether to show progress; by default only in a terminal.
+    errors : bool, default True
+        With False, only values are computed, which is faster: no standard errors, intervals or checks.
+    diagnostics : Diagnostic or sequence of Diagnostic, optional
+        Your own checks, in addition to the built-in ones.
+
+    Returns
+    -------
+    Evaluation
+        Print it, index it by estimator, or write a report with `write_html`.
+
+    Raises
+    ------
+    InputError
+        If something is missing or wrong; the message names the column, the rows and the remedy.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import offpolicy as op
+    >>> rng = np.random.default_rng(0)
+    >>> x, action = rng.normal(size=(2_000, 2)), rng.integers(3, size=2_000)
+    >>> reward = (rng.random(2_000) < 0.1 + 0.2 * (action == 2)).astype(float)
+    >>> log = op.Log(x, action, reward, propensity=np.full(2_000, 1 / 3))
+    >>> result = op.evaluate(log, op.Fixed([0.1, 0.1, 0.8]), op.SNIPS())
+    >>> result["SNIPS"]
+    Estimate(SNIPS of target, reward: 0.244076 ± 0.014, OK)
     """
     if not isinstance(log, Log):
-        raise InputError(f"log is a {type(log).__name__}; make a log of it first, with op.read_log(…) or op.Log(…).")
+        raise InputError(f"log is a {type(log).__name__}; create a log first, with op.read_log(…) or op.Log(…).")
     if not is_number(level) or not 0 < level < 1:
         raise InputError(f"level is {level!r}; it must lie between 0 and 1.")
     if cross_fit is not None:
@@ -61,21 +105,21 @@ def evaluate(  # noqa: PLR0913
     policies = {name: policy.on(log) for name, policy in _policies(target).items()}
     engine = engine_for(log, engine)
     budget = Budget.of(memory)
-    as_given, log = log, estimate_logging(log, engine, seed, progress)
+    original, log = log, estimate_logging(log, engine, seed, progress)
 
     request = Request(
         log, policies, engine, budget, level, cross_fit, seed, progress, errors, _diagnostics(diagnostics)
     )  # fmt: skip
 
-    def redrawn(draw: int, asked: Sequence[Estimator]) -> Mapping[Key, float]:
-        """The same evaluation of a resampled log; propensities that were estimated are estimated again."""
+    def redrawn(draw: int, requested: Sequence[Estimator]) -> Mapping[Key, float]:
+        """The same evaluation on a resampled log; estimated propensities are estimated again."""
         drawn = Resampled(engine, seed, draw)
         return evaluate(
-            as_given, policies, asked, level=level, cross_fit=cross_fit, engine=drawn, memory=memory, seed=seed,
+            original, policies, requested, level=level, cross_fit=cross_fit, engine=drawn, memory=memory, seed=seed,
             progress=False, errors=False,
         ).values()  # fmt: skip
 
-    with one_blas_thread():  # many small products: threads over partitions and refits keep the cores busy
+    with one_blas_thread():  # threads over partitions and refits already use all cores
         return _answer(request, EstimatorList.of(estimators), redrawn)
 
 
@@ -94,26 +138,26 @@ def _answer(request: Request, wanted: EstimatorList, redrawn: Redrawn) -> Evalua
     except Exception:
         if not wanted.can_spare:
             raise
-        run([LoggedMean()])  # what is wrong with the log itself is raised here
+        run([LoggedMean()])  # a fault of the log itself is raised here
         job = Job.within_budget(request, wanted.without_failing(fit, job.fits.features), run)
         fitted, scorer = job.fitted()
     scores = job.score(fitted, scorer)
-    redraws = Redraws(lambda draw: redrawn(draw, job.asked), request.progress)
+    redraws = Redraws(lambda draw: redrawn(draw, job.requested), request.progress)
     return Assembly(job, scores, redraws).evaluation()
 
 
-def _diagnostics(given: Diagnostic | Sequence[Any]) -> tuple[Diagnostic, ...]:
-    given = (given,) if isinstance(given, (Diagnostic, type)) else given
-    for each in given:
+def _diagnostics(diagnostics: Diagnostic | Sequence[Any]) -> tuple[Diagnostic, ...]:
+    diagnostics = (diagnostics,) if isinstance(diagnostics, (Diagnostic, type)) else diagnostics
+    for each in diagnostics:
         if not isinstance(each, Diagnostic):
             hint = f"; write {each.__name__}()" if isinstance(each, type) else ""
             raise InputError(f"diagnostics: {each!r} is not an op.Diagnostic{hint}.")
-    return tuple(given)
+    return tuple(diagnostics)
 
 
 def _policies(target: Any) -> dict[str, Policy]:
     if not isinstance(target, Mapping):
         return {"target": as_policy(target)}
     if not target or not all(isinstance(name, str) for name in target):
-        raise InputError("target: give a policy, or a dict of policies with text as names (and at least one).")
+        raise InputError("target: pass a policy, or a dict of at least one policy by name.")
     return {name: as_policy(policy) for name, policy in target.items()}

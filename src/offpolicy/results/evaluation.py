@@ -1,4 +1,4 @@
-"""`Evaluation`: the answer as a value, with everything that can be asked of it. Only a few questions need the log."""
+"""`Evaluation`: the result of `evaluate` as a value, and its text, tables, pictures and files."""
 
 from __future__ import annotations
 
@@ -26,21 +26,20 @@ from offpolicy.report.page import html
 from offpolicy.report.plots import Plots
 from offpolicy.results.estimate import Estimate
 from offpolicy.results.estimate_set import EstimateSet
-from offpolicy.results.evidence import KEPT, Key, LogHandle
+from offpolicy.results.evidence import SAVED, Key, LogHandle
 from offpolicy.results.sensitivity import Sensitivity
 from offpolicy.results.storage import packed, packed_sums, write
 
 SCHEMA_VERSION = 1
-MOST_COMPARED = 6
-"""Policies of which every pair is compared; of more, each with the first."""
+MOST_COMPARED = 6  # up to this number of policies every pair is compared; beyond it, each with the first
+# Actions on the map of a report: a notebook stores a copy of everything it shows.
 SHOWN_IN_A_FILE = 2_000
 SHOWN_IN_A_NOTEBOOK = 300
-"""Actions on the map of a report: a notebook keeps a copy of all that it shows."""
 
 
 @dataclass(frozen=True)
 class Views:
-    """What a report shows besides the estimates, as plain values."""
+    """What a report shows in addition to the estimates, as plain values."""
 
     overlap: list[dict[str, Any]] = field(default_factory=list)
     calibration: list[dict[str, Any]] = field(default_factory=list)
@@ -50,33 +49,87 @@ class Views:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Evaluation(EstimateSet):
-    """All estimates of one reward: `result["DR"]`, or `result["new", "DR"]` with several policies.
+    """The result of `evaluate`: every estimate of one reward, and how they compare.
 
-    `rewards` holds the same for every reward column, `slices` for every value of the `by` column. It is a value: it can be
-    pickled, copied and saved, and then shows the same without the log.
+    `result["DR"]` is an `Estimate`; with several policies write `result["new", "DR"]`. Iterating yields all estimates. It is
+    a value: it can be pickled, copied and saved, and then shows the same without the log.
+
+    Attributes
+    ----------
+    estimates : mapping of (str, str) to Estimate
+        By policy and estimator.
+    policies, estimators : tuple of str
+        Their names.
+    headline_estimator : str
+        The estimator to report first.
+    logged_estimator : str
+        The name of the estimator that is the mean reward of the log.
+    level : float
+        The level of the confidence intervals.
+    skipped : mapping of str to str
+        Default estimators that were not computed, with the reason.
+    reward : str
+        The name of the reward.
+    rounds : int
+        The number of rounds.
+    actions : int or None
+        The number of actions; None if they cannot be counted.
+    actions_logged : int or None
+        The number of actions that occur in the log; None for a slice of it.
+    action_space : str or None
+        What the actions are, if they cannot be counted.
+    rewards : mapping of str to Evaluation
+        The same for every reward, if there are several.
+    slices : mapping of str to Evaluation
+        The same for every value of the log's `by` column.
+    settings : mapping
+        What was requested, as plain values.
+    input : mapping
+        What was read: a fingerprint of the rounds, their source and their columns.
+    versions : mapping of str to str
+        The versions of Python and of the packages that computed it.
+    views : Views
+        What reports show in addition to the estimates.
+    saved : mapping or None
+        The summary in the file that it was loaded from.
+    log : LogHandle
+        The handle to the log, for the methods that read it again.
+
+    Examples
+    --------
+    >>> import offpolicy as op
+    >>> world = op.worlds.Linear(n_actions=5, seed=0)
+    >>> result = op.evaluate(world.sample(1_000, seed=0), world.target, [op.SNIPS(), op.DR()])
+    >>> result.headline
+    Estimate(DR of target, reward: 0.451865 ± 0.078, CAUTION)
+    >>> [estimate.estimator for estimate in result]
+    ['LoggedMean', 'SNIPS', 'DR']
     """
 
     reward: str
     rounds: int
     actions: int | None
-    """How many there are; None where they cannot be counted: then `action_space` says what they are."""
     actions_logged: int | None
-    """How many of them occur in the log; None for a slice of it."""
     action_space: str | None = None
     rewards: Mapping[str, Evaluation] = field(default_factory=dict)
     slices: Mapping[str, Evaluation] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
     input: Mapping[str, Any] = field(default_factory=dict)
-    """What was read: a fingerprint of the rounds, where they come from, their columns."""
     versions: Mapping[str, str] = field(default_factory=dict)
     views: Views = field(repr=False, default_factory=Views)
 
     def __getstate__(self) -> dict[str, Any]:
-        """What is pickled: nothing that can be computed again."""
+        """What is pickled: nothing that can be recomputed."""
         return {f.name: getattr(self, f.name) for f in fields(self)}
 
     def detach(self) -> Evaluation:
-        """The same without the log, whose memory can then be freed. `refit=True`, `sensitivity` and `scores` need it."""
+        """The same result without its handle to the log, whose memory can then be freed.
+
+        Returns
+        -------
+        Evaluation
+            Intervals with `refit=True`, `sensitivity` and `scores` are no longer available.
+        """
 
         def alone(estimate: Estimate) -> Estimate:
             return replace(
@@ -90,7 +143,7 @@ class Evaluation(EstimateSet):
         )
 
     def _each(self, change: Callable[[Evaluation], Evaluation]) -> Evaluation:
-        """The same with its other rewards and slices changed."""
+        """The same result, with a change applied to its rewards and slices."""
         return replace(
             self,
             rewards={name: change(part) for name, part in self.rewards.items()},
@@ -98,9 +151,27 @@ class Evaluation(EstimateSet):
         )
 
     def with_interval(self, method: str, *, refit: bool = False) -> Evaluation:
-        """The same with intervals by another method wherever none is named: in the table, JSON and pictures."""
+        """The same result with intervals by another method in tables, JSON and pictures.
+
+        Parameters
+        ----------
+        method : {"normal", "bootstrap", "bernstein", "cressie-read"}
+            See `Estimate.confidence_interval`. Estimates without a finite-sample interval keep the normal one.
+        refit : bool, default False
+            Whether the bootstrap reads the log again and refits in each draw.
+
+        Returns
+        -------
+        Evaluation
+            A new result.
+
+        Raises
+        ------
+        InputError
+            If `refit` is requested for another method than the bootstrap, or without the log.
+        """
         if refit and method != "bootstrap":
-            raise InputError(f"refit is for the bootstrap, not for {method} intervals (--interval bootstrap --refit).")
+            raise InputError(f"refit applies to the bootstrap, not to {method} intervals (--interval bootstrap --refit).")
         with one_blas_thread():
             estimates = {key: estimate.shown_with(method, refit) for key, estimate in self.estimates.items()}
             parts = self._each(lambda part: part.with_interval(method, refit=refit))
@@ -109,71 +180,122 @@ class Evaluation(EstimateSet):
         return replace(shown, saved=summary(shown)) if refit else shown  # which needs the log
 
     def values(self) -> dict[Key, float]:
-        """The value of every estimate, by slice, reward, policy and estimator."""
+        """The value of every estimate.
+
+        Returns
+        -------
+        dict of (str or None, str, str, str) to float
+            By slice (None: the whole log), reward, policy and estimator.
+        """
         return {(name, e.reward, e.policy, e.estimator): e.value for name, e in self._every_estimate()}
 
     def _every_estimate(self) -> Iterator[tuple[str | None, Estimate]]:
-        """Of the whole log and of each slice, for every reward; with the name of the slice."""
+        """The estimates of the whole log and of each slice, for every reward, with the name of the slice."""
         for name, part in ((None, self), *self.slices.items()):
             for reward in (part.rewards or {part.reward: part}).values():
                 yield from ((name, estimate) for estimate in reward)
 
     def sensitivity(self, gamma: float | Sequence[float] = GAMMAS, *, policy: str | None = None) -> Sensitivity:
-        """Bounds on the value if true propensities differ from the given by a factor of up to Γ, in each round its own.
+        """Bounds on the value if the propensities are wrong by a factor of up to Γ; reads the log again.
 
-        They are those of the self-normalised value (SNIPS), which Γ = 1 gives, with the errors of sampling beside them, and
-        the Γ at which "better than the log" stops to hold. By default of the first policy. The log is read once more.
+        In each round, the true propensity may differ from the logged one by any factor between 1/Γ and Γ. The bounds are
+        those of the self-normalised value (SNIPS), with standard errors, and with the Γ up to which the policy remains
+        better (or worse) than the log.
+
+        Parameters
+        ----------
+        gamma : float or sequence of float, default (1.0, 1.1, 1.25, 1.5, 2.0)
+            Each Γ is 1 or more.
+        policy : str, optional
+            By default the first policy.
+
+        Returns
+        -------
+        Sensitivity
+            One row of bounds per Γ.
+
+        Raises
+        ------
+        InputError
+            If the log has no propensities or is not available, or if the result is one of a slice.
+
+        References
+        ----------
+        Zhao, Small and Bhattacharya (2019). Sensitivity analysis for inverse probability weighting estimators via the
+        percentile bootstrap.
         """
         return Sensitivity.of(self._tilted(policy), policy or self.policies[0], self.reward, gamma, self.level)
 
     def _tilted(self, policy: str | None = None) -> Tilted:
-        policy = self.named(policy)
+        policy = self._named(policy)
         if self.settings.get("slice") is not None:
-            raise InputError("sensitivity: is worked out for the whole log, not for a slice of it; read the slice as a log.")
+            raise InputError("sensitivity: is computed for the whole log, not for a slice; read the slice as a log.")
         return self.log.open("sensitivity(…)").tilted(policy, self.reward)
 
     def with_sensitivity(self, gamma: float | Sequence[float] = GAMMAS) -> Evaluation:
-        """The same with `sensitivity` of every policy in the text, JSON, Markdown and HTML forms; a policy that does nothing
-        of what was logged has none."""
+        """The same result with the `sensitivity` of every policy in its text, JSON, Markdown and HTML.
+
+        Parameters
+        ----------
+        gamma : float or sequence of float, default (1.0, 1.1, 1.25, 1.5, 2.0)
+            As for `sensitivity`.
+
+        Returns
+        -------
+        Evaluation
+            A new result. A policy that takes no logged action has no bounds.
+        """
         gammas = factors(gamma)
         with one_blas_thread():
-            found = [
+            bounds = [
                 self.sensitivity(gammas, policy=policy).to_dict()
                 for policy in self.policies
                 if self._tilted(policy).overlaps
             ]
         rewards = {name: part.with_sensitivity(gammas) for name, part in self.rewards.items()}
-        return replace(self, views=replace(self.views, sensitivity=found), rewards=rewards, saved=None)
+        return replace(self, views=replace(self.views, sensitivity=bounds), rewards=rewards, saved=None)
 
     def to_dict(self, shown: int = 0) -> dict[str, Any]:
-        """Everything as plain values: the source of the text, JSON, Markdown and HTML forms.
+        """Everything as plain values, from which text, JSON, Markdown and HTML are made.
 
-        With `shown`, a map of up to so many actions by their embedding is among them, where some estimate has one.
+        Parameters
+        ----------
+        shown : int, default 0
+            The largest number of actions on the map of the embedding, if an estimate has one; 0 for no map.
+
+        Returns
+        -------
+        dict
+            Of numbers, text, lists and dicts; docs/results.md describes it.
         """
-        told = deepcopy(dict(self._told))
-        told["embedding"] = self._map(shown)
-        return told
+        return {**deepcopy(dict(self._summary)), "embedding": self._map(shown)}
 
     @cached_property
-    def _told(self) -> Mapping[str, Any]:
-        """All but the map, computed once."""
+    def _summary(self) -> Mapping[str, Any]:
+        """Everything except the map, computed once."""
         if self.saved is not None:
             return self.saved
         with one_blas_thread():  # or the last digits would depend on the number of cores
             return summary(self)
 
     def _map(self, shown: int) -> dict[str, Any] | None:
-        """The actions by the first embedding that an estimate has; of a result from a file, the map that it holds."""
+        """A map of the actions by the first embedding of an estimate; for a loaded result, the map in its file."""
         if not shown:
             return None
-        found = next((e for e in self if e.labelled is not None), None)
-        if found is None:
-            kept: dict[str, Any] | None = deepcopy((self.saved or {}).get("embedding"))
-            return kept
-        return map_view(found.estimator, found.embedding, shown, int(self.settings.get("seed", 0)))
+        estimate = next((e for e in self if e.labelled is not None), None)
+        if estimate is None:
+            saved: dict[str, Any] | None = deepcopy((self.saved or {}).get("embedding"))
+            return saved
+        return map_view(estimate.estimator, estimate.embedding, shown, int(self.settings.get("seed", 0)))
 
     def to_frame(self) -> Any:
-        """One row an estimate, as a pandas data frame."""
+        """A table with one row per estimate; needs pandas.
+
+        Returns
+        -------
+        pandas.DataFrame
+            With slices, their estimates follow those of the whole log, and a column names the slice.
+        """
         pd = pandas("to_dict()")
         rows = [
             {"slice": name or "", "policy": e.policy, "reward": e.reward, "estimator": e.estimator, "value": e.value,
@@ -186,34 +308,60 @@ class Evaluation(EstimateSet):
         return frame if self.slices else frame.drop(columns="slice")
 
     def to_markdown(self) -> str:
+        """The report as Markdown.
+
+        Returns
+        -------
+        str
+            Headings, tables and paragraphs.
+        """
         return text.markdown(self.to_dict())
 
     @property
     def plot(self) -> Plots:
-        """Pictures: `.estimates()`, `.weights()`, `.propensities()`, `.calibration()`, `.embedding()`, `.differences()`,
-        `.sensitivity()`; each on axes."""
+        """Pictures, drawn with Matplotlib.
+
+        `.estimates()`, `.weights()`, `.propensities()`, `.calibration()`, `.embedding()`, `.differences()` and
+        `.sensitivity()`; each takes `ax`, the axes to draw on.
+        """
         return Plots(self.to_dict, self._bounds)
 
     def _bounds(self, gamma: Sequence[float], policy: str | None) -> dict[str, Any]:
-        """For a picture: from the log; without it, what `with_sensitivity` computed, whatever Γ is asked for now."""
+        """For a picture: computed from the log; without it, the bounds of `with_sensitivity`, whatever Γ is requested."""
         if self.log.attached:
             return self.sensitivity(gamma, policy=policy).to_dict()
-        policy = self.named(policy)
-        found = next((each for each in self._told.get("sensitivity") or () if each["policy"] == policy), None)
-        if found is None or len(found["rows"]) < 2:
+        policy = self._named(policy)
+        bounds = next((each for each in self._summary.get("sensitivity") or () if each["policy"] == policy), None)
+        if bounds is None or len(bounds["rows"]) < 2:
             raise InputError(
-                f"{policy}: the saved result has no bounds for several Γ, and no sums of weights to find them from; save "
-                "evaluation.with_sensitivity(), or ask the evaluation itself for sensitivity()."
+                f"{policy}: the saved result has no bounds for several Γ, and the log is needed to compute them; save "
+                "evaluation.with_sensitivity(), or call sensitivity() on the evaluation itself."
             )
-        return {**found, "rows": sorted(found["rows"], key=lambda row: float(row["gamma"]))}
+        return {**bounds, "rows": sorted(bounds["rows"], key=lambda row: float(row["gamma"]))}
 
     def write_html(self, path: str | Path, *, shown: int = SHOWN_IN_A_FILE) -> None:
-        """Write the report as one HTML file, whole or not at all. Its map shows up to `shown` actions."""
+        """Write the report as one self-contained HTML file; on failure no partial file is left.
+
+        Parameters
+        ----------
+        path : str or Path
+            The file to write.
+        shown : int, default 2000
+            The largest number of actions on the map of the embedding.
+        """
         html.write(self.to_dict(shown=shown), Path(path))
 
     def save(self, path: str | Path) -> None:
-        """As JSON, for `op.load_result` and `offpolicy report`: what is said here and the sums behind it; no rounds, no
-        policies, and of embeddings the map."""
+        """Save the result as JSON, for `op.load_result` and `offpolicy report`.
+
+        The file contains everything that is shown and the sums behind it, but no rounds, no policies, and only the map of
+        an embedding.
+
+        Parameters
+        ----------
+        path : str or Path
+            A file name that ends in `.json`.
+        """
         write(path, self.to_dict(shown=SHOWN_IN_A_FILE), packed_evidence(self))
 
     def _repr_html_(self) -> str:
@@ -226,7 +374,7 @@ class Evaluation(EstimateSet):
 
 
 def summary(result: Evaluation) -> dict[str, Any]:
-    """Everything that a result says, as plain values; the map of actions is added where it is wanted."""
+    """Everything that a result shows, as plain values, except the map of actions."""
     views = result.views
     out: dict[str, Any] = {
         "schema": SCHEMA_VERSION,
@@ -260,7 +408,7 @@ def summary(result: Evaluation) -> dict[str, Any]:
 
 
 def _compared(result: Evaluation) -> dict[str, Any]:
-    """What the log earned, by how much each policy is better, and every pair of policies: all by the headline."""
+    """What the log earned, the lift of each policy, and the difference of every pair, by the headline estimator."""
     logged = result.estimates[result.policies[0], result.logged_estimator].to_dict()
     whole, first = result.settings.get("slice") is None, result.policies[0]
     return {
@@ -277,32 +425,32 @@ def _compared(result: Evaluation) -> dict[str, Any]:
 
 
 def _relative(result: Evaluation, policy: str) -> dict[str, Any]:
-    """The relative lift and its interval; None where the log earned nothing, or there is no number."""
+    """The relative lift and its interval; None if the log earned nothing, or there is no number."""
     logged = result.estimates[policy, result.logged_estimator].value
     if abs(logged) <= NEXT_TO_NOTHING or not np.isfinite(logged):
         return {"relative": None, "relative_interval": None}
     lift = result.relative_lift(policy)
     shown = lift.interval
-    if not np.isfinite(shown.low):  # some draws of a bootstrap hold nothing to divide by
+    if not np.isfinite(shown.low):  # in some bootstrap draws there is nothing to divide by
         shown = lift.confidence_interval(method="normal")
     return {"relative": lift.value, "relative_interval": asdict(shown)}
 
 
 def packed_evidence(result: Evaluation) -> dict[str, Any] | None:
-    """What the estimates rest on, those of slices and other rewards among them; None where it is not known.
+    """The evidence of all estimates, including those of slices and other rewards; None if it is not known.
 
-    Sums stand in a list of their own, for all rewards share them.
+    Sums are listed separately, because all rewards share them.
     """
     sums: list[ScoreSums] = []
 
     def of(part: Evaluation) -> dict[str, Any]:
-        kept = [estimate.evidence for estimate in part if estimate.evidence is not None]
-        at = next((k for k, known in enumerate(sums) if known is kept[0].sums), len(sums))
-        sums.extend([kept[0].sums] if at == len(sums) else [])
+        evidence = [estimate.evidence for estimate in part if estimate.evidence is not None]
+        at = next((k for k, known in enumerate(sums) if known is evidence[0].sums), len(sums))
+        sums.extend([evidence[0].sums] if at == len(sums) else [])
         return {
             "sums": at,
             "logged": part.logged_estimator,
-            "estimates": [{name: packed(getattr(each, name)) for name in KEPT} for each in kept],
+            "estimates": [{name: packed(getattr(each, name)) for name in SAVED} for each in evidence],
             "other_rewards": {name: of(other) for name, other in part.rewards.items() if name != part.reward},
             "slices": {name: of(other) for name, other in part.slices.items()},
         }

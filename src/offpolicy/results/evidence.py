@@ -19,27 +19,28 @@ from offpolicy.inference.intervals import FINITE_SAMPLE, Interval, Range, interv
 from offpolicy.inference.sensitivity import Tilted, Tilting
 from offpolicy.scoring.export import RoundScores, write_scores
 
-Key = tuple[str | None, str, str, str]
-"""Slice, reward, policy and estimator."""
+Key = tuple[str | None, str, str, str]  # slice, reward, policy and estimator
 FEWEST = 10
 
 
 @dataclass(frozen=True)
 class Redraws:
-    """Each draw is one evaluation of the log, and serves every estimate, every difference and every slice of it."""
+    """The values of every estimate on resampled logs, computed when first requested.
+
+    Each draw is one evaluation of the log, `run` by its number, and serves every estimate, difference and slice.
+    """
 
     run: Callable[[int], Mapping[Key, float]]
-    """The values of a draw, by its number."""
     progress: bool | None = None
     _done: list[Mapping[Key, float]] = field(default_factory=list, repr=False, compare=False)
 
     def of(self, key: Key, draws: int) -> FloatArray:
         """The values of one estimate in the first `draws` draws."""
         draws = whole("draws", draws, FEWEST, besides=" (100 is usual)")
-        with PassProgress("refitting", draws, self.progress, done=len(self._done)) as told:
+        with PassProgress("refitting", draws, self.progress, done=len(self._done)) as progress:
             while len(self._done) < draws:
                 self._done.append(self._drawn(len(self._done)))
-                told(1)
+                progress(1)
         return np.array([values[key] for values in self._done[:draws]])
 
     def _drawn(self, draw: int) -> Mapping[Key, float]:
@@ -47,39 +48,38 @@ class Redraws:
             return self.run(draw)
         except (InputError, OSError) as error:
             raise InputError(
-                f"the bootstrap that refits reads the log again for each draw, and draw {draw} failed: {error} "
-                "The log and its files must stay as they were, and have enough units for every fold; without refit=True "
-                "(--refit) the bootstrap needs nothing but the sums it has."
+                f"a bootstrap that refits reads the log again for each draw, and draw {draw} failed: {error} The log and "
+                "its files must not change, and must have enough units for every fold; without refit=True (--refit) the "
+                "bootstrap does not read the log."
             ) from error
 
 
 @dataclass(frozen=True)
 class LogAccess:
-    """Everything about a result that takes another pass over its log."""
+    """Everything about a result that requires another pass over its log. `weighable`: policies and rewards with weights."""
 
     redraws: Redraws
     tilting: Tilting
     policies: tuple[str, ...]
     rewards: tuple[str, ...]
-    weighed: frozenset[tuple[int, int]]
-    """The policies and rewards for which the log has propensities."""
+    weighable: frozenset[tuple[int, int]]
     scores: Mapping[Key, RoundScores]
 
     def write_scores(self, key: Key, path: Path) -> None:
         if key not in self.scores:
-            raise InputError("scores are written for the whole log, not for a slice of it.")
+            raise InputError("scores are written for the whole log, not for a slice.")
         write_scores(path, self.tilting.log, self.tilting.scorer, self.scores[key])
 
     def tilted(self, policy: str, reward: str) -> Tilted:
         """The weighted rewards of a policy, for bounds on its value."""
         at = self.policies.index(policy), self.rewards.index(reward)
-        if at not in self.weighed:
-            raise InputError("sensitivity: asks how wrong propensities may be, and the log has none (`propensity=`).")
+        if at not in self.weighable:
+            raise InputError("sensitivity: is about wrong propensities, and the log has none (`propensity=`).")
         return self.tilting.of(*at)
 
 
 class LogHandle:
-    """Holds the access to a log, or nothing."""
+    """The access to a log, or nothing: pickling, saving and detaching a result drop it."""
 
     def __init__(self, access: LogAccess | None = None) -> None:
         self._access = access
@@ -88,11 +88,11 @@ class LogHandle:
     def attached(self) -> bool:
         return self._access is not None
 
-    def open(self, asked: str) -> LogAccess:
+    def open(self, operation: str) -> LogAccess:
         if self._access is None:
             raise InputError(
-                f"{asked} reads the log again, and this result no longer has it: it was pickled, saved or detached. Call "
-                "op.evaluate again and ask that result."
+                f"{operation} reads the log again, and this result no longer has it: it was pickled, saved or detached. "
+                "Call op.evaluate again and use that result."
             )
         return self._access
 
@@ -106,26 +106,26 @@ class LogHandle:
         return self
 
 
-KEPT = ("functional", "bounds", "range_given", "fitted")
-"""What a file keeps of each evidence; sums are kept beside, as estimates share them."""
+SAVED = ("functional", "bounds", "range_given", "fitted")  # fields in a file; sums are stored once, as estimates share them
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """A functional of the columns' means, with the sums that its error comes from."""
+    """A functional of the columns' means, with the sums that its standard error comes from.
+
+    `bounds` is None for differences and blends, which have no finite-sample interval. `range_given`: whether the log states
+    the range of its rewards. `fitted`: whether anything was fitted or selected, so that there is something to refit. In a
+    difference, the estimate `other` is subtracted; if `relative`, the difference is divided by it.
+    """
 
     functional: Functional
     sums: ScoreSums
     log: LogHandle
     key: Key
     bounds: Range | None = None
-    """None for a difference or a blend, which have no interval for finite samples."""
     range_given: bool = True
-    """Whether the log states the range of its rewards."""
     fitted: bool = True
-    """Whether anything was fitted or selected, so that there is something to refit."""
     other: Key | None = None
-    """Of a difference, the estimate that is subtracted; `relative`: and that it is divided by."""
     relative: bool = False
 
     @property
@@ -133,11 +133,11 @@ class Evidence:
         return std_error(self.functional, self.sums)
 
     def interval(self, level: float, method: str, draws: int | None = None) -> Interval:
-        """A confidence interval; given `draws`, from a bootstrap that refits so many times."""
+        """A confidence interval; with `draws`, from a bootstrap that refits that many times."""
         if draws is not None:
             if method != "bootstrap":
                 raise InputError(
-                    f"refit=True fits again in each draw of a bootstrap, and a {method} interval has none; say "
+                    f"refit=True refits in each draw of a bootstrap, and a {method} interval has none; use "
                     'method="bootstrap" (--interval bootstrap).'
                 )
             if self.fitted:
@@ -146,14 +146,14 @@ class Evidence:
             low, high = self.bounds.reward_low, self.bounds.reward_high
             warnings.warn(
                 f"{self.key[1]}: the log has no reward_range; the smallest and largest reward seen "
-                f"({low:g}, {high:g}) stand in for it, which is no guarantee.",
+                f"({low:g}, {high:g}) are used instead, so that the interval carries no guarantee.",
                 InputWarning,
                 stacklevel=3,
             )
         return interval(self.functional, self.sums, level, method, self.bounds)
 
     def refitted(self, draws: int) -> FloatArray:
-        """The values on resampled logs, with everything fitted again."""
+        """The values on resampled logs, with everything refitted."""
         redraws = self.log.open("a bootstrap that refits").redraws
         first = redraws.of(self.key, draws)
         if self.other is None:

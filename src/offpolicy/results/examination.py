@@ -18,34 +18,33 @@ from offpolicy.diagnostics.verdict import Finding, Verdict
 from offpolicy.inference.scores import Scores
 from offpolicy.scoring.scored_block import BlockStatistic
 
-BIASED = ("own bias", "unchecked model")
-"""Codes of findings that the measured coverage belongs to."""
+BIASED = ("own bias", "unchecked model")  # codes of findings to which the measured coverage is added
 
 
 NAIVE = Finding(
     Verdict.CAUTION,
     "naive",
     "This is what the logging policy earned.",
-    "It says nothing about the new policy, however narrow its interval.",
+    "It contains no information about the new policy, however narrow its interval.",
     "Compare the other estimates with it.",
 )
 
 ERRORS_SKIPPED = Finding(
     Verdict.CAUTION,
     "errors skipped",
-    "No error was computed: the evaluation was asked for values alone (errors=False).",
-    "Without an error and the checks nothing shows how far off the value may be.",
+    "No standard error was computed, because the evaluation was run with errors=False.",
+    "Without standard errors and checks, nothing shows how far off the value may be.",
     "Evaluate again without errors=False.",
 )
 
 
 @cache
 def measured_coverage() -> dict[str, dict[str, Any]]:
-    """How often the 95% intervals of estimators with a bias of their own held the truth in the coverage study.
+    """How often the 95% intervals of estimators that are biased by design contained the true value in the coverage study.
 
-    Such an interval knows the chance of the draw and not the bias, so what it promises is worth what it kept in worlds whose
-    value is known. `coverage.json` is written from the committed results of `offpolicy study coverage` (docs/coverage.md).
-    By the class of the estimator: the least and the most coverage over kinds of worlds, and how many these were.
+    Such an interval covers sampling error but not the bias, so its coverage was measured in worlds whose value is known.
+    `coverage.json` is written from the committed results of `offpolicy study coverage` (docs/coverage.md).
+    By the class of the estimator: the lowest and the highest coverage over kinds of worlds, and their number.
     """
     read: dict[str, dict[str, Any]] = json.loads(
         resources.files("offpolicy.diagnostics").joinpath("coverage.json").read_text()
@@ -55,13 +54,12 @@ def measured_coverage() -> dict[str, dict[str, Any]]:
 
 @dataclass(frozen=True)
 class Checks:
-    """The diagnostics of an evaluation: what they sum in the scoring pass, in this order."""
+    """The diagnostics of an evaluation, and what they sum in the scoring pass. `own` are those of the user."""
 
     overlap: OverlapSums
     models: ModelSums
     propensities: PropensityTests | None
     own: tuple[Diagnostic, ...] = ()
-    """Those of the user."""
 
     def statistics(self) -> dict[str, BlockStatistic]:
         tests: dict[str, BlockStatistic] = {} if self.propensities is None else {"propensities": self.propensities}
@@ -69,7 +67,7 @@ class Checks:
         return {"overlap": self.overlap, "models": self.models, **tests, **own}
 
     def examination(self, scores: Scores) -> Examination:
-        """Ready to be asked, once the log has been read."""
+        """The diagnostics with their sums, once the log has been read."""
         state = scores.state["diagnostics"]
         log = scores.log
         return Examination(
@@ -82,7 +80,7 @@ class Checks:
 
 @dataclass(frozen=True)
 class Examination:
-    """What the diagnostics say, composed in the order in which findings are shown."""
+    """What the diagnostics report, in the order in which findings are shown."""
 
     overlaps: Overlaps
     models: Models
@@ -105,17 +103,17 @@ class Examination:
         ]  # fmt: skip
 
     def details(self, subject: Subject, errors: bool) -> tuple[dict[str, Any], tuple[Finding, ...]]:
-        """The numbers and every finding of an estimate, with the measured coverage of its intervals where there is one."""
+        """The numbers and every finding of an estimate, with the measured coverage of its intervals, if known."""
         numbers, findings = self._read(subject) if errors else ({}, [ERRORS_SKIPPED])
         measured = measured_coverage().get(type(subject.estimator).__name__)
         if measured is None:
             return numbers, tuple(findings)
-        said = (
-            f"In {measured['worlds']} kinds of simulated worlds its 95% interval held the truth in "
+        coverage = (
+            f"In {measured['worlds']} kinds of simulated worlds, its 95% interval contained the true value in "
             f"{measured['least']:.0%} to {measured['most']:.0%} of the runs."
         )
         numbers["measured_coverage_of_95%_intervals"] = dict(measured)
-        return numbers, tuple(replace(f, why=f"{f.why} {said}") if f.code in BIASED else f for f in findings)
+        return numbers, tuple(replace(f, why=f"{f.why} {coverage}") if f.code in BIASED else f for f in findings)
 
     def _read(self, subject: Subject) -> tuple[dict[str, Any], list[Finding]]:
         member = subject.member

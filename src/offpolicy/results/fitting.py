@@ -1,4 +1,4 @@
-"""`embed` and `fit_rewards`: what is learned from a log alone, without a policy."""
+"""`embed` and `fit_rewards`: what can be learned from a log alone, without a policy."""
 
 from __future__ import annotations
 
@@ -38,13 +38,42 @@ def embed(  # noqa: PLR0913
     seed: int = 0,
     progress: bool | None = None,
 ) -> EmbeddingTable:
-    """The embedding of every action that a reward model learns from the log. Needs no policy and no propensities.
+    """Learn an embedding of every action from the rewards. Needs no policy and no propensities.
 
-    `inputs` and `rewards` (op.Ridge() by default) are those of op.LearnedMIPS; `reward` says which, where there are several;
-    `memory` is that of `evaluate`.
+    Parameters
+    ----------
+    log : Log
+        The logged rounds.
+    inputs : str, optional
+        What actions are described by: "identity", "features" or "both", as in `op.LearnedMIPS`.
+    rewards : RewardModel, optional
+        The reward model whose coefficients are the embedding; `op.Ridge()` by default.
+    reward : int, default 0
+        Which reward, if the log has several.
+    engine : Engine, optional
+        As for `op.evaluate`.
+    memory : str or int, optional
+        As for `op.evaluate`.
+    seed : int, default 0
+        As for `op.evaluate`.
+    progress : bool, optional
+        As for `op.evaluate`.
+
+    Returns
+    -------
+    EmbeddingTable
+        One row per action.
+
+    Examples
+    --------
+    >>> import offpolicy as op
+    >>> world = op.worlds.Linear(n_actions=5, seed=0)
+    >>> table = op.embed(world.sample(1_000, seed=0))
+    >>> len(table)
+    5
     """
     if reward not in range(len(log.schema.rewards)):
-        raise InputError(f"reward is {reward!r}, but the log has {len(log.schema.rewards)}; count from 0.")
+        raise InputError(f"reward is {reward!r}, but the log has {len(log.schema.rewards)}; they are counted from 0.")
     model = _model(rewards, log, "embed")
     ratio = EmbeddingRatio(Gaussian(1.0), model, Features.of(log.schema).resolve(inputs, "embed"), reward=reward)
     engine = engine_for(log, engine)
@@ -53,8 +82,8 @@ def embed(  # noqa: PLR0913
     shape, fitting = plan.shape(key, progress), plan.fitting(RatioKey(ratio, None))
     needed: dict[Any, tuple[Statistic, ...]] = {key: fitted.statistics(shape), ratio: ratio.statistics(fitting)}
     with one_blas_thread():
-        found = fit_pass(log, engine, needed, progress)
-        fits = ratio.fits(replace(fitting, fits=fitted.fits(shape, found[key])), found[ratio])
+        sums = fit_pass(log, engine, needed, progress)
+        fits = ratio.fits(replace(fitting, fits=fitted.fits(shape, sums[key])), sums[ratio])
         return LabelledEmbedding(log.actions, fits.embedding, True, described(model)).table()
 
 
@@ -68,9 +97,36 @@ def fit_rewards(  # noqa: PLR0913
     seed: int = 0,
     progress: bool | None = None,
 ) -> FittedRewards:
-    """A reward model (op.Ridge() by default) fitted on all rounds of a log, for every reward: to save, or to use on others.
+    """Fit a reward model on all rounds of a log, for every reward, to save it or to use it on other rounds.
 
-    Give it to estimators as `rewards=` for a log of other rounds. `inputs` are those of op.LearnedMIPS.
+    Parameters
+    ----------
+    log : Log
+        The logged rounds.
+    rewards : RewardModel, optional
+        The reward model; `op.Ridge()` by default.
+    inputs : str, optional
+        What actions are described by: "identity", "features" or "both", as in `op.LearnedMIPS`.
+    engine : Engine, optional
+        As for `op.evaluate`.
+    memory : str or int, optional
+        As for `op.evaluate`.
+    seed : int, default 0
+        As for `op.evaluate`.
+    progress : bool, optional
+        As for `op.evaluate`.
+
+    Returns
+    -------
+    FittedRewards
+        Pass it to estimators as `rewards=` for a log of other rounds.
+
+    Examples
+    --------
+    >>> import offpolicy as op
+    >>> world = op.worlds.Linear(n_actions=5, seed=0)
+    >>> model = op.fit_rewards(world.sample(1_000, seed=0))
+    >>> result = op.evaluate(world.sample(500, seed=1), world.target, op.DR(rewards=model))
     """
     model = _model(rewards, log, "fit_rewards")
     features = Features.of(log.schema)
@@ -86,7 +142,7 @@ def fit_rewards(  # noqa: PLR0913
 
 
 def _model(rewards: Any, log: Log, name: str) -> RewardModel:
-    """The reward model, if it serves the actions of the log."""
+    """The reward model, if it supports the actions of the log."""
     model = as_reward_model(Ridge() if rewards is None else rewards)
     if mismatch := model.mismatch(log.space):
         raise InputError(f"{name}: {type(model).__name__} predicts the rewards of {mismatch}.")
@@ -94,7 +150,7 @@ def _model(rewards: Any, log: Log, name: str) -> RewardModel:
 
 
 def _fit_plan(log: Log, ratio: EmbeddingRatio, name: str, seed: int) -> FitPlan:
-    """The fit of one embedding, for no policy."""
+    """The plan to fit one embedding, without a policy."""
     plan = Plan(1, len(log.schema.rewards))
     plan.add(Member(Weight(ratio)), 0, ratio.reward)
     return FitPlan(log, plan, Features.of(log.schema), seed, names={ratio: name})

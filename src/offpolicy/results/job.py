@@ -1,4 +1,4 @@
-"""`Request` and `Job`: what is asked of a log, and an evaluation whose every choice has been made, with its passes."""
+"""`Request` and `Job`: what is requested of a log, and an evaluation with every choice made, including its two passes."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from offpolicy.scoring.scorer import Scorer
 
 @dataclass(frozen=True)
 class Request:
-    """Checked, and settled as far as the log alone allows."""
+    """What is requested of a log, except the estimators; checked. `diagnostics` are the user's own."""
 
     log: Log
     policies: Mapping[str, Policy]
@@ -50,20 +50,16 @@ class Request:
     seed: int
     progress: bool | None
     errors: bool
-    """Whether errors and checks are wanted, or values alone."""
     diagnostics: tuple[Diagnostic, ...] = ()
-    """The user's own."""
 
 
-MASS_ROWS = 10_000
-"""Rows that are enough to know on which actions the target's mass lies."""
-TABLE_ROWS = 100_000
-"""Rows that are enough to know how an estimate moves with its reward model, for the fit's share of the error."""
+MASS_ROWS = 10_000  # enough rows to estimate the target's mass by action
+TABLE_ROWS = 100_000  # enough rows to estimate how an estimate depends on its reward model, for the error of the fit
 
 
 @dataclass(frozen=True)
 class Job:
-    """An evaluation whose every choice has been made."""
+    """An evaluation with every choice made. `requested` are the estimators before their settings were resolved."""
 
     request: Request
     fits: FitPlan
@@ -71,8 +67,7 @@ class Job:
     skipped: dict[str, str]
     members: dict[tuple[int, int, int], list[Family]]
     references: dict[tuple[int, int], Terms]
-    asked: tuple[Estimator, ...] = ()
-    """The estimators as they were asked for, before anything was settled."""
+    requested: tuple[Estimator, ...] = ()
 
     @property
     def log(self) -> Log:
@@ -80,15 +75,13 @@ class Job:
 
     @classmethod
     def within_budget(cls, request: Request, wanted: EstimatorList, run: Run) -> Job:
-        """A job within the memory budget; of the defaults, what does not fit is left out."""
+        """A job within the memory budget; default estimators that do not fit are left out."""
         try:
             job = cls.of(request, wanted, run)
             return replace(job, fits=job.fits.within(request.budget, request.engine))
         except OverBudgetError:
             budget = size(request.budget.bytes)
-            fewer = wanted.without_largest(
-                f"it does not fit the memory budget of {budget}; give more with `memory=` (--memory)"
-            )
+            fewer = wanted.without_largest(f"it exceeds the memory budget of {budget}; allow more with `memory=` (--memory)")
             if fewer is None:
                 raise
             return cls.within_budget(request, fewer, run)
@@ -100,21 +93,21 @@ class Job:
         features = Features.of(log.schema)
         lacking = Lacking(Available(log.schema, policies, logging), features)
         chosen, skipped = choose(wanted, lacking, cross_fit)
-        asked = tuple(chosen)
+        requested = tuple(chosen)
         chosen = [estimator.settled(features, run) for estimator in chosen]
         has_ratio = lacking([Member(Weight())]) is None
         plan, members, references = plan_estimators(chosen, len(policies), len(log.schema.rewards), cross_fit, has_ratio)
         names = _names(chosen, members)
         fits = FitPlan(log, plan, features, request.seed, tuple(policies.values()), logging, names)
-        return cls(request, fits, tuple(chosen), skipped, members, references, asked)
+        return cls(request, fits, tuple(chosen), skipped, members, references, requested)
 
     def _groups_of(self, rows: int) -> int:
-        """Groups that hold at least so many rows; all of them where units are clusters, which may be few."""
+        """The number of groups with about this many rows; all groups if units are clusters, which may be few."""
         share = 1.0 if self.log.schema.clustered else min(1.0, rows / len(self.log))
         return math.ceil(self.fits.groups * share)
 
     def fitted(self) -> tuple[FitResults, Scorer]:
-        """What was fitted, and the same ready to score."""
+        """Run the fit pass; what was fitted, and a scorer that uses it."""
         fitted = self.fits.run(self.request.engine, self.request.progress)
         scorer = self._scorer(fitted).with_near()
         light = tuple(ratio.light() for ratio in scorer.ratios)
@@ -142,20 +135,20 @@ class Job:
 
     @property
     def _needs_errors(self) -> bool:
-        """Whether errors are wanted, or compared to find a value: by blends, and to select a member of a family."""
+        """Whether errors are requested, or needed for a value: by blends, and to select a member of a family."""
         several = any(len(families) > 1 or len(families[0]) > 1 for families in self.members.values())
         return self.request.errors or several
 
     @cached_property
     def checks(self) -> Checks:
-        """What the diagnostics sum."""
+        """The diagnostics and what they sum."""
         plan, space = self.fits.plan, self.log.space
         sizes = tuple(space.n_codes if plan.whole(p) else 0 for p in range(plan.n_policies))
         return Checks(OverlapSums(sizes), ModelSums(tuple(plan.models)), self._propensity_tests, self.request.diagnostics)
 
     @property
     def _propensity_tests(self) -> PropensityTests | None:
-        """Only where there are propensities to doubt, of actions that the tests serve."""
+        """None without propensities, or for actions that the tests do not support."""
         logging = self.fits.logging
         if not (self.log.schema.propensity or logging is not None):
             return None
@@ -164,7 +157,7 @@ class Job:
         return tests if tests.mismatch(self.log.space) is None else None
 
     def _listed(self, score_pass: ScorePass) -> float:
-        """How many actions the policies list in a round, from the first of them."""
+        """The mean number of candidates that the policies list per round, from the first rounds."""
         policies = (*score_pass.scorer.policies, score_pass.scorer.logging)
         listing = [policy for policy in policies if policy is not None and policy.lists]
         if not listing:
@@ -179,8 +172,8 @@ class Job:
         score_pass = ScorePass(scorer, self.log.space.n_codes, len(schema.slices or ()), schema.clustered, statistics)
         try:
             score_pass = replace(score_pass, most_rows=self.fits.batch_rows(self._listed(score_pass)))
-            with PassProgress("scoring", len(self.log), request.progress) as told:
-                state = request.engine.reduce(self.log, score_pass, told)
+            with PassProgress("scoring", len(self.log), request.progress) as progress:
+                state = request.engine.reduce(self.log, score_pass, progress)
         except RowsError as error:
             raise audited(error, self.log, scorer, score_pass.columns) from None
         return Scores(

@@ -1,4 +1,4 @@
-"""`Sensitivity`: bounds on a value where propensities may be wrong, as an answer."""
+"""`Sensitivity`: bounds on a value if the propensities may be wrong."""
 
 from __future__ import annotations
 
@@ -15,7 +15,37 @@ from offpolicy.report import text
 
 @dataclass(frozen=True, repr=False)
 class Sensitivity:
-    """Bounds on the self-normalised value of a policy for several Γ, and how far "better than the log" holds."""
+    """Bounds on the self-normalised value of a policy for several Γ, and the Γ up to which it beats the log.
+
+    Attributes
+    ----------
+    policy, reward : str
+        Their names.
+    value : float
+        The self-normalised value (SNIPS).
+    logged : float
+        The mean reward of the log.
+    level : float
+        The level of the intervals around the bounds.
+    rows : tuple of Bounds
+        For each Γ: `gamma`, `low`, `high`, their standard errors, and the interval that also allows for sampling.
+    claim : str
+        Whether the value is "better" or "worse" than that of the log.
+    holds_to : float
+        The Γ up to which the bounds support the claim; infinite if every Γ does.
+    surely_to : float or None
+        The same for the confidence limits of the bounds; None if they do not support it even for correct propensities.
+    resolution : float
+        By how much the bounds may be too wide, because rewards between two points are summed together.
+
+    Examples
+    --------
+    >>> import offpolicy as op
+    >>> world = op.worlds.Linear(n_actions=5, seed=0)
+    >>> found = op.evaluate(world.sample(1_000, seed=0), world.target, op.SNIPS()).sensitivity([1.0, 1.5])
+    >>> found.claim, found.rows[1].low < found.value < found.rows[1].high
+    ('better', True)
+    """
 
     policy: str
     reward: str
@@ -24,19 +54,28 @@ class Sensitivity:
     level: float
     rows: tuple[Bounds, ...]
     claim: str
-    """What the value says of the policy: "better" or "worse" than the log."""
     holds_to: float
-    """The Γ up to which the claim holds for the bounds; infinite where no Γ ends it."""
     surely_to: float | None
-    """The same with the interval of the bound; None where it does not hold even if the propensities are right."""
     resolution: float
-    """How much wider than need be the bounds are at most, because rewards between two points are kept as one sum."""
 
     @classmethod
     def of(cls, tilted: Tilted, policy: str, reward: str, gamma: float | Sequence[float], level: float) -> Sensitivity:
+        """Bounds computed from the weighted rewards of a policy.
+
+        Parameters
+        ----------
+        tilted : Tilted
+            The weighted rewards.
+        policy, reward : str
+            Their names.
+        gamma : float or sequence of float
+            Each Γ is 1 or more.
+        level : float
+            The level of the intervals.
+        """
         gammas = factors(gamma)
         if not tilted.overlaps:
-            raise InputError(f"{policy}: every weight is 0, as the log holds nothing of what it does; there is no value.")
+            raise InputError(f"{policy}: every weight is 0, because it takes no logged action; there is no value.")
         value, logged = tilted.value(), tilted.logged_value()
         sign = 1.0 if value >= logged else -1.0
         return cls(
@@ -53,12 +92,12 @@ class Sensitivity:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain values; what is infinite is None beside `always`."""
-        told = {name: getattr(self, name) for name in ("policy", "reward", "value", "logged", "level", "claim")}
+        """Everything as plain values; an infinite Γ is None, and named in `always`."""
+        summary = {name: getattr(self, name) for name in ("policy", "reward", "value", "logged", "level", "claim")}
         ends = {"holds_to": self.holds_to, "surely_to": self.surely_to}
-        told |= {name: end if end is not None and math.isfinite(end) else None for name, end in ends.items()}
-        told["always"] = [name for name, end in ends.items() if end == math.inf]
-        return told | {"resolution": self.resolution, "rows": [row._asdict() for row in self.rows]}
+        summary |= {name: end if end is not None and math.isfinite(end) else None for name, end in ends.items()}
+        summary["always"] = [name for name, end in ends.items() if end == math.inf]
+        return summary | {"resolution": self.resolution, "rows": [row._asdict() for row in self.rows]}
 
     def __str__(self) -> str:
         return text.sensitivity(self.to_dict())

@@ -1,4 +1,4 @@
-"""Files of results: everything that a result says, as JSON, with the sums behind it."""
+"""Files of results: everything that a result shows, as JSON, and the sums behind it."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ from offpolicy.report import text
 from offpolicy.report.page import html
 from offpolicy.scoring.plan import Terms
 
+# JSON cannot represent these numbers: each is saved as {"number": word}.
 NOT_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
-"""JSON has no word for these numbers: each is saved as {"number": word}."""
 KINDS = {
     kind.__name__: kind
     for kind in (Functional, Formula, Terms, Minus, Relative, Divided, Blended, ColumnMean, Undefined, Range)
@@ -43,7 +43,7 @@ KINDS = {
 
 
 def plain(value: Any) -> Any:
-    """As JSON has it."""
+    """The same value in the types of JSON."""
     if isinstance(value, dict):
         return {str(key): plain(part) for key, part in value.items()}
     if isinstance(value, (list, tuple)):
@@ -56,7 +56,7 @@ def plain(value: Any) -> Any:
 
 
 def numbers(value: Any) -> Any:
-    """The same with the numbers back that JSON does not know."""
+    """The inverse of `plain` for numbers that are not finite."""
     if isinstance(value, dict):
         if list(value) == ["number"] and value["number"] in [*NOT_FINITE]:
             return NOT_FINITE[value["number"]]
@@ -65,7 +65,7 @@ def numbers(value: Any) -> Any:
 
 
 def packed(value: Any) -> Any:
-    """A functional, or a part of one, as JSON has it: dataclasses by their name, arrays as the bytes of their numbers."""
+    """A functional, or a part of one, as JSON: dataclasses by name, arrays as their bytes."""
     if isinstance(value, np.ndarray):
         data = zlib.compress(np.ascontiguousarray(value, "<f8").tobytes())  # gradients are mostly zeros
         return {"array": base64.b64encode(data).decode("ascii"), "shape": list(value.shape)}
@@ -75,7 +75,7 @@ def packed(value: Any) -> Any:
 
 
 def unpacked(value: Any) -> Any:
-    """What was packed. Raises ValueError, KeyError or TypeError where that cannot be."""
+    """The inverse of `packed`. Raises ValueError, KeyError or TypeError if the value is damaged."""
     if isinstance(value, list):
         return tuple(map(unpacked, value))
     if not isinstance(value, dict):
@@ -90,7 +90,7 @@ def unpacked(value: Any) -> Any:
 
 
 def packed_sums(sums: ScoreSums) -> dict[str, Any]:
-    """Filled buckets only."""
+    """Sums as JSON, with the filled buckets only."""
     state = sums.__getstate__()
     arrays = {name: sums.moments[name] for name in ("mean", "m2")} | {name: state[name] for name in ("buckets", "filled")}
     return {
@@ -103,10 +103,10 @@ def packed_sums(sums: ScoreSums) -> dict[str, Any]:
     }
 
 
-def unpacked_sums(told: dict[str, Any]) -> ScoreSums:
-    """What was packed; raises ValueError where the parts do not belong together."""
-    mean, m2, buckets, nonzero = (unpacked(told[name]) for name in ("mean", "m2", "buckets", "nonzero"))
-    filled, size = unpacked(told["filled"]).astype(np.int64), int(told["all"])
+def unpacked_sums(saved: dict[str, Any]) -> ScoreSums:
+    """The inverse of `packed_sums`; raises ValueError if the parts do not belong together."""
+    mean, m2, buckets, nonzero = (unpacked(saved[name]) for name in ("mean", "m2", "buckets", "nonzero"))
+    filled, size = unpacked(saved["filled"]).astype(np.int64), int(saved["all"])
     width = len(mean)
     if m2.shape != (width, width) or buckets.shape != (len(filled), width) or nonzero.ndim != 1:
         raise ValueError("the sums differ in size")
@@ -114,9 +114,9 @@ def unpacked_sums(told: dict[str, Any]) -> ScoreSums:
         raise ValueError("the buckets of the sums are not in order")
     every = np.zeros((size, width))
     every[filled] = buckets
-    moments = {"n": np.array(float(told["n"])), "mean": mean, "m2": m2}
-    slice_ = None if told["slice"] is None else str(told["slice"])
-    return ScoreSums(moments, every, nonzero, bool(told["clustered"]), int(told["seed"]), slice_)
+    moments = {"n": np.array(float(saved["n"])), "mean": mean, "m2": m2}
+    slice_ = None if saved["slice"] is None else str(saved["slice"])
+    return ScoreSums(moments, every, nonzero, bool(saved["clustered"]), int(saved["seed"]), slice_)
 
 
 SUFFIX = ".json"
@@ -129,6 +129,7 @@ REASON = {"verdict": tuple(Verdict.__members__), "code": str, "seen": str, "why"
 POINT = {"action": str, "count": NUMBER, "reward": MAYBE, "x": NUMBER, "y": NUMBER, "nearest": [str]}
 BIN = {"predicted": NUMBER, "observed": NUMBER, "std_error": MAYBE, "rounds": NUMBER}
 PAIRED = {"value": NUMBER, "std_error": NUMBER, "interval": INTERVAL}
+# The required entries and their types, so that what is shown is what was saved. A tuple of words means one of them.
 PART: dict[str, Any] = {
     "reward": str, "rounds": int, "actions": COUNT, "actions_logged": COUNT, "level": NUMBER, "policies": [str],
     "headline": {"policy": str, "estimator": str}, "verdict": tuple(Verdict.__members__), "logged": PAIRED,
@@ -149,9 +150,9 @@ PART: dict[str, Any] = {
     "calibration": [{"model": str, "estimators": [str], "r2": MAYBE, "bins": [BIN]}], "skipped": dict, "settings": dict,
     "input": dict, "versions": dict,
 }  # fmt: skip
-"""What must be there, and of which type, so that what is shown is what was meant. A tuple of words: one of them."""
 BOUNDS = {"gamma": NUMBER, "low": NUMBER, "high": NUMBER, "low_error": NUMBER, "high_error": NUMBER,
           "interval_low": NUMBER, "interval_high": NUMBER}  # fmt: skip
+# Entries that are present if they were requested, or known.
 OPTIONAL: dict[str, Any] = {
     "action_space": str,
     "embedding": {"estimator": str, "actions": int, "logged": int, "dimensions": int, "points": [POINT]},
@@ -166,32 +167,31 @@ OPTIONAL: dict[str, Any] = {
         }
     ],
 }  # fmt: skip
-"""What is there where it was asked for, or known."""
 
 
 def write(path: str | Path, summary: Mapping[str, Any], evidence: Mapping[str, Any] | None) -> None:
-    """Appears whole or not at all. Without evidence, as for a result from such a file, it has the first format."""
+    """Write the file completely or not at all. Without evidence, as for a result loaded from one, in the first format."""
     path = Path(path)
     if path.suffix.lower() != SUFFIX:
         raise InputError(f"{path}: results are saved as JSON; the name must end in {SUFFIX}.")
-    told = {"result": plain(summary), **({} if evidence is None else {"evidence": evidence})}
-    stamp = {**storage.stamp("result"), "version": len(told)}
-    stamped = {**stamp, "sha256": storage.digest(*map(storage.exact, told.values())), **told}
+    content = {"result": plain(summary), **({} if evidence is None else {"evidence": evidence})}
+    stamp = {**storage.stamp("result"), "version": len(content)}
+    stamped = {**stamp, "sha256": storage.digest(*map(storage.exact, content.values())), **content}
     with whole_file(path) as draft:
         draft.write_text(json.dumps(stamped, indent=1, allow_nan=False, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def read(path: Path) -> tuple[dict[str, Any], Any]:
-    """The summary, checked in every part, and the evidence, which files of the first format lack."""
-    told = storage.as_json(path, storage.content(path))
-    storage.check_stamp(path, "result", told if isinstance(told, dict) else {})
-    names = ("result", "evidence")[: told["version"]]
-    storage.check_digest(path, told.get("sha256"), *(storage.exact(told.get(name)) for name in names))
-    summary, evidence = numbers(told.get("result")), told.get("evidence")
+    """The summary, with every part checked, and the evidence, which files of the first format lack."""
+    content = storage.as_json(path, storage.content(path))
+    storage.check_stamp(path, "result", content if isinstance(content, dict) else {})
+    names = ("result", "evidence")[: content["version"]]
+    storage.check_digest(path, content.get("sha256"), *(storage.exact(content.get(name)) for name in names))
+    summary, evidence = numbers(content.get("result")), content.get("evidence")
     if "evidence" in names and not isinstance(evidence, dict):
         raise storage.damaged(path, "its sums cannot be read")
     _check_part(path, summary, "result")
-    try:  # details such as diagnostics have no fixed form: what can be shown in every form is good
+    try:  # details such as diagnostics have no fixed form: they are valid if every output can show them
         text.plain(summary), text.markdown(summary), html.page(summary)
     except Exception as error:
         raise storage.damaged(path, f"it cannot be shown ({type(error).__name__}: {error})") from error
@@ -203,30 +203,30 @@ def _check_part(path: Path, part: Any, where: str) -> None:
     names = {(e["policy"], e["estimator"]) for e in part["estimates"]}
     lead = part["headline"]["estimator"]
     if not part["policies"] or not all((policy, lead) in names for policy in part["policies"]):
-        raise storage.damaged(path, f"{where}: some policy has no estimate by {lead!r}, which leads")
-    for name, wanted in OPTIONAL.items():
+        raise storage.damaged(path, f"{where}: some policy has no estimate by {lead!r}, the headline estimator")
+    for name, expected in OPTIONAL.items():
         if part.get(name) is not None:
-            _check(path, part[name], wanted, f"{where}.{name}")
+            _check(path, part[name], expected, f"{where}.{name}")
     for several in ("other_rewards", "slices"):
         _check(path, part.get(several, {}), dict, f"{where}.{several}")
         for name, other in part.get(several, {}).items():
             _check_part(path, other, f"{where}.{several}.{name}")
 
 
-def _check(path: Path, value: Any, wanted: Any, where: str) -> None:
-    """Raise where a value is not what is wanted: a type or several, one of some words, a list or a dict of such."""
-    if isinstance(wanted, dict):
+def _check(path: Path, value: Any, expected: Any, where: str) -> None:
+    """Raise if a value is not as expected: one of some types, one of some words, or a list or a dict of such."""
+    if isinstance(expected, dict):
         _check(path, value, dict, where)
-        for name, part in wanted.items():
+        for name, part in expected.items():
             if name not in value:
                 raise storage.damaged(path, f"{where}.{name} is missing")
             _check(path, value[name], part, f"{where}.{name}")
-    elif isinstance(wanted, list):
+    elif isinstance(expected, list):
         _check(path, value, list, where)
         for k, item in enumerate(value):
-            _check(path, item, wanted[0], f"{where}[{k}]")
+            _check(path, item, expected[0], f"{where}[{k}]")
     else:
-        options = wanted if isinstance(wanted, tuple) else (wanted,)
-        good = value in options if isinstance(options[0], str) else isinstance(value, options)
-        if not good or (isinstance(value, bool) and bool not in options):
-            raise storage.damaged(path, f"{where} is {str(value)[:40]!r}, which it cannot be")
+        options = expected if isinstance(expected, tuple) else (expected,)
+        valid = value in options if isinstance(options[0], str) else isinstance(value, options)
+        if not valid or (isinstance(value, bool) and bool not in options):
+            raise storage.damaged(path, f"{where} is {str(value)[:40]!r}, which is not valid")
