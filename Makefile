@@ -72,7 +72,7 @@ floors: export OMP_NUM_THREADS = 1
 floors:
 	rm -rf build/floors
 	$(PYTHON) -m venv build/floors
-	build/floors/bin/python -m pip install --quiet --disable-pip-version-check --constraint floors.txt . pandas polars pytest pytest-xdist hypothesis
+	build/floors/bin/python -m pip install --quiet --disable-pip-version-check --constraint floors.txt . duckdb pandas polars pytest pytest-xdist hypothesis
 	build/floors/bin/python -m pytest -n 2 --dist loadfile -W ignore::DeprecationWarning $(FLOORS)
 
 # Builds and checks the distributions, and tries the wheel in a clean environment.

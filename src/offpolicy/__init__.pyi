@@ -13,6 +13,7 @@ from .diagnostics.base import Diagnostic as Diagnostic, Subject as Subject
 from .diagnostics.verdict import Finding as Finding, Verdict as Verdict
 from .engines.local import Local as Local
 from .engines.spark import Spark as Spark
+from .engines.split import split as split
 from .estimators import (
     CAB as CAB,
     DM as DM,

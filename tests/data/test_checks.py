@@ -147,7 +147,7 @@ def read(source: object, **more: object) -> op.Evaluation:
 
 def test_types_of_tables() -> None:
     plain = read(table())["IPS"].value
-    assert read(table(a=pa.array([0.0, 1.0], pa.float16())))["IPS"].value == plain
+    assert read(table(a=pa.array(np.array([0.0, 1.0], np.float16))))["IPS"].value == plain
     with pytest.raises(op.InputError, match="a: has type list<.*>, but each round needs a single value"):
         read(table(a=[[0], [1]]))
     with pytest.raises(op.InputError, match="u: has type struct"):

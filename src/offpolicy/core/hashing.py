@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from offpolicy.core.arrays import IntArray, UInt64Array
+from offpolicy.core.arrays import FloatArray, IntArray, UInt64Array
 from offpolicy.core.errors import InputError
 
 BUCKETS = 4096
@@ -122,6 +122,11 @@ def drawn_counts(unit: UInt64Array, seed: int, draw: int) -> IntArray:
     >>> drawn_counts(hash_rows("a", 0, 8), seed=0, draw=0).tolist() == drawn_counts(hash_rows("a", 0, 8), 0, 0).tolist()
     True
     """
-    salt = mix(mix(np.array([seed], dtype=np.int64).view(np.uint64)) ^ hash_name(f"draw {draw}"))[0]
-    uniform = (mix(unit ^ salt) >> np.uint64(11)).astype(np.float64) * 2.0**-53
-    return np.searchsorted(_POISSON, uniform, side="right").astype(np.int64)
+    return np.searchsorted(_POISSON, uniform(unit, seed, f"draw {draw}"), side="right").astype(np.int64)
+
+
+def uniform(unit: UInt64Array, seed: int, purpose: str) -> FloatArray:
+    """A number in [0, 1) for each unit, from the hash of (seed, purpose, unit); purposes are independent of each other."""
+    salt = mix(mix(np.array([seed], dtype=np.int64).view(np.uint64)) ^ hash_name(purpose))[0]
+    numbers: FloatArray = (mix(unit ^ salt) >> np.uint64(11)).astype(np.float64) * 2.0**-53
+    return numbers

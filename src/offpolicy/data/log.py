@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -20,6 +21,7 @@ from offpolicy.data.encoding import too_many_categories
 from offpolicy.data.estimated_logging import EstimatedLogging
 from offpolicy.data.schema import Dimension, Schema, dimensions
 from offpolicy.data.spaces import ActionSpace, Discrete, discrete, named_space
+from offpolicy.data.subset import SelectedPartition, Subset
 
 
 @dataclass(frozen=True)
@@ -104,6 +106,8 @@ class Log:
     """
 
     source: Source
+    subset: Subset | None = None
+    """The units that belong to the log; None if all units of the source do."""
 
     def __init__(  # noqa: PLR0913
         self,
@@ -196,6 +200,40 @@ class Log:
         log.logging, log.reward_range = logging, checks.reward_range(reward_range)
         return log
 
+    def limited_to(self, subset: Subset) -> Log:
+        """The same log with only some of its units.
+
+        Parameters
+        ----------
+        subset : Subset
+            The units, and the number of their rounds.
+
+        Returns
+        -------
+        Log
+            The rounds of these units. They keep their row numbers.
+        """
+        log = copy(self)
+        log.subset = subset
+        return log
+
+    def with_logging(self, logging: Any) -> Log:
+        """The same log with another logging policy.
+
+        Parameters
+        ----------
+        logging : policy
+            The logging policy.
+
+        Returns
+        -------
+        Log
+            The same rounds.
+        """
+        log = copy(self)
+        log.source, log.logging = _checked(self.source, logging), logging
+        return log
+
     @property
     def schema(self) -> Schema:
         """The names of the columns, and the meaning of every code."""
@@ -206,8 +244,13 @@ class Log:
         """The possible actions."""
         return self.schema.space
 
+    @property
+    def described(self) -> str:
+        """Where the rounds come from, for reports."""
+        return self.source.described if self.subset is None else f"{self.source.described}, {self.subset.described}"
+
     def __len__(self) -> int:
-        return self.source.rows
+        return self.source.rows if self.subset is None else self.subset.rows
 
     @property
     def actions(self) -> npt.NDArray[Any]:
@@ -250,7 +293,7 @@ class Log:
             )
 
     def head(self, rows: int = 1024, columns: tuple[str, ...] = ()) -> Batch:
-        """The first rounds, without a pass over the log.
+        """Some first rounds, without a pass over the log. Those of a log that was split are of the whole log.
 
         Parameters
         ----------
@@ -279,7 +322,8 @@ class Log:
         sequence of Partition
             Each yields its batches.
         """
-        return self.source.partitions(columns)
+        whole = self.source.partitions(columns)
+        return whole if self.subset is None else [SelectedPartition(partition, self.subset) for partition in whole]
 
     def batches(self, rows: int = 65_536) -> Iterator[Batch]:
         """Iterate over all rounds in order, for example for your own estimators.

@@ -6,7 +6,7 @@ It uses only DataFrame operations, so that it also runs on Spark Connect. PySpar
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -19,6 +19,7 @@ from offpolicy.data.batch import Batch
 from offpolicy.data.log import Log
 from offpolicy.data.sources.spark import Decoder, SparkSource
 from offpolicy.data.sources.spark_session import spark_errors
+from offpolicy.data.subset import ALL
 from offpolicy.engines.base import BATCH_ROWS, Progress
 from offpolicy.engines.spark_errors import folded, pickled, traced, words
 from offpolicy.statistics.base import Joint, State, Statistic
@@ -101,7 +102,8 @@ class Spark:
         assert isinstance(log.source, SparkSource)
         counted = Joint({"rows": _RowCount(), "pass": statistic})
         rows = self.batch_rows or statistic.batch_rows or BATCH_ROWS
-        work = _Work(pickled(statistic, (counted, log.source.decoder(statistic.columns), rows)))
+        decoder = replace(log.source.decoder(statistic.columns), subset=log.subset or ALL)
+        work = _Work(pickled(statistic, (counted, decoder, rows)))
 
         def merge(table: pa.Table) -> pa.Table:  # PySpark counts the arguments of a method wrongly
             return work.merge(table)

@@ -71,7 +71,7 @@ def estimate_logging(log: Log, engine: Engine, seed: int, progress: bool | None 
     policy = FittedLogging(setting, seed, tuple(models), np.where(seen, 0.0, total / total.sum()), about)
     if "sample" in found:
         policy = policy.checked(found["sample"])
-    return Log.from_source(log.source, logging=policy, reward_range=log.reward_range)
+    return log.with_logging(policy)
 
 
 def _rows(setting: EstimatedLogging, n_actions: int) -> int:

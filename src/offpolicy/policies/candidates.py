@@ -113,8 +113,10 @@ class Candidates(Policy):
     def check(self, log: Log) -> None:
         if not self._named:
             log.check_ordered("Candidates", "Put the lists into the DataFrame and give the names of the two columns.")
-        if not self._named and not len(self._pair[0]) == len(self._pair[1]) == len(log):
-            raise InputError(f"Candidates: {len(self._pair[0])} and {len(self._pair[1])} lists for {len(log)} rounds.")
+        if not self._named and not len(self._pair[0]) == len(self._pair[1]) == log.source.rows:
+            raise InputError(
+                f"Candidates: {len(self._pair[0])} and {len(self._pair[1])} lists for {log.source.rows} rounds."
+            )
 
     @property
     def lists(self) -> bool:

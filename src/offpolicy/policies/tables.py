@@ -136,14 +136,14 @@ class Table(Policy):
             The log that the policy is evaluated on.
         """
         log.check_ordered("Table", "Give a function of the context, or the probabilities as columns of the DataFrame.")
-        if self._matrix.shape != (len(log), log.n_actions):
+        if self._matrix.shape != (log.source.rows, log.n_actions):
             raise InputError(
-                f"Table: shape {self._matrix.shape}, but the log has {len(log)} rounds × {log.n_actions} actions."
+                f"Table: shape {self._matrix.shape}, but the log has {log.source.rows} rounds × {log.n_actions} actions."
             )
         ones = np.ones(log.n_actions)
-        sums = np.empty(len(log))
+        sums = np.empty(log.source.rows)
         negative: list[int] = []
-        for rows in blocks(len(log), log.n_actions):
+        for rows in blocks(log.source.rows, log.n_actions):
             p = self._matrix[rows]
             with np.errstate(over="ignore", invalid="ignore"):  # values that are not finite are reported below
                 sums[rows] = p @ ones
@@ -154,7 +154,7 @@ class Table(Policy):
             raise RowsError(
                 "Table", "have a negative or NaN probability", negative, "Probabilities must be 0 or more.", where=where
             )
-        check_sums(sums, np.arange(len(log)), "Table", log.where)
+        check_sums(sums, np.arange(log.source.rows), "Table", log.where)
 
     def distribution(self, batch: Batch) -> FloatArray:
         return self._matrix[batch.row]
@@ -199,8 +199,8 @@ class Column(Policy):
     def check(self, log: Log) -> None:
         if self._values is not None:
             log.check_ordered("Column", "Put the probabilities into the DataFrame and give the name of the column.")
-        if self._values is not None and self._values.shape != (len(log),):
-            raise InputError(f"Column: shape {self._values.shape}, but the log has {len(log)} rounds.")
+        if self._values is not None and self._values.shape != (log.source.rows,):
+            raise InputError(f"Column: shape {self._values.shape}, but the log has {log.source.rows} rounds.")
 
     def distribution(self, batch: Batch) -> FloatArray:  # noqa: ARG002
         raise InputError("a Column policy has the probabilities of the logged actions only.")

@@ -90,7 +90,7 @@ def read(log: Log, fingerprint: State) -> dict[str, Any]:
     }
     return {
         "fingerprint": Fingerprint.digest(fingerprint, len(log), columns, schema.space, schema.catalog),
-        "source": log.source.described,
+        "source": log.described,
         "rounds": len(log),
         **schema.space.summary(),
         "columns": {**columns, "by": schema.slice_name, **roles},

@@ -25,6 +25,7 @@ from offpolicy.data.sources.parts import TablePart
 from offpolicy.data.sources.spark_session import spark_errors
 from offpolicy.data.sources.table import ColumnRoles, Place, TableSource
 from offpolicy.data.spaces import ActionSpace, Discrete
+from offpolicy.data.subset import ALL, Subset
 
 FILE, ROW = "_offpolicy_file", "_offpolicy_row"
 HEAD_ROWS = 1024
@@ -125,6 +126,7 @@ class Decoder:
 
     template: TableSource
     extra: tuple[str, ...]
+    subset: Subset = ALL
 
     def chunks(self, batches: Iterator[pa.RecordBatch], partition: int, rows: int) -> Iterator[Chunk]:
         """Spark's small batches, combined into chunks of about `rows` rows."""
@@ -154,7 +156,7 @@ class Chunk(TablePart):
     def batches(self, rows: int) -> Iterator[Batch]:
         source = replace(self.decoder.template, parts=(self,), arrow_schema=self.table.schema)
         for part in source.partitions(self.decoder.extra):
-            yield from part.batches(rows)
+            yield from self.decoder.subset.select(part.batches(rows))
 
     def where(self, row: int) -> str:
         """The place of a row for messages: its partition, and its id or file if there is one."""
