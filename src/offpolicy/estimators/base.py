@@ -127,6 +127,22 @@ class Estimator(ABC):
             From the least biased to the most.
         """
 
+    def grid(self, values: Sequence[float]) -> Sequence[float]:
+        """Return the values of the setting named by `tuned`: its own if it is a number, or `values` if it is "auto".
+
+        Parameters
+        ----------
+        values : sequence of float
+            The grid, from the least biased value to the most.
+
+        Returns
+        -------
+        sequence of float
+            One value, or the whole grid.
+        """
+        setting = getattr(self, str(self.tuned))
+        return values if setting == "auto" else [float(setting)]
+
     def settled(self, features: Features, run: Run) -> Estimator:  # noqa: ARG002
         """Return the estimator with every choice made that depends on the log.
 

@@ -113,9 +113,8 @@ class Bent(Estimator):
 
     def weights(self) -> list[tuple[float, Weight]]:
         """One weight for a number, or one for each value of the grid."""
-        bend, setting = type(self).bend, getattr(self, self.tuned)
-        grid = self.values if setting == "auto" else (float(setting),)
-        return [(v, Weight(bend=Straight() if v == self.straight else bend(v))) for v in grid]
+        bend = type(self).bend
+        return [(v, Weight(bend=Straight() if v == self.straight else bend(v))) for v in self.grid(self.values)]
 
     def members(self, cross_fit: int | None = None) -> tuple[Member, ...]:  # noqa: ARG002
         return tuple(Member(weight, setting=v) for v, weight in self.weights())
