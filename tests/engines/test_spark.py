@@ -11,6 +11,7 @@ import sys
 import threading
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,9 @@ import pytest
 
 import offpolicy as op
 from offpolicy.cli import settings
+from offpolicy.data.sources.spark_session import spark_errors
 from offpolicy.engines.resampling import Resampled
+from offpolicy.engines.spark import use_this_python
 from tests.engines.sessions import NEEDS_SPARK, OWN_WARNINGS, SESSIONS, classic, server
 
 pytestmark = [OWN_WARNINGS, NEEDS_SPARK]
@@ -163,6 +166,37 @@ def test_a_module_that_workers_lack_is_named(log: op.Log, tmp_path: Path, monkey
 
     with pytest.raises(op.InputError, match=r"could not be loaded: No module named 'only_here'.*addArtifacts"):
         op.evaluate(log, only_here.policy, op.IPS())
+
+
+def test_workers_on_this_machine_use_this_python(log: op.Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a virtual environment that is not activated, where PySpark finds another `python3`, or none."""
+    monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
+    monkeypatch.setattr(classic().sparkContext, "pythonExec", "/no/such/python3")
+    result = op.evaluate(log, op.Uniform(), op.IPS())
+    assert result["IPS"].value == pytest.approx(result["LoggedMean"].value)  # the logging policy is uniform, too
+
+
+@pytest.mark.parametrize(("master", "environment", "used"), [
+    ("local[2]", None, sys.executable),
+    ("local[2]", "/usr/bin/theirs", "python3"),
+    ("yarn", None, "python3"),
+])  # fmt: skip
+def test_a_cluster_and_a_python_that_is_named_are_left_alone(
+    master: str, environment: str | None, used: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    context = SimpleNamespace(master=master, pythonExec="python3")
+    monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
+    if environment is not None:
+        monkeypatch.setenv("PYSPARK_PYTHON", environment)
+    use_this_python(SimpleNamespace(sparkContext=context))
+    assert context.pythonExec == used
+
+
+def test_workers_without_offpolicy_are_reported_with_the_remedy() -> None:
+    error = type("PythonException", (Exception,), {"__module__": "pyspark.errors"})
+    said = r"workers lacks offpolicy .*No module named 'pyarrow'\).*PYSPARK_PYTHON"
+    with pytest.raises(op.InputError, match=said), spark_errors():
+        raise error("An exception was thrown:\n  ModuleNotFoundError: No module named 'pyarrow'\n")
 
 
 @pytest.mark.parametrize(("target", "estimator"), [

@@ -5,6 +5,8 @@ It uses only DataFrame operations, so that it also runs on Spark Connect. PySpar
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -108,6 +110,7 @@ class Spark:
         def merge(table: pa.Table) -> pa.Table:  # PySpark counts the arguments of a method wrongly
             return work.merge(table)
 
+        use_this_python(log.source.frame.sparkSession)
         with spark_errors():
             states = log.source.selected(statistic.columns).mapInArrow(work.fold, ROWS)
             blocks = states.groupBy("piece", "block").applyInArrow(merge, ROWS)
@@ -124,6 +127,16 @@ class Spark:
         if progress is not None:
             progress(seen)
         return statistic.finish(state["pass"])
+
+
+def use_this_python(session: Any) -> None:
+    """Let workers on this machine use this Python, which has offpolicy, unless PYSPARK_PYTHON names another.
+
+    By default PySpark uses the `python3` of the path: another one if the virtual environment is not activated.
+    """
+    context = getattr(session, "sparkContext", None)  # a Connect server has none: it chooses the Python itself
+    if context is not None and context.master.startswith("local") and "PYSPARK_PYTHON" not in os.environ:
+        context.pythonExec = sys.executable
 
 
 @dataclass(frozen=True)

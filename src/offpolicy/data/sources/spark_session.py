@@ -118,6 +118,9 @@ def spark_errors() -> Iterator[None]:
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
         python = [line for line in lines if line.partition(":")[0].endswith(("Error", "Exception"))]
         reason = next(iter([*python[:1], *lines]), type(error).__name__)
-        if "No module named 'offpolicy'" in reason:
-            reason = "offpolicy is not installed for the Python of Spark's workers (the one that PYSPARK_PYTHON names)"
+        if any(f"No module named '{name}'" in reason for name in ("offpolicy", "numpy", "pyarrow")):
+            reason = (
+                f"the Python of Spark's workers lacks offpolicy ({reason}). Install it there, or start the session (or the "
+                "Connect server) with PYSPARK_PYTHON or spark.pyspark.python set to a Python that has it"
+            )
         raise InputError(f"Spark could not read the log: {reason.rstrip('.')}.") from error
