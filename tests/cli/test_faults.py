@@ -208,6 +208,24 @@ def test_how_a_command_is_stopped(body: str, code: int, said: str, tmp_path: Pat
     assert "Traceback" not in found[1]
 
 
+@pytest.mark.parametrize("body", [
+    "    a = np.ones((5_000, 5_000)); mark(); a @ a @ a @ a",
+    "    with ThreadPoolExecutor() as pool:\n        pool.submit(time.sleep, 600); mark()\n        raise SystemExit",
+], ids=["compiled code", "a thread that goes on"])  # fmt: skip
+def test_a_signal_ends_a_busy_command_within_a_second(body: str, tmp_path: Path, start: Start) -> None:
+    """Even if the main thread does not come back to Python, or waits for another thread."""
+    text = "import time\nfrom concurrent.futures import ThreadPoolExecutor\nfrom pathlib import Path\nimport numpy as np\n"
+    text += "from offpolicy.cli import signals\ndef mark():\n    Path('busy').touch()\n"
+    process = start("-c", f"{text}def command():\n{body}\nsignals.run(command)", cwd=tmp_path)
+    wait_for((tmp_path / "busy").exists, process)
+    time.sleep(0.1)
+    pressed = time.monotonic()
+    process.send_signal(signal.SIGINT)
+    said = process.communicate(timeout=PATIENCE)[1]
+    assert time.monotonic() - pressed < 1.0
+    assert (process.returncode, said.count("stopped by SIGINT"), "Traceback" in said) == (130, 1, False)
+
+
 def test_workers_end_with_their_parent(tmp_path: Path, start: Start) -> None:
     """SIGTERM while two workers are busy: it ends at once, keeps what is finished, and nobody stays behind."""
     (tmp_path / "long.toml").write_text(TINY.replace("worlds = 4", "worlds = 400").replace("[60, 120]", "[60, 100000]"))

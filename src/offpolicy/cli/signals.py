@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
+import time
 import weakref
 from collections.abc import Callable
 from types import FrameType
@@ -13,9 +15,14 @@ from typing import Any
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 REMINDED = 0.1
 """Seconds."""
+GRACE = 0.7
+"""Seconds until a command is ended whose main thread does not react to a signal."""
+TIDYING = 10.0
+"""Seconds until it is ended if it does react, and removes what is half written."""
 FINISHED = (None, 0, 3)
 """Exit codes of commands that did all of their work."""
 NOTHING = "Nothing was written; run the same command again."
+WHOLE = "What was written is whole; run the same command again."
 
 
 class Stopped(BaseException):
@@ -33,6 +40,7 @@ def run(command: Callable[[], None]) -> None:
         if signal.getsignal(signum) != signal.SIG_IGN:  # as for a job in the background, whose Ctrl-C is not meant for it
             signal.signal(signum, listener.stop)
     sys.unraisablehook = _quiet
+    _watch(listener)
     try:
         command()
     except BaseException as error:
@@ -40,9 +48,8 @@ def run(command: Callable[[], None]) -> None:
             raise
         _done()
         # There is code that turns any exception into one of its own: whatever ended the command, it was stopped.
-        kept = error.kept if isinstance(error, Stopped) else "What was written is whole; run the same command again."
-        start = "\n" if sys.stderr.isatty() else ""  # after the terminal's own ^C
-        print(f"{start}offpolicy: stopped by {signal.Signals(listener.signum).name}. {kept}", file=sys.stderr)
+        kept = error.kept if isinstance(error, Stopped) else WHOLE
+        listener.report(listener.signum, kept)
         sys.exit(128 + listener.signum)
     finally:
         _done()
@@ -58,6 +65,7 @@ class _Listener:
 
     def __init__(self) -> None:
         self.signum: int | None = None
+        self.reported = False
         self._raised: Callable[[], Stopped | None] = lambda: None
 
     def stop(self, signum: int, frame: FrameType | None) -> None:
@@ -70,6 +78,13 @@ class _Listener:
             signal.setitimer(signal.ITIMER_REAL, REMINDED, REMINDED)
         self._remind(signum, frame)
 
+    def report(self, signum: int, kept: str) -> None:
+        """Print the one line, once."""
+        if not self.reported:
+            start = "\n" if sys.stderr.isatty() else ""  # after the terminal's own ^C
+            print(f"{start}offpolicy: stopped by {signal.Signals(signum).name}. {kept}", file=sys.stderr, flush=True)
+            self.reported = True
+
     def _remind(self, signum: int, frame: FrameType | None) -> None:  # noqa: ARG002
         if self._raised() is None and self.signum is not None:
             stopped = Stopped(self.signum)
@@ -78,6 +93,31 @@ class _Listener:
                 raise stopped
             finally:
                 del stopped  # or its traceback would keep it
+
+
+def _watch(listener: _Listener) -> None:
+    """End the process soon after a signal, even if the main thread is inside compiled code, or waits for other threads.
+
+    The wake-up descriptor is written to when a signal arrives; handlers in Python wait for the main thread.
+    """
+    if sys.platform == "win32" or threading.current_thread() is not threading.main_thread():
+        return
+    read, write = os.pipe()
+    os.set_blocking(write, False)
+    signal.set_wakeup_fd(write, warn_on_full_buffer=False)
+    os.register_at_fork(after_in_child=lambda: signal.set_wakeup_fd(-1))  # or a child's signals would end the parent
+
+    def end() -> None:
+        while (signum := os.read(read, 1)[0]) not in SIGNALS:
+            continue
+        heard = time.monotonic()
+        while not listener.reported and time.monotonic() < heard + (GRACE if listener.signum is None else TIDYING):
+            time.sleep(0.05)
+        time.sleep(0.2 if listener.reported else 0.0)  # for an orderly end, if no thread delays it
+        listener.report(signum, WHOLE)
+        os._exit(128 + signum)
+
+    threading.Thread(target=end, name="offpolicy-signals", daemon=True).start()
 
 
 def _done() -> None:

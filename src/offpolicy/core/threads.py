@@ -35,8 +35,52 @@ def parallel(function: Callable[..., T], *items: Iterable[Any]) -> list[T]:
     """`map`, in threads if there is more than one core."""
     if cores() == 1:
         return list(map(function, *items))
-    with ThreadPoolExecutor(cores()) as pool:
+    with task_pool(cores()) as pool:
         return list(pool.map(function, *items))
+
+
+class TaskStoppedError(BaseException):
+    """Ends a task whose result is no longer needed. Not an `Exception`, so that no handler takes it for an error."""
+
+
+class _Stop:
+    """Whether the tasks of a pool should end; those of a pool inside a task end with it."""
+
+    def __init__(self, outer: _Stop | None) -> None:
+        self._outer, self.requested = outer, False
+
+    def check(self) -> None:
+        if self.requested:
+            raise TaskStoppedError
+        if self._outer is not None:
+            self._outer.check()
+
+
+_task = threading.local()
+
+
+def checkpoint() -> None:
+    """End the task of this thread if its pool was interrupted. Call it in loops that may take longer than a second."""
+    stop: _Stop | None = getattr(_task, "stop", None)
+    if stop is not None:
+        stop.check()
+
+
+@contextmanager
+def task_pool(threads: int) -> Iterator[ThreadPoolExecutor]:
+    """A pool of threads whose tasks end at their next `checkpoint` once the block fails or is interrupted.
+
+    After an error it waits for them. After Ctrl-C, or anything else that is not an `Exception`, it does not.
+    """
+    stop = _Stop(getattr(_task, "stop", None))
+    pool = ThreadPoolExecutor(threads, initializer=setattr, initargs=(_task, "stop", stop))
+    try:
+        yield pool
+        pool.shutdown()
+    except BaseException as error:
+        stop.requested = True
+        pool.shutdown(wait=isinstance(error, Exception), cancel_futures=True)
+        raise
 
 
 @contextmanager

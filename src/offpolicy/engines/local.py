@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Generator
+from concurrent.futures import Future
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
 from offpolicy.core.errors import InputError
-from offpolicy.core.threads import cores, one_blas_thread
+from offpolicy.core.threads import checkpoint, cores, one_blas_thread, task_pool
 from offpolicy.data.batch import Partition, in_blocks
 from offpolicy.data.log import Log
 from offpolicy.engines.base import BATCH_ROWS, Progress
@@ -84,11 +85,12 @@ class Local:
             What `statistic.finish` returns.
         """
         state = statistic.zero()
-        for part in self._states(log.partitions(statistic.columns), statistic, progress):
-            state = statistic.merge(state, part)
+        with closing(self._states(log.partitions(statistic.columns), statistic, progress)) as parts:
+            for part in parts:
+                state = statistic.merge(state, part)
         return statistic.finish(state)
 
-    def _states(self, partitions: Any, statistic: Statistic, progress: Progress | None) -> Iterator[State]:
+    def _states(self, partitions: Any, statistic: Statistic, progress: Progress | None) -> Generator[State]:
         """The state of each partition, in order, with only a few of them in memory at a time."""
 
         rows = statistic.batch_rows or BATCH_ROWS
@@ -96,6 +98,7 @@ class Local:
         def run(partition: Partition) -> State:
             state = statistic.zero()
             for batch in in_blocks(partition.batches(self.batch_rows or rows), rows):
+                checkpoint()
                 state = statistic.fold(state, batch)
                 if progress is not None:
                     progress(len(batch))
@@ -107,15 +110,11 @@ class Local:
                 yield from map(run, partitions)
             return
         # One BLAS thread each: the partitions already use every core.
-        with one_blas_thread(), ThreadPoolExecutor(threads) as pool:
+        with one_blas_thread(), task_pool(threads) as pool:
             waiting: deque[Future[State]] = deque()
-            try:
-                for partition in partitions:
-                    waiting.append(pool.submit(run, partition))
-                    if len(waiting) > threads:
-                        yield waiting.popleft().result()
-                while waiting:
+            for partition in partitions:
+                waiting.append(pool.submit(run, partition))
+                if len(waiting) > threads:
                     yield waiting.popleft().result()
-            finally:
-                for future in waiting:
-                    future.cancel()
+            while waiting:
+                yield waiting.popleft().result()

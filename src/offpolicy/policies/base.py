@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from offpolicy.core.arrays import FloatArray, IntArray
 from offpolicy.core.errors import InputError, RowsError
+from offpolicy.core.threads import checkpoint
 from offpolicy.data.batch import Batch
 from offpolicy.data.log import Log
 from offpolicy.data.spaces import ActionSpace, Serves
@@ -252,6 +253,7 @@ class Policy(Serves, ABC):
             return self.listed(batch).answers(values, row, code)
         sums, probabilities = np.empty((len(batch), values.shape[1])), np.empty(len(row))
         for rows in blocks(len(batch), batch.n_actions):
+            checkpoint()
             p = self.distribution(batch.take(rows))
             sums[rows] = p @ values
             some = slice(*np.searchsorted(row, (rows.start, rows.stop)).tolist())

@@ -13,6 +13,7 @@ import numpy as np
 
 from offpolicy.core.arrays import FloatArray, IntArray
 from offpolicy.core.hashing import buckets, group_of_bucket
+from offpolicy.core.threads import checkpoint
 from offpolicy.data.batch import Batch
 from offpolicy.models.rewards.base import LinearPredictor, Predictor, design
 from offpolicy.policies.base import Policy
@@ -229,6 +230,7 @@ class Query:
         for part, run in work.runs(each):
             group = part * (groups // each)
             for rows in self._blocks(run, target, batch.n_actions):
+                checkpoint()
                 rounds = BlockRows(rows, batch.take(rows), group, groups, self._sampled(group))
                 block = Block(self, work, rounds, self._baselines(group), pools)
                 if self.mode == "apart":

@@ -9,6 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from offpolicy.core.arrays import FloatArray, IntArray
+from offpolicy.core.threads import checkpoint
 from offpolicy.statistics.base import State
 
 TILE_ROWS = 8_192
@@ -74,6 +75,7 @@ class Gram:
         n, mean = np.empty(len(starts)), np.empty((len(starts), len(values)))
         m2 = np.empty((len(self.pairs[0]), len(starts)))
         for runs in _tiles(edges):
+            checkpoint()
             rows = order[edges[runs.start] : edges[runs.stop]]
             at = starts[runs] - edges[runs.start]
             centred, weighted = self._tile(
