@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import offpolicy as op
-from offpolicy.data.sources.reader import find_files
+from offpolicy.data.sources.files import find_files
 
 GOOD = {"context": None, "action": [0, 1, 1, 0], "reward": [1.0, 0.0, 2.0, 1.0], "propensity": [0.5, 0.5, 0.25, 0.5]}
 CHANCE = op.Column([0.5, 0.5, 0.5, 0.25])

@@ -83,16 +83,16 @@ def test_what_is_missing_is_not_taken_for_text(tmp_path: Path) -> None:
 
 
 def test_other_encodings_and_separators(tmp_path: Path) -> None:
-    with pytest.raises(op.InputError, match="land: has type binary.*UTF-8"):
+    with pytest.raises(op.InputError, match="land: has type binary.*not UTF-8 text.*encoding='latin-1'"):
         read(written(tmp_path, frame().assign(item="a"), encoding="latin-1"))
     with pytest.raises(op.InputError, match=r"is not UTF-8 text.*encoding='utf-16'"):
         read(written(tmp_path, frame(), encoding="utf-16"))
     (tmp_path / "log.csv").write_bytes("age,land\r\n1,K\r\n".encode("utf-16"))
     with pytest.raises(op.InputError, match="is not UTF-8 text"):
         read(tmp_path / "log.csv")
-    with pytest.raises(op.InputError, match=r"one column called 'age;land.*sep=';'"):
+    with pytest.raises(op.InputError, match=r"one column, called 'age;land.*delimiter=';'"):
         read(written(tmp_path, frame().assign(item="a"), sep=";"))
-    with pytest.raises(op.InputError, match=r"separated by semicolons.*sep=';', decimal=','"):
+    with pytest.raises(op.InputError, match=r"separated by semicolons.*delimiter=';'.*decimal=','"):
         read(written(tmp_path, frame().assign(item="a"), sep=";", decimal=","))
     read(written(tmp_path, frame(), encoding="utf-8-sig", lineterminator="\r\n"))
 
@@ -122,7 +122,7 @@ def test_what_came_of_the_action_is_no_context() -> None:
 
 
 def test_what_is_no_log_or_no_estimator() -> None:
-    with pytest.raises(op.InputError, match="log is a DataFrame; make a log of it first"):
+    with pytest.raises(op.InputError, match="log is a DataFrame; create a log first"):
         op.evaluate(frame(), op.Uniform())  # type: ignore[arg-type]
     with pytest.raises(op.InputError, match=r"write DR\(\)"):
         op.evaluate(read(frame()), op.Uniform(), op.DR)  # type: ignore[arg-type]

@@ -236,7 +236,7 @@ def test_csv_cells(tmp_path: Path) -> None:
     with pytest.raises(op.InputError, match="town: 1 row is missing"):
         read([*rows, ",pear,True,0.5,1"])
     (tmp_path / "semi.csv").write_text("a;b\n1;2\n")
-    with pytest.raises(op.InputError, match="separated by commas"):
+    with pytest.raises(op.InputError, match="separated by ';'"):
         op.read_log(tmp_path / "semi.csv", context=[], action="a", reward="b")
 
 

@@ -21,7 +21,7 @@ import pytest
 
 import offpolicy as op
 from offpolicy.cli import settings
-from offpolicy.data.sources.spark_session import spark_errors
+from offpolicy.data.sources.spark_session import frame_of, spark_errors
 from offpolicy.engines.resampling import Resampled
 from offpolicy.engines.spark import use_this_python
 from tests.engines.sessions import NEEDS_SPARK, OWN_WARNINGS, SESSIONS, classic, server
@@ -298,7 +298,7 @@ def test_a_machine_without_java_says_what_to_install(folder: Path, tmp_path: Pat
     ({"engine": "flink"}, "there is no engine 'flink'"),
     ({"engine": "spark", "threads": 2}, "threads: has no meaning for the engine 'spark'"),
     ({"master": "local[2]"}, "master: has no meaning for the engine 'local'; add --engine spark"),
-    ({"engine": "spark", "master": "local[2]", "remote": "sc://here"}, "master, remote: give one of them"),
+    ({"engine": "spark", "master": "local[2]", "remote": "sc://here"}, "master, remote: give one of the two"),
 ])  # fmt: skip
 def test_options_that_do_not_fit_are_refused(given: dict[str, Any], said: str) -> None:
     with pytest.raises(op.InputError, match=said), settings.opened({"logs": ["log.parquet"], **given}):
@@ -338,3 +338,17 @@ def test_a_log_drawn_anew_and_bounds_are_those_of_one_machine(folder: Path) -> N
     found, local = (op.evaluate(log, op.Fixed([0.1, 0.2, 0.3, 0.4]), [op.SNIPS()]).sensitivity(1.5) for log in logs)
     assert found.rows[0].low == pytest.approx(local.rows[0].low, abs=found.resolution + local.resolution + 1e-9)
     assert found.value == pytest.approx(local.value)
+
+
+def test_folders_are_read_as_on_one_machine(folder: Path, tmp_path: Path) -> None:
+    """Hive partitions are columns, and a Delta table is refused: its files also contain deleted rows."""
+    for k, file in enumerate(sorted(folder.rglob("*.parquet"))[:2]):
+        (tmp_path / f"land={'ab'[k]}").mkdir()
+        shutil.copy(file, tmp_path / f"land={'ab'[k]}" / "0.parquet")
+    columns = {**COLUMNS, "context": ["x0", "land"]}
+    logs = (op.read_log(frame_of(classic(), [str(tmp_path)]), **columns), op.read_log(tmp_path, **columns))
+    values = [op.evaluate(log, op.Uniform(), [op.DM()])["DM"].value for log in logs]
+    assert values[0] == pytest.approx(values[1], rel=1e-9)
+    (tmp_path / "_delta_log").mkdir()
+    with pytest.raises(op.InputError, match="is a Delta table"):
+        frame_of(classic(), [str(tmp_path)])

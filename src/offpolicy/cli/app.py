@@ -37,6 +37,10 @@ Logs = Annotated[
 ]
 Names = Annotated[list[str] | None, typer.Option(help="Context columns, separated by commas, or given several times.")]
 Many = list[str] | None
+Delimiter = Annotated[str | None, typer.Option(help="What separates the cells of CSV files (,).")]
+Quote = Annotated[str | None, typer.Option(help='The quotation mark of CSV files (").')]
+Encoding = Annotated[str | None, typer.Option(help="The encoding of CSV files, such as latin-1 (utf-8).")]
+Decimal = Annotated[str | None, typer.Option(help="The decimal point of CSV files (.).")]
 Picture = Annotated[Path | None, typer.Option(help="Write a picture of the first reward (.png, .svg or .pdf), too.")]
 Imports = Annotated[
     list[str] | None,
@@ -88,6 +92,10 @@ def evaluate(
     ] = None,
     n_actions: Annotated[int | None, typer.Option(help="How many actions there are, where actions are codes.")] = None,
     catalog: Annotated[str | None, typer.Option(help="A file with one row an action, keyed by the action column.")] = None,
+    delimiter: Delimiter = None,
+    quote: Quote = None,
+    encoding: Encoding = None,
+    decimal: Decimal = None,
     cluster: Annotated[str | None, typer.Option(help="Rows with the same value, such as a user id, are one unit.")] = None,
     row_id: Annotated[str | None, typer.Option(help="A column that names each row, for stable randomness.")] = None,
     weight: Annotated[str | None, typer.Option(help="A column that weighs rows.")] = None,
@@ -179,6 +187,10 @@ def embed(
     inputs: Annotated[str | None, typer.Option(help="identity, features, or both (where there are features).")] = None,
     features: Annotated[Many, typer.Option(help="Columns that describe the action in each round.")] = None,
     catalog: Annotated[str | None, typer.Option(help="A file with one row an action, keyed by the action column.")] = None,
+    delimiter: Delimiter = None,
+    quote: Quote = None,
+    encoding: Encoding = None,
+    decimal: Decimal = None,
     rank: Annotated[int | None, typer.Option(help="The size of the embedding (that of the context, and 1).")] = None,
     penalty: Annotated[float | None, typer.Option(help="In rounds; by default the best out of fold.")] = None,
     actions: Annotated[str | None, typer.Option(help="'labels' to read integer actions as labels.")] = None,

@@ -17,7 +17,7 @@ from offpolicy.data.checks import factors
 from offpolicy.data.estimated_logging import EstimatedLogging
 from offpolicy.data.log import Log
 from offpolicy.data.sources import read_log
-from offpolicy.data.sources.reader import find_files
+from offpolicy.data.sources.files import find_files
 from offpolicy.data.sources.spark_session import frame_of, session
 from offpolicy.diagnostics.base import Diagnostic
 from offpolicy.engines.base import Engine
@@ -49,7 +49,7 @@ MORE_TYPES = {
 NEEDED = ("logs", "action", "reward", "target")
 OF_FILES = (
     "context", "action", "reward", "propensity", "logging", "features", "actions", "n_actions", "catalog", "cluster",
-    "row_id", "weight", "by", "reward_range",
+    "row_id", "weight", "by", "reward_range", "delimiter", "quote", "encoding", "decimal",
 )  # fmt: skip
 """Settings that say how a log is read from files; a log that is an object has all of that already."""
 
@@ -282,6 +282,7 @@ def open_log(settings: Mapping[str, Any], source: Any) -> Log:
         weight=settings.get("weight"),
         by=settings.get("by"),
         reward_range=_range(settings.get("reward_range")),
+        **{name: settings[name] for name in ("delimiter", "quote", "encoding", "decimal") if settings.get(name)},
     )
 
 

@@ -5,12 +5,13 @@ A log is read more than once. A file that changes in between raises an error tha
 
 from __future__ import annotations
 
+import codecs
 import hashlib
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ PARQUET_BUFFER_BYTES = 1 << 18
 """Per column. (Not a memory map: if a mapped file is truncated, the process is killed without a message.)"""
 
 CSV_BLOCK_BYTES = 4 << 20
+COUNT_ROWS = 65_536
 CSV_NULLS = ["", "NaN", "nan", "NULL", "null"]
 """Empty cells are missing values, also in text. (NA is not: it is a country code.)"""
 
@@ -93,26 +95,83 @@ class RowRange(ABC):
     first: int = 0
     start: int = 0
 
+    @property
+    def place(self) -> dict[str, Any]:
+        """The fields that say which rows these are, for a part around this one."""
+        return {"rows": self.rows, "name": self.name, "first": self.first, "start": self.start}
+
     @abstractmethod
     def read(self, columns: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
         """Some columns, at most `rows` rows at a time."""
 
 
+@dataclass(frozen=True)
+class PartitionedPart(RowRange):
+    """A part of a file, with the columns that the names of its folders give."""
+
+    part: RowRange
+    values: Mapping[str, pa.Scalar]
+
+    @classmethod
+    def of(cls, part: RowRange, values: Mapping[str, pa.Scalar]) -> RowRange:
+        """The part with some columns; the part itself if there are none."""
+        return cls(part, values, **part.place) if values else part
+
+    def read(self, columns: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
+        stored = [name for name in columns if name not in self.values]
+        lengths = ((None, min(rows, self.rows - start)) for start in range(0, self.rows, rows))
+        for batch, length in ((b, len(b)) for b in self.part.read(stored, rows)) if stored else lengths:
+            arrays = {name: pa.repeat(self.values[name], length) for name in columns if name in self.values}
+            arrays |= {name: batch.column(name) for name in stored if batch is not None}
+            yield pa.RecordBatch.from_pydict({name: arrays[name] for name in columns})
+
+
+@dataclass(frozen=True)
+class CsvFormat:
+    """How CSV files are written."""
+
+    delimiter: str = ","
+    quote: str = '"'
+    encoding: str = "utf-8"
+    decimal: str = "."
+
+    def __post_init__(self) -> None:
+        for name in ("delimiter", "quote", "decimal"):
+            value = getattr(self, name)
+            if not (isinstance(value, str) and len(value) == 1 and value.isascii()):
+                raise InputError(f"{name} is {value!r}; give one ASCII character.")
+        if self.decimal == self.delimiter:
+            raise InputError(f"decimal and delimiter are both {self.decimal!r}; they must differ.")
+        try:
+            codecs.lookup(self.encoding)
+        except (LookupError, TypeError):
+            raise InputError(f"encoding is {self.encoding!r}; give one that Python knows, such as latin-1.") from None
+
+    def open(self, path: Path, convert: pa_csv.ConvertOptions | None = None) -> pa_csv.CSVStreamingReader:
+        """Open a file for reading block by block."""
+        reading = pa_csv.ReadOptions(block_size=CSV_BLOCK_BYTES, use_threads=convert is None, encoding=self.encoding)
+        parsing = pa_csv.ParseOptions(delimiter=self.delimiter, quote_char=self.quote)
+        convert = convert or pa_csv.ConvertOptions(decimal_point=self.decimal)
+        return pa_csv.open_csv(path, reading, parsing, convert)
+
+
 CONVERSION = re.compile(r"In CSV column #(\d+): (?:Row #(\d+): )?CSV conversion error to (\w+): invalid value '(.*)'")
-TAB = "\t"
-READ_IT_YOURSELF = "Save it as CSV with commas and UTF-8, or read it with pandas and give the frame: "
+DELIMITERS = (";", "\t", "|", ",")
 
 
-def not_utf8(path: Path) -> InputError:
+def _not_encoded(path: Path, encoding: str) -> InputError:
     """The error for text in another encoding."""
-    return InputError(f"{path}: is not UTF-8 text. {READ_IT_YOURSELF}op.read_log(pd.read_csv(path, encoding='utf-16'), …).")
+    return InputError(
+        f"{path}: is not {encoding.upper()} text. Give its encoding, such as encoding='utf-16' or 'latin-1' (--encoding), "
+        "or save it as UTF-8."
+    )
 
 
 def unreadable(path: Path, kind: str, error: Exception, columns: Sequence[str] = ()) -> InputError:
     """The error for a file that does not match its extension, is truncated, or has values of mixed types."""
     reason = str(error).splitlines()[0]
     if "\x00" in reason:
-        return not_utf8(path)
+        return _not_encoded(path, "UTF-8")
     cell = CONVERSION.search(reason)
     if cell is not None and int(cell[1]) < len(columns):
         where = "" if cell[2] is None else f" row {int(cell[2]) - 2}"  # counted from 0, without the header
@@ -122,8 +181,8 @@ def unreadable(path: Path, kind: str, error: Exception, columns: Sequence[str] =
         )
     if "Expected 1 columns" in reason and ";" in reason:
         return InputError(
-            f"{path}: cells seem to be separated by semicolons. {READ_IT_YOURSELF}"
-            "op.read_log(pd.read_csv(path, sep=';', decimal=','), …)."
+            f"{path}: cells seem to be separated by semicolons. Give delimiter=';' (--delimiter ';'), and decimal=',' "
+            "(--decimal ,) if numbers have decimal commas."
         )
     return InputError(f"{path}: cannot be read as {kind} (is it truncated, damaged or of another format?): {reason}")
 
@@ -166,8 +225,16 @@ class ParquetPart(RowRange):
         return unreadable(self.path, "Parquet", error)
 
 
-def parquet_parts(path: Path, name: str, start: int) -> tuple[pa.Schema, list[ParquetPart]]:
-    """The schema of a file, and its row groups grouped into parts of about `CHUNK_ROWS` rows."""
+@dataclass(frozen=True)
+class OpenedFile:
+    """The schema of a file, and its parts once the types of its columns are decided. One column is read to count rows."""
+
+    schema: pa.Schema
+    parts: Callable[[pa.Schema, str], Sequence[RowRange]]
+
+
+def parquet_file(path: Path, name: str) -> OpenedFile:
+    """A Parquet file, with row groups grouped into parts of about `CHUNK_ROWS` rows."""
     stamp = Stamp.of(path)
     try:
         with pq.ParquetFile(path) as file:
@@ -180,10 +247,10 @@ def parquet_parts(path: Path, name: str, start: int) -> tuple[pa.Schema, list[Pa
         gathered.append(group)
         rows += metadata.row_group(group).num_rows
         if rows >= CHUNK_ROWS or group == metadata.num_row_groups - 1:
-            place = {"name": name, "first": first, "start": start + first, "rows": rows}
+            place = {"name": name, "first": first, "start": first, "rows": rows}
             parts.append(ParquetPart(path, stamp, metadata, tuple(gathered), **place))
             first, gathered, rows = first + rows, [], 0
-    return schema, parts
+    return OpenedFile(schema, lambda _types, _column: parts)
 
 
 @dataclass(frozen=True)
@@ -194,36 +261,51 @@ class CsvPart(RowRange):
     stamp: Stamp
     types: pa.Schema
     header: tuple[str, ...]
+    csv: CsvFormat
 
     def read(self, columns: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
         convert = pa_csv.ConvertOptions(
-            column_types=self.types, include_columns=list(columns), strings_can_be_null=True, null_values=CSV_NULLS
-        )
-        reading = pa_csv.ReadOptions(block_size=CSV_BLOCK_BYTES, use_threads=False)
+            column_types=self.types, include_columns=list(columns), strings_can_be_null=True, null_values=CSV_NULLS,
+            decimal_point=self.csv.decimal,
+        )  # fmt: skip
         with self.stamp.holds(self.path):
             try:
-                with pa_csv.open_csv(self.path, reading, convert_options=convert) as reader:
+                with self.csv.open(self.path, convert) as reader:
                     for batch in reader:
                         yield from sliced(batch, rows)
+            except UnicodeDecodeError:
+                raise _not_encoded(self.path, self.csv.encoding) from None
             except (pa.ArrowException, OSError) as error:
                 raise unreadable(self.path, "CSV", error, self.header) from error
 
 
-def csv_schema(path: Path) -> pa.Schema:
+def csv_file(path: Path, name: str, csv: CsvFormat) -> OpenedFile:
+    """A CSV file, which is one part. Its rows are counted once the types are decided."""
+    stamp, schema = Stamp.of(path), _csv_schema(path, csv)
+
+    def parts(types: pa.Schema, column: str) -> Sequence[RowRange]:
+        part = CsvPart(path, stamp, types, tuple(schema.names), csv, name=name, rows=0)
+        return [replace(part, rows=sum(len(batch) for batch in part.read([column], COUNT_ROWS)))]
+
+    return OpenedFile(schema, parts)
+
+
+def _csv_schema(path: Path, csv: CsvFormat) -> pa.Schema:
     """Column types from the first block; dates are read as text, and empty columns as numbers."""
     try:
-        with pa_csv.open_csv(path, pa_csv.ReadOptions(block_size=CSV_BLOCK_BYTES)) as reader:
+        with csv.open(path) as reader:
             inferred = reader.schema
             inferred.names  # noqa: B018  (decoded on access)
     except UnicodeDecodeError:
-        raise not_utf8(path) from None
+        raise _not_encoded(path, csv.encoding) from None
     except (pa.ArrowException, OSError) as error:
         raise unreadable(path, "CSV", error) from error
 
-    if len(inferred) == 1 and (";" in inferred.names[0] or "\t" in inferred.names[0]):
+    other = [sign for sign in DELIMITERS if len(inferred) == 1 and sign != csv.delimiter and sign in inferred.names[0]]
+    if other:
         raise InputError(
-            f"{path}: one column called {inferred.names[0]!r}. Cells must be separated by commas. {READ_IT_YOURSELF}"
-            f"op.read_log(pd.read_csv(path, sep={(';' if ';' in inferred.names[0] else TAB)!r}), …)."
+            f"{path}: has one column, called {inferred.names[0]!r}. If cells are separated by {other[0]!r}, give "
+            f"delimiter={other[0]!r} (--delimiter)."
         )
 
     def settle(kind: pa.DataType) -> pa.DataType:

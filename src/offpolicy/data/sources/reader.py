@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import glob
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
-from itertools import accumulate
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,22 +27,22 @@ from offpolicy.data.encoding import (
     too_many_categories,
 )
 from offpolicy.data.log import Log
+from offpolicy.data.sources.files import CSV, PARQUET, find_files, is_path, partition_columns
 from offpolicy.data.sources.parts import (
-    CsvPart,
-    ParquetPart,
+    CsvFormat,
+    OpenedFile,
+    PartitionedPart,
     RowRange,
-    Stamp,
     StreamPart,
     TablePart,
-    csv_schema,
-    parquet_parts,
+    csv_file,
+    parquet_file,
 )
 from offpolicy.data.sources.spark import SparkSource, is_spark
+from offpolicy.data.sources.streams import Opened, open_stream
 from offpolicy.data.sources.table import SCAN_ROWS, ColumnRoles, TableSource, check_names
 from offpolicy.data.spaces import ActionSpace, Discrete, named_space
 
-PARQUET = (".parquet", ".pq")
-CSV = (".csv", ".csv.gz")
 IN_MEMORY = ("pyarrow", "pandas", "polars")
 
 
@@ -64,14 +63,20 @@ def read_log(  # noqa: PLR0913
     weight: str | None = None,
     by: str | None = None,
     reward_range: tuple[float, float] | None = None,
+    delimiter: str = ",",
+    quote: str = '"',
+    encoding: str = "utf-8",
+    decimal: str = ".",
 ) -> Log:
     """Read a log from a table with named columns. Files are streamed and never loaded as a whole.
 
     Parameters
     ----------
     source : path, list of paths, data frame or stream
-        A path, a folder, a glob or a list of them (Parquet or CSV), a pandas or polars data frame, an Arrow table, a Spark
-        DataFrame, or anything with `__arrow_c_stream__` that can be read more than once, such as a DuckDB relation.
+        A path, a folder, a glob or a list of them (Parquet or CSV), a pandas or polars data frame, an Arrow table, a
+        `pyarrow.dataset.Dataset`, a polars `LazyFrame`, a Spark DataFrame, or anything with `__arrow_c_stream__` that can be
+        read more than once, such as a DuckDB relation. A `RecordBatchReader` is stored in a temporary file. Hive partitions,
+        folders such as `country=de`, become columns.
     context : str or sequence of str
         The columns that were known before the action was taken. Text is one-hot encoded.
     action : str
@@ -100,6 +105,9 @@ def read_log(  # noqa: PLR0913
         A column of slices, such as the country; results are also given per slice.
     reward_range : tuple of float, optional
         The smallest and the largest possible reward, for intervals that need them.
+    delimiter, quote, encoding, decimal : str
+        How CSV files are written: what separates cells, the quotation mark, the encoding of the text, and the decimal point.
+        By default `,`, `"`, UTF-8 and `.`.
 
     Returns
     -------
@@ -124,8 +132,9 @@ def read_log(  # noqa: PLR0913
     )
     if not columns.reward:
         raise InputError("name at least one reward column.")
-    opened = None if is_spark(source) else _open(source, columns)
-    features, listed = _read_catalog(catalog, action) if catalog is not None else (None, None)
+    csv = CsvFormat(delimiter, quote, encoding, decimal)
+    opened = None if is_spark(source) else _open(source, columns, csv)
+    features, listed = _read_catalog(catalog, action, csv) if catalog is not None else (None, None)
     named = named_space(actions)
     if isinstance(named, Discrete) and listed is not None and named != listed:
         raise InputError("`actions` and the catalog list different actions or a different order; give one of them.")
@@ -144,16 +153,11 @@ def _names(names: str | Sequence[str]) -> tuple[str, ...]:
     return (names,) if isinstance(names, str) else tuple(names)
 
 
-def _open(source: Any, columns: ColumnRoles, keep_whole: bool = False) -> tuple[tuple[RowRange, ...], pa.Schema]:
-    if isinstance(source, (str, os.PathLike)) or (
-        isinstance(source, (list, tuple)) and all(isinstance(s, (str, os.PathLike)) for s in source)
-    ):
-        return open_files(find_files(source), columns, keep_whole)
-    if isinstance(source, pa.RecordBatchReader):
-        raise InputError(
-            "a RecordBatchReader can be read only once, but an evaluation reads the log more than once. "
-            "Pass `reader.read_all()`, or the table or query behind it."
-        )
+def _open(source: Any, columns: ColumnRoles, csv: CsvFormat, catalog: bool = False) -> Opened:
+    if is_path(source):
+        return open_files(find_files(source), columns, csv, catalog)
+    if (opened := open_stream(source)) is not None:
+        return opened
     if not hasattr(source, "__arrow_c_stream__"):
         raise InputError(f"cannot read a log from {type(source).__name__}; give a path, a data frame or an Arrow table.")
     if type(source).__module__.split(".")[0] in IN_MEMORY:
@@ -174,60 +178,45 @@ def _in_memory(source: Any) -> pa.Table:
         raise InputError(f"the data frame cannot be read: {reason}. A column must have values of one type.") from None
 
 
-def find_files(source: Any) -> list[Path]:
-    """The files of a path, a folder, a glob or a list of them, sorted and without repeats."""
-    return sorted({file.resolve(): file for file in _listed(source)}.values())
-
-
-def _listed(source: Any) -> list[Path]:
-    if isinstance(source, (list, tuple)):
-        return [file for item in source for file in _listed(item)]
-    try:
-        return _matching(source)
-    except OSError as error:  # a name that is too long, or a folder without permission
-        raise InputError(f"{error.filename or source}: cannot be read: {error.strerror or error}.") from None
-
-
-def _matching(source: str | os.PathLike[str]) -> list[Path]:
-    """The files of one path, folder or glob."""
-    path = Path(source)
-    if path.is_dir():
-        files = [f for f in path.rglob("*") if f.is_file() and f.name.lower().endswith((*PARQUET, *CSV))]
-        files = [f for f in files if not any(p.startswith((".", "_")) for p in f.relative_to(path).parts)]
-        if not files:
-            raise InputError(f"{path}: the folder contains no Parquet or CSV file.")
-        return sorted(files)
-    if path.exists():
-        return [path]
-    if glob.has_magic(str(source)):
-        matches = sorted(Path(p) for p in glob.glob(str(source), recursive=True))
-        if not matches:
-            raise InputError(f"{source}: no file matches this pattern (working folder: {Path.cwd()}).")
-        return [file for match in matches for file in (_listed(match) if match.is_dir() else [match])]
-    raise InputError(f"{source}: no such file.")
-
-
-def open_files(
-    files: Sequence[Path], columns: ColumnRoles, keep_whole: bool = False
-) -> tuple[tuple[RowRange, ...], pa.Schema]:
+def open_files(files: Sequence[Path], columns: ColumnRoles, csv: CsvFormat, catalog: bool = False) -> Opened:
     """The parts and the common schema of files, which must agree on every column in use."""
     root = Path(os.path.commonpath([file.resolve().parent for file in files]))
     names = [str(file.resolve().relative_to(root)) for file in files]
     kinds = {_kind(file) for file in files}
     if len(kinds) > 1:
         raise InputError("the files are a mix of Parquet and CSV; give one format at a time.")
-    if kinds == {"csv"}:
-        return _open_csv(files, names, columns, keep_whole)
-    parts: list[ParquetPart] = []
-    schema: pa.Schema | None = None
+    opener: Callable[[Path, str], OpenedFile] = partial(csv_file, csv=csv) if kinds == {"csv"} else parquet_file
+    opened = [opener(file, name) for file, name in zip(files, names, strict=True)]
+    # What a catalog has is features: no folder adds to them.
+    partitions = [{} for _ in files] if catalog else partition_columns(files)
+    partitions = [
+        {name: value for name, value in values.items() if name not in file.schema.names}
+        for file, values in zip(opened, partitions, strict=True)
+    ]
+    schemas = [_with_columns(file.schema, values) for file, values in zip(opened, partitions, strict=True)]
+    for file, schema in zip(files, schemas, strict=True):
+        _same_columns(schemas[0], files[0], schema, file, columns)
+    types = schemas[0]
+    if kinds == {"csv"} and not catalog:
+        types = _as_floats(types, {columns.action, columns.cluster, columns.row_id, columns.by, *columns.features})
+    parts: list[RowRange] = []
     start = 0
-    for file, name in zip(files, names, strict=True):
-        file_schema, file_parts = parquet_parts(file, name, start)
-        schema = file_schema if schema is None else schema
-        _same_columns(schema, files[0], file_schema, file, columns)
-        parts += file_parts
-        start += sum(part.rows for part in file_parts)
-    return tuple(parts), schema
+    for each, values in zip(opened, partitions, strict=True):
+        counted = next(name for name in (columns.action, *columns.names(), *each.schema.names) if name in each.schema.names)
+        for part in each.parts(types, counted):
+            parts.append(PartitionedPart.of(replace(part, start=start), values))
+            start += part.rows
+    return tuple(parts), types
+
+
+def _with_columns(schema: pa.Schema, values: Mapping[str, pa.Scalar]) -> pa.Schema:
+    return pa.schema([*schema, *(pa.field(name, value.type) for name, value in values.items())])
+
+
+def _as_floats(schema: pa.Schema, but: Collection[str | None]) -> pa.Schema:
+    """Integers in the first block of a CSV file may be fractions later: float64 wherever only the number matters."""
+    whole = {field.name for field in schema if pa.types.is_integer(field.type)}.difference(but)
+    return pa.schema([pa.field(field.name, pa.float64() if field.name in whole else field.type) for field in schema])
 
 
 def _kind(file: Path) -> str:
@@ -237,27 +226,6 @@ def _kind(file: Path) -> str:
     if name.endswith(PARQUET):
         return "parquet"
     raise InputError(f"{file}: expected a name that ends in {', '.join((*PARQUET, *CSV))}.")
-
-
-def _open_csv(
-    files: Sequence[Path], names: Sequence[str], columns: ColumnRoles, keep_whole: bool
-) -> tuple[tuple[RowRange, ...], pa.Schema]:
-    stamps = [Stamp.of(file) for file in files]
-    schemas = [csv_schema(file) for file in files]
-    for file, schema in zip(files, schemas, strict=True):
-        _same_columns(schemas[0], files[0], schema, file, columns)
-    # Integers in the first block may be fractions later: read float64 wherever only the number matters.
-    # (A catalog is small, and its integers are categories.)
-    named = {columns.action, columns.cluster, columns.row_id, columns.by, *columns.features}
-    whole = set() if keep_whole else {f.name for f in schemas[0] if pa.types.is_integer(f.type)} - named
-    types = pa.schema([pa.field(f.name, pa.float64() if f.name in whole else f.type) for f in schemas[0]])
-    drafts = [
-        CsvPart(file, stamp, types, tuple(schema.names), name=name, rows=0)
-        for file, stamp, name, schema in zip(files, stamps, names, schemas, strict=True)
-    ]
-    rows = [sum(len(batch) for batch in draft.read([columns.action], SCAN_ROWS)) for draft in drafts]
-    starts = accumulate(rows, initial=0)
-    return tuple(replace(d, start=s, rows=n) for d, s, n in zip(drafts, starts, rows, strict=False)), types
 
 
 def _same_columns(first: pa.Schema, first_file: Path, other: pa.Schema, file: Path, columns: ColumnRoles) -> None:
@@ -273,10 +241,10 @@ def _same_columns(first: pa.Schema, first_file: Path, other: pa.Schema, file: Pa
             )
 
 
-def _read_catalog(catalog: Any, action: str) -> tuple[Catalog, Discrete]:
+def _read_catalog(catalog: Any, action: str, csv: CsvFormat) -> tuple[Catalog, Discrete]:
     """The features of each action and the labels, in the order of the catalog."""
     catalog = catalog.toArrow() if is_spark(catalog) else catalog
-    parts, schema = _open(catalog, ColumnRoles((), action, ()), keep_whole=True)
+    parts, schema = _open(catalog, ColumnRoles((), action, ()), csv, catalog=True)
     if action not in schema.names:
         raise unknown_name("catalog column", action, schema.names)
     names = [name for name in schema.names if name != action]

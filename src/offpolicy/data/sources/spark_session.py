@@ -11,11 +11,13 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlparse
 
 from offpolicy.core.errors import InputError
 from offpolicy.core.threads import cores
+from offpolicy.data.sources.files import find_files, partition_columns
 
 THEIRS = ("pyspark", "py4j", "grpc")
 MASTERS = r"local(\[(\d+|\*)(,\s*\d+)?\]|-cluster\[.*\])?|yarn|(spark|k8s)://.+"
@@ -93,8 +95,11 @@ def frame_of(spark: Any, logs: Sequence[str]) -> Any:
         raise InputError(
             "logs: with Spark, logs must be Parquet. Convert the CSV files to Parquet first, or leave out --engine spark."
         )
+    files = [file for log in logs if Path(log).exists() for file in find_files(log)]
+    reader = spark.read.option("pathGlobFilter", "*.{parquet,pq}")
+    if not any(partition_columns(files)):  # else Spark finds the partitions, which this option would hide
+        reader = reader.option("recursiveFileLookup", "true")
     try:
-        reader = spark.read.option("recursiveFileLookup", "true").option("pathGlobFilter", "*.{parquet,pq}")
         frame = reader.parquet(*map(_addressed, logs))
         _ = frame.schema
     except AnalysisException as error:

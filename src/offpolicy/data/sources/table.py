@@ -144,7 +144,9 @@ class TableSource:
             raise self._not_numbers(name)
         remedy = ""
         if pt.is_binary(type_) or pt.is_large_binary(type_):
-            remedy = " It contains bytes that are not UTF-8 text; save the file as UTF-8 (iconv -f latin1 -t utf8)."
+            remedy = (
+                " It contains bytes that are not UTF-8 text; give the encoding, such as encoding='latin-1' (--encoding)."
+            )
         elif pt.is_temporal(type_):
             remedy = " Convert dates and times to numbers (such as days since the first) or to text."
         raise InputError(f"{name}: has type {type_}, but a column of {' or '.join(kinds)} is needed here.{remedy}")
