@@ -178,3 +178,17 @@ def test_the_pictures() -> None:
     matplotlib.pyplot.close("all")
     with pytest.raises(op.InputError, match="no propensities to draw"):
         op.evaluate(op.Log(b.context, b.action, b.reward), op.Uniform(), op.DM()).plot.propensities()
+
+
+def test_propensities_of_very_many_actions_are_drawn_by_groups() -> None:
+    """Beyond 1,024 actions, groups share their sums; each mean of 1/p is then per action of its group."""
+    rng = np.random.default_rng(0)
+    action = rng.integers(0, 2_000, 20_000)
+    log = op.Log(None, action, rng.random(20_000), propensity=np.full(20_000, 1 / 2_000), n_actions=2_000)
+    result = op.evaluate(log, op.Uniform(), op.SNIPS())
+    ax = result.plot.propensities()
+    shown = result.to_dict()["propensities"]["actions"]
+    assert len(ax.get_xticklabels()) == len(shown) > 20
+    assert {each["action"].partition(" ")[2] for each in shown} <= {"and 1 others", ""}
+    assert np.mean([abs(each["mean_inverse"] - 1) < 4 * each["std_error"] for each in shown]) > 0.9
+    matplotlib.pyplot.close("all")

@@ -165,3 +165,60 @@ def test_words_below_the_table(large: Small) -> None:
     assert "SNIPS says" in shown
     assert "\nold: SNIPS says" in shown
     assert max(map(cell_len, shown.splitlines())) <= 80
+
+
+def test_concentration_names_parts_that_exist() -> None:
+    """A log of 3,000 rounds has no 4,096th part."""
+    rng = np.random.default_rng(0)
+    reward = rng.random(3_000)
+    reward[17] = 1e6
+    log = op.Log(None, rng.integers(0, 2, 3_000), reward, propensity=np.full(3_000, 0.5))
+    reason = next(r for r in op.evaluate(log, op.Uniform(), op.SNIPS())["SNIPS"].reasons if r.code == "concentration")
+    parts = int(reason.seen.split()[2].replace(",", ""))
+    assert 1_500 < parts < 3_000
+    assert "(about 1 round) carries 100%" in reason.seen
+
+
+def test_a_policy_trained_on_the_log_gets_advice_of_its_own() -> None:
+    """It favours the actions that happened to be logged: the mean weight is above 1. On other rounds it is not."""
+    rng = np.random.default_rng(0)
+    x, action = rng.normal(size=(4_000, 3)), rng.integers(0, 5, 4_000)
+    reward = (rng.random(4_000) < 0.3).astype(float)
+    cell = (np.digitize(x[:, 0], np.linspace(-2, 2, 20)) * 21 + np.digitize(x[:, 1], np.linspace(-2, 2, 20))) % 441
+    seen = np.full((441, 5), 0.2)
+    np.add.at(seen, (cell[:2_000], action[:2_000]), reward[:2_000])
+    policy = seen[cell] / seen[cell].sum(axis=1, keepdims=True)
+
+    def mean_weight(rows: slice) -> list[op.Finding]:
+        log = op.Log(x[rows], action[rows], reward[rows], propensity=np.full(2_000, 0.2), n_actions=5)
+        return [r for r in op.evaluate(log, policy[rows], op.SNIPS())["SNIPS"].reasons if r.code == "mean weight"]
+
+    (found,) = mean_weight(slice(0, 2_000))
+    assert found.verdict is op.Verdict.DO_NOT_TRUST
+    assert "trained on" in found.why
+    assert "op.split" in found.do
+    assert "never took" not in found.do
+    assert not mean_weight(slice(2_000, 4_000))
+
+
+def test_an_estimate_outside_the_range_of_the_rewards(large: Small) -> None:
+    """Weights that are twice too large double the mean of IPS, not that of SNIPS."""
+    reward = (large.reward > -2).astype(float)
+    log = op.Log(large.context, large.action, reward, propensity=large.propensity / 2, n_actions=4)
+    result = op.evaluate(log, large.logging, [op.IPS(), op.SNIPS(), op.Auto([op.IPS(), op.SNIPS()])])
+    assert result["IPS"].value > 1.5
+    (found,) = (r for r in result["IPS"].reasons if r.code == "out of range")
+    assert found.verdict is op.Verdict.DO_NOT_TRUST
+    assert "outside the range of the rewards, 0 to 1" in found.seen
+    assert f"off by at least {result['IPS'].value - 1:.2g}" in found.why
+    assert "out of range" not in codes(result["SNIPS"])
+    assert "out of range" in {check.code for check in result["SNIPS"].checks}
+    assert result["IPS"].value in result["IPS"].interval  # not cut where nothing would be left of it
+
+
+def test_a_value_just_outside_the_range_calls_for_caution() -> None:
+    action = np.array([0] * 205 + [1] * 195)  # IPS gives 2 · 205 / 400
+    log = op.Log(None, action, np.r_[np.ones(399), 0.0], propensity=np.full(400, 0.5))
+    estimate = op.evaluate(log, op.Fixed([1.0, 0.0]), op.IPS())["IPS"]
+    assert estimate.value == pytest.approx(1.025)
+    assert [r.verdict for r in estimate.reasons if r.code == "out of range"] == [op.Verdict.CAUTION]

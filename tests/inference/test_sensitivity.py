@@ -286,3 +286,14 @@ def test_a_saved_result_draws_what_it_holds(small: Small, tmp_path: Path) -> Non
     assert [t.get_text() for t in ax.get_legend().get_texts()] == [t.get_text() for t in live.get_legend().get_texts()]
     with pytest.raises(op.InputError, match="no policy 'newer'"):
         again.plot.sensitivity(Figure().subplots(), policy="newer")
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_no_claim_holds_only_below_1(seed: int) -> None:
+    """The logging policy itself: its value is that of the log, and rounding must not make Γ less than 1."""
+    rng = np.random.default_rng(seed)
+    log = op.Log(None, rng.integers(0, 5, 3_000), rng.normal(size=3_000), propensity=np.full(3_000, 0.2), n_actions=5)
+    found = op.evaluate(log, op.Uniform(), op.SNIPS(), engine=ALONE).sensitivity()
+    assert found.holds_to >= 1
+    assert "Γ = 0" not in str(found)
+    assert f"the value is not clearly {found.claim} than the log's" in " ".join(str(found).split())

@@ -230,23 +230,74 @@ def test_a_relative_lift_of_hardly_any_rewards_has_an_interval() -> None:
     """Some draws of a bootstrap hold no reward at all."""
     rng = np.random.default_rng(0)
     reward = np.zeros(2_000)
-    reward[:3] = 1
+    reward[:5] = 1
     log = op.Log(None, rng.integers(0, 2, 2_000), reward, propensity=np.full(2_000, 0.5))
     (lift,) = op.evaluate(log, op.Fixed([0.4, 0.6]), op.SNIPS()).with_interval("bootstrap").to_dict()["lifts"]
     assert lift["relative_interval"]["low"] < lift["relative"] < lift["relative_interval"]["high"]
 
 
-def test_the_relative_lift_turns_with_the_sign_of_the_log() -> None:
+@pytest.mark.parametrize(
+    ("shift", "reason"),
+    [(-1.5, "earned -1.5, and a percentage of a negative number"), (0.0, "not clearly above 0"), (None, "earned 0")],
+)
+def test_no_relative_lift_over_a_negative_or_tiny_base(shift: float | None, reason: str) -> None:
     rng = np.random.default_rng(0)
     action = rng.integers(0, 2, 1_000)
-    reward = np.array([-2.0, -1.0])[action] + rng.normal(size=1_000) * 0.1
-    found = op.evaluate(op.Log(None, action, reward, propensity=np.full(1_000, 0.5)), op.Fixed([0.0, 1.0]), op.SNIPS())
-    assert found.relative_lift().value == pytest.approx(found.lift().value / 1.5, rel=0.05)
-    assert found.relative_lift().value > 0
-    none = op.evaluate(op.Log(None, action, 0 * reward, propensity=np.full(1_000, 0.5)), op.Uniform(), op.SNIPS())
-    assert none.to_dict()["lifts"][0]["relative"] is None
-    with pytest.raises(op.InputError, match="earned 0"):
-        none.relative_lift()
+    effect = np.array([-0.5, 0.5])[action] + rng.normal(size=1_000)
+    reward = np.zeros(1_000) if shift is None else effect - effect.mean() + shift + 0.01 * (shift == 0)
+    result = op.evaluate(op.Log(None, action, reward, propensity=np.full(1_000, 0.5)), op.Fixed([0.0, 1.0]), op.SNIPS())
+    (lift,) = result.to_dict()["lifts"]
+    assert lift["relative"] is None
+    assert lift["relative_interval"] is None
+    assert reason in lift["relative_reason"]
+    with pytest.raises(op.InputError, match=f"no relative lift, because .*{reason}"):
+        result.relative_lift()
+    if shift is not None:
+        assert f"not in percent, because {lift['relative_reason']}" in " ".join(str(result).split())
+
+
+def test_a_relative_lift_over_a_clear_base_is_given() -> None:
+    rng = np.random.default_rng(0)
+    action = rng.integers(0, 2, 1_000)
+    log = op.Log(None, action, 1.0 + action + rng.normal(size=1_000), propensity=np.full(1_000, 0.5))
+    result = op.evaluate(log, op.Fixed([0.0, 1.0]), op.SNIPS())
+    (lift,) = result.to_dict()["lifts"]
+    assert lift["relative"] == result.relative_lift().value == pytest.approx(1 / 3, abs=0.1)
+    assert lift["relative_reason"] is None
+
+
+def binary(n: int = 60) -> op.Log:
+    """Nearly every reward is 1, and the target takes what was rarely logged: normal intervals reach beyond 1."""
+    rng = np.random.default_rng(0)
+    action, reward = (rng.random(n) < 0.9).astype(int), np.ones(n)
+    reward[:3] = 0
+    return op.Log(None, action, reward, propensity=np.where(action == 1, 0.9, 0.1))
+
+
+def test_intervals_of_binary_rewards_stay_between_0_and_1(tmp_path: Path) -> None:
+    result = op.evaluate(binary(), op.Fixed([0.9, 0.1]), [op.IPS(), op.SNIPS(), op.DM()])
+    result.save(tmp_path / "result.json")
+    for each in (result, op.load_result(tmp_path / "result.json")):
+        for estimate in each:
+            for method in ("normal", "bootstrap"):
+                interval = estimate.confidence_interval(0.999, method)
+                assert 0 <= interval.low <= interval.high <= 1
+        ips = each["IPS"]
+        assert ips.value + 1.96 * ips.std_error > 1.2
+        assert ips.interval.high == 1
+        assert each.lift(estimator="IPS").interval.high > 0.1  # a difference is not cut
+
+
+def test_intervals_of_other_rewards_are_not_cut() -> None:
+    rng = np.random.default_rng(0)
+    log = op.Log(None, rng.integers(0, 2, 50), rng.random(50), propensity=np.full(50, 0.5))
+    assert op.evaluate(log, op.Fixed([0.99, 0.01]), op.IPS())["IPS"].confidence_interval(1 - 1e-9).low < 0
+
+
+def test_the_frame_calls_the_log_what_the_table_calls_it() -> None:
+    frame = op.evaluate(binary(), op.Fixed([0.9, 0.1]), op.SNIPS()).to_frame().set_index("estimator")
+    assert frame.loc["LoggedMean", "verdict"] == "the log"
+    assert frame.loc["SNIPS", "verdict"] == "CAUTION"
 
 
 def test_calibration_is_out_of_fold(result: op.Evaluation, log: op.Log, tmp_path: Path) -> None:

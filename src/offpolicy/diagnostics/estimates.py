@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from offpolicy.core.hashing import BUCKETS
 from offpolicy.diagnostics.base import Reading, Subject
 from offpolicy.diagnostics.overlap import Overlap, Overlaps, weight_findings
-from offpolicy.diagnostics.verdict import Finding, Measure, Verdict
+from offpolicy.diagnostics.verdict import Finding, Limits, Measure, Verdict
 from offpolicy.inference.blending import Combination
 from offpolicy.inference.functionals import Functional, ScoreSums, in_errors, std_error
+from offpolicy.inference.scores import Scores
 
 UNANCHORED = Finding(
     Verdict.DO_NOT_TRUST,
@@ -74,11 +74,14 @@ class Concentration(Reading):
     """Whether one small part of the log determines the answer."""
 
     def findings(self, subject: Subject) -> list[Finding]:
-        share = self.share(subject.functional, subject.sums)
+        sums, share = subject.sums, self.share(subject.functional, subject.sums)
+        parts = max(int((sums.buckets[:, 0] > 0).sum()), 1)
+        rounds = max(round(sums.n / parts), 1)
+        about = "about 1 round" if rounds == 1 else f"about {rounds:,} rounds"
         return [
             Measure("concentration", share).finding(
                 "concentration",
-                f"One {BUCKETS:,}th of the log carries {share:.0%} of the estimate's variance.",
+                f"One of {parts:,} parts of the log ({about}) carries {share:.0%} of the estimate's variance.",
                 "One or a few rounds with a huge weight or reward determine the answer, and another log may not have them.",
                 "Look at the largest rewards and weights; compare with ClippedIPS, or evaluate a bounded reward.",
             )
@@ -93,6 +96,38 @@ class Concentration(Reading):
         if (sums.buckets[:, 0] > 0).sum() < 100 or not np.isfinite(total) or total <= 0:
             return 0.0
         return float((influence**2).max()) / total
+
+
+OUTSIDE = Limits(1e-6, 2)  # how far outside the range of the rewards an estimate lies, in its standard errors
+
+
+@dataclass(frozen=True)
+class Plausibility(Reading):
+    """Whether the value lies within the range of the rewards."""
+
+    scores: Scores
+
+    def findings(self, subject: Subject) -> list[Finding]:
+        value, (low, high) = subject.functional.value, self.scores.reward_range(subject.reward)
+        if not np.isfinite(value):
+            return []
+        distance = max(low - value, value - high, 0.0)
+        rounding = 1e-9 * max(abs(low), abs(high), 1.0)
+        outside = distance > rounding
+        measure = distance / subject.std_error if outside and subject.std_error > 0 else np.inf if outside else 0.0
+        where = f"{'outside' if outside else 'within'} the range of the rewards, {low:g} to {high:g}"
+        return [
+            Finding(
+                OUTSIDE.grade(measure),
+                "out of range",
+                f"The estimate, {value:.4g}, lies {where}.",
+                f"The value of a policy is a mean of rewards, so the estimate is off by at least {distance:.2g}."
+                if outside
+                else "The value of a policy is a mean of rewards.",
+                "Compare with a self-normalised estimator (op.SNIPS, op.SNDR), and check the largest weights and the reward "
+                "model.",
+            )
+        ]
 
 
 class SampleSize(Reading):

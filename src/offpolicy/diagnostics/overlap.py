@@ -25,6 +25,18 @@ from offpolicy.statistics.histogram import LARGEST_OF, LogHistogram
 NOT_ONE = 0.01  # how far a mean weight must be from 1 to matter, however precisely it is known
 
 
+# Why a mean weight below 1, or above it, matters, and what to do.
+SHORTFALL = (
+    "Its expectation is 1 if the propensities are right and the log covers everything that the new policy does.",
+    "Check the propensities, and whether the new policy takes actions that the logging policy never took.",
+)
+EXCESS = (
+    "Its expectation is 1 for a policy that was not trained on these rounds. A policy that was trained on them favours the "
+    "actions that happened to be logged, and its value is overestimated. Propensities that are too small do the same.",
+    "Evaluate the policy on rounds that it was not trained on (op.split divides a log), and check the propensities.",
+)
+
+
 @dataclass(frozen=True)
 class Overlap:
     """How well the log supports a policy.
@@ -159,6 +171,7 @@ def _variance(o: Overlap) -> float:
 
 def weight_findings(o: Overlap) -> list[Finding]:
     """Checks of the weights, for estimators that use them."""
+    excess = o.mean_weight >= 1
     spread = "A few rounds determine the answer, and its standard error is itself unreliable."
     findings = [
         Measure("effective rounds", o.ess).finding(
@@ -168,13 +181,12 @@ def weight_findings(o: Overlap) -> list[Finding]:
             "Log more rounds, or evaluate a policy closer to the logging one." if o.ess < o.n / 2 else "Log more rounds.",
         ),
         Measure(
-            "missing weight" if o.mean_weight < 1 else "excess weight",
+            "excess weight" if excess else "missing weight",
             abs(o.mean_weight_z) if abs(o.mean_weight - 1) > NOT_ONE else 0.0,
         ).finding(
             "mean weight",
             f"The mean weight is {o.mean_weight:.3f}, {abs(o.mean_weight_z):.1f} standard errors from 1.",
-            "Its expectation is 1 if the propensities are right and the log covers everything that the new policy does.",
-            "Check the propensities, and whether the new policy takes actions that the logging policy never took.",
+            *(EXCESS if excess else SHORTFALL),
         ),
     ]
     if o.top_share is not None and o.largest_weight is not None and o.largest_share is not None:

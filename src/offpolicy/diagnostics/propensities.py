@@ -439,17 +439,18 @@ class Propensities(Reading):
         ]  # fmt: skip
 
     def _inverses(self) -> list[dict[str, Any]]:
-        """The mean of 1/p over the rounds of each of the most often logged actions (0 in other rounds)."""
+        """The mean of 1/p over the rounds of the most often logged actions, or groups of actions if there are very many."""
         n = float(self.state["rounds"][0].sum())
         mean, squares = self.state["inverse"].sum(axis=0), self.state["inverse_squares"]
-        if self._actions.n_actions > CELLS or n <= 0:
+        if self.tests is None or n <= 0:
             return []
         logged = np.flatnonzero(squares > 0)
         often = logged[np.argsort(-(mean**2 / np.maximum(squares, 1e-300))[logged], kind="stable")][:SHOWN]
-        names = self._actions.to_numpy()
+        names, sizes = self._actions.to_numpy(), self.tests.sizes
         return [
-            {"action": str(names[k]), "mean_inverse": float(mean[k] / n),
-             "std_error": float(np.sqrt(max(squares[k] - mean[k] ** 2 / n, 0.0)) / n)}
+            {"action": str(names[k]) + (f" and {sizes[k] - 1:,.0f} others" if sizes[k] > 1 else ""),
+             "mean_inverse": float(mean[k] / n / sizes[k]),
+             "std_error": float(np.sqrt(max(squares[k] - mean[k] ** 2 / n, 0.0)) / n / sizes[k])}
             for k in often
         ]  # fmt: skip
 

@@ -57,6 +57,11 @@ class Scores:
         low, high = self.log.reward_range or (self.state["reward_low"][reward], self.state["reward_high"][reward])
         return float(low), float(high)
 
+    def value_range(self, reward: int) -> tuple[float, float] | None:
+        """What every value lies between: the stated range of the rewards, or 0 and 1 if these are 0 and 1; else None."""
+        low, high = self.reward_range(reward)
+        return (low, high) if self.log.reward_range is not None or (low, high) == (0.0, 1.0) else None
+
     def slice_name(self, slice_: str | None) -> str | None:
         return None if slice_ is None else (self.log.schema.slices or ())[int(slice_)]
 

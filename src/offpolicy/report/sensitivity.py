@@ -33,7 +33,8 @@ def claims(found: Mapping[str, Any]) -> list[str]:
     """How far the claim holds, and how exact the bounds are."""
     claim, always, level = found["claim"], found["always"], percent(found["level"])
     error = found["rows"][0]["low_error"]
-    than = f"{claim.capitalize()} than the log's {number(found['logged'], error)}"
+    logged = number(found["logged"], error)
+    than = f"{claim.capitalize()} than the log's {logged}"
     holds = "at any Γ" if "holds_to" in always else f"up to Γ = {_gamma(found['holds_to'])}"
     if "surely_to" in always:
         sure = f"with the {level} interval, too"
@@ -42,6 +43,8 @@ def claims(found: Mapping[str, Any]) -> list[str]:
     else:
         sure = f"with the {level} interval up to {_gamma(found['surely_to'])}"
     lines = [f"{than} {holds}; {sure}."]
+    if found["holds_to"] is not None and _gamma(found["holds_to"]) == "1.00":
+        lines = [f"Even if the propensities are right, the value is not clearly {claim} than the log's {logged}."]
     if found["resolution"] > 0:
         lines.append(f"The bounds are at most {number(found['resolution'], found['resolution'])} wider than need be.")
     return lines
@@ -50,8 +53,8 @@ def claims(found: Mapping[str, Any]) -> list[str]:
 def _gamma(value: float) -> str:
     """Rounded down, since it holds up to there.
 
-    >>> _gamma(1.3799), _gamma(1234.5)
-    ('1.37', '1234')
+    >>> _gamma(1.3799), _gamma(1.15), _gamma(1234.5)
+    ('1.37', '1.15', '1234')
     """
     digits = 2 if value < 100 else 0
-    return f"{int(value * 10**digits) / 10**digits:.{digits}f}"
+    return f"{int(value * 10**digits + 1e-9) / 10**digits:.{digits}f}"

@@ -70,6 +70,8 @@ def _more(difference: Mapping[str, Any]) -> str:
 def _relative(lift: Mapping[str, Any], logged: Mapping[str, Any]) -> str:
     """The lift as a share of what the log earned, where that is surely not 0."""
     share, ci = lift.get("relative"), logged["interval"]
+    if share is None and lift.get("relative_reason"):
+        return f"; not in percent, because {lift['relative_reason']}"
     if share is None or not math.isfinite(share) or not (ci["low"] > 0 or ci["high"] < 0):
         return ""
     return f"; {'+' if share > 0 else ''}{percent(share, lift['std_error'] / abs(logged['value']))}"

@@ -305,13 +305,14 @@ class Assembly:
             origin, means = float(s.scorer.origin[subject.reward]), sums.moments["mean"]
             self._round_scores[key] = RoundScores(valued.parts, origin, means, alone=subject.member is not None)
         numbers, checks = self.examination.details(replace(subject, reference=reference), self.errors)
-        given = s.log.reward_range is not None
+        given, within = s.log.reward_range is not None, s.value_range(subject.reward)
+        evidence = Evidence(f, sums, self._log, key, valued.bounds, given, valued.fitted, value_range=within)
         return Estimate(
             value=valued.value,
             std_error=subject.std_error,
             error_covers=f.error_covers,
-            interval=normal_interval(f.value, subject.std_error, self.job.request.level),
-            evidence=Evidence(f, sums, self._log, key, valued.bounds, given, valued.fitted),
+            interval=evidence.limited(normal_interval(f.value, subject.std_error, self.job.request.level)),
+            evidence=evidence,
             policy=policy,
             estimator=valued.name,
             reward=reward,

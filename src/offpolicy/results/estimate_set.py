@@ -6,10 +6,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
+
 from offpolicy.core.arrays import NEXT_TO_NOTHING
 from offpolicy.core.errors import InputError, unknown_name
 from offpolicy.diagnostics.verdict import Verdict
-from offpolicy.inference.intervals import REFITTED, Interval
+from offpolicy.inference.intervals import REFITTED, Interval, normal_interval
 from offpolicy.results.estimate import Difference, Estimate
 from offpolicy.results.evidence import Evidence, LogHandle
 
@@ -144,16 +146,39 @@ class EstimateSet:
         Raises
         ------
         InputError
-            If there is no meaningful relative lift, because the log earned about 0.
+            If what the log earned is not clearly above 0, so that there is no meaningful relative lift.
         """
         policy = self._named(policy)
         first, logged = self[policy, estimator or self.headline_estimator], self[policy, self.logged_estimator]
-        if abs(logged.value) <= NEXT_TO_NOTHING:
-            raise InputError("the log earned 0, so there is no relative lift; see lift().")
+        if reason := self.no_relative_lift(policy):
+            raise InputError(f"there is no relative lift, because {reason}; see lift().")
         if first.evidence is None or logged.evidence is None:
             raise InputError(f"{NO_SUMS} The relative lift is in its report; for its standard error, evaluate again.")
         name = f"{first.name} relative to {self.logged_estimator}"
         return self._shown(name, first.evidence.relative_to(logged.evidence))
+
+    def no_relative_lift(self, policy: str | None = None) -> str | None:
+        """Why there is no relative lift of a policy; None if there is one.
+
+        Parameters
+        ----------
+        policy : str, optional
+            By default the first policy.
+
+        Returns
+        -------
+        str or None
+            The reason: what the log earned is negative, or is not clearly different from 0.
+        """
+        logged = self[self._named(policy), self.logged_estimator]
+        low = normal_interval(logged.value, logged.std_error, self.level).low
+        if abs(logged.value) <= NEXT_TO_NOTHING:
+            return "the log earned 0"
+        if logged.value < 0:
+            return f"the log earned {logged.value:.3g}, and a percentage of a negative number is misleading"
+        if low <= 0:
+            return f"what the log earned, {logged.value:.3g} ± {logged.std_error:.2g}, is not clearly above 0"
+        return None if np.isfinite(logged.value) else "the log has no mean reward"
 
     def _shown(self, name: str, evidence: Evidence, saved: Mapping[str, Any] | None = None) -> Difference:
         """A difference with an interval by the method of the headline, if a difference can have it."""

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from offpolicy.core.arrays import NEXT_TO_NOTHING
 from offpolicy.core.errors import InputError
 from offpolicy.core.imports import pandas
 from offpolicy.core.threads import one_blas_thread
@@ -22,6 +21,7 @@ from offpolicy.inference.functionals import ScoreSums
 from offpolicy.inference.intervals import REFITTED
 from offpolicy.inference.sensitivity import GAMMAS, Tilted
 from offpolicy.report import text
+from offpolicy.report.formatting import THE_LOG
 from offpolicy.report.page import html
 from offpolicy.report.plots import Plots
 from offpolicy.results.estimate import Estimate
@@ -294,14 +294,15 @@ class Evaluation(EstimateSet):
         Returns
         -------
         pandas.DataFrame
-            With slices, their estimates follow those of the whole log, and a column names the slice.
+            With slices, their estimates follow those of the whole log, and a column names the slice. The verdict of the mean
+            reward of the log is "the log", as in printed tables.
         """
         pd = pandas("to_dict()")
         rows = [
             {"slice": name or "", "policy": e.policy, "reward": e.reward, "estimator": e.estimator, "value": e.value,
              "std_error": e.std_error, "low": e.interval.low, "high": e.interval.high, "error_covers": e.error_covers,
              "n": e.n, "effective_sample_size": e.diagnostics.get("effective_sample_size", np.nan),
-             "verdict": e.verdict.name}
+             "verdict": THE_LOG if e.estimator == self.logged_estimator else e.verdict.name}
             for name, e in self._every_estimate()
         ]  # fmt: skip
         frame = pd.DataFrame(rows)
@@ -425,15 +426,14 @@ def _compared(result: Evaluation) -> dict[str, Any]:
 
 
 def _relative(result: Evaluation, policy: str) -> dict[str, Any]:
-    """The relative lift and its interval; None if the log earned nothing, or there is no number."""
-    logged = result.estimates[policy, result.logged_estimator].value
-    if abs(logged) <= NEXT_TO_NOTHING or not np.isfinite(logged):
-        return {"relative": None, "relative_interval": None}
+    """The relative lift and its interval, or the reason why there is none."""
+    if reason := result.no_relative_lift(policy):
+        return {"relative": None, "relative_interval": None, "relative_reason": reason}
     lift = result.relative_lift(policy)
     shown = lift.interval
     if not np.isfinite(shown.low):  # in some bootstrap draws there is nothing to divide by
         shown = lift.confidence_interval(method="normal")
-    return {"relative": lift.value, "relative_interval": asdict(shown)}
+    return {"relative": lift.value, "relative_interval": asdict(shown), "relative_reason": None}
 
 
 def packed_evidence(result: Evaluation) -> dict[str, Any] | None:

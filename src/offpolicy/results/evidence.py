@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Self
 
@@ -106,7 +106,7 @@ class LogHandle:
         return self
 
 
-SAVED = ("functional", "bounds", "range_given", "fitted")  # fields in a file; sums are stored once, as estimates share them
+SAVED = ("functional", "bounds", "range_given", "fitted", "value_range")  # in a file; estimates share their sums
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,8 @@ class Evidence:
 
     `bounds` is None for differences and blends, which have no finite-sample interval. `range_given`: whether the log states
     the range of its rewards. `fitted`: whether anything was fitted or selected, so that there is something to refit. In a
-    difference, the estimate `other` is subtracted; if `relative`, the difference is divided by it.
+    difference, the estimate `other` is subtracted; if `relative`, the difference is divided by it. `value_range` is what the
+    value must lie between, if that is known.
     """
 
     functional: Functional
@@ -127,6 +128,7 @@ class Evidence:
     fitted: bool = True
     other: Key | None = None
     relative: bool = False
+    value_range: tuple[float, float] | None = None
 
     @property
     def std_error(self) -> float:
@@ -134,6 +136,17 @@ class Evidence:
 
     def interval(self, level: float, method: str, draws: int | None = None) -> Interval:
         """A confidence interval; with `draws`, from a bootstrap that refits that many times."""
+        return self.limited(self._interval(level, method, draws))
+
+    def limited(self, interval: Interval) -> Interval:
+        """The part of an interval that is possible; an estimate that is impossible itself keeps the whole interval."""
+        low, high = self.value_range or (-np.inf, np.inf)
+        if not low <= self.functional.value <= high:
+            return interval
+        ends = np.clip([interval.low, interval.high], low, high)
+        return replace(interval, low=float(ends[0]), high=float(ends[1]))
+
+    def _interval(self, level: float, method: str, draws: int | None) -> Interval:
         if draws is not None:
             if method != "bootstrap":
                 raise InputError(
@@ -148,7 +161,7 @@ class Evidence:
                 f"{self.key[1]}: the log has no reward_range; the smallest and largest reward seen "
                 f"({low:g}, {high:g}) are used instead, so that the interval carries no guarantee.",
                 InputWarning,
-                stacklevel=3,
+                stacklevel=4,
             )
         return interval(self.functional, self.sums, level, method, self.bounds)
 

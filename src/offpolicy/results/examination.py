@@ -10,7 +10,15 @@ from importlib import resources
 from typing import Any
 
 from offpolicy.diagnostics.base import Diagnostic, Own, Reading, Subject
-from offpolicy.diagnostics.estimates import Agreement, CandidateAgreement, Concentration, Definition, SampleSize, Setting
+from offpolicy.diagnostics.estimates import (
+    Agreement,
+    CandidateAgreement,
+    Concentration,
+    Definition,
+    Plausibility,
+    SampleSize,
+    Setting,
+)
 from offpolicy.diagnostics.models import FitError, Models, ModelSums
 from offpolicy.diagnostics.overlap import Overlaps, OverlapSums, Support, WeightSpread
 from offpolicy.diagnostics.propensities import Propensities, PropensityTests
@@ -90,16 +98,16 @@ class Examination:
     @property
     def _of_estimates(self) -> list[Reading]:
         return [
-            Definition(self.overlaps), Support(self.overlaps), WeightSpread(self.overlaps), self.propensities,
-            Concentration(), self.models, SampleSize(), Setting(), FitError(self.models.scores.scorer.many), Agreement(),
-            *self.own,
+            Definition(self.overlaps), Plausibility(self.models.scores), Support(self.overlaps), WeightSpread(self.overlaps),
+            self.propensities, Concentration(), self.models, SampleSize(), Setting(),
+            FitError(self.models.scores.scorer.many), Agreement(), *self.own,
         ]  # fmt: skip
 
     @property
     def _of_blends(self) -> list[Reading]:
         return [
-            CandidateAgreement(self.overlaps), self.propensities, Support(self.overlaps), Concentration(), SampleSize(),
-            Agreement(), *self.own,
+            CandidateAgreement(self.overlaps), Plausibility(self.models.scores), self.propensities, Support(self.overlaps),
+            Concentration(), SampleSize(), Agreement(), *self.own,
         ]  # fmt: skip
 
     def details(self, subject: Subject, errors: bool) -> tuple[dict[str, Any], tuple[Finding, ...]]:

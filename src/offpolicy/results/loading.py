@@ -118,7 +118,8 @@ def _with_evidence(result: Evaluation, saved: Any) -> Evaluation:
 
 def _rested(estimate: Estimate, slice_: str | None, sums: ScoreSums, saved: Any) -> Estimate:
     key = (slice_, estimate.reward, estimate.policy, estimate.estimator)
-    evidence = Evidence(sums=sums, log=LogHandle(), key=key, **{name: unpacked(saved[name]) for name in SAVED})
+    fields = {name: unpacked(saved[name]) for name in SAVED if name in saved or name != "value_range"}  # added later
+    evidence = Evidence(sums=sums, log=LogHandle(), key=key, **fields)
     f = evidence.functional
     computed = (f.value, float(f.evaluate(sums.moments["mean"])), evidence.std_error)
     expected = (estimate.value, f.value, evidence.std_error if np.isnan(estimate.std_error) else estimate.std_error)

@@ -86,7 +86,7 @@ class Sensitivity:
             level=level,
             rows=tuple(tilted.bounds(each, level) for each in gammas),
             claim="better" if sign > 0 else "worse",
-            holds_to=tilted.holds_to(sign),
+            holds_to=max(tilted.holds_to(sign), 1.0),  # below 1 only by rounding: at Γ = 1 the claim is the value itself
             surely_to=tilted.surely_to(sign, level),
             resolution=max(tilted.resolution(each) for each in gammas),
         )
