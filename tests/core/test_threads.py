@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import _thread
+import signal
 import threading
 import time
 from collections.abc import Callable
@@ -76,7 +76,7 @@ def test_ctrl_c_ends_an_evaluation_within_a_second(estimator: op.Estimator, thre
     def press() -> None:
         assert started.wait(30)
         pressed.append(time.monotonic())
-        _thread.interrupt_main()
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
 
     rng = np.random.default_rng(0)
     log = op.Log(rng.normal(size=(15_000, 1)), rng.integers(0, 5_000, 15_000), rng.normal(size=15_000), logging=op.Uniform())
