@@ -1,4 +1,4 @@
-"""The command as a process: listens to signals before it loads anything."""
+"""The command as a process, which handles signals before it imports anything else."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def _command() -> None:
 
 
 def main() -> None:
-    """`offpolicy`, or `python -m offpolicy`."""
+    """Run `offpolicy`, or `python -m offpolicy`."""
     signals.run(_command)
 
 

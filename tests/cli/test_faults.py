@@ -157,7 +157,7 @@ def test_a_stop_between_two_files_names_the_one_that_is_there(log: Path, tmp_pat
     process = start("-c", PAUSE, 2, "at work", *f"{EVALUATE} --report r.html --markdown r.md".split(), cwd=tmp_path)
     wait_for((tmp_path / "at work").exists, process)
     process.send_signal(signal.SIGTERM)
-    assert "Written, and whole: r.html. Run the same command again for the rest." in process.communicate(timeout=PATIENCE)[1]
+    assert "Already written: r.html. Run the same command again for the rest." in process.communicate(timeout=PATIENCE)[1]
     assert (tmp_path / "r.html").read_text().rstrip().endswith("</html>")
     assert not (tmp_path / "r.md").exists()
 
@@ -191,7 +191,7 @@ def _ends(body: str, tmp_path: Path, start: Start) -> tuple[int, str]:
         (
             "    try: stop()\n    except BaseException: raise RuntimeError from None",
             143,
-            "stopped by SIGTERM. What was written",
+            "stopped by SIGTERM. Written files are complete",
         ),
         ("    try: stop()\n    finally: stop(signal.SIGINT)", 130, ""),
         ("    signal.signal(signal.SIGTERM, signal.SIG_IGN); signals.run(stop)", 0, "went on"),
@@ -236,7 +236,7 @@ def test_workers_end_with_their_parent(tmp_path: Path, start: Start) -> None:
     process.send_signal(signal.SIGTERM)
     said = process.communicate(timeout=PATIENCE)[1]
     assert (process.returncode, "Traceback" in said) == (143, False), said
-    assert "What was finished is kept in cut: run it again to go on." in said
+    assert "Finished runs are in cut: run the same command again to continue." in said
     assert pq.read_table(next((tmp_path / "cut").glob("runs*.parquet"))).num_rows
     ended = time.monotonic() + PATIENCE
     while any(map(alive, workers)):  # the helper of multiprocessing among them, which ends on its own

@@ -49,7 +49,7 @@ def test_the_command_saves_and_reports_again(folder: Path, tmp_path: Path) -> No
     assert json.loads(run("report", path, "--json").stdout)["rounds"] == 3000
     loud = run("evaluate", *usual(folder), "--target", "p_new", "--estimator", "snips", "--save", tmp_path / "LOUD.JSON")
     assert f"Saved: {tmp_path / 'LOUD.JSON'}" in loud.stderr
-    with pytest.raises(op.InputError, match=r"its name ends in \.json"):
+    with pytest.raises(op.InputError, match=r"the name must end in \.json"):
         raise run("evaluate", *usual(folder), "--target", "p_new", "--save", tmp_path / "r.txt").exception
 
 

@@ -103,8 +103,8 @@ def test_a_log_is_named_in_the_place_of_files(name: str) -> None:
 @pytest.mark.parametrize(
     ("named", "message"),
     [
-        ("own_command:number", "own_command:number: gives int; name an op.Log, or a function"),
-        ("own_command:nothing", "own_command:nothing: gives NoneType; name an op.Log"),
+        ("own_command:number", "own_command:number: is of type int; name an op.Log, or a function"),
+        ("own_command:nothing", "own_command:nothing: is of type NoneType; name an op.Log"),
         ("own_command:fails", "own_command:fails: the function raised OSError: no such table"),
         ("own_command:lgo", "Did you mean 'log'"),
         ("no_such_module:log", "cannot import 'no_such_module'"),
@@ -120,10 +120,10 @@ def test_what_is_not_a_log(named: str, message: str) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--context", "x0"], "context: for logs in files; own_command:log is a log already"),
-        (["--by", "day", "--reward-range", "0,1"], "by, reward_range: for logs in files"),
-        (["other.parquet"], "logs: own_command:log is a whole log; give it alone."),
-        (["--engine", "spark", "--threads", "2"], "threads: has no meaning for the engine 'spark'"),
+        (["--context", "x0"], "context: only for logs in files; own_command:log is already a log"),
+        (["--by", "day", "--reward-range", "0,1"], "by, reward_range: only for logs in files"),
+        (["other.parquet"], "logs: own_command:log is a complete log; give nothing else."),
+        (["--engine", "spark", "--threads", "2"], "threads: has no effect on the engine 'spark'"),
     ],
 )
 def test_settings_of_files_are_refused(options: list[str], message: str) -> None:
@@ -134,7 +134,7 @@ def test_settings_of_files_are_refused(options: list[str], message: str) -> None
 
 def test_a_file_of_such_a_name_is_a_file(folder: Path) -> None:
     (folder / "own_command:log").write_text("no log")
-    assert "action: not given" in str(run("own_command:log", *USUAL).exception)
+    assert "action: missing" in str(run("own_command:log", *USUAL).exception)
 
 
 def test_an_embedding_is_learned_from_it(folder: Path) -> None:
@@ -154,13 +154,13 @@ def test_diagnostics_are_named() -> None:
 @pytest.mark.parametrize(
     ("named", "message"),
     [
-        ("own_command:number", "own_command:number: is int; give an op.Diagnostic."),
+        ("own_command:number", "own_command:number: is of type int; give an op.Diagnostic."),
         ("own_command:Needy", "own_command:Needy: cannot be created without settings"),
-        ("own_command:estimator", "own_command:estimator: is SNIPS; give an op.Diagnostic."),
-        ("builtins:int", "builtins:int: is type; give an op.Diagnostic."),
+        ("own_command:estimator", "own_command:estimator: is of type SNIPS; give an op.Diagnostic."),
+        ("builtins:int", "builtins:int: is of type type; give an op.Diagnostic."),
         ("own_command:frist", "Did you mean 'first'"),
         ("no_such_module:check", "cannot import 'no_such_module'"),
-        ("overlap", "diagnostic 'overlap': name one of your own as module:object"),
+        ("overlap", "diagnostic 'overlap': name your own as module:object"),
     ],
 )
 def test_what_is_not_a_diagnostic(named: str, message: str) -> None:

@@ -216,7 +216,7 @@ def test_without_javascript_the_page_says_the_same(opened: Open) -> None:
     title = tab.locator("[data-map] circle title").first.text_content()
     most = max(reports.usual()["embedding"]["points"], key=lambda p: p["count"])
     assert title.startswith(f"{most['action']}\n{most['count']:,.0f} rounds\nreward ")
-    tab.get_by_text("The 20 most logged actions").click()
+    tab.get_by_text("The 20 most frequently logged actions").click()
     assert tab.locator("table.actions tbody tr").count() == 20
     assert tab.locator("table.actions tbody tr").first.is_visible()
     assert tab.locator("table.estimates").first.is_visible()

@@ -109,7 +109,7 @@ class TestEstimates:
         gone = summary["estimates"][1]
         gone["value"] = gone["interval"]["low"] = math.nan
         plots.estimates(summary, ax)
-        assert [t.get_text() for t in ax.texts if "no number" in t.get_text()] == ["no number"]
+        assert [t.get_text() for t in ax.texts if "no estimate" in t.get_text()] == ["no estimate"]
         ax.figure.savefig("/dev/null", format="png")
 
 
@@ -211,8 +211,8 @@ def test_differences_are_filled_where_they_are_not_zero(summary: dict[str, Any],
 def test_what_is_missing_is_asked_for(summary: dict[str, Any], ax: Axes) -> None:
     bare = summary | {"overlap": [], "calibration": [], "embedding": None, "differences": []}
     for name, words in (
-        ("weights", "propensity="), ("calibration", "no reward model was cross-fitted; ask for op.DR"),
-        ("embedding", "ask for op.LearnedMIPS"), ("differences", "give op.evaluate several"),
+        ("weights", "propensity="), ("calibration", "no reward model was cross-fitted; add op.DR"),
+        ("embedding", "add op.LearnedMIPS"), ("differences", "give op.evaluate a dict"),
     ):  # fmt: skip
         with pytest.raises(op.InputError, match=words):
             getattr(plots, name)(bare, ax)

@@ -18,10 +18,10 @@ from hypothesis import given, settings, strategies as st
 from rich.cells import cell_len
 
 import offpolicy as op
-from offpolicy.report import terminal, text
+from offpolicy.report import markdown, text
 from offpolicy.report.formatting import count, label, number, percent, visible, wrapped
 from offpolicy.report.markdown import escaped
-from offpolicy.report.sentences import says
+from offpolicy.report.sentences import answer
 from tests.logs import Small
 
 NAIVE = {"verdict": "CAUTION", "code": "naive", "seen": "It is the log.", "why": "It says nothing.", "do": "Compare."}
@@ -138,27 +138,27 @@ class TestTheAnswer:
     def test_a_lift(self) -> None:
         auto = estimate("new", "Auto", 0.367, 0.011)
         result = summary(auto, logged=logged(0.0905, 0.0013), lifts=[lift("new", 0.277, 0.0112, 3.06)])
-        assert says(result, auto) == (
-            "Auto says 0.367 a round, 0.277 more than the log's 0.0905 (95% interval 0.255 to 0.299; +306%)."
+        assert answer(result, auto) == (
+            "Auto estimates 0.367 per round, 0.277 more than the 0.0905 in the log (95% interval 0.255 to 0.299; +306%)."
         )
         shown = text.plain(result).splitlines()
         assert shown[0] == "click: 1,000 rounds, 50 actions"
-        assert shown[2].startswith("Auto says 0.367 a round, 0.277 more")
+        assert shown[2].startswith("Auto estimates 0.367 per round, 0.277 more")
         assert shown[4] == "Verdict: ok."
 
     def test_a_loss_and_no_difference(self) -> None:
         auto = estimate("new", "Auto", 0.367, 0.011)
         less = summary(auto, logged=logged(0.5, 0.001), lifts=[lift("new", -0.133, 0.011, -0.266)])
-        assert "0.133 less than the log's 0.5000 (95% interval -0.155 to -0.111; -26.6%)" in says(less, auto)
+        assert "0.133 less than the 0.5000 in the log (95% interval -0.155 to -0.111; -26.6%)" in answer(less, auto)
         same = summary(auto, logged=logged(0.36, 0.001), lifts=[lift("new", 0.007, 0.011, 0.02)])
-        assert says(same, auto) == (
-            "Auto says 0.367 a round, the log 0.3600: no difference is shown (0.007 more, 95% interval -0.015 to 0.029)."
+        assert answer(same, auto) == (
+            "Auto estimates 0.367 per round, the log has 0.3600: no significant difference (0.007 more, 95% interval -0.015 to 0.029)."
         )
 
     def test_a_share_of_nothing_is_not_told(self) -> None:
         auto = estimate("new", "Auto", 3.0, 0.1)
         result = summary(auto, logged=logged(0.001, 0.01), lifts=[lift("new", 2.999, 0.1, 2999.0)])
-        assert "%)" not in says(result, auto)
+        assert "%)" not in answer(result, auto)
 
     def test_what_to_do_first_is_the_remedy_of_the_worst_reason(self) -> None:
         reasons = [
@@ -167,15 +167,17 @@ class TestTheAnswer:
             reason("CAUTION", "Odd.", "Look."),
         ]
         shown = text.plain(summary(estimate("new", "Auto", 1.0, 0.1, *reasons)))
-        assert "Verdict: do not trust.\nFirst: Stop.\n" in shown
-        assert "Why do not trust:\n- Grave. Because.\n- Mild. Because. Wait.\n- Odd. Because. Look." in shown
+        assert "Verdict: do not trust.\nNext step: Stop.\n" in shown
+        assert (
+            'Why the verdict is "do not trust":\n- Grave. Because.\n- Mild. Because. Wait.\n- Odd. Because. Look.' in shown
+        )
         assert shown.count("Stop.") == 1
 
     def test_no_number_and_the_log_alone(self) -> None:
         nothing = estimate("new", "SNIPS", math.nan, math.nan, reason("DO_NOT_TRUST", "Every weight is 0.", "Log some."))
-        assert "SNIPS gives no number." in text.plain(summary(nothing))
+        assert "SNIPS produced no estimate." in text.plain(summary(nothing))
         alone = text.plain(summary(estimate("new", "LoggedMean", 0.5, 0.01, NAIVE)))
-        assert "The log earned 0.500 a round (95% interval 0.480 to 0.520)." in alone
+        assert "The logging policy earned 0.500 per round (95% interval 0.480 to 0.520)." in alone
 
     def test_policies_are_compared(self) -> None:
         each = [estimate(p, "Auto", v, 0.01) for p, v in (("a", 0.5), ("b", 0.4))]
@@ -212,7 +214,7 @@ class TestTheTable:
         result = summary(estimate("new", "LearnedMIPS (scaled)", 0.123, 0.01, effective_sample_size=1e3), truth={"new": 0.1})
         assert "eff. rounds" in text.page(result, 80).plain
         narrow = text.page(result, 60).plain
-        assert "(No room for: eff. rounds.)" in narrow
+        assert "(Columns that do not fit: eff. rounds.)" in narrow
         assert "verdict" in narrow
         assert max(map(cell_len, narrow.splitlines())) <= 60
 
@@ -222,7 +224,8 @@ class TestTheTable:
         shown = text.plain(summary(starred, other))
         assert "DM * †" in shown
         assert shown.endswith(
-            "* the error of what it fitted is not in this interval.\n† a normal interval: there is none of the kind asked for."
+            "* the interval does not include the error of the fitted models.\n"
+            "† a normal interval: the requested method is not available for this estimator."
         )
         assert "†" not in text.plain(summary(other))
 
@@ -266,7 +269,7 @@ def test_any_result_fits_and_nothing_in_it_acts(result: dict[str, Any], width: i
             assert cell_len(line) <= cells, repr(line)
             assert line.replace("\u200c", "").replace("\u200d", "").isprintable(), repr(line)
             assert not re.search(r"(^|\s)-0[.,0]*(\s|$)", line)
-    written = text.markdown(result)
+    written = markdown.markdown(result)
     assert not any(unicodedata.category(c) in ("Cc", "Cs") for c in written.replace("\n", ""))
 
 
@@ -275,8 +278,8 @@ def test_markdown_of_hostile_labels_is_text() -> None:
     doubt = reason("CAUTION", f"Seen {HOSTILE}.", "Look.")
     result = summary(estimate(HOSTILE, HOSTILE, 1.0, 0.1, doubt), command="offpolicy evaluate '```'")
     result |= {"input": {"fingerprint": "0123456789abcdef", "source": "a|b.parquet"}, "versions": {"numpy": "2.0"}}
-    written = text.markdown(result)
-    bare = re.sub(r"\\.", "", written.partition("## How this was made")[0])
+    written = markdown.markdown(result)
+    bare = re.sub(r"\\.", "", written.partition("## How this report was made")[0])
     assert not set("`<_[") & set(bare)
     table = [line for line in bare.splitlines() if line.startswith("|")]
     assert {line.count("|") for line in table} == {6}
@@ -298,7 +301,7 @@ def test_a_real_result_says_the_same_everywhere(small: Small) -> None:
     assert escaped(first) in result.to_markdown()
 
 
-SHOW = "import json, sys; from offpolicy.report import terminal as t; t.say(t.shown(json.loads(sys.argv[1])))"
+SHOW = "import json, sys; from offpolicy.report import text as t; t.say(t.shown(json.loads(sys.argv[1])))"
 
 
 def in_a_terminal(result: dict[str, Any], columns: int = 100, **environment: str) -> str:
@@ -359,14 +362,14 @@ def test_an_empty_no_color_means_nothing() -> None:
 def test_a_pipe_gets_the_plain_text(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("FORCE_COLOR", raising=False)
     monkeypatch.setenv("COLUMNS", "40")
-    terminal.say(terminal.shown(show_result()))
+    text.say(text.shown(show_result()))
     assert capsys.readouterr().out == text.plain(show_result()) + "\n"
 
 
 def test_an_output_with_few_characters_gets_simpler_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     raw = io.BytesIO()
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(raw, encoding="cp1252"))
-    terminal.say("─── ± … 推")
+    text.say("─── ± … 推")
     sys.stdout.flush()
     assert raw.getvalue().decode("cp1252").rstrip() == "--- +- ~ ?"
 

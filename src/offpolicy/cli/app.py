@@ -1,7 +1,7 @@
-"""The command. The answer goes to stdout, all else to stderr.
+"""The command line interface. The answer goes to stdout, everything else to stderr.
 
-Exit codes: 0 done; 1 a fault of ours; 2 bad input or usage; 3 done, but the headline estimate is not to be trusted; 130 and
-143: stopped by SIGINT (Ctrl-C) or SIGTERM.
+Exit codes: 0 done; 1 an internal error; 2 bad input or usage; 3 done, but the headline estimate should not be trusted; 130
+and 143: stopped by SIGINT (Ctrl-C) or SIGTERM.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import os
 import sys
 import tempfile
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -20,9 +21,8 @@ from offpolicy.cli import output, signals
 from offpolicy.core.errors import InputError
 
 app = typer.Typer(
-    add_completion=False, no_args_is_help=True, invoke_without_command=True, pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-    help="What a new policy would have earned, from the logs of the old one.",
+    no_args_is_help=True, invoke_without_command=True, pretty_exceptions_enable=False, rich_markup_mode=None,
+    help="Estimate what a new policy would have earned, from the logs of another policy.",
 )  # fmt: skip
 
 NOT_TRUSTED = 3
@@ -30,27 +30,61 @@ NO_PATH = (
     errno.ENAMETOOLONG, errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.EACCES, errno.EPERM, errno.ELOOP,
     errno.EINVAL,
 )  # fmt: skip
-"""What a system says of a path that is wrong, and not of one that it cannot serve."""
+"""Error numbers of wrong paths, as opposed to those of a failing system."""
 
 Logs = Annotated[
-    list[str] | None, typer.Argument(help="Parquet or CSV: files, folders or globs; or module:object, an op.Log.")
+    list[str] | None, typer.Argument(help="Parquet or CSV files, folders or globs; or module:object, an op.Log.")
 ]
-Names = Annotated[list[str] | None, typer.Option(help="Context columns, separated by commas, or given several times.")]
+Names = Annotated[list[str] | None, typer.Option(help="Context columns, separated by commas or by repeating the option.")]
 Many = list[str] | None
-Delimiter = Annotated[str | None, typer.Option(help="What separates the cells of CSV files (,).")]
-Quote = Annotated[str | None, typer.Option(help='The quotation mark of CSV files (").')]
-Encoding = Annotated[str | None, typer.Option(help="The encoding of CSV files, such as latin-1 (utf-8).")]
-Decimal = Annotated[str | None, typer.Option(help="The decimal point of CSV files (.).")]
-Picture = Annotated[Path | None, typer.Option(help="Write a picture of the first reward (.png, .svg or .pdf), too.")]
+Delimiter = Annotated[str | None, typer.Option(help="The delimiter of CSV files. [default: ,]")]
+Quote = Annotated[str | None, typer.Option(help='The quotation mark of CSV files. [default: "]')]
+Encoding = Annotated[str | None, typer.Option(help="The encoding of CSV files, such as latin-1. [default: utf-8]")]
+Decimal = Annotated[str | None, typer.Option(help="The decimal point of CSV files. [default: .]")]
+Picture = Annotated[Path | None, typer.Option(help="Also write a plot of the estimates (.png, .svg or .pdf).")]
 Imports = Annotated[
     list[str] | None,
-    typer.Option("--import", help="A module whose objects the TOML file may name; without this it may name none."),
+    typer.Option("--import", help="A module whose objects the TOML file may name; by default it may name none."),
 ]
+
+
+def _estimators() -> list[str]:
+    """Completions for --estimator."""
+    from offpolicy.estimators import REGISTRY
+
+    return list(REGISTRY)
+
+
+def _choices(*names: str) -> Callable[[], list[str]]:
+    """Completions for an option with few values."""
+    return lambda: list(names)
+
+
+ActionColumn = Annotated[str | None, typer.Option(help="The column with the logged action.")]
+Inputs = Annotated[
+    str | None,
+    typer.Option(
+        help="What embeddings are learned from: identity, features or both.",
+        autocompletion=_choices("identity", "features", "both"),
+    ),
+]
+ActionCount = Annotated[int | None, typer.Option(help="The number of actions, if actions are codes.")]
+Catalog = Annotated[str | None, typer.Option(help="A file with one row per action, keyed by the action column.")]
+Cluster = Annotated[str | None, typer.Option(help="Rows with the same value, such as a user id, form one unit.")]
+RowWeight = Annotated[str | None, typer.Option(help="A column with row weights.")]
+Threads = Annotated[int | None, typer.Option(help="Number of threads. [default: all cores]")]
+Memory = Annotated[str | None, typer.Option(help="Memory budget, such as 2GB. [default: a quarter of the machine]")]
+Config = Annotated[
+    Path | None, typer.Option(help="A TOML file with any of these settings; options on the command line override it.")
+]
+Progress = Annotated[bool | None, typer.Option(help="Show progress on stderr. [default: on a terminal]")]
+Processes = Annotated[int | None, typer.Option(min=1, help="Worker processes. [default: all cores]")]
+Actions = Annotated[str | None, typer.Option(help="'labels' to read integer actions as labels instead of codes 0..n-1.")]
 
 
 @app.callback()
 def _main(
-    version: Annotated[bool, typer.Option("--version", help="Say which version this is.")] = False,
+    version: Annotated[bool, typer.Option("--version", help="Show the version and exit.")] = False,
 ) -> None:
     if version:
         from offpolicy import __version__
@@ -63,106 +97,123 @@ def _main(
 def evaluate(
     logs: Logs = None,
     context: Names = None,
-    action: Annotated[str | None, typer.Option(help="The column of the action that was taken.")] = None,
-    reward: Annotated[Many, typer.Option(help="The reward column; may be given several times.")] = None,
-    propensity: Annotated[str | None, typer.Option(help="The chance that the old policy gave the logged action.")] = None,
+    action: ActionColumn = None,
+    reward: Annotated[Many, typer.Option(help="The column with the reward; repeat for several rewards.")] = None,
+    propensity: Annotated[
+        str | None, typer.Option(help="The column with the logging policy's probability of the logged action.")
+    ] = None,
     target: Annotated[
         Many,
         typer.Option(
-            help="The new policy: a column with its chance of the logged action; two list columns ACTIONS,PROBABILITIES (in "
-            "CSV: text such as a|b|c); one column an action, as 'p_*'; or module:object. Several, each as NAME=…, are "
-            "compared."
+            help="The new policy: a column with its probability of the logged action; two list columns "
+            "ACTIONS,PROBABILITIES (in CSV, text such as a|b|c); one column per action, as 'p_*'; or module:object. "
+            "Repeat as NAME=POLICY to compare several."
         ),
     ] = None,
     logging: Annotated[
         str | None,
         typer.Option(
-            help="The whole old policy, in the same forms; propensities follow. 'estimate' fits it to the log "
+            help="The whole logging policy, in the same forms, which gives the propensities. 'estimate' fits it to the log "
             "(estimate:logistic, estimate:boosting, estimate:counts)."
         ),
     ] = None,
-    estimator: Annotated[Many, typer.Option(help="Such as DR, clipped-ips:clip=10 or module:object; several times.")] = None,
-    diagnostic: Annotated[Many, typer.Option(help="A check of your own, module:object; several times.")] = None,
-    inputs: Annotated[str | None, typer.Option(help="What embeddings are learned from: identity, features or both.")] = None,
+    estimator: Annotated[
+        Many, typer.Option(help="Such as DR, clipped-ips:clip=10 or module:object; repeatable.", autocompletion=_estimators)
+    ] = None,
+    diagnostic: Annotated[Many, typer.Option(help="A diagnostic of your own, as module:object; repeatable.")] = None,
+    inputs: Inputs = None,
     features: Annotated[
-        Many, typer.Option(help="Columns that describe the action in each round; text and whole numbers are categories.")
+        Many, typer.Option(help="Columns that describe the action in each round; text and integers are categories.")
     ] = None,
-    actions: Annotated[
-        str | None, typer.Option(help="'labels' to read integer actions as labels, not as codes 0..n-1.")
-    ] = None,
-    n_actions: Annotated[int | None, typer.Option(help="How many actions there are, where actions are codes.")] = None,
-    catalog: Annotated[str | None, typer.Option(help="A file with one row an action, keyed by the action column.")] = None,
+    actions: Actions = None,
+    n_actions: ActionCount = None,
+    catalog: Catalog = None,
     delimiter: Delimiter = None,
     quote: Quote = None,
     encoding: Encoding = None,
     decimal: Decimal = None,
-    cluster: Annotated[str | None, typer.Option(help="Rows with the same value, such as a user id, are one unit.")] = None,
-    row_id: Annotated[str | None, typer.Option(help="A column that names each row, for stable randomness.")] = None,
-    weight: Annotated[str | None, typer.Option(help="A column that weighs rows.")] = None,
-    by: Annotated[str | None, typer.Option(help="The same numbers for each value of this column.")] = None,
-    reward_range: Annotated[
-        str | None, typer.Option(help="LOW,HIGH of the reward, for the finite-sample intervals.")
+    cluster: Cluster = None,
+    row_id: Annotated[str | None, typer.Option(help="A column that identifies rows, for reproducible randomness.")] = None,
+    weight: RowWeight = None,
+    by: Annotated[str | None, typer.Option(help="Also report each value of this column as a slice.")] = None,
+    reward_range: Annotated[str | None, typer.Option(help="LOW,HIGH of the reward, for finite-sample intervals.")] = None,
+    level: Annotated[float | None, typer.Option(help="Confidence level of the intervals. [default: 0.95]")] = None,
+    interval: Annotated[
+        str | None,
+        typer.Option(
+            help="normal, bootstrap, bernstein or cressie-read. [default: normal]",
+            autocompletion=_choices("normal", "bootstrap", "bernstein", "cressie-read"),
+        ),
     ] = None,
-    level: Annotated[float | None, typer.Option(help="The level of the intervals (0.95).")] = None,
-    interval: Annotated[str | None, typer.Option(help="normal, bootstrap, bernstein or cressie-read (normal).")] = None,
-    refit: Annotated[
-        bool | None, typer.Option("--refit", help="Fit all models again in each of the bootstrap's draws; takes long.")
-    ] = None,
+    refit: Annotated[bool | None, typer.Option("--refit", help="Refit all models in each bootstrap resample; slow.")] = None,
     sensitivity: Annotated[
-        str | None, typer.Option(help="Factors such as 1.2,1.5: bounds if true propensities are off by up to so much.")
+        str | None, typer.Option(help="Factors such as 1.2,1.5: bounds if true propensities differ by up to this factor.")
     ] = None,
-    cross_fit: Annotated[int | None, typer.Option(help="Folds of the fitted reward models (5).")] = None,
-    seed: Annotated[int | None, typer.Option(help="The seed of folds and resampling (0).")] = None,
-    threads: Annotated[int | None, typer.Option(help="How many threads to use (all cores).")] = None,
-    memory: Annotated[str | None, typer.Option(help="At most so much memory, such as 2GB (a quarter of all).")] = None,
-    engine: Annotated[str | None, typer.Option(help="local, or spark (needs Java 17 and the extra 'spark').")] = None,
-    master: Annotated[str | None, typer.Option(help="Where Spark runs, such as local[4] or yarn (this machine).")] = None,
+    cross_fit: Annotated[int | None, typer.Option(help="Folds for cross-fitting reward models. [default: 5]")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of folds and resampling. [default: 0]")] = None,
+    threads: Threads = None,
+    memory: Memory = None,
+    engine: Annotated[
+        str | None,
+        typer.Option(
+            help="local, or spark (needs Java 17 and the extra 'spark').", autocompletion=_choices("local", "spark")
+        ),
+    ] = None,
+    master: Annotated[
+        str | None, typer.Option(help="Spark master, such as local[4] or yarn. [default: this machine]")
+    ] = None,
     remote: Annotated[str | None, typer.Option(help="A Spark Connect server instead, such as sc://host:15002.")] = None,
-    config: Annotated[Path | None, typer.Option(help="A TOML file with any of these settings; options here win.")] = None,
-    report: Annotated[Path | None, typer.Option(help="Write the report as one HTML file, too.")] = None,
-    markdown: Annotated[Path | None, typer.Option(help="Write the report as Markdown, too.")] = None,
+    config: Config = None,
+    report: Annotated[Path | None, typer.Option(help="Also write the report as one HTML file.")] = None,
+    markdown: Annotated[Path | None, typer.Option(help="Also write the report as Markdown.")] = None,
     plot: Picture = None,
-    save: Annotated[Path | None, typer.Option(help="Save the result as JSON, for `offpolicy report`.")] = None,
+    save: Annotated[Path | None, typer.Option(help="Save the result as JSON for `offpolicy report`.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON instead of the table.")] = False,
-    progress: Annotated[bool | None, typer.Option(help="Progress bars on stderr; by default on a terminal.")] = None,
+    progress: Progress = None,
     imports: Imports = None,
 ) -> None:
-    """Estimate what a new policy would have earned."""
+    """Estimate what a new policy would have earned.
+
+    The settings may also come from a TOML file (--config).
+    """
     from offpolicy.cli import settings
 
     known = settings.settings_of(evaluate)
-    given = {name: value for name, value in locals().items() if name in known}
+    options = {name: value for name, value in locals().items() if name in known}
     output.check_names(report, markdown, plot, save)
-    with output.kept(report, markdown, plot, save):
-        result = settings.run(settings.merged(config, given, settings.Accepted(known), imports or ()), progress)
+    with output.written_if_stopped(report, markdown, plot, save):
+        result = settings.run(settings.merged(config, options, settings.Accepted(known), imports or ()), progress)
 
-        def keep() -> None:
+        def save_result() -> None:
             if save is not None:
                 result.save(save)
                 print(f"Saved: {save}", file=sys.stderr)
 
-        with output.and_then(keep):
+        with output.and_then(save_result):
             _answer(result, json, report, markdown, plot)
 
 
 @app.command("report")
 def show(
-    result: Annotated[Path, typer.Argument(help="What `offpolicy evaluate --save` or `Evaluation.save` wrote.")],
-    html: Annotated[Path | None, typer.Option(help="Write the report as one HTML file, too.")] = None,
-    markdown: Annotated[Path | None, typer.Option(help="Write the report as Markdown, too.")] = None,
+    result: Annotated[Path, typer.Argument(help="A file written by `offpolicy evaluate --save` or `Evaluation.save`.")],
+    html: Annotated[Path | None, typer.Option(help="Also write the report as one HTML file.")] = None,
+    markdown: Annotated[Path | None, typer.Option(help="Also write the report as Markdown.")] = None,
     plot: Picture = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON instead of the table.")] = False,
 ) -> None:
-    """Print a saved result again, and write its reports. Needs no log."""
+    """Print a saved result and write its reports.
+
+    The log is not needed.
+    """
     from offpolicy.results.loading import load_result
 
     output.check_names(html, markdown, plot)
-    with output.kept(html, markdown, plot):
+    with output.written_if_stopped(html, markdown, plot):
         _answer(load_result(result), json, html, markdown, plot)
 
 
 def _answer(result: Any, json: bool, report: Path | None, markdown: Path | None, plot: Path | None) -> None:
-    """An evaluation, or a saved one, as it is asked for."""
+    """Print an evaluation and write the requested files."""
     from offpolicy.results.evaluation import SHOWN_IN_A_FILE
 
     with output.and_then(
@@ -178,46 +229,53 @@ def _answer(result: Any, json: bool, report: Path | None, markdown: Path | None,
 @app.command()
 def embed(
     logs: Logs = None,
-    out: Annotated[Path, typer.Option(help="The Parquet file to write: action, count, reward, e0, e1, …")] = Path(
-        "embedding.parquet"
-    ),
+    out: Annotated[
+        Path, typer.Option(help="The Parquet file to write, with the columns action, count, reward, e0, e1, …")
+    ] = Path("embedding.parquet"),
     context: Names = None,
-    action: Annotated[str | None, typer.Option(help="The column of the action that was taken.")] = None,
-    reward: Annotated[Many, typer.Option(help="The reward that the embedding is learned from.")] = None,
-    inputs: Annotated[str | None, typer.Option(help="identity, features, or both (where there are features).")] = None,
+    action: ActionColumn = None,
+    reward: Annotated[Many, typer.Option(help="The column with the reward that the embedding is learned from.")] = None,
+    inputs: Inputs = None,
     features: Annotated[Many, typer.Option(help="Columns that describe the action in each round.")] = None,
-    catalog: Annotated[str | None, typer.Option(help="A file with one row an action, keyed by the action column.")] = None,
+    catalog: Catalog = None,
     delimiter: Delimiter = None,
     quote: Quote = None,
     encoding: Encoding = None,
     decimal: Decimal = None,
-    rank: Annotated[int | None, typer.Option(help="The size of the embedding (that of the context, and 1).")] = None,
-    penalty: Annotated[float | None, typer.Option(help="In rounds; by default the best out of fold.")] = None,
-    actions: Annotated[str | None, typer.Option(help="'labels' to read integer actions as labels.")] = None,
-    n_actions: Annotated[int | None, typer.Option(help="How many actions there are, where actions are codes.")] = None,
-    cluster: Annotated[str | None, typer.Option(help="Rows with the same value are one unit.")] = None,
-    weight: Annotated[str | None, typer.Option(help="A column that weighs rows.")] = None,
-    seed: Annotated[int | None, typer.Option(help="The seed of folds (0).")] = None,
-    threads: Annotated[int | None, typer.Option(help="How many threads to use (all cores).")] = None,
-    memory: Annotated[str | None, typer.Option(help="At most so much memory, such as 2GB (a quarter of all).")] = None,
-    config: Annotated[Path | None, typer.Option(help="A TOML file with any of these settings; options here win.")] = None,
-    progress: Annotated[bool | None, typer.Option(help="Progress bars on stderr; by default on a terminal.")] = None,
+    rank: Annotated[
+        int | None, typer.Option(help="Dimensions of the embedding. [default: those of the context, plus 1]")
+    ] = None,
+    penalty: Annotated[
+        float | None, typer.Option(help="The ridge penalty, in rounds. [default: the best out of fold]")
+    ] = None,
+    actions: Actions = None,
+    n_actions: ActionCount = None,
+    cluster: Cluster = None,
+    weight: RowWeight = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of the folds. [default: 0]")] = None,
+    threads: Threads = None,
+    memory: Memory = None,
+    config: Config = None,
+    progress: Progress = None,
     imports: Imports = None,
 ) -> None:
-    """Learn an embedding of every action from the rewards, and write it as a table."""
+    """Learn an embedding of every action from rewards.
+
+    The embedding is written as a Parquet table.
+    """
     from offpolicy.cli import settings
     from offpolicy.models.rewards.ridge.model import Ridge
 
     known = settings.settings_of(evaluate)  # one file serves both commands
-    given = {name: value for name, value in locals().items() if name in known}
+    options = {name: value for name, value in locals().items() if name in known}
     if out.suffix not in (".parquet", ".pq"):
-        raise InputError(f"{out}: the table is written as Parquet; the name must end in .parquet.")
+        raise InputError(f"{out}: the table is written as Parquet, so its name must end in .parquet.")
     model = Ridge("auto" if penalty is None else penalty, rank=rank)
     accepted = settings.Accepted(known, ("logs", "action", "reward"), code=())
-    wanted = settings.merged(config, given, accepted, imports or ())
-    settings.check_output(out, wanted)
-    with output.kept(out):
-        table = settings.run_embed(wanted, model, progress)
+    chosen = settings.merged(config, options, accepted, imports or ())
+    settings.check_output(out, chosen)
+    with output.written_if_stopped(out):
+        table = settings.run_embed(chosen, model, progress)
         table.save(out)
     never = int((table.counts == 0).sum())
     print(f"{out}: {len(table):,} actions × {table.values.shape[1]} dimensions; {never:,} actions were never logged.")
@@ -225,23 +283,27 @@ def embed(
 
 @app.command()
 def simulate(
-    out: Annotated[Path, typer.Argument(help="The Parquet file to write; its truth is written beside it.")],
-    rounds: Annotated[int, typer.Option(min=2, help="Rounds of the log.")] = 100_000,
+    out: Annotated[Path, typer.Argument(help="The Parquet file to write; the true value is written next to it.")],
+    rounds: Annotated[int, typer.Option(min=2, help="Number of rounds.")] = 100_000,
     actions: Annotated[int, typer.Option(min=2, help="Number of actions.")] = 50,
     overlap: Annotated[
-        float, typer.Option(min=0.0, max=1.0, help="1: uniform logging; 0: it avoids what the target likes.")
+        float,
+        typer.Option(min=0.0, max=1.0, help="1: uniform logging; 0: the logging policy avoids what the target prefers."),
     ] = 0.5,
-    clicks: Annotated[bool, typer.Option(help="Rewards of 0 and 1.")] = True,
-    seed: Annotated[int, typer.Option(help="Of the world and of the log.")] = 0,
+    clicks: Annotated[bool, typer.Option(help="Whether rewards are 0 or 1.")] = True,
+    seed: Annotated[int, typer.Option(help="Seed of the world and of the log.")] = 0,
 ) -> None:
-    """Write a synthetic log as Parquet, with its true value beside it."""
+    """Write a synthetic log whose true value is known.
+
+    The log is a Parquet file; the true values are written next to it as JSON.
+    """
     import json as json_module
 
     from offpolicy.worlds import Linear
     from offpolicy.worlds.simulate import simulate as write, truth_path
 
     world = Linear(actions, clicks=clicks, overlap=overlap, seed=seed)
-    with output.kept(out, truth_path(out)):
+    with output.written_if_stopped(out, truth_path(out)):
         truth = write(world, out, rounds, seed, "click" if clicks else "reward")
     print(json_module.dumps(truth, indent=2))
 
@@ -249,11 +311,14 @@ def simulate(
 @app.command()
 def demo(
     out: Annotated[Path | None, typer.Option(help="Keep the log, the report and the picture in this folder.")] = None,
-    rounds: Annotated[int, typer.Option(min=100, help="Rounds of the log.")] = 50_000,
+    rounds: Annotated[int, typer.Option(min=100, help="Number of rounds.")] = 50_000,
     actions: Annotated[int, typer.Option(min=2, help="Number of actions.")] = 50,
-    seed: Annotated[int, typer.Option(help="Of the world and of the log.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the world and of the log.")] = 0,
 ) -> None:
-    """Simulate a log, evaluate a new policy on it, and print the table with the truth next to it."""
+    """Simulate a log and evaluate a new policy on it.
+
+    The table shows the error of each estimate, because the true value is known.
+    """
     import offpolicy as op
     from offpolicy.results.evaluation import SHOWN_IN_A_FILE
     from offpolicy.worlds import Linear
@@ -261,7 +326,7 @@ def demo(
 
     names = ("log.parquet", "log.truth.json", "report.html", "report.md", "estimates.png")
     files = () if out is None else tuple(out / name for name in names)
-    with tempfile.TemporaryDirectory(prefix="offpolicy-") as scratch, output.kept(*files):
+    with tempfile.TemporaryDirectory(prefix="offpolicy-") as scratch, output.written_if_stopped(*files):
         folder = Path(scratch) if out is None else out
         folder.mkdir(parents=True, exist_ok=True)
         truth = write(Linear(actions, clicks=True, seed=seed), folder / "log.parquet", rounds, seed, "click")
@@ -284,23 +349,28 @@ def reproduce(
     experiment: Annotated[
         str, typer.Argument(help="table1, actions, samples, hidden, real, rank, nonlinear, models; or a TOML file.")
     ],
-    quick: Annotated[bool, typer.Option("--quick", help="A small size, for a first look (under 2 minutes).")] = False,
-    out: Annotated[Path | None, typer.Option(help="The folder of results (results/NAME); a stopped run goes on.")] = None,
-    worlds: Annotated[int | None, typer.Option(min=1, help="How many worlds (or reward functions) instead.")] = None,
-    logs: Annotated[int | None, typer.Option(min=1, help="How many logs (or bootstrap samples) of each instead.")] = None,
-    data: Annotated[Path | None, typer.Option(help="The folder of the Open Bandit Dataset, for real.")] = None,
-    processes: Annotated[int | None, typer.Option(min=1, help="Worker processes (all cores).")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Run a small size (under 2 minutes).")] = False,
+    out: Annotated[
+        Path | None, typer.Option(help="The folder for results; a stopped run continues. [default: results/NAME]")
+    ] = None,
+    worlds: Annotated[int | None, typer.Option(min=1, help="Override the number of worlds.")] = None,
+    logs: Annotated[int | None, typer.Option(min=1, help="Override the number of logs (or samples) per world.")] = None,
+    data: Annotated[Path | None, typer.Option(help="The folder of the Open Bandit Dataset, for `real`.")] = None,
+    processes: Processes = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON instead of the tables.")] = False,
-    progress: Annotated[bool | None, typer.Option(help="A progress bar on stderr; by default on a terminal.")] = None,
+    progress: Progress = None,
     imports: Imports = None,
 ) -> None:
-    """Run one of the paper's experiments; print its tables and the verdict on each claim, and draw its figure."""
+    """Reproduce an experiment of the paper.
+
+    Prints its tables and a verdict on each claim, and draws its figure.
+    """
     from offpolicy.experiments import reproduce as experiments, tables
     from offpolicy.experiments.config import Size, load
 
     chosen = load(experiment, Size(quick, worlds, logs), data=data, imports=imports or ())
     folder = out or Path("results") / (chosen.name + ("-quick" if quick else ""))
-    with output.kept_in(folder):
+    with output.resumable_from(folder):
         results = experiments.reproduce(chosen, folder, processes=processes, progress=progress)
     output.say(tables.as_dict(results) if json else tables.plain(results))
     print(f"\nWritten to {folder}: summary.md, figure.png, runs.parquet", file=sys.stderr)
@@ -309,50 +379,62 @@ def reproduce(
 @app.command()
 def study(
     name: Annotated[str, typer.Argument(help="coverage, limits, refit, propensities; or a TOML file with [study].")],
-    quick: Annotated[bool, typer.Option("--quick", help="A small size, for a first look.")] = False,
-    out: Annotated[Path | None, typer.Option(help="The folder of results (results/NAME); a stopped study goes on.")] = None,
-    worlds: Annotated[int | None, typer.Option(min=1, help="How many worlds of each kind instead.")] = None,
-    logs: Annotated[int | None, typer.Option(min=1, help="How many logs of each world instead.")] = None,
-    processes: Annotated[int | None, typer.Option(min=1, help="Worker processes (all cores).")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Run a small size.")] = False,
+    out: Annotated[
+        Path | None, typer.Option(help="The folder for results; a stopped study continues. [default: results/NAME]")
+    ] = None,
+    worlds: Annotated[int | None, typer.Option(min=1, help="Override the number of worlds of each kind.")] = None,
+    logs: Annotated[int | None, typer.Option(min=1, help="Override the number of logs per world.")] = None,
+    processes: Processes = None,
     imports: Imports = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON instead of the tables.")] = False,
-    progress: Annotated[bool | None, typer.Option(help="A progress bar on stderr; by default on a terminal.")] = None,
+    progress: Progress = None,
 ) -> None:
-    """Measure how often intervals hold the truth, how wide they are, and whether the verdict knows which of them miss."""
+    """Measure the coverage of intervals and verdicts.
+
+    Reports how often intervals contain the true value, how wide they are, and how well the verdict identifies those that
+    do not.
+    """
     from offpolicy.experiments import reproduce as experiments, study_tables
     from offpolicy.experiments.config import Size, load
 
     chosen = load(name, Size(quick, worlds, logs), imports=imports or ())
     folder = out or Path("results") / (chosen.name + ("-quick" if quick else ""))
-    with output.kept_in(folder):
-        told = experiments.study(chosen, folder, processes=processes, progress=progress)
-    output.say(told if json else study_tables.plain(told))
+    with output.resumable_from(folder):
+        summary = experiments.study(chosen, folder, processes=processes, progress=progress)
+    output.say(summary if json else study_tables.plain(summary))
     print(f"\nWritten to {folder}: summary.json, summary.md, figure.png, runs.parquet", file=sys.stderr)
 
 
 @app.command()
 def bench(
     estimator: Annotated[
-        Many, typer.Option(help="Such as DR, LABEL=learned-mips:rank=4, or module:object; several times.")
+        Many,
+        typer.Option(help="Such as DR, NAME=learned-mips:rank=4 or module:object; repeatable.", autocompletion=_estimators),
     ] = None,
-    add: Annotated[Many, typer.Option(help="The same, beside the standard estimators.")] = None,
+    add: Annotated[
+        Many, typer.Option(help="The same, in addition to the standard estimators.", autocompletion=_estimators)
+    ] = None,
     world: Annotated[
         Many,
-        typer.Option(help="Such as synthetic:n_actions=100,rounds=5000; several times. By default a suite of 21."),
+        typer.Option(help="Such as synthetic:n_actions=100,rounds=5000; repeatable. [default: a suite of 21]"),
     ] = None,
-    rounds: Annotated[int | None, typer.Option(min=2, help="Rounds of each log.")] = None,
-    runs: Annotated[int | None, typer.Option(help="Runs in each kind of world (400).")] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="Five runs.")] = False,
+    rounds: Annotated[int | None, typer.Option(min=2, help="Number of rounds per log.")] = None,
+    runs: Annotated[int | None, typer.Option(help="Runs in each kind of world. [default: 400]")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Run five times in each world.")] = False,
     intervals: Annotated[
-        bool, typer.Option("--intervals", help="Keep the 95% intervals of all estimators, and say how often they hold.")
+        bool, typer.Option("--intervals", help="Also report the coverage of the 95% intervals of all estimators.")
     ] = False,
-    out: Annotated[Path | None, typer.Option(help="Keep the runs in this folder; an unfinished bench goes on.")] = None,
-    data: Annotated[Path | None, typer.Option(help="The folder of the Open Bandit Dataset, for open-bandit.")] = None,
-    processes: Annotated[int | None, typer.Option(min=1, help="Worker processes (all cores).")] = None,
+    out: Annotated[Path | None, typer.Option(help="Store the runs in this folder; a stopped bench continues.")] = None,
+    data: Annotated[Path | None, typer.Option(help="The folder of the Open Bandit Dataset, for `open-bandit`.")] = None,
+    processes: Processes = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON instead of the table.")] = False,
-    progress: Annotated[bool | None, typer.Option(help="A progress bar on stderr; by default on a terminal.")] = None,
+    progress: Progress = None,
 ) -> None:
-    """Try estimators, your own among them, in many worlds, and print who came nearest to the best of each."""
+    """Compare estimators in worlds with known values.
+
+    Your own estimators can take part. The leaderboard shows how close each came to the best estimator of each world.
+    """
     from offpolicy.experiments import bench as board
     from offpolicy.experiments.runner import run
     from offpolicy.experiments.store import Store
@@ -360,31 +442,31 @@ def bench(
     chosen = board.Bench(
         estimator or (), world or (), add=add or (), runs=runs, rounds=rounds, quick=quick, intervals=intervals, data=data
     ).experiment()
-    with tempfile.TemporaryDirectory(prefix="offpolicy-") as scratch, output.kept_in(out):
+    with tempfile.TemporaryDirectory(prefix="offpolicy-") as scratch, output.resumable_from(out):
         results = run(chosen, Store.open(out or Path(scratch), chosen), processes, progress)
     output.say(board.as_dict(results) if json else board.plain(results))
 
 
 def main() -> None:
     """Run the command; bad input ends with a message and exit code 2, never with a traceback."""
-    if sys.stdout is None:  # closed by whoever started us
+    if sys.stdout is None:  # closed by the parent process
         sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115
     warnings.showwarning = lambda message, *_, **__: print(f"warning: {message}", file=sys.stderr)
     try:
         try:
             app()
         except SystemExit:
-            sys.stdout.flush()  # what is still buffered would fail only when Python ends, with an exit code of its own
+            sys.stdout.flush()  # buffered output would otherwise fail when Python exits, with another exit code
             raise
     except InputError as error:
         print(f"offpolicy: {error}", file=sys.stderr)
         sys.exit(2)
-    except BrokenPipeError:  # the reader of our output went away, as `| head` does
+    except BrokenPipeError:  # the reader of our output is gone, as with `| head`
         sys.stderr.close()
         sys.exit(0)
-    except OSError as error:  # such as a full disk behind our output, or a path that cannot be one
+    except OSError as error:  # such as a full disk, or an invalid path
         print(f"offpolicy: {error.filename or 'the output'}: {error.strerror or error}", file=sys.stderr)
-        output.forget()
+        output.discard()
         sys.exit(2 if error.filename is not None and error.errno in NO_PATH else 1)
 
 

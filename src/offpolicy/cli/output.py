@@ -1,4 +1,4 @@
-"""What commands say and write: the answer on stdout, reports as whole files, and what a stopped command leaves behind."""
+"""The output of commands: the answer on stdout, reports as whole files, and what a stopped command leaves behind."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from offpolicy.core.errors import InputError
 
 
 @contextmanager
-def kept_in(folder: Path | None) -> Iterator[None]:
-    """Someone who stops a run is told where the rest of it is."""
+def resumable_from(folder: Path | None) -> Iterator[None]:
+    """If the run is stopped, report where its results are."""
     try:
         yield
     except signals.Stopped as stopped:
-        there = f"What was finished is kept in {folder}: run it again to go on."
-        stopped.kept = "Nothing is kept (--out would)." if folder is None else there
+        stored = f"Finished runs are in {folder}: run the same command again to continue."
+        stopped.remains = "Nothing was stored (--out would store it)." if folder is None else stored
         raise
 
 
 @contextmanager
 def and_then(second: Callable[[], None]) -> Iterator[None]:
-    """What comes second is not lost when the first fails; who stops the command wants neither."""
+    """Run `second` after the body, also when the body fails; not when the command is stopped."""
     try:
         yield
     except Exception:
@@ -38,58 +38,59 @@ def and_then(second: Callable[[], None]) -> Iterator[None]:
 
 
 @contextmanager
-def kept(*files: Path | None) -> Iterator[None]:
-    """Someone who stops a command is told which of its files are there already; each of them is whole."""
+def written_if_stopped(*files: Path | None) -> Iterator[None]:
+    """If the command is stopped, report which of its files were already written; each of them is complete."""
     before = {path: _version(path) for path in files if path is not None}
     try:
         yield
     except signals.Stopped as stopped:
         written = [str(path) for path, version in before.items() if _version(path) != version]
         if written:
-            stopped.kept = f"Written, and whole: {', '.join(written)}. Run the same command again for the rest."
+            stopped.remains = f"Already written: {', '.join(written)}. Run the same command again for the rest."
         raise
 
 
 def _version(path: Path) -> tuple[int, int] | None:
-    """Which file stands there under this name."""
+    """What distinguishes the file under this name from a later one."""
     with suppress(OSError):
-        found = path.stat()
-        return found.st_ino, found.st_mtime_ns
+        status = path.stat()
+        return status.st_ino, status.st_mtime_ns
     return None
 
 
 def say(answer: dict[str, Any] | str) -> None:
     import json as json_module
 
-    from offpolicy.report import terminal
+    from offpolicy.report import text
 
-    terminal.say(answer if isinstance(answer, str) else json_module.dumps(finite(answer), indent=2, default=str))
+    text.say(answer if isinstance(answer, str) else json_module.dumps(finite(answer), indent=2, default=str))
 
 
 def check_names(report: Path | None, markdown: Path | None, plot: Path | None, save: Path | None = None) -> None:
-    """Before anything is computed: what cannot be written would be lost work."""
+    """Check the output files before anything is computed, so that no work is lost."""
     for path, endings, what in (
-        (report, (".html", ".htm"), "the report is a page, and its"),
-        (markdown, (".md", ".markdown"), "it is written as Markdown, and its"),
-        (plot, (".png", ".svg", ".pdf"), "a picture's"),
-        (save, (".json",), "results are saved as JSON, and its"),
+        (report, (".html", ".htm"), "the report is written as HTML, so its"),
+        (markdown, (".md", ".markdown"), "the report is written as Markdown, so its"),
+        (plot, (".png", ".svg", ".pdf"), "the plot's"),
+        (save, (".json",), "results are saved as JSON, so the"),
     ):
-        if path is not None and path.suffix.lower() not in endings:
-            raise InputError(
-                f"{path}: {what} name ends in {' or '.join(filter(None, (', '.join(endings[:-1]), endings[-1])))}."
-            )
-        if path is not None and not path.parent.is_dir():
+        if path is None:
+            continue
+        if path.suffix.lower() not in endings:
+            known = " or ".join(filter(None, (", ".join(endings[:-1]), endings[-1])))
+            raise InputError(f"{path}: {what} name must end in {known}.")
+        if not path.parent.is_dir():
             raise InputError(f"{path.parent}: no such folder.")
-        if path is not None and path.is_dir():
-            raise InputError(f"{path}: is a folder; give the name of a file.")
-        if path is not None and not os.access(path.parent, os.W_OK):
-            raise InputError(f"{path.parent}: no file can be written into this folder.")
+        if path.is_dir():
+            raise InputError(f"{path}: is a folder; give a file name.")
+        if not os.access(path.parent, os.W_OK):
+            raise InputError(f"{path.parent}: this folder is not writable.")
 
 
 def write(summary: dict[str, Any], report: Path | None, markdown: Path | None, plot: Path | None) -> None:
-    """The reports and the picture, each whole or not at all."""
+    """Write the reports and the plot, each atomically."""
     from offpolicy.core.files import whole_file
-    from offpolicy.report import text
+    from offpolicy.report import markdown as as_markdown
 
     summary = {**summary, "command": typed()}
     if report is not None:
@@ -98,7 +99,7 @@ def write(summary: dict[str, Any], report: Path | None, markdown: Path | None, p
         html.write(summary, report)
     if markdown is not None:
         with whole_file(markdown) as draft:
-            draft.write_text(text.markdown(summary), encoding="utf-8")
+            draft.write_text(as_markdown.markdown(summary), encoding="utf-8")
     if plot is not None:
         from offpolicy.report import plots
 
@@ -107,19 +108,19 @@ def write(summary: dict[str, Any], report: Path | None, markdown: Path | None, p
 
 
 def typed() -> str:
-    """What was typed, but for secrets in the address of a Spark server: reports are passed on."""
+    """The command line without secrets in the address of a Spark server, since reports are passed on."""
     words = [re.sub(r"\b(token|password)=[^;\s]*", r"\1=…", part) for part in sys.argv[1:]]
     return shlex.join(["offpolicy", *words])
 
 
 def show(summary: dict[str, Any], as_json: bool) -> None:
-    from offpolicy.report import terminal
+    from offpolicy.report import text
 
-    say(summary if as_json else terminal.shown(summary))
+    say(summary if as_json else text.shown(summary))
 
 
 def finite(value: Any) -> Any:
-    """JSON knows no NaN: what is not finite becomes null."""
+    """Replace what is not finite by None, since JSON has no NaN."""
     if isinstance(value, dict):
         return {key: finite(part) for key, part in value.items()}
     if isinstance(value, (list, tuple)):
@@ -129,8 +130,8 @@ def finite(value: Any) -> Any:
     return value
 
 
-def forget() -> None:
-    """Or Python would try to write it once more at its end, and fail again."""
+def discard() -> None:
+    """Discard buffered output, which Python would otherwise try to write again at exit."""
     with suppress(OSError, ValueError):
         sys.stdout.flush()
     with suppress(OSError, ValueError):

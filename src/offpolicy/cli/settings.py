@@ -1,4 +1,4 @@
-"""Settings of an evaluation as they come from a command line or a TOML file, and how they become objects."""
+"""The settings of an evaluation from the command line or a TOML file, and the objects they become."""
 
 from __future__ import annotations
 
@@ -35,27 +35,30 @@ from offpolicy.results.evaluation import Evaluation
 from offpolicy.results.fitting import embed
 
 CODE = ("target", "logging", "estimator", "diagnostic")
-"""Settings that may name an object as module:object, besides the log."""
+"""Settings besides the log that may name an object as module:object."""
 ENGINES = ("local", "spark")
 OF_THE_CALL = ("progress", "imports")
-"""Options that say how a command runs, and not what it evaluates."""
+"""Options about how a command runs, not about what it evaluates."""
 WORDS = {list: "text, or a list of text", str: "text", int: "a whole number", float: "a number", bool: "true or false"}
 MORE_TYPES = {
     "reward_range": ((str, list), "a list of two numbers"),
     "memory": ((str, int), 'text such as "2GB", or bytes'),
     "sensitivity": ((str, int, float, list), "a list of numbers"),
 }
-"""What a TOML file may say where a command line has only text."""
+"""What a TOML file may contain where a command line has only text."""
 NEEDED = ("logs", "action", "reward", "target")
 OF_FILES = (
     "context", "action", "reward", "propensity", "logging", "features", "actions", "n_actions", "catalog", "cluster",
     "row_id", "weight", "by", "reward_range", "delimiter", "quote", "encoding", "decimal",
 )  # fmt: skip
-"""Settings that say how a log is read from files; a log that is an object has all of that already."""
+"""Settings for reading a log from files; a log given as an object already has them."""
+
+OF_EVALUATE, OF_EMBED = ("level", "cross_fit", "seed", "memory"), ("inputs", "seed", "memory")
+"""Settings that are arguments of `evaluate` and of `embed` under the same name."""
 
 
 def settings_of(command: Callable[..., None]) -> dict[str, type]:
-    """The settings that a TOML file may give, with their types: the options of a command but for the files it writes."""
+    """The settings that a TOML file may contain, with their types: the options of a command except its output files."""
     hints = {name: (get_args(hint) or (hint,))[0] for name, hint in get_type_hints(command).items() if name != "return"}
     types = {name: get_origin(hint) or hint for name, hint in hints.items() if name not in OF_THE_CALL}
     optional = inspect.signature(command).parameters
@@ -64,9 +67,9 @@ def settings_of(command: Callable[..., None]) -> dict[str, type]:
 
 @dataclasses.dataclass(frozen=True)
 class Accepted:
-    """What a command takes: settings and their types (from `settings_of`), and those that it cannot do without.
+    """What a command accepts: settings with their types (from `settings_of`), and those it requires.
 
-    Of the settings that may name objects, the command uses those in `code` and does not see the others.
+    Of the settings that may name objects, the command uses those in `code` and ignores the others.
     """
 
     known: Mapping[str, type]
@@ -74,24 +77,26 @@ class Accepted:
     code: Sequence[str] = CODE
 
 
-def merged(config: Path | None, given: Mapping[str, Any], accepted: Accepted, imports: Sequence[str] = ()) -> dict[str, Any]:
-    """The file's settings, with those given on the command line in their place. It may name objects of `imports` only."""
+def merged(
+    config: Path | None, options: Mapping[str, Any], accepted: Accepted, imports: Sequence[str] = ()
+) -> dict[str, Any]:
+    """The settings of the file, overridden by the options. The file may only name objects of `imports`."""
     read = {} if config is None else _from_file(config, accepted.known)
     settings = {name: value for name, value in read.items() if name in accepted.code or name not in CODE}
     for setting in (*CODE, "logs"):
         for text in _texts(settings.get(setting)):
             for named in _objects(setting, text):
                 check_import(f"{config}: {setting}", named, imports)
-    settings |= {name: value for name, value in given.items() if value not in (None, [])}
+    settings |= {name: value for name, value in options.items() if value not in (None, [])}
     for name in ("context", "reward", "features"):
         settings[name] = [part.strip() for item in settings.get(name, []) for part in item.split(",") if part.strip()]
     own = own_log(settings)
     for name in accepted.needed:
         if not settings.get(name) and (own is None or name not in OF_FILES):
-            raise InputError(f"{name}: not given; name it on the command line or in the TOML file.")
+            raise InputError(f"{name}: missing; give it on the command line or in the TOML file.")
     unused = [name for name in OF_FILES if own is not None and settings.get(name)]
     if unused:
-        raise InputError(f"{', '.join(unused)}: for logs in files; {own} is a log already, so leave such settings out.")
+        raise InputError(f"{', '.join(unused)}: only for logs in files; {own} is already a log, so remove these settings.")
     return settings
 
 
@@ -110,11 +115,11 @@ def _is_object(log: str) -> bool:
 
 
 def own_log(settings: Mapping[str, Any]) -> str | None:
-    """The `module:object` that is given in the place of files, or None."""
+    """The `module:object` given in place of files, or None."""
     logs = settings.get("logs", [])
     own = next(filter(_is_object, logs), None)
     if own is not None and len(logs) > 1:
-        raise InputError(f"logs: {own} is a whole log; give it alone.")
+        raise InputError(f"logs: {own} is a complete log; give nothing else.")
     return own
 
 
@@ -144,14 +149,14 @@ def _from_file(path: Path, known: Mapping[str, type]) -> dict[str, Any]:
 
 
 def _fits(value: Any, types: tuple[type, ...]) -> bool:
-    """Whether a value of a TOML file is of a type; whole numbers are numbers, truth values are none."""
+    """Whether a value in a TOML file has one of the types; integers are numbers, booleans are not."""
     if isinstance(value, bool):
         return bool in types
     return isinstance(value, (*types, int) if float in types else types)
 
 
 def run(settings: Mapping[str, Any], progress: bool | None) -> Evaluation:
-    """Open the log and evaluate."""
+    """Open the log and evaluate the policies."""
     targets = dict(_named(text, k) for k, text in enumerate(settings["target"]))
     if len(targets) < len(settings["target"]):
         raise InputError("target: two policies have the same name.")
@@ -159,48 +164,38 @@ def run(settings: Mapping[str, Any], progress: bool | None) -> Evaluation:
     names = (name for text in settings.get("estimator", []) for name in ([text] if ":" in text else text.split(",")))
     estimators = [_with_inputs(estimator(name.strip()), settings.get("inputs")) for name in names] or None
     if estimators is None and settings.get("inputs"):
-        raise InputError("inputs: says what an estimator learns from, so name one with --estimator, such as learned-mips.")
+        raise InputError("inputs: a setting of estimators that learn embeddings; add one, such as --estimator learned-mips.")
     interval = settings.get("interval", "normal")
     if interval not in get_args(Method):
         raise unknown_name("interval method", interval, get_args(Method))
     refit = bool(settings.get("refit"))
     if refit and interval != "bootstrap":
-        raise InputError(
-            f"refit: fits again in each draw of a bootstrap, and the interval is {interval}; add --interval bootstrap."
-        )
-    gammas = _numbers("sensitivity", settings.get("sensitivity"))
+        raise InputError(f"refit: only for bootstrap intervals, and the interval is {interval}; add --interval bootstrap.")
+    gammas = _numbers("sensitivity", settings.get("sensitivity"), "numbers, separated by commas, such as 1.2,1.5")
     factors(gammas or [1.0])  # before the log is read
     diagnostics = [_diagnostic(text) for text in settings.get("diagnostic", [])]
     with opened(settings) as (log, engine):
         result = evaluate(
-            log,
-            policies,
-            estimators,
-            level=settings.get("level", 0.95),
-            cross_fit=settings.get("cross_fit"),
-            seed=settings.get("seed", 0),
-            engine=engine,
-            memory=settings.get("memory"),
-            progress=progress,
-            diagnostics=diagnostics,
-        ).with_interval(interval, refit=refit)
+            log, policies, estimators, engine=engine, progress=progress, diagnostics=diagnostics,
+            **_chosen(settings, OF_EVALUATE),
+        ).with_interval(interval, refit=refit)  # fmt: skip
         if gammas:
             result = result.with_sensitivity(gammas)
         if refit or gammas:
-            result.to_dict()  # both read the log again, while a Spark session of ours is there
+            result.to_dict()  # both read the log again, while our Spark session is open
     return result
 
 
 @contextmanager
 def opened(settings: Mapping[str, Any]) -> Iterator[tuple[Log, Engine]]:
-    """The log, and the engine that reads it. A Spark session that was started for it is stopped."""
+    """The log and the engine that reads it. A Spark session started for it is stopped at the end."""
     named = settings.get("engine", "local")
     if named not in ENGINES:
         raise unknown_name("engine", named, ENGINES)
     ignored = [name for name in (("threads",) if named == "spark" else ("master", "remote")) if settings.get(name)]
     if ignored:
-        why = "Spark has its own: say --master 'local[4]'" if named == "spark" else "add --engine spark"
-        raise InputError(f"{ignored[0]}: has no meaning for the engine {named!r}; {why}.")
+        remedy = "use --master 'local[4]' instead" if named == "spark" else "add --engine spark"
+        raise InputError(f"{ignored[0]}: has no effect on the engine {named!r}; {remedy}.")
     own = own_log(settings)
     if named == "local":
         log = open_log(settings, list(settings["logs"])) if own is None else _imported_log(own)
@@ -213,23 +208,26 @@ def opened(settings: Mapping[str, Any]) -> Iterator[tuple[Log, Engine]]:
 def run_embed(settings: Mapping[str, Any], model: Ridge, progress: bool | None) -> EmbeddingTable:
     """Open the log and learn the embedding."""
     if len(settings["reward"]) > 1:
-        raise InputError("reward: an embedding is learned from one reward; name one.")
+        raise InputError("reward: an embedding is learned from a single reward; name one column.")
     with opened(settings) as (log, engine):
-        inputs, seed = settings.get("inputs"), settings.get("seed", 0)
-        memory = settings.get("memory")
-        return embed(log, inputs=inputs, rewards=model, seed=seed, engine=engine, memory=memory, progress=progress)
+        return embed(log, rewards=model, engine=engine, progress=progress, **_chosen(settings, OF_EMBED))
+
+
+def _chosen(settings: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
+    """The settings of these names that were given."""
+    return {name: settings[name] for name in names if settings.get(name) is not None}
 
 
 def check_output(out: Path, settings: Mapping[str, Any]) -> None:
-    """Raise where a file that is read would be written over."""
+    """Raise if a file that is read would be overwritten."""
     elsewhere = settings.get("engine") == "spark" or own_log(settings) is not None
     read = [] if elsewhere else [*settings["logs"], *filter(None, [settings.get("catalog")])]
     if out.exists() and out.resolve() in [file.resolve() for file in find_files(read)]:
-        raise InputError(f"{out}: is read here, and would be written over; give another name with --out.")
+        raise InputError(f"{out}: is an input of this command and would be overwritten; give another name with --out.")
 
 
 def _with_inputs(chosen: Estimator, inputs: str | None) -> Estimator:
-    """`--inputs` holds for every estimator that has such a setting and was not given its own."""
+    """Apply `--inputs` to an estimator that has this setting, unless it was given its own."""
     fields = {f.name: f for f in dataclasses.fields(chosen)}
     if inputs is None or "inputs" not in fields or vars(chosen)["inputs"] != fields["inputs"].default:
         return chosen
@@ -237,73 +235,54 @@ def _with_inputs(chosen: Estimator, inputs: str | None) -> Estimator:
 
 
 def _imported_log(text: str) -> Log:
-    """The log that `module:object` names, or that this function without arguments returns."""
-    found = imported(text)
-    if callable(found):
+    """The log that `module:object` names, or that it returns if it is a function."""
+    log = imported(text)
+    if callable(log):
         try:
-            with redirect_stdout(sys.stderr):  # what it prints must not mix with the answer
-                found = found()
+            with redirect_stdout(sys.stderr):  # its output must not mix with the answer
+                log = log()
         except Exception as error:
             raise InputError(f"{text}: the function raised {type(error).__name__}: {error}") from error
-    if not isinstance(found, Log):
-        given = type(found).__name__
-        raise InputError(f"{text}: gives {given}; name an op.Log, or a function without arguments that returns one.")
-    return found
+    if not isinstance(log, Log):
+        raise InputError(
+            f"{text}: is of type {type(log).__name__}; name an op.Log, or a function without arguments that returns one."
+        )
+    return log
 
 
 def _diagnostic(text: str) -> Diagnostic:
-    """A check of the user's own; of a class, with its defaults."""
+    """A diagnostic of the user's own; a class is instantiated with its defaults."""
     if ":" not in text:
-        raise InputError(f"diagnostic {text!r}: name one of your own as module:object; ours are part of every evaluation.")
-    found = imported(text)
-    if isinstance(found, type) and issubclass(found, Diagnostic):
-        found = made(text, found, {})
-    if not isinstance(found, Diagnostic):
-        raise InputError(f"{text}: is {type(found).__name__}; give an op.Diagnostic.")
-    return found
+        raise InputError(f"diagnostic {text!r}: name your own as module:object; the built-in ones always run.")
+    diagnostic = imported(text)
+    if isinstance(diagnostic, type) and issubclass(diagnostic, Diagnostic):
+        diagnostic = made(text, diagnostic, {})
+    if not isinstance(diagnostic, Diagnostic):
+        raise InputError(f"{text}: is of type {type(diagnostic).__name__}; give an op.Diagnostic.")
+    return diagnostic
 
 
 def open_log(settings: Mapping[str, Any], source: Any) -> Log:
-    """The log in files that the settings describe."""
-    logging = settings.get("logging")
-    return read_log(
-        source,
-        context=settings["context"],
-        action=settings["action"],
-        reward=settings["reward"],
-        propensity=settings.get("propensity"),
-        logging=None if logging is None else _logging(logging),
-        actions=settings.get("actions"),
-        n_actions=settings.get("n_actions"),
-        action_features=settings.get("features", []),
-        catalog=settings.get("catalog"),
-        cluster=settings.get("cluster"),
-        row_id=settings.get("row_id"),
-        weight=settings.get("weight"),
-        by=settings.get("by"),
-        reward_range=_range(settings.get("reward_range")),
-        **{name: settings[name] for name in ("delimiter", "quote", "encoding", "decimal") if settings.get(name)},
-    )
+    """The log that the settings describe."""
+    columns = _chosen(settings, OF_FILES)
+    columns["action_features"] = columns.pop("features", [])
+    if "logging" in columns:
+        columns["logging"] = _logging(columns["logging"])
+    if "reward_range" in columns:
+        columns["reward_range"] = tuple(_numbers("reward_range", columns["reward_range"], "two numbers, LOW,HIGH", 2))
+    return read_log(source, **columns)
 
 
-def _range(given: str | Sequence[float] | None) -> tuple[float, float] | None:
-    if given is None:
-        return None
-    parts = given.split(",") if isinstance(given, str) else list(given)
+def _numbers(name: str, value: str | float | Sequence[float] | None, what: str, count: int | None = None) -> list[float]:
+    """Numbers, separated by commas on a command line; `what` describes them in an error."""
+    parts = value.split(",") if isinstance(value, str) else value if isinstance(value, Sequence) else [value]
     try:
-        low, high = map(float, parts)
+        numbers = [float(part) for part in parts if part is not None]
     except (TypeError, ValueError):
-        raise InputError(f"reward_range: {given!r}; give two numbers, LOW,HIGH.") from None
-    return low, high
-
-
-def _numbers(name: str, given: str | float | Sequence[float] | None) -> list[float]:
-    """Numbers, separated by commas on a command line."""
-    parts = given.split(",") if isinstance(given, str) else given if isinstance(given, Sequence) else [given]
-    try:
-        return [float(part) for part in parts if part is not None]
-    except (TypeError, ValueError):
-        raise InputError(f"{name}: {given!r}; give numbers, separated by commas, such as 1.2,1.5.") from None
+        raise InputError(f"{name}: {value!r}; give {what}.") from None
+    if count not in (None, len(numbers)):
+        raise InputError(f"{name}: {value!r}; give {what}.")
+    return numbers
 
 
 def _named(text: str, position: int) -> tuple[str, str]:

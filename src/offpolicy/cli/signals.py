@@ -1,4 +1,4 @@
-"""Being stopped: SIGINT (Ctrl-C) and SIGTERM end a command with one line that says what is kept, and no traceback."""
+"""SIGINT (Ctrl-C) and SIGTERM end a command with one line that reports what remains, and without a traceback."""
 
 from __future__ import annotations
 
@@ -13,31 +13,30 @@ from types import FrameType
 from typing import Any
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
-REMINDED = 0.1
-"""Seconds."""
+REMINDER_SECONDS = 0.1
 GRACE = 0.7
 """Seconds until a command is ended whose main thread does not react to a signal."""
 TIDYING = 10.0
-"""Seconds until it is ended if it does react, and removes what is half written."""
+"""Seconds until it is ended if it does react, and removes unfinished files."""
 FINISHED = (None, 0, 3)
-"""Exit codes of commands that did all of their work."""
+"""Exit codes of commands that finished their work."""
 NOTHING = "Nothing was written; run the same command again."
-WHOLE = "What was written is whole; run the same command again."
+COMPLETE = "Written files are complete; run the same command again."
 
 
 class Stopped(BaseException):
-    """A signal asks the command to end. Not an `Exception`, so that nothing on the way takes it for a fault."""
+    """A signal to end the command. Not an `Exception`, so that no handler mistakes it for an error."""
 
-    def __init__(self, signum: int, kept: str = NOTHING) -> None:
+    def __init__(self, signum: int, remains: str = NOTHING) -> None:
         super().__init__(signum)
-        self.signum, self.kept = signum, kept
+        self.signum, self.remains = signum, remains
 
 
 def run(command: Callable[[], None]) -> None:
-    """Run the command of this process; a signal ends it with 128 + its number."""
-    listener, told = _Listener(), sys.unraisablehook
+    """Run the command of this process; a signal ends it with exit code 128 + its number."""
+    listener, hook = _Listener(), sys.unraisablehook
     for signum in SIGNALS:
-        if signal.getsignal(signum) != signal.SIG_IGN:  # as for a job in the background, whose Ctrl-C is not meant for it
+        if signal.getsignal(signum) != signal.SIG_IGN:  # ignored for a background job, which Ctrl-C does not concern
             signal.signal(signum, listener.stop)
     sys.unraisablehook = _quiet
     _watch(listener)
@@ -47,20 +46,19 @@ def run(command: Callable[[], None]) -> None:
         if listener.signum is None or (isinstance(error, SystemExit) and error.code in FINISHED):
             raise
         _done()
-        # There is code that turns any exception into one of its own: whatever ended the command, it was stopped.
-        kept = error.kept if isinstance(error, Stopped) else WHOLE
-        listener.report(listener.signum, kept)
+        # Some code converts any exception into its own: whatever exception ended the command, the signal stopped it.
+        listener.report(listener.signum, error.remains if isinstance(error, Stopped) else COMPLETE)
         sys.exit(128 + listener.signum)
     finally:
         _done()
-        sys.unraisablehook = told
+        sys.unraisablehook = hook
 
 
 class _Listener:
-    """Raises `Stopped` when a signal comes, and again where something took it for its own and went on.
+    """Raises `Stopped` on a signal, and again if something swallowed it and continued.
 
-    Compiled modules that try an import do so. An exception that is no more did not end the command; one that lives is on
-    its way up.
+    Compiled modules that try an import do so. An exception that no longer exists did not end the command; one that exists is
+    still propagating.
     """
 
     def __init__(self) -> None:
@@ -69,20 +67,20 @@ class _Listener:
         self._raised: Callable[[], Stopped | None] = lambda: None
 
     def stop(self, signum: int, frame: FrameType | None) -> None:
-        """End in an orderly way; the second time at once, for someone is in a hurry."""
+        """Stop in an orderly way; a second signal ends the process immediately."""
         self.signum = signum
         for each in SIGNALS:
             signal.signal(each, _leave)
         if sys.platform != "win32":
             signal.signal(signal.SIGALRM, self._remind)
-            signal.setitimer(signal.ITIMER_REAL, REMINDED, REMINDED)
+            signal.setitimer(signal.ITIMER_REAL, REMINDER_SECONDS, REMINDER_SECONDS)
         self._remind(signum, frame)
 
-    def report(self, signum: int, kept: str) -> None:
+    def report(self, signum: int, remains: str) -> None:
         """Print the one line, once."""
         if not self.reported:
             start = "\n" if sys.stderr.isatty() else ""  # after the terminal's own ^C
-            print(f"{start}offpolicy: stopped by {signal.Signals(signum).name}. {kept}", file=sys.stderr, flush=True)
+            print(f"{start}offpolicy: stopped by {signal.Signals(signum).name}. {remains}", file=sys.stderr, flush=True)
             self.reported = True
 
     def _remind(self, signum: int, frame: FrameType | None) -> None:  # noqa: ARG002
@@ -92,7 +90,7 @@ class _Listener:
             try:
                 raise stopped
             finally:
-                del stopped  # or its traceback would keep it
+                del stopped  # or its traceback would keep it alive
 
 
 def _watch(listener: _Listener) -> None:
@@ -114,14 +112,14 @@ def _watch(listener: _Listener) -> None:
         while not listener.reported and time.monotonic() < heard + (GRACE if listener.signum is None else TIDYING):
             time.sleep(0.05)
         time.sleep(0.2 if listener.reported else 0.0)  # for an orderly end, if no thread delays it
-        listener.report(signum, WHOLE)
+        listener.report(signum, COMPLETE)
         os._exit(128 + signum)
 
     threading.Thread(target=end, name="offpolicy-signals", daemon=True).start()
 
 
 def _done() -> None:
-    """All is said: nothing is to be stopped any more."""
+    """Ignore further signals, since the command has ended."""
     for signum in SIGNALS:
         signal.signal(signum, signal.SIG_IGN)
     if sys.platform != "win32":
@@ -133,6 +131,6 @@ def _leave(signum: int, frame: FrameType | None) -> None:  # noqa: ARG001
 
 
 def _quiet(unraisable: Any) -> None:
-    """Where no exception can be raised, Python prints it; ours is raised again, and needs no traceback."""
+    """Python prints exceptions that it cannot raise; ours is raised again, so it needs no traceback."""
     if unraisable.exc_type is not Stopped:
         sys.__unraisablehook__(unraisable)

@@ -19,8 +19,7 @@ from offpolicy.experiments.experiment import AxisPoint, Experiment, checked
 from offpolicy.experiments.ranking import Ranking
 from offpolicy.experiments.runs import Results
 from offpolicy.experiments.tables import notes
-from offpolicy.report.formatting import label
-from offpolicy.report.tables import aligned
+from offpolicy.report.formatting import aligned, label
 from offpolicy.worlds.registry import DATA_VARIABLE, from_text
 
 OPEN_BANDIT_ROUNDS = 10_000

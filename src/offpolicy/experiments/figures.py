@@ -17,19 +17,9 @@ from offpolicy.experiments.study import LEVEL
 from offpolicy.report.formatting import label as one_line
 
 COLOURS = (
-    "#0072b2",
-    "#d55e00",
-    "#009e73",
-    "#cc79a7",
-    "#e69f00",
-    "#56b4e9",
-    "#7a5195",
-    "#8c8c3c",
-    "#000000",
-    "#999999",
-    "#a05a2c",
+    "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7a5195", "#8c8c3c", "#000000", "#999999", "#a05a2c",
     "#2f4b7c",
-)
+)  # fmt: skip
 DASHES = ("-", "--", ":")
 WORST = 0.5
 """All that holds less often has one colour."""
@@ -171,15 +161,8 @@ def _legend(figure: Any, axes: Any, results: Results) -> None:
     """Every line once, whichever panel it is in."""
     shown = {label: handle for ax in axes for handle, label in zip(*ax.get_legend_handles_labels(), strict=True)}
     title = "▽ identities only   × features" if any(e.features for e in results.experiment.entries) else None
-    figure.legend(
-        list(shown.values()),
-        list(shown),
-        loc="outside right center",
-        frameon=False,
-        fontsize=8,
-        title=title,
-        title_fontsize=7,
-    )
+    look = {"loc": "outside right center", "frameon": False, "fontsize": 8, "title_fontsize": 7}
+    figure.legend(list(shown.values()), list(shown), title=title, **look)
 
 
 def _name(label: str) -> str:
@@ -194,13 +177,9 @@ def write_study(told: Mapping[str, Any], path: Path, method: str = "normal") -> 
     from matplotlib.figure import Figure
 
     at, worlds = told["levels"].index(LEVEL), [w["world"] for w in told["worlds"]]
-    names = [n for n in told["estimators"] if any(method in told["coverage"][w].get(n, {}) for w in worlds)]
-    shares = np.array(
-        [
-            [told["coverage"][w].get(n, {}).get(method, {"held": [np.nan] * (at + 1)})["held"][at] for w in worlds]
-            for n in names
-        ]
-    )
+    cells = [[told["coverage"][w].get(n, {}).get(method) for w in worlds] for n in told["estimators"]]
+    names = [n for n, row in zip(told["estimators"], cells, strict=True) if any(row)]
+    shares = np.array([[np.nan if cell is None else cell["held"][at] for cell in row] for row in cells if any(row)])
     with mpl.rc_context({"font.size": 9}):
         figure = Figure(figsize=(2.2 + 0.95 * len(worlds), 1.5 + 0.27 * len(names)), layout="constrained")
         axes = figure.subplots()

@@ -16,7 +16,7 @@ from offpolicy.core.errors import InputError
 from offpolicy.estimators import Combined
 from offpolicy.estimators.text import estimator
 from offpolicy.experiments.entries import MIPS_TRUE, Entry
-from offpolicy.experiments.runs import Results
+from offpolicy.experiments.runs import Results, finite_mean
 from offpolicy.experiments.tables import notes
 
 DRAWS = 200
@@ -81,10 +81,8 @@ def _ratios(
 
 def _geometric(ratios: FloatArray) -> FloatArray:
     with np.errstate(all="ignore"):
-        logs = np.log(ratios)
-    there = np.isfinite(logs)
-    mean: FloatArray = np.exp(np.where(there, logs, 0.0).sum(axis=1) / np.maximum(there.sum(axis=1), 1))
-    return np.where(there.any(axis=1), mean, np.nan)
+        mean: FloatArray = np.exp(finite_mean(np.log(ratios)))
+    return mean
 
 
 def _worst(ratios: FloatArray) -> FloatArray:

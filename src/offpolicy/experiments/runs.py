@@ -39,12 +39,11 @@ class Results:
         columns = {name: table[name].to_numpy(zero_copy_only=False) for name in table.column_names}
         inside = columns["world"] < experiment.worlds
         point, world, log = (columns[name][inside] for name in ("point", "world", "log"))
-        order = {label: k for k, label in enumerate(experiment.labels)}
-        label = columns["estimator"][inside]
-        values[[order[name] for name in label], point, world, log] = columns["value"][inside].astype(np.float64)
-        covered, widths = np.full(values.shape, np.nan), np.full(values.shape, np.nan)
-        low, high, true = (columns[name][inside].astype(np.float64) for name in ("low", "high", "truth"))
+        label, order = columns["estimator"][inside], {label: k for k, label in enumerate(experiment.labels)}
         at = [order[name] for name in label], point, world, log
+        covered, widths = np.full(values.shape, np.nan), np.full(values.shape, np.nan)
+        value, low, high, true = (columns[name][inside].astype(np.float64) for name in ("value", "low", "high", "truth"))
+        values[at] = value
         covered[at] = np.where(np.isfinite(low), (low <= true) & (true <= high), np.nan)
         widths[at] = high - low
         truth[point, world], truth_error[point, world] = columns["truth"][inside], columns["truth_error"][inside]
@@ -88,7 +87,7 @@ class Results:
             return rounds * self.units(measure.removeprefix("scaled "))
         one_world = e.shape[2] == 1
         if measure == "mse":
-            return e[:, :, 0] ** 2 if one_world else _mean(e**2)
+            return e[:, :, 0] ** 2 if one_world else finite_mean(e**2)
         found = np.array([[_spread(cell, one_world) for cell in row] for row in e])
         return found[..., 0, :] if measure == "bias2" else found[..., 1, :]
 
@@ -96,7 +95,7 @@ class Results:
         """The mean over units and its standard error: estimators × points each."""
         units = self.units(measure)
         count = np.isfinite(units).sum(axis=2)
-        mean = _mean(units)
+        mean = finite_mean(units)
         centred = np.where(np.isfinite(units), units - mean[..., None], 0.0)
         error = np.sqrt((centred**2).sum(axis=2) / np.maximum(count - 1, 1) / np.maximum(count, 1))
         if len(self.truth[0]) == 1 and measure in ("mse", "bias2"):
@@ -108,7 +107,7 @@ class Results:
 
         (e + δ)² with δ ~ N(0, τ²) has the variance 4e²τ² + 2τ⁴.
         """
-        tau, bias = self.truth_error[:, 0], _mean(self.errors.reshape(*self.errors.shape[:2], -1))
+        tau, bias = self.truth_error[:, 0], finite_mean(self.errors.reshape(*self.errors.shape[:2], -1))
         share: FloatArray = np.sqrt(4 * bias**2 * tau**2 + 2 * tau**4)
         return share
 
@@ -126,7 +125,7 @@ class Results:
         rng = np.random.default_rng(0)
         if a.shape[1] > 1:
             drawn = rng.integers(a.shape[1], size=(DRAWS, a.shape[1]))
-            each = _mean(_mean(nearer.transpose(1, 0, 2).reshape(a.shape[1], -1))[drawn])
+            each = finite_mean(finite_mean(nearer.transpose(1, 0, 2).reshape(a.shape[1], -1))[drawn])
         else:
             one, two, truth = a[given], b[given], np.broadcast_to(self.truth[..., None], a.shape)[given]
             moved, z = rng.integers(len(one), size=DRAWS), rng.normal(size=DRAWS) * float(self.truth_error.max())
@@ -143,7 +142,7 @@ def _nearer(a: FloatArray, b: FloatArray) -> FloatArray:
     return nearer
 
 
-def _mean(values: FloatArray) -> FloatArray:
+def finite_mean(values: FloatArray) -> FloatArray:
     """The mean along the last axis of what is there; NaN where nothing is."""
     there = np.isfinite(values)
     count = there.sum(axis=-1)

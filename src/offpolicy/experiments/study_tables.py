@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from offpolicy.experiments.study import LEVEL, half_width
-from offpolicy.report.formatting import label as one_line
-from offpolicy.report.tables import aligned, markdown_table
+from offpolicy.report.formatting import aligned, label as one_line, markdown_table
 
 Summary = Mapping[str, Any]
 Table = tuple[list[str], list[list[str]]]
@@ -79,8 +78,7 @@ def verdicts(told: Summary, of: str = "worlds") -> Table:
         ]
         if cells:
             rows.append([name, *_separation(cells)])
-    header = [
-        "runs",
+    shares = [
         "missed",
         "DO_NOT_TRUST",
         "of these missed",
@@ -89,22 +87,15 @@ def verdicts(told: Summary, of: str = "worlds") -> Table:
         "missed: DO_NOT_TRUST",
         "missed: not OK",
     ]
-    return [first, *header], rows
+    return [first, "runs", *shares], rows
 
 
 def _separation(cells: Sequence[Mapping[str, Sequence[int]]]) -> list[str]:
     runs, missed = ({v: sum(cell[v][k] for cell in cells) for v in ("OK", "CAUTION", "DO_NOT_TRUST")} for k in (0, 1))
     all_runs, all_missed = sum(runs.values()), sum(missed.values())
-    return [
-        f"{all_runs:,}",
-        _share(all_missed, all_runs),
-        _share(runs["DO_NOT_TRUST"], all_runs),
-        _share(missed["DO_NOT_TRUST"], runs["DO_NOT_TRUST"]),
-        _share(runs["OK"], all_runs),
-        _share(missed["OK"], runs["OK"]),
-        _share(missed["DO_NOT_TRUST"], all_missed),
-        _share(all_missed - missed["OK"], all_missed),
-    ]
+    by_verdict = [share for v in ("DO_NOT_TRUST", "OK") for share in (_share(runs[v], all_runs), _share(missed[v], runs[v]))]
+    caught = _share(missed["DO_NOT_TRUST"], all_missed), _share(all_missed - missed["OK"], all_missed)
+    return [f"{all_runs:,}", _share(all_missed, all_runs), *by_verdict, *caught]
 
 
 def limits(told: Summary, of: str) -> Table:

@@ -9,8 +9,7 @@ import numpy as np
 
 from offpolicy.experiments.claims import Judged
 from offpolicy.experiments.runs import MEASURES, Results
-from offpolicy.report.formatting import label as one_line, number
-from offpolicy.report.tables import aligned, markdown_table
+from offpolicy.report.formatting import aligned, label as one_line, markdown_table, number
 
 NAMES = {"mse": "mean squared error", "bias2": "bias²", "variance": "variance"}
 LONGEST_WORDS = 300

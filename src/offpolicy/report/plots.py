@@ -1,10 +1,10 @@
-"""Pictures of a result, drawn from its plain dict. Each takes and returns Matplotlib axes; colours tell apart for all."""
+"""Plots of a result, drawn from its plain dict. Each takes and returns Matplotlib axes; colours are colour-blind safe."""
 
 from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,13 +13,12 @@ import numpy as np
 
 from offpolicy.core.errors import InputError
 from offpolicy.data.checks import factors
-from offpolicy.report.formatting import THE_LOG, VERDICTS, count, label, number, percent
-from offpolicy.report.tables import is_naive
+from offpolicy.report.formatting import THE_LOG, VERDICTS, Summary, count, label, number, percent
+from offpolicy.report.sentences import excludes_zero, is_naive
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-Summary = Mapping[str, Any]
 BLUE, ORANGE, RED, GREY = "#0072b2", "#e69f00", "#d55e00", "#555555"
 COLOURS = {"OK": BLUE, "CAUTION": ORANGE, "DO_NOT_TRUST": RED, THE_LOG: GREY}
 MARKERS = {"OK": "o", "CAUTION": "s", "DO_NOT_TRUST": "X", THE_LOG: "D"}
@@ -27,13 +26,13 @@ LINES = ("-", "--", ":", "-.")
 OUTLINES = (BLUE, RED, "#009e73", "#cc79a7", ORANGE, "#56b4e9")
 TWO_SIDED_95 = 1.96
 LABELLED = 12
-"""Of the actions most often logged, so many are named where there is room."""
+"""The number of actions, the most frequently logged ones, that are labelled where there is room."""
 SMALL = 8
 STEPS = 101
 
 
 def estimates(summary: Summary, ax: Axes | None = None) -> Axes:
-    """Every estimate with its interval; the verdict by colour and shape; the logged mean and a known truth as lines."""
+    """Every estimate with its interval; colour and shape show the verdict, lines the logged mean and known true values."""
     rows = _drawn(summary)
     ax = _axes(ax, _size(summary))
     kinds = [THE_LOG if is_naive(e) else e["verdict"] for e in rows]
@@ -50,24 +49,24 @@ def estimates(summary: Summary, ax: Axes | None = None) -> Axes:
         lines.append((truth, f"true value of {_name(policy)}" if several else "true value", "--"))
     for k, (value, words, style) in enumerate(lines):
         _marked_line(ax, value, words, style, k)
-    ax.set_xlabel(f"{_name(summary['reward'])} a round, with {percent(summary['level'])} intervals")
+    ax.set_xlabel(f"{_name(summary['reward'])} per round, with {percent(summary['level'])} intervals")
     _legend_of_verdicts(ax, kinds)
     return ax
 
 
 def write(summary: Summary, path: Path, kind: str) -> None:
-    """The estimates as a file, such as "png"; pyplot, which would ask for a screen, is not needed."""
+    """Write the estimates as a file of a kind such as "png", without pyplot, which may need a display."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=_size(summary), layout="constrained")
     estimates(summary, figure.subplots())
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Glyph .* missing")  # a name in a script that the font lacks: boxes, no error
+        warnings.filterwarnings("ignore", "Glyph .* missing")  # the font lacks a script: boxes, no error
         figure.savefig(path, format=kind, dpi=150)
 
 
 def _drawn(summary: Summary) -> list[Summary]:
-    """The estimates, the logged mean only once: before all others where there are several policies."""
+    """The estimates, with the logged mean once: first where there are several policies."""
     rows = [e for e in summary["estimates"] if not is_naive(e) or e["policy"] == summary["policies"][0]]
     return sorted(rows, key=lambda e: not is_naive(e)) if len(summary["policies"]) > 1 else rows
 
@@ -77,14 +76,14 @@ def _size(summary: Summary) -> tuple[float, float]:
 
 
 def weights(summary: Summary, ax: Axes | None = None, policy: str | None = None) -> Axes:
-    """How the weights of the rounds spread, on a logarithmic axis; one outline for each policy and kind of weight."""
+    """The distribution of the weights on a logarithmic axis; one outline per policy and kind of weight."""
     shown = [o for o in summary.get("overlap", ()) if policy in (None, o["policy"])]
     if policy is not None and policy not in summary["policies"]:
         raise InputError(f"there is no policy {policy!r}; there are: {', '.join(map(repr, summary['policies']))}.")
     if not shown:
         raise InputError(
-            "no weights were kept: they need the propensities of the logged actions (propensity= or logging=), and are kept "
-            "for the whole log, not for a slice."
+            "there are no weights to plot: they need the propensities of the logged actions (propensity= or logging=), and "
+            "are stored for the whole log, not for slices."
         )
     ax = _axes(ax, (6.5, 3.2 + 0.2 * len(shown)))
     ax.set_xscale("log")
@@ -96,7 +95,7 @@ def weights(summary: Summary, ax: Axes | None = None, policy: str | None = None)
         else:
             ax.stairs(counts, edges, color=colour, linestyle=LINES[k % len(LINES)], linewidth=1.6, label=words)
     ax.axvline(1, color=GREY, linewidth=0.8)
-    ax.set_xlabel("weight of a round: how much likelier under the new policy")
+    ax.set_xlabel("weight of a round: how many times likelier under the new policy")
     ax.set_ylabel("rounds")
     ax.set_ylim(bottom=0)
     ax.grid(axis="y", alpha=0.3)
@@ -105,14 +104,14 @@ def weights(summary: Summary, ax: Axes | None = None, policy: str | None = None)
 
 
 def calibration(summary: Summary, ax: Axes | None = None, model: int = 0) -> Axes:
-    """What a reward model predicted and what was seen, in bins of rounds that it was not fitted on."""
+    """Predicted and observed rewards of a reward model, in bins of rounds that it was not fitted on."""
     models = summary.get("calibration", ())
     if not models:
         raise InputError(
-            "no reward model was cross-fitted; ask for op.DR(), op.SNDR() or op.Auto() on the whole log, not on a slice."
+            "no reward model was cross-fitted; add op.DR(), op.SNDR() or op.Auto(), and plot the whole log, not a slice."
         )
     if not 0 <= model < len(models):
-        raise InputError(f"there is no model {model}; there are {len(models)}, counted from 0.")
+        raise InputError(f"there is no model {model}; there are {len(models)}, numbered from 0.")
     chosen = models[model]
     ax = _axes(ax, (4.8, 4.4))
     ends = _against_predicted(ax, chosen["bins"])
@@ -127,8 +126,8 @@ def calibration(summary: Summary, ax: Axes | None = None, model: int = 0) -> Axe
     return ax
 
 
-def _against_predicted(ax: Axes, bins: Sequence[Mapping[str, Any]], least: float | None = None) -> tuple[float, float]:
-    """What was observed in each bin, with 95% intervals, and the diagonal that it should lie on; gives the ends of that."""
+def _against_predicted(ax: Axes, bins: Sequence[Summary], least: float | None = None) -> tuple[float, float]:
+    """The observed values of each bin with 95% intervals, and the diagonal they should lie on; returns its ends."""
     predicted, observed, errors = (
         np.array([bin_[key] for bin_ in bins], dtype=float) for key in ("predicted", "observed", "std_error")
     )
@@ -142,39 +141,38 @@ def _against_predicted(ax: Axes, bins: Sequence[Mapping[str, Any]], least: float
 
 
 def propensities(summary: Summary, ax: Axes | None = None) -> Axes:
-    """Chances of the logging policy and how often actions were taken; of logged actions alone, the mean of 1/p by action."""
-    found = summary.get("propensities")
-    if not found or not (found["bins"] or found["actions"]):
-        raise InputError("there are no propensities to draw: give propensity= or logging=; of a slice none are kept.")
+    """Logging probabilities and observed frequencies; where only those of logged actions are known, the mean of 1/p."""
+    logged = summary.get("propensities")
+    if not logged or not (logged["bins"] or logged["actions"]):
+        raise InputError("there are no propensities to plot: give propensity= or logging=; slices have none.")
     ax = _axes(ax, (4.8, 4.4))
-    if found["bins"]:
-        _against_predicted(ax, found["bins"], least=0.0)
-        ax.set_xlabel(
-            "chance of an action, estimated out of fold" if found["source"] == "estimated" else "chance of an action"
-        )
-        ax.set_ylabel("how often it was taken, and 95% range")
+    if logged["bins"]:
+        _against_predicted(ax, logged["bins"], least=0.0)
+        source = ", estimated out of fold" if logged["source"] == "estimated" else ""
+        ax.set_xlabel(f"probability of an action{source}")
+        ax.set_ylabel("how often it was taken, with 95% intervals")
     else:
-        means = [(a["mean_inverse"], TWO_SIDED_95 * a["std_error"]) for a in found["actions"]]
+        means = [(a["mean_inverse"], TWO_SIDED_95 * a["std_error"]) for a in logged["actions"]]
         values, errors = np.array(means, dtype=float).T
         ax.axhline(1, color=GREY, linewidth=0.9, linestyle="--", zorder=1)
         ax.errorbar(range(len(values)), values, errors, fmt="o", color=BLUE, markersize=4, linewidth=1.2, zorder=2)
-        ax.set_xticks(range(len(values)), [_name(a["action"]) for a in found["actions"]], rotation=90, fontsize=SMALL)
-        ax.set_ylabel("mean of 1/propensity (0 in rounds of others)")
-        ax.set_title("1 where an action can always be taken; never above", fontsize=10)
+        ax.set_xticks(range(len(values)), [_name(a["action"]) for a in logged["actions"]], rotation=90, fontsize=SMALL)
+        ax.set_ylabel("mean of 1/propensity (0 in rounds of other actions)")
+        ax.set_title("1 if an action is always available; never above 1", fontsize=10)
     ax.grid(alpha=0.3)
     return ax
 
 
 def embedding(summary: Summary, ax: Axes | None = None) -> Axes:
-    """The learned embedding in two dimensions: size by how often an action was logged, colour by its expected reward."""
+    """The learned embedding in two dimensions; size shows how often an action was logged, colour its expected reward."""
     table = summary.get("embedding")
     if table is None:
         raise InputError(
-            "there is no embedding to draw: ask for op.LearnedMIPS() or op.LearnedMDR() on the whole log, and for "
-            "to_dict(shown=2000)."
+            "there is no embedding to plot: add op.LearnedMIPS() or op.LearnedMDR(), plot the whole log, not a slice, and "
+            "use to_dict(shown=2000)."
         )
     ax = _axes(ax, (6.4, 4.8))
-    points = sorted(table["points"], key=lambda point: -point["count"])  # small ones on top, or they would be hidden
+    points = sorted(table["points"], key=lambda point: -point["count"])  # small ones last, or they would be hidden
     x, y, counts = (np.array([p[key] for p in points], dtype=float) for key in ("x", "y", "count"))
     reward = np.array([math.nan if p["reward"] is None else p["reward"] for p in points], dtype=float)
     size = 6 + 110 * np.sqrt(counts / max(counts.max(initial=0.0), 1.0))
@@ -199,26 +197,25 @@ def embedding(summary: Summary, ax: Axes | None = None) -> Axes:
 
 
 def differences(summary: Summary, ax: Axes | None = None) -> Axes:
-    """The paired differences between policies; filled where the interval does not hold 0."""
+    """The paired differences between policies; filled where the interval excludes 0."""
     pairs = summary.get("differences", ())
     if not pairs:
         raise InputError(
-            "there are no two policies to compare; give op.evaluate several, such as {'new': new, 'old': old}. "
-            "What one earns more than the log is in to_dict()['lifts']."
+            "there is only one policy; to compare several, give op.evaluate a dict such as {'new': new, 'old': old}. "
+            "The difference from the log is in to_dict()['lifts']."
         )
     ax = _axes(ax, (6.5, 0.9 + 0.4 * len(pairs)))
     ax.axvline(0, color=GREY, linewidth=0.9)
     for k, d in enumerate(pairs):
-        apart = d["interval"]["low"] > 0 or d["interval"]["high"] < 0
-        _interval(ax, k, d, _Look(BLUE, "o", 2.0, filled=apart))
+        _interval(ax, k, d, _Look(BLUE, "o", 2.0, filled=excludes_zero(d)))
     _rows(ax, [f"{_name(d['a'])} − {_name(d['b'])}" for d in pairs])
     by, level = _name(pairs[0]["estimator"]), percent(pairs[0]["interval"]["level"])
-    ax.set_xlabel(f"paired difference in {_name(summary['reward'])} a round by {by}, with {level} intervals")
+    ax.set_xlabel(f"paired difference in {_name(summary['reward'])} per round by {by}, with {level} intervals")
     return ax
 
 
 def sensitivity(summary: Summary, ax: Axes | None = None) -> Axes:
-    """The bounds by Γ, the interval around them, and the log's mean, with the Γ at which they meet."""
+    """The bounds by Γ, the interval around them, and the logged mean, with the Γ at which they meet."""
     rows = summary["rows"]
     gamma = [row["gamma"] for row in rows]
     ax = _axes(ax, (6.0, 3.6))
@@ -233,51 +230,143 @@ def sensitivity(summary: Summary, ax: Axes | None = None) -> Axes:
     ax.axhline(summary["logged"], color=GREY, linestyle="--", linewidth=0.9, label="logged mean")
     for name, style in (("holds_to", "-"), ("surely_to", ":")):
         if summary[name] is not None and summary[name] <= gamma[-1]:
-            words = f"{summary['claim']} up to {summary[name]:.3g}" + (", surely" if name == "surely_to" else "")
+            words = f"{summary['claim']} up to {summary[name]:.3g}" + (", with the interval" if name == "surely_to" else "")
             ax.axvline(summary[name], color=RED, linestyle=style, linewidth=1.2, label=words)
-    ax.set_xlabel("Γ: true propensities up to so many times larger or smaller")
-    ax.set_ylabel(f"{_name(summary['reward'])} a round")
+    ax.set_xlabel("Γ: true propensities are up to Γ times larger or smaller")
+    ax.set_ylabel(f"{_name(summary['reward'])} per round")
     ax.legend(fontsize=SMALL, frameon=False, loc="center left", bbox_to_anchor=(1, 0.5))
     return ax
 
 
 @dataclass(frozen=True)
 class Plots:
-    """The pictures of one result, as methods: `result.plot.estimates()`. Each takes and returns Matplotlib axes."""
+    """The plots of one result, such as `result.plot.estimates()`.
+
+    Each method takes Matplotlib axes, by default those of a new figure, and returns them.
+
+    Parameters
+    ----------
+    summary : function
+        Returns the result as a plain dict, with up to this many actions of the embedding.
+    bounded : function
+        Returns the sensitivity bounds of a policy for a sequence of Γ.
+    """
 
     summary: Callable[[int], Summary]
-    """Gives the plain dict, with so many actions of the embedding in it."""
     bounded: Callable[[Sequence[float], str | None], Summary]
-    """Gives the bounds for so many Γ of a policy."""
 
     def estimates(self, ax: Axes | None = None) -> Axes:
-        """Every estimate with its interval and verdict."""
+        """Plot every estimate with its interval and verdict.
+
+        Parameters
+        ----------
+        ax : matplotlib.axes.Axes, optional
+            The axes to draw on.
+
+        Returns
+        -------
+        matplotlib.axes.Axes
+            The axes.
+        """
         return estimates(self.summary(0), ax)
 
     def weights(self, ax: Axes | None = None, policy: str | None = None) -> Axes:
-        """How the weights of the rounds spread."""
+        """Plot the distribution of the weights.
+
+        Parameters
+        ----------
+        ax : matplotlib.axes.Axes, optional
+            The axes to draw on.
+        policy : str, optional
+            Only the weights of this policy.
+
+        Returns
+        -------
+        matplotlib.axes.Axes
+            The axes.
+        """
         return weights(self.summary(0), ax, policy)
 
     def calibration(self, ax: Axes | None = None, model: int = 0) -> Axes:
-        """Predicted and observed rewards of a cross-fitted model."""
+        """Plot predicted against observed rewards of a cross-fitted reward model.
+
+        Parameters
+        ----------
+        ax : matplotlib.axes.Axes, optional
+            The axes to draw on.
+        model : int, default=0
+            Which of the reward models.
+
+        Returns
+        -------
+        matplotlib.axes.Axes
+            The axes.
+        """
         return calibration(self.summary(0), ax, model)
 
     def propensities(self, ax: Axes | None = None) -> Axes:
-        """Chances of the logging policy against what was taken."""
+        """Plot logging probabilities against observed frequencies.
+
+        Parameters
+        ----------
+        ax : matplotlib.axes.Axes, optional
+            The axes to draw on.
+
+        Returns
+        -------
+        matplotlib.axes.Axes
+            The axes.
+        """
         return propensities(self.summary(0), ax)
 
     def embedding(self, ax: Axes | None = None, shown: int = 2000) -> Axes:
-        """The learned embedding of up to so many actions."""
+        """Plot the learned embedding of actions in two dimensions.
+
+        Parameters
+        ----------
+        ax : matplotlib.axes.Axes, optional
+            The axes to draw on.
+        shown : int, default=2000
+            The largest number of actions to show.
+
+        Returns
+        -------
+        matplotlib.axes.Axes
+            The axes.
+        """
         return embedding(self.summary(shown), ax)
 
     def differences(self, ax: Axes | None = None) -> Axes:
-        """The paired differences between policies."""
+        """Plot the paired differences between policies.
+
+        Parameters
+        ----------
+        ax : matplotlib.axes.Axes, optional
+            The axes to draw on.
+
+        Returns
+        -------
+        matplotlib.axes.Axes
+            The axes.
+        """
         return differences(self.summary(0), ax)
 
     def sensitivity(self, ax: Axes | None = None, gamma: float | Sequence[float] = 2.0, policy: str | None = None) -> Axes:
-        """What wrong propensities would do: by Γ from 1 to the largest given, of one policy (by default the first).
+        """Plot the bounds on the value if the propensities are wrong.
 
-        Of a saved result, what it holds: the Γ of `with_sensitivity`.
+        Parameters
+        ----------
+        ax : matplotlib.axes.Axes, optional
+            The axes to draw on.
+        gamma : float or sequence of float, default=2.0
+            The plot runs from Γ = 1 to the largest of these. A saved result has only the Γ of `with_sensitivity`.
+        policy : str, optional
+            The policy, by default the first.
+
+        Returns
+        -------
+        matplotlib.axes.Axes
+            The axes.
         """
         largest = max(factors(gamma))
         steps = np.geomspace(1.0, largest, STEPS).tolist() if largest > 1 else [largest]
@@ -285,7 +374,7 @@ class Plots:
 
 
 def _axes(ax: Axes | None, size: tuple[float, float]) -> Axes:
-    """The given axes, or those of a figure of their own."""
+    """The given axes, or those of a new figure."""
     import matplotlib.pyplot as plt
 
     axes: Axes = plt.subplots(figsize=size, layout="constrained")[1] if ax is None else ax
@@ -294,7 +383,7 @@ def _axes(ax: Axes | None, size: tuple[float, float]) -> Axes:
 
 
 def _name(text: object) -> str:
-    """A name from the data: a dollar sign is no formula."""
+    """A name from the data, in which a dollar sign does not start a formula."""
     return label(text).replace("$", r"\$")
 
 
@@ -304,7 +393,7 @@ def _of(estimate: Summary) -> str:
 
 @dataclass(frozen=True)
 class _Look:
-    """How a value and its interval are drawn."""
+    """The style of a value and its interval."""
 
     colour: str
     marker: str
@@ -312,9 +401,9 @@ class _Look:
     filled: bool = True
 
 
-def _interval(ax: Axes, row: int, found: Summary, look: _Look) -> None:
-    """A value and its interval in a row; what is not finite cannot be drawn, and is said."""
-    low, high, value = found["interval"]["low"], found["interval"]["high"], found["value"]
+def _interval(ax: Axes, row: int, estimate: Summary, look: _Look) -> None:
+    """A value and its interval in a row; a note where the value is not finite."""
+    low, high, value = estimate["interval"]["low"], estimate["interval"]["high"], estimate["value"]
     if math.isfinite(low) and math.isfinite(high):
         ax.plot([low, high], [row, row], color=look.colour, linewidth=look.width, solid_capstyle="round")
     if math.isfinite(value):
@@ -322,11 +411,11 @@ def _interval(ax: Axes, row: int, found: Summary, look: _Look) -> None:
         ax.plot([value], [row], look.marker, color=look.colour, markersize=7, markerfacecolor=face, linestyle="none")
     else:
         across = ax.get_yaxis_transform()
-        ax.text(0.01, row, "no number", transform=across, va="center", fontsize=SMALL, color=look.colour)
+        ax.text(0.01, row, "no estimate", transform=across, va="center", fontsize=SMALL, color=look.colour)
 
 
 def _rows(ax: Axes, names: Sequence[str], bold: Sequence[bool] = ()) -> None:
-    """Names at the left, the first row at the top."""
+    """Names on the left, the first row at the top."""
     ax.set_yticks(range(len(names)), names)
     for tick, leads in zip(ax.get_yticklabels(), bold, strict=False):
         tick.set_fontweight("bold" if leads else "normal")
@@ -337,7 +426,7 @@ def _rows(ax: Axes, names: Sequence[str], bold: Sequence[bool] = ()) -> None:
 
 
 def _marked_line(ax: Axes, value: float, words: str, style: str, row: int) -> None:
-    """A line from top to bottom, named above the axes; further names stand higher, so that they never meet."""
+    """A vertical line, labelled above the axes; further labels are placed higher, so that they never overlap."""
     if not math.isfinite(value):
         return
     ax.axvline(value, color=GREY, linestyle=style, linewidth=0.9, zorder=0.5)
@@ -354,13 +443,13 @@ def _legend_of_verdicts(ax: Axes, kinds: Sequence[str]) -> None:
         for kind in COLOURS
         if kind in kinds
     ]
-    handles.append(Patch(color=BLUE, alpha=0.15, label="leads"))
+    handles.append(Patch(color=BLUE, alpha=0.15, label="headline"))
     ax.legend(handles=handles, title="verdict", fontsize=SMALL, title_fontsize=SMALL, loc="center left",
               bbox_to_anchor=(1, 0.5), frameon=False)  # fmt: skip
 
 
 def _weights_in_words(summary: Summary, overlap: Summary) -> str:
-    """The kind of weight, what the rounds count like, and how many have none."""
+    """The kind of weight, the effective sample size, and the number of rounds with weight 0."""
     kind = "π/π₀" if overlap["kind"] == "action" else f"by embedding ({', '.join(map(_name, overlap['estimators']))})"
     of = f" of {_name(overlap['policy'])}" if len(summary["policies"]) > 1 else ""
     zero = f"; {count(overlap['zero'])} rounds have weight 0" if overlap["zero"] else ""
@@ -369,16 +458,16 @@ def _weights_in_words(summary: Summary, overlap: Summary) -> str:
 
 
 def _name_points(ax: Axes, names: Sequence[str], x: Any, y: Any) -> None:
-    """Name the first points, but none over the name of another."""
+    """Label the first points, without overlapping labels."""
     from matplotlib.patheffects import withStroke
 
     ax.autoscale_view()
     scale = ax.figure.dpi / 72
-    taken: list[tuple[float, float, float, float]] = []
+    boxes: list[tuple[float, float, float, float]] = []
     for name, place in zip(names[:LABELLED], np.column_stack([x, y])[:LABELLED], strict=True):
         left, low = ax.transData.transform(place) + 4 * scale
         box = (left, low, left + 0.62 * SMALL * scale * len(label(name)), low + 1.2 * SMALL * scale)
-        if not any(box[0] < b[2] and b[0] < box[2] and box[1] < b[3] and b[1] < box[3] for b in taken):
-            taken.append(box)
+        if not any(box[0] < b[2] and b[0] < box[2] and box[1] < b[3] and b[1] < box[3] for b in boxes):
+            boxes.append(box)
             halo = [withStroke(linewidth=2, foreground="white")]
             ax.annotate(_name(name), place, (4, 4), textcoords="offset points", fontsize=SMALL, path_effects=halo)

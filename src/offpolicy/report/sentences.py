@@ -1,191 +1,366 @@
-"""The answer in words: what the leading estimator says, whether to believe it, what to do first, and every doubt."""
+"""The answer in words, and the rows of its tables: what text, Markdown and the HTML report have in common."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 
-from offpolicy.report.formatting import VERDICTS, label, number, percent, span, visible
-from offpolicy.report.tables import estimate_rows, is_naive, meanings
+from offpolicy.inference.intervals import REFITTED
+from offpolicy.report.formatting import THE_LOG, VERDICTS, Summary, count, label, number, percent, span, visible
 
 SHOWN = 3
 MOST_SLICES = 20
+FOOTNOTES = {
+    "*": "the interval does not include the error of the fitted models.",
+    "†": "a normal interval: the requested method is not available for this estimator.",
+}
+BOUNDS_RIGHT = frozenset({"Γ", "lower bound", "upper bound"})
 
 
-def title(result: Mapping[str, Any]) -> str:
+def title(result: Summary) -> str:
+    """The reward and the size of the log."""
     rounds = "1 round" if result["rounds"] == 1 else f"{result['rounds']:,} rounds"
     logged = result.get("actions_logged")
-    seen = f", {logged:,} of them logged" if logged is not None and logged < result["actions"] else ""
-    return f"{label(result['reward'])}: {rounds}, {actions(result)}{seen}"
+    occurring = f", {logged:,} of them logged" if logged is not None and logged < result["actions"] else ""
+    return f"{label(result['reward'])}: {rounds}, {actions(result)}{occurring}"
 
 
-def actions(result: Mapping[str, Any]) -> str:
-    """How many actions there are, or what they are where they cannot be counted."""
+def actions(result: Summary) -> str:
+    """The number of actions, or a description of the space where they cannot be counted."""
     return f"actions: {visible(result['action_space'])}" if "action_space" in result else f"{result['actions']:,} actions"
 
 
-def sections(result: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
-    """What stands below the main table: the other rewards, then the largest slices with all of their rewards."""
-    found = [(title(other), other) for other in result.get("other_rewards", {}).values()]
+def sections(result: Summary) -> list[tuple[str, Summary]]:
+    """What follows the main table: the other rewards, then the largest slices with all of their rewards."""
+    parts = [(title(other), other) for other in result.get("other_rewards", {}).values()]
     slices = sorted(result.get("slices", {}).items(), key=lambda item: -item[1]["rounds"])
     for name, part in slices[:MOST_SLICES]:
-        found += [(f"{label(name)} · {title(p)}", p) for p in (part, *part.get("other_rewards", {}).values())]
-    return found
+        parts += [(f"{label(name)} · {title(p)}", p) for p in (part, *part.get("other_rewards", {}).values())]
+    return parts
 
 
-def leading(result: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """The estimates to lead with, one a policy."""
+def is_naive(estimate: Summary) -> bool:
+    """Whether it is the logged mean."""
+    return any(reason["code"] == "naive" for reason in estimate["reasons"])
+
+
+def leading(result: Summary) -> list[Summary]:
+    """The headline estimates, one per policy."""
     return [e for e in result["estimates"] if e["estimator"] == result["headline"]["estimator"]]
 
 
-def says(result: Mapping[str, Any], estimate: Mapping[str, Any]) -> str:
-    """What the leading estimate says, beside what the log earned."""
-    of = f"{label(estimate['policy'])}: " if len(result["policies"]) > 1 else ""
+def answer(result: Summary, estimate: Summary) -> str:
+    """The headline estimate next to what the log earned; with its policy where there are several."""
+    return (f"{label(estimate['policy'])}: " if len(result["policies"]) > 1 else "") + statement(result, estimate)
+
+
+def statement(result: Summary, estimate: Summary) -> str:
+    """The same without the name of the policy."""
     who, value = label(estimate["estimator"]), number(estimate["value"], estimate["std_error"])
     level = percent(estimate["interval"]["level"])
     if not math.isfinite(estimate["value"]):
-        return f"{of}{who} gives no number."
+        return f"{who} produced no estimate."
     if is_naive(estimate):
-        return f"The log earned {value} a round ({level} interval {span(estimate['interval'], estimate['std_error'])})."
+        interval = span(estimate["interval"], estimate["std_error"])
+        return f"The logging policy earned {value} per round ({level} interval {interval})."
     lift = next((lift for lift in result.get("lifts", ()) if lift["policy"] == estimate["policy"]), None)
     if lift is None:
-        return f"{of}{who} says {value} a round."
+        return f"{who} estimates {value} per round."
     logged, ci = result["logged"], lift["interval"]
     earned, more = number(logged["value"], logged["std_error"]), _more(lift)
     if not (math.isfinite(ci["low"]) and math.isfinite(ci["high"])):
-        return f"{of}{who} says {value} a round, {more} than the log's {earned}; how sure that is, is not known."
+        return (
+            f"{who} estimates {value} per round, {more} than the {earned} in the log; the uncertainty of this difference "
+            "is unknown."
+        )
     kind = "" if ci["method"] == estimate["interval"]["method"] else f" {ci['method']}"  # differences have no other
-    sure = f"{level}{kind} interval {span(ci, lift['std_error'])}"
-    if ci["low"] <= 0 <= ci["high"]:
-        return f"{of}{who} says {value} a round, the log {earned}: no difference is shown ({more}, {sure})."
-    return f"{of}{who} says {value} a round, {more} than the log's {earned} ({sure}{_relative(lift, logged)})."
+    interval = f"{level}{kind} interval {span(ci, lift['std_error'])}"
+    if not excludes_zero(lift):
+        return f"{who} estimates {value} per round, the log has {earned}: no significant difference ({more}, {interval})."
+    return f"{who} estimates {value} per round, {more} than the {earned} in the log ({interval}{_relative(lift, logged)})."
 
 
-def _more(difference: Mapping[str, Any]) -> str:
+def excludes_zero(estimate: Summary) -> bool:
+    """Whether its interval lies on one side of 0; an undefined interval does not."""
+    return bool(estimate["interval"]["low"] > 0 or estimate["interval"]["high"] < 0)
+
+
+def _more(difference: Summary) -> str:
     value, error = difference["value"], difference["std_error"]
     return f"{number(abs(value), error)} {'less' if value < 0 else 'more'}"
 
 
-def _relative(lift: Mapping[str, Any], logged: Mapping[str, Any]) -> str:
-    """The lift as a share of what the log earned, where that is surely not 0."""
-    share, ci = lift.get("relative"), logged["interval"]
+def _relative(lift: Summary, logged: Summary) -> str:
+    """The lift as a share of what the log earned, where that is significantly different from 0."""
+    share = lift.get("relative")
     if share is None and lift.get("relative_reason"):
         return f"; not in percent, because {lift['relative_reason']}"
-    if share is None or not math.isfinite(share) or not (ci["low"] > 0 or ci["high"] < 0):
+    if share is None or not math.isfinite(share) or not excludes_zero(logged):
         return ""
     return f"; {'+' if share > 0 else ''}{percent(share, lift['std_error'] / abs(logged['value']))}"
 
 
-def compared(result: Mapping[str, Any]) -> list[str]:
-    """The paired differences between policies, of the first pairs."""
+def comparisons(result: Summary) -> list[str]:
+    """The paired differences between policies, for the first pairs."""
     lines = []
     differences = result.get("differences", ())
     for d in differences[:SHOWN]:
         a, b, ci = label(d["a"]), label(d["b"]), d["interval"]
-        sure = f"{percent(ci['level'])} interval {span(ci, d['std_error'])}, paired"
+        interval = f"{percent(ci['level'])} interval {span(ci, d['std_error'])}, paired"
         if not math.isfinite(d["value"]):
-            lines.append(f"{a} and {b} cannot be compared: there is no number for both.")
-        elif ci["low"] > 0 or ci["high"] < 0:
-            lines.append(f"{a} earns {_more(d)} than {b} ({sure}).")
+            lines.append(f"{a} and {b} cannot be compared: at least one of them has no estimate.")
+        elif excludes_zero(d):
+            lines.append(f"{a} earns {_more(d)} than {b} ({interval}).")
         else:
-            lines.append(f"Between {a} and {b} no difference is shown ({_more(d)}, {sure}).")
+            lines.append(f"No significant difference between {a} and {b} ({_more(d)}, {interval}).")
     rest = len(differences) - SHOWN
-    return [*lines, f"{rest:,} more pairs are in the report, and in to_dict()."] if rest > 0 else lines
+    return [*lines, f"{rest:,} more pairs are in the report and in to_dict()."] if rest > 0 else lines
 
 
-def worst_first(estimate: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+def worst_first(estimate: Summary) -> list[Summary]:
     """Its reasons, the most severe ones first."""
     return sorted(estimate["reasons"], key=lambda r: list(VERDICTS).index(r["verdict"]), reverse=True)
 
 
-def first_thing_to_do(estimate: Mapping[str, Any]) -> str | None:
-    """The remedy of the worst reason."""
+def next_step(estimate: Summary) -> str | None:
+    """The remedy for the most severe reason."""
     reasons = worst_first(estimate)
     return visible(reasons[0]["do"]) if reasons else None
 
 
-def doubts(estimate: Mapping[str, Any]) -> list[str]:
-    """Every reason in words; the first without what to do about it, which stands above the table."""
+def concerns(estimate: Summary) -> list[str]:
+    """Every reason in words; the first without its remedy, which is printed above the table."""
     reasons = worst_first(estimate)
     first = [f"{reason['seen']} {reason['why']}" for reason in reasons[:1]]
     return [*first, *(f"{reason['seen']} {reason['why']} {reason['do']}" for reason in reasons[1:])]
 
 
-def why(result: Mapping[str, Any]) -> Iterator[tuple[str, list[str]]]:
-    """For each policy whose leading estimate is not ok: a heading, and the reasons."""
+def why(result: Summary) -> Iterator[tuple[str, list[str]]]:
+    """For each policy whose headline estimate is not ok: a heading and the reasons."""
     for e in leading(result):
         if e["reasons"]:
             of = f" for {label(e['policy'])}" if len(result["policies"]) > 1 else ""
-            yield f"Why {VERDICTS[e['verdict']]}{of}:", doubts(e)
+            yield f'Why the verdict{of} is "{VERDICTS[e["verdict"]]}":', concerns(e)
 
 
-def notes(result: Mapping[str, Any]) -> list[str]:
-    """Below the table and the doubts: what a blend is made of, what was seen of the others, what was left out."""
+def notes(result: Summary) -> list[str]:
+    """What follows the table and the reasons: blends, concerns about the other estimators, and what is not shown."""
     several, lines = len(result["policies"]) > 1, []
     for e in leading(result):
         if "candidates" in e["diagnostics"]:
-            lines += blended(e, f" for {label(e['policy'])}" if several else "")
-    lines += _other_doubts(result)
+            lines += composition(e, f" for {label(e['policy'])}" if several else "")
+    for name, policies, _, observed in other_concerns(result):
+        of = f" for {', '.join(map(label, policies))}" if several else ""
+        lines.append(f"{label(name)}{of}: {observed}")
     lead = result["headline"]["estimator"]
     for policy, truth in (result.get("truth") or {}).items():
         error = next(e["std_error"] for e in result["estimates"] if e["estimator"] == lead and e["policy"] == policy)
-        lines.append(f"The true value of {label(policy)} is {number(truth, error)}: known, since this log was simulated.")
-    for reason, names in by_reason(result["skipped"]).items():
-        lines.append(f"Not shown: {', '.join(map(label, names))}, because {reason.rstrip('.')}.")
-    return list(dict.fromkeys(lines))  # what is left out is the same for every policy, and is said once
+        lines.append(f"The true value of {label(policy)} is {number(truth, error)}, known because this log was simulated.")
+    lines += [f"Not shown: {', '.join(map(label, names))}. {reason}" for reason, names in not_shown(result)]
+    return list(dict.fromkeys(lines))  # what is not shown is the same for every policy, and is listed once
 
 
-def blended(estimate: Mapping[str, Any], of: str = "", whole: bool = False) -> list[str]:
-    """Which candidates carry a blend, what the runner-up says, and what was left out (with `whole`, in all words)."""
+def composition(estimate: Summary, of: str = "", whole: bool = False) -> list[str]:
+    """The main candidates of a blend, the runner-up, and what it excludes (with `whole`, for the full reasons)."""
     name, candidates, error = label(estimate["estimator"]), estimate["diagnostics"]["candidates"], estimate["std_error"]
     heavy = [c for c in candidates if c["weight"] >= 0.005][:SHOWN]
     shares = ", ".join(f"{c['weight']:.0%} {label(c['name'])} [± {c['std_error']:.2g}, bias {bias(c)}]" for c in heavy)
     lines = [f"{name}{of} is {shares}{', and others' if sum(c['weight'] for c in heavy) < 0.995 else ''}."]
     runner_up = next((c for c in candidates[1:] if c["error_known"]), None)
     if runner_up is not None:
-        lines[0] += f" The runner-up, {label(runner_up['name'])}, says {number(runner_up['value'], error)}."
+        lines[0] += f" The runner-up, {label(runner_up['name'])}, estimates {number(runner_up['value'], error)}."
     for reason, names in by_reason(estimate["diagnostics"]["left_out"]).items():
-        said = reason if whole else reason.partition(". ")[0]
-        lines.append(f"{name} leaves out {', '.join(map(label, names))}: {said.rstrip('.')}.")
+        words = reason if whole else reason.partition(". ")[0]
+        lines.append(f"{name} excludes {', '.join(map(label, names))}: {words.rstrip('.')}.")
     return lines
 
 
 def by_reason(reasons: Mapping[str, str]) -> dict[str, list[str]]:
     """Names with the same reason together."""
     names: dict[str, list[str]] = {}
-    for name, why in reasons.items():
-        names.setdefault(why, []).append(name)
+    for name, reason in reasons.items():
+        names.setdefault(reason, []).append(name)
     return names
 
 
-def bias(candidate: Mapping[str, Any]) -> str:
+def not_shown(result: Summary) -> list[tuple[str, list[str]]]:
+    """Why estimators are missing, as a sentence, with their names."""
+    return [
+        (_sentence(reason, "Each" if len(names) > 1 else "It"), names)
+        for reason, names in by_reason(result["skipped"]).items()
+    ]
+
+
+def _sentence(reason: str, subject: str) -> str:
+    """A reason such as "it needs …" as a sentence about one estimator, or about each of several.
+
+    >>> _sentence("it needs a context", "Each"), _sentence("there is no catalog.", "It")
+    ('Each needs a context.', 'There is no catalog.')
+    """
+    words = f"{subject} {reason[3:]}" if reason.startswith("it ") else reason[:1].upper() + reason[1:]
+    return f"{words.rstrip('.')}."
+
+
+def bias(candidate: Summary, error: float | None = None) -> str:
+    """The estimated bias of a candidate, with the digits of its own standard error unless another is given."""
     if not candidate["error_known"]:
-        return "not judged"
-    return number(candidate["estimated_bias"], candidate["std_error"]) if candidate["estimated_bias"] else "none"
+        return "unknown"
+    return number(candidate["estimated_bias"], error or candidate["std_error"]) if candidate["estimated_bias"] else "none"
 
 
-def _other_doubts(result: Mapping[str, Any]) -> list[str]:
-    """One line for each other estimate that is not ok: what was seen, without what was said of the lead already."""
-    lead, several = result["headline"]["estimator"], len(result["policies"]) > 1
-    said = {(e["policy"], r["seen"]) for e in leading(result) for r in e["reasons"]}
-    lines = []
+def other_concerns(result: Summary) -> list[tuple[str, list[str], str, str]]:
+    """Estimator, policies, verdict and findings of the other estimates, except what the headline already reports."""
+    reported = {(e["policy"], reason["seen"]) for e in leading(result) for reason in e["reasons"]}
+    groups: dict[tuple[str, str, str], list[str]] = {}
     for e in result["estimates"]:
-        if e["estimator"] != lead and not is_naive(e):
-            seen = [r["seen"] for r in e["reasons"] if (e["policy"], r["seen"]) not in said]
-            of = f" of {label(e['policy'])}" if several else ""
-            lines += [f"{label(e['estimator'])}{of}: {' '.join(seen)}"] if seen else []
+        observed = [r["seen"] for r in worst_first(e) if (e["policy"], r["seen"]) not in reported]
+        if observed and e["estimator"] != result["headline"]["estimator"] and not is_naive(e):
+            groups.setdefault((e["estimator"], e["verdict"], " ".join(observed)), []).append(e["policy"])
+    return [(name, policies, verdict, observed) for (name, verdict, observed), policies in groups.items()]
+
+
+def part_answers(part: Summary) -> list[str]:
+    """The headline estimates of a slice, or of another reward, each with its findings."""
+    return [" ".join([answer(part, e), *(r["seen"] for r in worst_first(e))]) for e in leading(part)]
+
+
+def footnotes(result: Summary) -> list[str]:
+    """What the marks in the tables mean, and how many slices are not shown."""
+    parts = (result, *(part for _, part in sections(result)))
+    lines = meanings(row.marks for part in parts for row in estimate_rows(part))
+    slices = len(result.get("slices", {}))
+    more = f"The {MOST_SLICES} largest of {slices:,} slices are shown; all are in to_dict() and --json."
+    return [*lines, more] if slices > MOST_SLICES else lines
+
+
+@dataclass(frozen=True)
+class EstimateRow:
+    """One row of the main table."""
+
+    policy: str | None
+    """None: the logged mean, which is the same for all policies."""
+    name: str
+    marks: str
+    cells: tuple[str, ...]
+    verdict: str
+    leads: bool
+
+
+def header_of(result: Summary) -> list[str]:
+    """The columns of the main table, without the policy."""
+    truth = ["error"] if result.get("truth") is not None else []
+    return ["estimator", "value", f"{percent(result['level'])} interval", "eff. rounds", "verdict", *truth]
+
+
+def resolution(estimates: Iterable[Summary], headline: Iterable[Summary]) -> float | None:
+    """The error that sets the digits of a whole table: the headline's, or where it has none, the smallest."""
+    errors = ([e["std_error"] for e in part if e["std_error"] > 0 and math.isfinite(e["std_error"])]
+              for part in (headline, estimates))  # fmt: skip
+    return next((min(known) for known in errors if known), None)
+
+
+def estimate_rows(result: Summary) -> Iterator[EstimateRow]:
+    """The rows of the main table. The logged mean, which is the same for all policies, appears once."""
+    truth, error = result.get("truth"), resolution(result["estimates"], leading(result))
+    for e in result["estimates"]:
+        naive = is_naive(e)
+        if naive and e["policy"] != result["policies"][0]:
+            continue
+        cells = [
+            number(e["value"], error),
+            span(e["interval"], error),
+            count(_ess(e)),
+            THE_LOG if naive else VERDICTS[e["verdict"]],
+            *([] if truth is None else [number(e["value"] - truth[e["policy"]], error)]),
+        ]
+        marks = "".join(f" {mark}" for mark in marks_of(result, e))
+        leads = e["estimator"] == result["headline"]["estimator"]
+        policy = None if naive else e["policy"]
+        yield EstimateRow(policy, label(e["estimator"]), marks, tuple(cells), e["verdict"], leads)
+
+
+def _ess(estimate: Summary) -> float | None:
+    ess = estimate["diagnostics"].get("effective_sample_size")
+    return None if ess is None or math.isnan(ess) else float(ess)
+
+
+def marks_of(result: Summary, estimate: Summary) -> str:
+    """The keys of `FOOTNOTES` that apply to an estimate. Blends have no finite-sample intervals."""
+    methods = {e["interval"]["method"] for e in result["estimates"]}
+    otherwise = len(methods) > 1 and estimate["interval"]["method"] == "normal"
+    diagnostics = estimate["diagnostics"]
+    refitted = estimate["interval"]["method"] == REFITTED and "fitted_before" not in (diagnostics.get("reward_model") or {})
+    return ("*" if diagnostics.get("fit_not_covered") and not refitted else "") + ("†" if otherwise else "")
+
+
+def meanings(marks: Iterable[str]) -> list[str]:
+    """The footnotes of the marks that occur."""
+    occurring = "".join(marks)
+    return [f"{mark} {meaning}" for mark, meaning in FOOTNOTES.items() if mark in occurring]
+
+
+def rows_of(result: Summary) -> tuple[list[str], list[list[str]]]:
+    """The header and the cells of the main table as text, with a column for the policy where there are several."""
+    several = len(result["policies"]) > 1
+    rows = [
+        [
+            *(["(the log)" if row.policy is None else label(row.policy)] if several else []),
+            row.name + row.marks,
+            *row.cells,
+        ]
+        for row in estimate_rows(result)
+    ]
+    return [*(["policy"] if several else []), *header_of(result)], rows
+
+
+def bounds_heading(bounds: Summary, several: bool = True) -> str:
+    """What the table of sensitivity bounds shows."""
+    of = f" of {label(bounds['policy'])}" if several else ""
+    return f"If the true propensities are up to Γ times larger or smaller, the value{of} is within:"
+
+
+def bounds_table(bounds: Summary) -> tuple[list[str], list[list[str]]]:
+    """The header and the cells, one row per Γ."""
+    errors = [row[end] for row in bounds["rows"] for end in ("low_error", "high_error")]
+    error = min(filter(math.isfinite, errors), default=None)
+    rows = [
+        [
+            f"{row['gamma']:g}",
+            number(row["low"], error),
+            number(row["high"], error),
+            f"{number(row['interval_low'], error)} to {number(row['interval_high'], error)}",
+        ]
+        for row in bounds["rows"]
+    ]
+    return ["Γ", "lower bound", "upper bound", f"{percent(bounds['level'])} interval"], rows
+
+
+def bounds_claims(bounds: Summary) -> list[str]:
+    """Up to which Γ the comparison with the log holds, and how tight the bounds are."""
+    always, level = bounds["always"], percent(bounds["level"])
+    error = bounds["rows"][0]["low_error"]
+    than = f"{bounds['claim']} than the {number(bounds['logged'], error)} in the log"
+    holds = "at any Γ" if "holds_to" in always else f"up to Γ = {_gamma(bounds['holds_to'])}"
+    if "surely_to" in always:
+        significant = f"also with the {level} interval"
+    elif bounds["surely_to"] is None:
+        significant = f"but the {level} interval does not show it even at Γ = 1, where the propensities are right"
+    else:
+        significant = f"with the {level} interval up to Γ = {_gamma(bounds['surely_to'])}"
+    lines = [f"{than.capitalize()} {holds}; {significant}."]
+    if bounds["holds_to"] is not None and _gamma(bounds["holds_to"]) == "1.00":
+        lines = [f"Even if the propensities are right, the value is not clearly {than}."]
+    if bounds["resolution"] > 0:
+        lines.append(f"The bounds are at most {number(bounds['resolution'], bounds['resolution'])} wider than necessary.")
     return lines
 
 
-def said_of_part(part: Mapping[str, Any]) -> list[str]:
-    """What the leading estimates of a slice, or of another reward, say, and what was seen of them."""
-    return [" ".join([says(part, e), *(r["seen"] for r in worst_first(e))]) for e in leading(part)]
+def _gamma(value: float) -> str:
+    """Rounded down, so that the claim still holds there.
 
-
-def footnotes(result: Mapping[str, Any]) -> list[str]:
-    """What the marks in the tables mean."""
-    told = meanings(row.marks for part in (result, *(part for _, part in sections(result))) for row in estimate_rows(part))
-    slices = len(result.get("slices", {}))
-    more = f"The {MOST_SLICES} largest of {slices:,} slices are shown; all are in to_dict() and --json."
-    return [*told, more] if slices > MOST_SLICES else told
+    >>> _gamma(1.3799), _gamma(1.15), _gamma(1234.5)
+    ('1.37', '1.15', '1234')
+    """
+    digits = 2 if value < 100 else 0
+    return f"{int(value * 10**digits + 1e-9) / 10**digits:.{digits}f}"

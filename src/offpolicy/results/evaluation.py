@@ -20,7 +20,7 @@ from offpolicy.diagnostics.embedding_map import map_view
 from offpolicy.inference.functionals import ScoreSums
 from offpolicy.inference.intervals import REFITTED
 from offpolicy.inference.sensitivity import GAMMAS, Tilted
-from offpolicy.report import text
+from offpolicy.report import markdown, text
 from offpolicy.report.formatting import THE_LOG
 from offpolicy.report.page import html
 from offpolicy.report.plots import Plots
@@ -316,7 +316,7 @@ class Evaluation(EstimateSet):
         str
             Headings, tables and paragraphs.
         """
-        return text.markdown(self.to_dict())
+        return markdown.markdown(self.to_dict())
 
     @property
     def plot(self) -> Plots:

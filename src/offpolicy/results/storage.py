@@ -30,7 +30,7 @@ from offpolicy.inference.functionals import (
     Undefined,
 )
 from offpolicy.inference.intervals import Range
-from offpolicy.report import text
+from offpolicy.report import markdown, text
 from offpolicy.report.page import html
 from offpolicy.scoring.plan import Terms
 
@@ -192,7 +192,7 @@ def read(path: Path) -> tuple[dict[str, Any], Any]:
         raise storage.damaged(path, "its sums cannot be read")
     _check_part(path, summary, "result")
     try:  # details such as diagnostics have no fixed form: they are valid if every output can show them
-        text.plain(summary), text.markdown(summary), html.page(summary)
+        text.plain(summary), markdown.markdown(summary), html.page(summary)
     except Exception as error:
         raise storage.damaged(path, f"it cannot be shown ({type(error).__name__}: {error})") from error
     return summary, evidence if "evidence" in names else None

@@ -6,8 +6,7 @@ from offpolicy.worlds.linear import Linear
 from offpolicy.worlds.open_bandit import OpenBandit
 from offpolicy.worlds.synthetic import NonLinear, Synthetic
 from offpolicy.worlds.toy import Toy
-from offpolicy.worlds.unlogged import Unlogged
-from offpolicy.worlds.users import Users
+from offpolicy.worlds.variants import Unlogged, Users
 
 __all__ = [
     "Classification",

@@ -15,8 +15,7 @@ from offpolicy.worlds.linear import Linear
 from offpolicy.worlds.open_bandit import OpenBandit
 from offpolicy.worlds.synthetic import NonLinear, Synthetic
 from offpolicy.worlds.toy import Toy
-from offpolicy.worlds.unlogged import Unlogged
-from offpolicy.worlds.users import Users
+from offpolicy.worlds.variants import Unlogged, Users
 
 WORLDS: dict[str, type[World]] = {
     "toy": Toy, "synthetic": Synthetic, "nonlinear": NonLinear, "linear": Linear, "classification": Classification,

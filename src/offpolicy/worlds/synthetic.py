@@ -23,7 +23,6 @@ from offpolicy.policies.scores import EpsilonGreedy, Softmax
 from offpolicy.worlds.base import (
     Seed,
     Simulated,
-    World,
     average,
     check_count,
     check_flag,
@@ -254,30 +253,3 @@ class NonLinear(_Embedded):
         combination = np.ravel_multi_index(tuple(e.T), (self.categories,) * self.dimensions)
         score: FloatArray = np.maximum(contexts @ of_x + of_e[combination], 0) @ second - shift
         return score
-
-
-class SyntheticVariant(World):
-    """The policies, and the value of a policy, of the `Synthetic` world with the same settings: logs alone differ."""
-
-    beta: float
-    epsilon: float
-    seed: int
-
-    @cached_property
-    def synthetic(self) -> Synthetic:
-        return Synthetic(self.n_actions, beta=self.beta, epsilon=self.epsilon, seed=self.seed)
-
-    @property
-    def logging(self) -> Policy:
-        return self.synthetic.logging
-
-    @property
-    def target(self) -> Policy:
-        return self.synthetic.target
-
-    @property
-    def exact(self) -> Posterior:
-        return self.synthetic.exact
-
-    def value_with_error(self, policy: Any) -> tuple[float, float]:
-        return self.synthetic.value_with_error(policy)

@@ -1,7 +1,7 @@
 """The geometry of the report's pictures: scales, ticks, marks and bars, all in percent of the drawing.
 
-A drawing in percent takes the width that the page has and keeps its letters at their size. Nothing here knows of HTML, and
-no value, however odd, gives a coordinate outside 0..100.
+A drawing in percent adapts to the width of the page and keeps its font size. Nothing here depends on HTML, and no value,
+however extreme, gives a coordinate outside 0..100.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from typing import Any
 
 HUGE, TINY = 1e300, 1e-290
-"""Beyond these, differences overflow or have no digits left: such a value is as good as infinite, or as 0."""
+"""Beyond these, differences overflow or have no digits left: such a value is treated as infinite, or as 0."""
 COLOURS = 9
-"""Steps of the colour scale for rewards."""
+"""The number of colours in the scale for rewards."""
 MOST_LETTERS = 36
-"""That the ticks of an axis may have together, so that they do not meet on a phone."""
+"""The limit for all tick labels of an axis together, so that they do not overlap on a phone."""
 WIDE = 2.5
-"""How many times the width of what matters most an axis may be before it is cut."""
+"""An axis may be this many times wider than the headline intervals before it is cut."""
 
 
 def finite(value: float | None) -> bool:
@@ -38,14 +38,14 @@ class Tick:
 
 @dataclass(frozen=True)
 class Scale:
-    """From a value to a place between 0 and 100."""
+    """A map from values to positions between 0 and 100."""
 
     low: float
     high: float
 
     @classmethod
     def over(cls, values: Iterable[float | None], margin: float = 0.05) -> Scale:
-        """What holds all finite values with some air; 0 to 1 where there is none.
+        """A scale that contains all finite values with a margin; 0 to 1 where there are none.
 
         >>> Scale.over([2.0, 4.0, float("nan"), None], margin=0.1)
         Scale(low=1.8, high=4.2)
@@ -54,28 +54,28 @@ class Scale:
         if not known:
             return cls(0.0, 1.0)
         low, high = min(known), max(known)
-        air = margin * (high - low)
+        padding = margin * (high - low)
         if high - low <= 1e-12 * max(abs(low), abs(high)):
-            air = 0.1 * abs(low) or 1.0
-        return cls(low - air, high + air)
+            padding = 0.1 * abs(low) or 1.0
+        return cls(low - padding, high + padding)
 
     def at(self, value: float) -> float:
-        """Its place; at the edge for what lies beyond."""
+        """The position of a value, clipped to the edges."""
         if math.isnan(value):
             return 0.0
         return percent((min(max(value, self.low), self.high) - self.low) / (self.high - self.low))
 
-    def ticks(self, wanted: int = 6) -> tuple[Tick, ...]:
-        """Round numbers: none so near the edge that its text is cut, and fewer where texts are long.
+    def ticks(self, number: int = 6) -> tuple[Tick, ...]:
+        """Round numbers: none so close to the edge that its label is cut, and fewer where labels are long.
 
         >>> [tick.text for tick in Scale(0.03, 0.42).ticks()]
         ['0.1', '0.2', '0.3', '0.4']
         """
-        step = _round_step((self.high - self.low) / wanted)
+        step = _round_step((self.high - self.low) / number)
         first = math.ceil(self.low / step)
         values = [k * step for k in range(first, math.floor(self.high / step) + 1)]
-        found = [tick for tick in (Tick(self.at(v), tick_text(v, step)) for v in values) if 3 <= tick.at <= 97]
-        return tuple(found[:: -(-sum(len(tick.text) for tick in found) // MOST_LETTERS) or 1])
+        ticks = [tick for tick in (Tick(self.at(v), tick_text(v, step)) for v in values) if 3 <= tick.at <= 97]
+        return tuple(ticks[:: -(-sum(len(tick.text) for tick in ticks) // MOST_LETTERS) or 1])
 
 
 def _round_step(rough: float) -> float:
@@ -85,7 +85,7 @@ def _round_step(rough: float) -> float:
 
 
 def tick_text(value: float, step: float) -> str:
-    """With as many digits as the step needs."""
+    """The label of a tick, with as many digits as the step needs."""
     size = math.floor(math.log10(step))
     if abs(value) < step / 2:
         return "0"
@@ -98,7 +98,7 @@ def tick_text(value: float, step: float) -> str:
 
 @dataclass(frozen=True)
 class Line:
-    """A value that stands for all rows: the logged mean, a known truth, no difference."""
+    """A value shown across all rows: the logged mean, a known true value, no difference."""
 
     kind: str
     at: float
@@ -106,7 +106,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Axis:
-    """What the intervals of a table share."""
+    """The axis that the intervals of a table share."""
 
     scale: Scale
     ticks: tuple[Tick, ...]
@@ -114,7 +114,7 @@ class Axis:
 
     @classmethod
     def of(cls, core: Sequence[float | None], others: Sequence[float | None], lines: Mapping[str, float | None]) -> Axis:
-        """One that holds the `core`, and the others as long as they leave the core room to be seen."""
+        """An axis that contains the `core`, and the others as far as they leave the core visible."""
         inner, scale = Scale.over([*core, *lines.values()]), Scale.over([*core, *lines.values(), *others])
         width = inner.high - inner.low
         if scale.high - scale.low > WIDE * width:
@@ -127,7 +127,7 @@ class Axis:
 
 @dataclass(frozen=True)
 class Strip:
-    """An interval and its value; None where there is nothing to draw."""
+    """A value and its interval; None where there is nothing to draw."""
 
     value: float | None
     low: float | None
@@ -159,30 +159,30 @@ class Bar:
 
 @dataclass(frozen=True)
 class Histogram:
-    """Weights on a log scale: how many rounds have them, and how much of their sum those hold."""
+    """Weights on a log scale: the share of rounds in each bin, and their share of the sum of weights."""
 
     bars: tuple[Bar, ...]
     zero: Bar | None
     start: float
-    """Where the log scale begins: after the bar of rounds with weight 0."""
+    """The start of the log scale, after the bar of rounds with weight 0."""
     ticks: tuple[Tick, ...]
     heights: tuple[Tick, ...]
     one: float | None
-    """Where the weight is 1: as often in the new policy as in the log."""
+    """The position of weight 1: as likely under the new policy as under the logging policy."""
 
 
 MOST_BARS = 36
 SMALLEST = 0.002
-"""Rounds with the smallest weights, of all, that share the first bar."""
+"""The share of rounds, those with the smallest weights, that the first bar collects."""
 ZERO_WIDTH = 9.0
 
 
 def histogram(edges: Sequence[float], counts: Sequence[float], zero: float) -> Histogram:
-    """The bars, without empty ones at both ends, and neighbours put together where they are many."""
+    """The bars, without empty ones at the ends, and with neighbours merged where there are many."""
     edges, counts = _trimmed(edges, counts)
     zero = zero if finite(zero) else 0.0
     while len(counts) > MOST_BARS:
-        if len(counts) % 2:  # an empty one, so that all bars are of one width
+        if len(counts) % 2:  # add an empty one, so that all bars have the same width
             edges, counts = [*edges, edges[-1] ** 2 / edges[-2]], [*counts, 0.0]
         counts = [sum(counts[k : k + 2]) for k in range(0, len(counts), 2)]
         edges = [*edges[:-1:2], edges[-1]]
@@ -198,18 +198,18 @@ def histogram(edges: Sequence[float], counts: Sequence[float], zero: float) -> H
 
     bars = [
         Bar(x(low), round(x(high) - x(low), 2), up.at(100 * c / rounds), up.at(100 * s),
-            f"weights {low:.3g} to {high:.3g}: {c / rounds:.1%} of the rounds, about {s:.1%} of the sum of weights")
+            f"weights {low:.3g} to {high:.3g}: {c / rounds:.1%} of rounds, about {s:.1%} of the sum of weights")
         for low, high, c, s in zip(edges, edges[1:], counts, shares, strict=False) if c > 0
     ]  # fmt: skip
-    said = f"weight 0: {zero / rounds:.1%} of the rounds" if zero > 0 else ""
-    none = Bar(0.0, ZERO_WIDTH, up.at(100 * zero / rounds), 0.0, said) if zero > 0 else None
+    title = f"weight 0: {zero / rounds:.1%} of rounds" if zero > 0 else ""
+    none = Bar(0.0, ZERO_WIDTH, up.at(100 * zero / rounds), 0.0, title) if zero > 0 else None
     heights = tuple(Tick(tick.at, f"{tick.text}%") for tick in up.ticks(4))
     inside = bool(counts) and along.low <= 0 <= along.high
     return Histogram(tuple(bars), none, start, _powers(along, start), heights, x(1.0) if inside else None)
 
 
 def _trimmed(edges: Sequence[float], counts: Sequence[float]) -> tuple[list[float], list[float]]:
-    """Without what is empty at the ends or is no number; the smallest weights, which hardly count, stand together."""
+    """Edges and counts without empty bins at the ends; the smallest weights, which hardly count, are merged."""
     whole = all(finite(e) and e > 0 for e in edges) and all(finite(c) for c in counts) and len(edges) == len(counts) + 1
     used = [k for k, c in enumerate(counts) if c > 0] if whole else []
     if not used:
@@ -221,13 +221,13 @@ def _trimmed(edges: Sequence[float], counts: Sequence[float]) -> tuple[list[floa
 
 
 def _log_scale(low: float, high: float) -> Scale:
-    """In powers of ten, at least two of them: weights that are all alike shall look so."""
+    """In powers of ten, at least two of them, so that similar weights look similar."""
     middle, half = math.log10(low * high) / 2, max(math.log10(high / low) / 2, 1.0)
     return Scale(middle - half, middle + half)
 
 
 def _powers(along: Scale, start: float) -> tuple[Tick, ...]:
-    """Ticks at powers of ten, every so many that not more than seven are left."""
+    """At most seven ticks at powers of ten."""
     powers = range(math.ceil(along.low - 1e-9), math.floor(along.high + 1e-9) + 1)
     values = [10.0**k for k in powers if k % max(1, -(-len(powers) // 7)) == 0]
     places = [(start + along.at(math.log10(v)) * (100 - start) / 100, v) for v in values]
@@ -245,14 +245,14 @@ class CalibrationDot:
 
 @dataclass(frozen=True)
 class CalibrationPlot:
-    """Predicted against observed, both on one scale, so that the diagonal is the corner to corner line."""
+    """Predicted against observed on one scale, so that the diagonal runs from corner to corner."""
 
     dots: tuple[CalibrationDot, ...]
     ticks: tuple[Tick, ...]
 
 
 def calibration(bins: Sequence[Mapping[str, Any]], errors: float = 2.0) -> CalibrationPlot:
-    """Dots with bars of `errors` standard errors each way; y grows downwards, as pictures do."""
+    """Dots with bars of `errors` standard errors each way; y grows downwards, as in SVG."""
     known = [b for b in bins if finite(b["predicted"]) and finite(b["observed"])]
     margin = [errors * b["std_error"] if finite(b["std_error"]) else 0.0 for b in known]
     values = [v for b, r in zip(known, margin, strict=True) for v in (b["predicted"], b["observed"] - r, b["observed"] + r)]
@@ -271,12 +271,12 @@ def calibration(bins: Sequence[Mapping[str, Any]], errors: float = 2.0) -> Calib
 
 @dataclass(frozen=True)
 class Shades:
-    """Colours of rewards: linear between the 5% and the 95% quantile, so that an odd action does not take all the colour."""
+    """Colours of rewards, linear between the 5% and 95% quantiles, so that one extreme action does not use up the scale."""
 
     low: float
     high: float
     beyond: bool
-    """Whether some rewards lie outside, and have the colour of the end."""
+    """Whether some rewards are outside and have the colour of an end."""
 
     @classmethod
     def of(cls, rewards: Sequence[float | None]) -> Shades | None:
@@ -287,14 +287,14 @@ class Shades:
         return cls(low, high, known[0] < low or known[-1] > high)
 
     def step(self, reward: float) -> int:
-        """Which of the colours."""
+        """The index of the colour."""
         if self.high <= self.low:
             return COLOURS // 2
         return min(COLOURS - 1, int(COLOURS * max(0.0, (reward - self.low) / (self.high - self.low))))
 
 
 MAP_RATIO = 4 / 3
-"""Width by height of the map; both axes have the same unit, so that near means alike in any direction."""
+"""Width divided by height of the map. Both axes have the same unit, so that distances mean the same in any direction."""
 
 
 @dataclass(frozen=True)
@@ -306,14 +306,14 @@ class Dot:
 
 
 def radius(count: float, largest: float, points: int) -> float:
-    """The area goes with the count. Many points are smaller."""
+    """The radius of a point, whose area grows with the count. Points are smaller where there are many."""
     most = 11.0 if points <= 200 else 8.0
     share = count / largest if largest > 0 and finite(count) and count > 0 else 0.0
     return round(2.5 + (most - 2.5) * math.sqrt(share), 1)
 
 
 def dots(points: Sequence[Mapping[str, Any]], shades: Shades | None) -> list[Dot | None]:
-    """Where each point stands; None for one without a place."""
+    """The position of each point; None for one without coordinates."""
     placed = [p for p in points if finite(p["x"]) and finite(p["y"])]
     across, up = Scale.over([p["x"] for p in placed]), Scale.over([p["y"] for p in placed])
     half = max((across.high - across.low) / 2, MAP_RATIO * (up.high - up.low) / 2)

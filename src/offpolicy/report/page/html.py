@@ -1,4 +1,4 @@
-"""The report as one HTML file: a plain dict of results goes in, a page that needs nothing else comes out."""
+"""The report as one self-contained HTML file, made from a plain dict of results."""
 
 from __future__ import annotations
 
@@ -15,37 +15,36 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from offpolicy.core.files import whole_file
-from offpolicy.report import sensitivity as bounds
-from offpolicy.report.formatting import label, shortened, visible
-from offpolicy.report.page import answer, evidence
-from offpolicy.report.page.answer import IntervalTable, Summary
+from offpolicy.report import sentences
+from offpolicy.report.formatting import Summary, label, shortened, visible
+from offpolicy.report.page import views
 from offpolicy.report.page.charts import COLOURS
-from offpolicy.report.sentences import actions, compared, said_of_part, title
+from offpolicy.report.page.views import View
 
 MOST_SLICES, MOST_IN_FULL = 100, 20
-"""Slices, the largest first, whose headline the page shows, and of which it shows every estimate: so that it stays small."""
+"""The number of slices, largest first, shown with their headline and with every estimate: so that the page stays small."""
 FRAME_HEIGHT = 760
 LONG_ITEM = 30
 LONGEST_ITEM = 300
 
 
 def page(summary: Summary, *, made: str | None = None) -> str:
-    """The whole document. `made` says when it was made; the command that did it may be in the summary."""
+    """The whole document. `made` is the time it was made; the summary may hold the command."""
     return _document(summary, made=made, framed=False)
 
 
 def write(summary: Summary, path: Path) -> None:
-    """The document as a file, whole or not at all."""
+    """Write the document atomically."""
     made = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
     with whole_file(path) as draft:
         draft.write_text(page(summary, made=made), encoding="utf-8")
 
 
 def embedded(summary: Summary) -> str:
-    """The same for a notebook: in a frame, whose styles and script are apart from those of the notebook."""
-    document = _document(summary, made=None, framed=True)
+    """The document for a notebook, in a frame that separates its styles and script from those of the notebook."""
+    document, title = _document(summary, made=None, framed=True), sentences.title(summary)
     return (
-        f'<iframe srcdoc="{escape(document)}" sandbox="allow-scripts" title="{escape(title(summary))}" width="100%" '
+        f'<iframe srcdoc="{escape(document)}" sandbox="allow-scripts" title="{escape(title)}" width="100%" '
         f'height="{FRAME_HEIGHT}" style="width:100%;height:{FRAME_HEIGHT}px;border:0;resize:vertical"></iframe>'
     )
 
@@ -59,7 +58,7 @@ def _document(summary: Summary, *, made: str | None, framed: bool) -> str:
 
 @cache
 def _templates() -> tuple[Environment, Markup, Markup]:
-    """The templates, and the style and the script, which are our own and hold no data."""
+    """The templates, and the style and the script, which contain no data."""
     loader = PackageLoader("offpolicy.report.page")
     environment = Environment(
         loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
@@ -70,45 +69,47 @@ def _templates() -> tuple[Environment, Markup, Markup]:
 
 
 def _hash(script: str) -> str:
-    """By which a browser knows the one script that it may run."""
+    """The hash of the only script that the browser may run."""
     return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
 
 
-def _view(summary: Summary) -> dict[str, Any]:
-    """All that the page shows, in words and coordinates."""
+def _view(summary: Summary) -> View:
+    """Everything that the page shows, as text and coordinates."""
     several = len(summary["policies"]) > 1
-    lead = label(summary["headline"]["estimator"])
     return {
-        "title": title(summary),
+        "title": sentences.title(summary),
         "command": summary.get("command"),
         "reward": label(summary["reward"]),
         "policy": label(summary["policies"][0]),
         "several": several,
-        "estimator": lead,
+        "estimator": label(summary["headline"]["estimator"]),
         "rounds": f"{summary['rounds']:,}",
-        "actions": actions(summary),
+        "actions": sentences.actions(summary),
         "logged": _logged(summary),
-        "cards": answer.cards(summary),
-        "compared": compared(summary),
-        "table": answer.estimates_table(summary),
-        "doubts": answer.doubts(summary),
-        "other_doubts": answer.other_doubts(summary),
-        "blends": answer.blends(summary),
-        "skipped": answer.reasons(summary["skipped"]),
-        "overlaps": evidence.overlaps(summary),
-        "propensities": evidence.propensities(summary),
-        "models": evidence.models(summary),
-        "map": evidence.action_map(summary),
+        "cards": views.cards(summary),
+        "comparisons": sentences.comparisons(summary),
+        "table": views.estimates_table(summary),
+        "concerns": views.concerns(summary),
+        "other_concerns": [
+            (label(name), views.listed(policies), verdict, observed)
+            for name, policies, verdict, observed in sentences.other_concerns(summary)
+        ],
+        "blends": views.blends(summary),
+        "not_shown": [(views.listed(names), reason) for reason, names in sentences.not_shown(summary)],
+        "overlaps": views.overlaps(summary),
+        "propensities": views.propensities(summary),
+        "models": views.models(summary),
+        "map": views.action_map(summary),
         "colours": COLOURS,
         "bounds": [
-            (bounds.heading(found, several), *bounds.table(found), bounds.claims(found))
-            for found in summary.get("sensitivity", ())
+            (sentences.bounds_heading(bounds, several), *sentences.bounds_table(bounds), sentences.bounds_claims(bounds))
+            for bounds in summary.get("sensitivity", ())
         ],
-        "differences": answer.differences_table(summary),
-        "rewards": _rewards(summary),
+        "differences": views.differences_table(summary),
+        "rewards": [_part(label(name), other) for name, other in summary.get("other_rewards", {}).items()],
         "slices": _slices(summary),
         "facts": _facts(summary),
-        "words": answer.WORDS,
+        "words": views.WORDS,
     }
 
 
@@ -116,19 +117,15 @@ def _logged(summary: Summary) -> tuple[str, str] | None:
     logged = summary.get("logged")
     if not logged:
         return None
-    return answer.shown(logged["value"], logged["std_error"]), answer.span(logged["interval"], logged["std_error"])
+    return views.shown(logged["value"], logged["std_error"]), views.span(logged["interval"], logged["std_error"])
 
 
-def _part(heading: str, part: Summary) -> tuple[str, IntervalTable, list[str]]:
-    """A heading, its estimates, and what its headline says, with what was seen of it."""
-    return heading, answer.estimates_table(part), said_of_part(part)
+def _part(heading: str, part: Summary) -> tuple[str, View, list[str]]:
+    """A heading, the estimates, and the headline with its findings."""
+    return heading, views.estimates_table(part), sentences.part_answers(part)
 
 
-def _rewards(summary: Summary) -> list[tuple[str, IntervalTable, list[str]]]:
-    return [_part(label(name), other) for name, other in summary.get("other_rewards", {}).items()]
-
-
-def _slices(summary: Summary) -> dict[str, Any] | None:
+def _slices(summary: Summary) -> View | None:
     """The headline of each slice in one table, and all estimates of the largest."""
     slices: Mapping[str, Summary] = summary.get("slices", {})
     if not slices:
@@ -136,45 +133,38 @@ def _slices(summary: Summary) -> dict[str, Any] | None:
     largest = sorted(slices.items(), key=lambda item: -item[1]["rounds"])
     headlines, in_full = (max(1, most // len(summary["policies"])) for most in (MOST_SLICES, MOST_IN_FULL))
     parts = [
-        _part(f"{label(name)} · {title(part)}", part)
+        _part(f"{label(name)} · {sentences.title(part)}", part)
         for name, whole in largest[:in_full]
         for part in (whole, *whole.get("other_rewards", {}).values())
     ]
-    limits = [("Headlines", headlines), ("All estimates", in_full)]
-    over = [
-        f"{what} are those of the {most} largest slices of {len(slices):,}" for what, most in limits if most < len(slices)
-    ]
-    return {"table": answer.parts_table(summary, dict(largest[:headlines])), "parts": parts, "note": "; ".join(over)}
+    limits = [("headlines", headlines), ("all estimates", in_full)]
+    over = [f"{what} of the {most} largest of {len(slices):,} slices" for what, most in limits if most < len(slices)]
+    note = f"Shown: {'; '.join(over)}" if over else ""
+    return {"table": views.parts_table(summary, dict(largest[:headlines])), "parts": parts, "note": note}
 
 
 def _facts(summary: Summary) -> list[tuple[str, list[tuple[str, list[str]]]]]:
-    """What was read, with which versions, and how it was evaluated: by group, each name with its lines."""
+    """The input, its columns, versions and settings: by group, each name with its lines."""
     read = dict(summary.get("input") or {})
-    columns = read.pop("columns", None) or {}
-    groups = (
-        ("Input", read),
-        ("Columns", columns),
-        ("Versions", summary.get("versions") or {}),
-        ("Settings", summary["settings"]),
-    )
+    groups = {"Columns": read.pop("columns", None), "Versions": summary.get("versions"), "Settings": summary["settings"]}
     return [
         (name, [(label(key).replace("_", " "), _lines(value)) for key, value in group.items()])
-        for name, group in groups
+        for name, group in {"Input": read, **groups}.items()
         if group
     ]
 
 
 def _lines(value: Any) -> list[str]:
-    """A setting in words; long items, such as estimators with all of their settings, each on a line of its own."""
-    items = [_said(item) for item in value] if isinstance(value, list | tuple) else [_said(value)]
+    """A setting as text; long items, such as estimators with all of their settings, each on its own line."""
+    items = [_in_words(item) for item in value] if isinstance(value, list | tuple) else [_in_words(value)]
     return items if any(len(item) > LONG_ITEM for item in items) else [", ".join(items) or "–"]
 
 
-def _said(value: Any) -> str:
+def _in_words(value: Any) -> str:
     if value is None:
         return "–"
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, Mapping):
-        return ", ".join(f"{visible(key)}: {_said(item)}" for key, item in value.items()) or "–"
+        return ", ".join(f"{visible(key)}: {_in_words(item)}" for key, item in value.items()) or "–"
     return f"{value:,}" if isinstance(value, int) else shortened(visible(value), LONGEST_ITEM)

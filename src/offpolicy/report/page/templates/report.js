@@ -1,7 +1,7 @@
-// The page says everything without this script. It makes the map easier to read, and opens what is folded for paper.
+// The page is complete without this script. It makes the map easier to read, and expands all sections for printing.
 "use strict";
 (() => {
-  const REACH = 28; // pixels from a point within which it answers
+  const REACH = 28; // pixels around a point in which it responds
 
   const show = (map, svg, tip, ring, point) => {
     tip.replaceChildren(...point.lines.map((text, k) => {
@@ -36,7 +36,7 @@
     const svg = map.querySelector("svg");
     const points = Array.from(svg.querySelectorAll("circle"), (circle) => {
       const title = circle.querySelector("title");
-      title.remove(); // else the browser's own tooltip would cover ours
+      title.remove(); // or the browser's own tooltip would cover ours
       return {
         x: parseFloat(circle.getAttribute("cx")), y: parseFloat(circle.getAttribute("cy")),
         r: parseFloat(circle.getAttribute("r")), lines: title.textContent.split("\n"),
@@ -53,7 +53,7 @@
     map.append(tip);
     map.tabIndex = 0;
     map.setAttribute("role", "group");
-    map.setAttribute("aria-label", "Map of actions. Arrow keys go from action to action, Escape hides the note.");
+    map.setAttribute("aria-label", "Map of actions. Use the arrow keys to move between actions, and Escape to hide the tooltip.");
     let current = null;
     const choose = (point) => {
       current = point;
@@ -64,7 +64,7 @@
       const box = svg.getBoundingClientRect();
       const away = (p) => Math.hypot(p.x / 100 * box.width - (event.clientX - box.left),
         p.y / 100 * box.height - (event.clientY - box.top));
-      const point = nearest(points, away); // by centres, so that a small point on a large one can be met
+      const point = nearest(points, away); // by centres, so that a small point on a large one can be reached
       choose(point && away(point) <= REACH + point.r ? point : null);
     };
     svg.addEventListener("pointermove", at);
@@ -73,13 +73,14 @@
     map.addEventListener("blur", () => choose(null));
     map.addEventListener("keydown", (event) => {
       if (event.key === "Escape") return choose(null);
-      const way = DIRECTIONS[event.key];
-      if (!way) return;
+      const direction = DIRECTIONS[event.key];
+      if (!direction) return;
       event.preventDefault();
-      if (!current) return choose(points[0]); // the most logged one
+      if (!current) return choose(points[0]); // the most frequently logged one
       const next = nearest(points, (p) => {
         const dx = p.x - current.x, dy = p.y - current.y;
-        const along = dx * way[0] + dy * way[1], aside = Math.abs(dx * way[1]) + Math.abs(dy * way[0]);
+        const along = dx * direction[0] + dy * direction[1];
+        const aside = Math.abs(dx * direction[1]) + Math.abs(dy * direction[0]);
         return along > 0 ? along + 2 * aside : Infinity;
       });
       if (next) choose(next);
