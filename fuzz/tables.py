@@ -211,7 +211,9 @@ def tables(draw: st.DrawFn) -> Table:
     return Table(listed, cuts, way, options, other)
 
 
-NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
+NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+"""A number as CSV readers know it: Python also reads the digits of other scripts."""
+LABEL = re.compile(r"[a-z]+|\d{1,3}", re.ASCII)
 NULLS = ("", "NaN", "nan", "NULL", "null")
 CSV_CELLS = (
     *NULLS, "inf", "-inf", "Infinity", "1e400", "1e-400", "0", "-0", "-1", "1.5", "2", "x", "0,5", '"0.5"', '"', '""', "'0.5'", "1e5", "1E2",
@@ -249,11 +251,10 @@ class Csv:
             read[name] = [_number(cell) for cell in made[name]]
             if not all(NUMBER.fullmatch(cell) for cell in made[name]):
                 certain = False
-        certain = certain and all(NUMBER.fullmatch(cell) for cell in made["x"])
+        certain = certain and all(NUMBER.fullmatch(cell) and abs(float(cell)) <= 1e30 for cell in made["x"])
         if any(cell in NULLS for name in ("action", "x") for cell in made[name]):
             return None
-        plain = re.compile(r"[a-z]+|\d{1,3}")
-        certain = certain and all(plain.fullmatch(cell) for cell in made["action"]) and len(set(made["action"])) > 1
+        certain = certain and all(LABEL.fullmatch(cell) for cell in made["action"]) and len(set(made["action"])) > 1
         certain = certain and len({cell.isdigit() for cell in made["action"]}) == 1
         return truth_of(read, certain)
 

@@ -13,6 +13,7 @@ from fuzz.arrays import Arrays
 from fuzz.commands import Ended, judge_ended
 from fuzz.judging import Outcome, Truth, judged, truth_of
 from fuzz.parts import PARTS, run
+from fuzz.tables import Csv
 
 GOOD = {"reward": [1.0, 0.0, 2.0], "p": [0.5, 0.25, 0.5], "q": [0.25, 0.5, 0.5]}
 CASES = {
@@ -60,6 +61,27 @@ def test_the_right_answer_by_hand() -> None:
 def test_what_has_no_right_answer(column: str, cell: object) -> None:
     corrupted = {**GOOD, column: [*GOOD[column][:2], cell]}
     assert (truth_of(corrupted) is None) == (cell is not True)
+
+
+@pytest.mark.parametrize("column", ["x", "reward", "p", "q", "action"])
+@pytest.mark.parametrize("cell", ["1e400", "١"])
+def test_numbers_of_python_need_not_be_numbers_of_csv(cell: str, column: str) -> None:
+    """Python reads 1e400 as infinity and the digits of every script; a CSV reader need not."""
+    cells = {
+        "action": ["0", "1", "1"],
+        "x": ["0.5", "1", "2"],
+        **{name: list(map(str, values)) for name, values in GOOD.items()},
+    }
+    assert Csv(list(cells.items())).judge().outcome is Outcome.RIGHT
+    cells[column][1] = cell
+    answered = column == "action" or (column, cell) == ("x", "١")  # as a label, and as a category
+    assert Csv(list(cells.items())).judge().outcome is (Outcome.RIGHT if answered else Outcome.REFUSED)
+    assert not Csv(list(cells.items())).truth() or not Csv(list(cells.items())).truth().certain
+
+
+def test_a_number_of_threads_that_no_machine_has() -> None:
+    with pytest.raises(op.InputError, match=r"threads is 1000.*; give a whole number from 1 to 1,024"):
+        op.Local(threads=10**300)
 
 
 def log() -> op.Log:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Integral, Real
@@ -30,7 +31,7 @@ def whole(name: str, value: Any, least: int, most: int = MOST, besides: str = ""
     """
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, Integral) or not least <= int(value) <= most:
         bound = f"from {least} to {most:,}" if most < MOST else f"from {least}" if least > -MOST else "of at most 64 bits"
-        raise InputError(f"{name} is {value!r}; give a whole number {bound}{besides}.")
+        raise InputError(f"{name} is {reprlib.repr(value)}; give a whole number {bound}{besides}.")
     return int(value)
 
 

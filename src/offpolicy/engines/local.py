@@ -9,12 +9,15 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
-from offpolicy.core.errors import InputError
 from offpolicy.core.threads import checkpoint, cores, one_blas_thread, task_pool
 from offpolicy.data.batch import Partition, in_blocks
+from offpolicy.data.checks import whole
 from offpolicy.data.log import Log
 from offpolicy.engines.base import BATCH_ROWS, Progress
 from offpolicy.statistics.base import State, Statistic
+
+MOST_THREADS = 1_024
+"""More than any machine has cores; each thread holds the state of a partition."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +37,7 @@ class Local:
     Raises
     ------
     InputError
-        If `threads` or `batch_rows` is less than 1.
+        If `threads` is not a whole number from 1 to 1,024, or `batch_rows` not one from 1.
 
     Examples
     --------
@@ -48,8 +51,10 @@ class Local:
     batch_rows: int | None = None
 
     def __post_init__(self) -> None:
-        if (self.batch_rows is not None and self.batch_rows < 1) or (self.threads is not None and self.threads < 1):
-            raise InputError("Local: threads and batch_rows must be at least 1.")
+        if self.threads is not None:
+            whole("threads", self.threads, 1, MOST_THREADS)
+        if self.batch_rows is not None:
+            whole("batch_rows", self.batch_rows, 1)
 
     def check(self, log: Log) -> None:
         """Raise if this engine cannot read the log.
