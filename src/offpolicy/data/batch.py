@@ -17,7 +17,7 @@ from offpolicy.data.checks import decoded
 from offpolicy.data.schema import Schema
 from offpolicy.data.spaces import ActionSpace, discrete
 
-BY_ROUND = ("row", "unit", "action", "reward", "propensity", "weight", "slice_code")
+BY_ROUND = ("row", "unit", "action", "reward", "propensity", "weight", "slice_code", "row_id")
 """Fields with one value or one row per round, or None."""
 CHUNK_ROWS = 262_144
 """Rows that one thread reads at a time; fixed, so that results do not depend on the number of threads."""
@@ -53,6 +53,8 @@ class Batch:
         The columns of the action features that were logged with each round.
     extra : dict of Arrow arrays
         Further columns that policies, models or diagnostics read by name.
+    row_id : array of uint64, optional
+        The hash of each row's id, if the log has ids.
     memo : dict
         Results that policies reading the same column share.
 
@@ -76,6 +78,7 @@ class Batch:
     slice_code: IntArray | None = None
     feature_parts: tuple[FloatArray, ...] = ()
     extra: Mapping[str, pa.Array] = field(default_factory=dict)
+    row_id: UInt64Array | None = None
     memo: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
     def __len__(self) -> int:
@@ -177,6 +180,7 @@ class Batch:
             propensity=pick(self.propensity),
             weight=pick(self.weight),
             slice_code=pick(self.slice_code),
+            row_id=pick(self.row_id),
             feature_parts=tuple(map(pick, self.feature_parts)),
             extra={name: pick_arrow(values) for name, values in self.extra.items()},
             memo={},

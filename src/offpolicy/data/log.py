@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow.types as pt
 
-from offpolicy.core.arrays import FloatArray
+from offpolicy.core.arrays import FloatArray, UInt64Array
 from offpolicy.core.errors import InputError, RowsError
 from offpolicy.core.hashing import hash_rows, hash_values
 from offpolicy.data import checks
@@ -143,13 +143,14 @@ class Log:
         p = checks.numbers(propensity, "propensity", n, space.likelihood)
         omega = checks.numbers(weight, "weight", n)
         features, feature_dimensions = _feature_matrix(action_features, "action_features", n, "e")
+        clusters, ids = _hashed(cluster, "cluster", n), _hashed(row_id, "row_id", n)
         slices = checks.column(by, "by", n)
         slice_labels, slice_codes = (
             (None, None) if slices is None else np.unique(checks.texts(slices, "by"), return_inverse=True)
         )
         batch = Batch(
             row=np.arange(n),
-            unit=_units(cluster, row_id, n),
+            unit=next((unit for unit in (clusters, ids) if unit is not None), hash_rows("", 0, n)),
             action=encoded,
             reward=r,
             context_parts=(x,),
@@ -158,6 +159,7 @@ class Log:
             weight=omega,
             slice_code=slice_codes,
             feature_parts=() if features is None else (features,),
+            row_id=ids,
         )
         schema = Schema(
             space=space,
@@ -168,6 +170,7 @@ class Log:
             propensity=p is not None,
             weighted=omega is not None,
             clustered=cluster is not None,
+            identified=row_id is not None,
             features=numbered("e", features),
             feature_dimensions=feature_dimensions,
             catalog=known,
@@ -276,6 +279,16 @@ class Log:
             Its file, and its number there from 0.
         """
         return self.source.where(row)
+
+    def check_row_ids(self) -> None:
+        """Raise if `row_id` has the same value in all of the first rows, so that it cannot identify them."""
+        ids = self.head().row_id if self.schema.identified else None
+        if ids is not None and (ids == ids[0]).all():
+            raise InputError(
+                f"row_id: all of the first {len(ids):,} rows have the same value, but a row_id identifies each row. Name "
+                "another column, or leave out row_id; if the column identifies units with several rounds, use it as "
+                "`cluster`."
+            )
 
     def check_ordered(self, name: str, instead: str) -> None:
         """Raise if the rows of the log have no order, so that an array cannot have one row for each of them.
@@ -400,13 +413,10 @@ def _feature_matrix(
     return np.hstack(parts), dimensions(named)
 
 
-def _units(cluster: Any, row_id: Any, rows: int) -> npt.NDArray[np.uint64]:
-    """The hash of each row's unit: its cluster, else its id, else its number."""
-    for name, values in (("cluster", cluster), ("row_id", row_id)):
-        column = checks.column(values, name, rows)
-        if column is not None:
-            return hash_values(checks.to_arrow(column, name))
-    return hash_rows("", 0, rows)
+def _hashed(values: Any, name: str, rows: int) -> UInt64Array | None:
+    """The hash of each row's cluster or id."""
+    column = checks.column(values, name, rows)
+    return None if column is None else hash_values(checks.to_arrow(column, name))
 
 
 def _checked(source: Source, logging: Any) -> Source:

@@ -46,6 +46,7 @@ class Schema:
     propensity: bool = False
     weighted: bool = False
     clustered: bool = False
+    identified: bool = False
     features: tuple[str, ...] = ()
     feature_dimensions: tuple[Dimension, ...] = ()
     catalog: FloatArray | None = None

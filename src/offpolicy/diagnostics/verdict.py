@@ -52,6 +52,7 @@ LIMITS: Mapping[str, Limits] = {
     "concentration": Limits(0.25, 0.9),
     "rewards": Limits(100, 10),
     "clusters": Limits(10, 5),
+    "repeated row ids": Limits(0.001, NEVER),
     "support": Limits(0.01, 0.1),
     "support, modelled": Limits(0.01, 0.3),
     "support, by chance": Limits(0.01, NEVER),
@@ -65,7 +66,8 @@ LIMITS: Mapping[str, Limits] = {
     "fit beside sampling": Limits(3, NEVER),
 }
 # They come from `offpolicy study` (docs/coverage.md): CAUTION where fewer than 90% of the 95% intervals contained the true
-# value, DO_NOT_TRUST where at most 75% did. Those of support, new actions, left-out actions and the fit are conventions.
+# value, DO_NOT_TRUST where at most 75% did. Those of support, new actions, left-out actions, repeated
+# row ids and the fit are conventions.
 
 
 @dataclass(frozen=True)

@@ -104,6 +104,7 @@ def evaluate(  # noqa: PLR0913
     seed = whole("seed", seed, -(2**63))
     policies = {name: policy.on(log) for name, policy in _policies(target).items()}
     engine = engine_for(log, engine)
+    log.check_row_ids()
     budget = Budget.of(memory)
     original, log = log, estimate_logging(log, engine, seed, progress)
 

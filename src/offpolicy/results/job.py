@@ -19,6 +19,7 @@ from offpolicy.diagnostics.base import Diagnostic
 from offpolicy.diagnostics.models import ModelSums
 from offpolicy.diagnostics.overlap import OverlapSums
 from offpolicy.diagnostics.propensities import PropensityTests
+from offpolicy.diagnostics.row_ids import RowIds
 from offpolicy.engines.base import Engine
 from offpolicy.estimators import Estimator, Member, Run
 from offpolicy.inference.scores import Scores
@@ -144,7 +145,8 @@ class Job:
         """The diagnostics and what they sum."""
         plan, space = self.fits.plan, self.log.space
         sizes = tuple(space.n_codes if plan.whole(p) else 0 for p in range(plan.n_policies))
-        return Checks(OverlapSums(sizes), ModelSums(tuple(plan.models)), self._propensity_tests, self.request.diagnostics)
+        own = (*([RowIds()] if self.log.schema.identified else []), *self.request.diagnostics)
+        return Checks(OverlapSums(sizes), ModelSums(tuple(plan.models)), self._propensity_tests, own)
 
     @property
     def _propensity_tests(self) -> PropensityTests | None:

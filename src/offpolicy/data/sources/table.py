@@ -282,6 +282,7 @@ class TableSource:
             propensity=columns.propensity is not None,
             weighted=columns.weight is not None,
             clustered=columns.cluster is not None,
+            identified=columns.row_id is not None,
             features=encoded_names(self.encodings["features"]),
             feature_dimensions=encoded_dimensions(self.encodings["features"]),
             catalog=matrix,
@@ -356,15 +357,14 @@ class _Decoded:
 
     def _decode(self, raw: Mapping[str, pa.Array], rows: int, seen: int) -> Batch:
         c, first = self.source.columns, self.part.first + seen
-        unit_name = c.cluster or c.row_id
-        if unit_name and pc.any(raw[unit_name].is_null(nan_is_null=True)).as_py():
-            raise self.source.missing(unit_name)
+        ids, cluster = (self._hashed(name, raw) for name in (c.row_id, c.cluster))
+        unit = ids if cluster is None else cluster
         rewards = [self._checked("reward", Quantity(name), raw) for name in c.reward]
         likelihood = self.source.space.likelihood
         by = None if c.by is None else pc.index_in(raw[c.by].cast(pa.string()), value_set=self.source.categories[c.by])
         batch = Batch(
             row=np.arange(self.part.start + seen, self.part.start + seen + rows),
-            unit=self._units(raw, unit_name, first, rows),
+            unit=self._rows(raw, first, rows) if unit is None else unit,
             action=self._actions(raw[c.action]),
             reward=rewards[0][:, None] if len(rewards) == 1 else np.column_stack(rewards),
             context_parts=self._encoded("context", raw),
@@ -374,13 +374,21 @@ class _Decoded:
             slice_code=None if by is None else by.to_numpy(zero_copy_only=False).astype(np.int64),
             feature_parts=self._encoded("features", raw),
             extra={name: raw[name] for name in self.extra if name in raw},
+            row_id=ids,
         )
         encoded = [name for name in self.extra if name not in raw]
         return batch.with_columns(encoded, self.source.schema.context) if encoded else batch
 
-    def _units(self, raw: Mapping[str, pa.Array], name: str | None, first: int, rows: int) -> UInt64Array:
-        if name is not None:
-            return hash_values(raw[name])
+    def _hashed(self, name: str | None, raw: Mapping[str, pa.Array]) -> UInt64Array | None:
+        """The hash of each row's cluster or id."""
+        if name is None:
+            return None
+        if pc.any(raw[name].is_null(nan_is_null=True)).as_py():
+            raise self.source.missing(name)
+        return hash_values(raw[name])
+
+    def _rows(self, raw: Mapping[str, pa.Array], first: int, rows: int) -> UInt64Array:
+        """The hash of each row's place, where there is neither a cluster nor an id."""
         place = self.source.columns.place
         return hash_rows(self.part.name, first, rows) if place is None else place.units(raw)
 
