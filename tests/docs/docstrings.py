@@ -111,4 +111,4 @@ def _documented(each: Any, module: str, name: str) -> Documented:
 
 def _constructed_by_others(each: Any) -> bool:
     """Enumerations and protocols, which nobody calls, and exceptions, which take a message."""
-    return inspect.isclass(each) and (issubclass(each, (Enum, BaseException)) or Protocol in each.__bases__)
+    return inspect.isclass(each) and (issubclass(each, (Enum, BaseException)) or Protocol in each.__mro__)

@@ -207,7 +207,7 @@ def test_workers_without_offpolicy_are_reported_with_the_remedy() -> None:
     (op.Uniform(), op.DR(rewards=op.Given(np.zeros((1100, 4))))),
 ])  # fmt: skip
 def test_arrays_by_row_are_refused(log: op.Log, target: Any, estimator: op.Estimator) -> None:
-    with pytest.raises(op.InputError, match="one row for each of the log, but the rows of a Spark DataFrame have no order"):
+    with pytest.raises(op.InputError, match="one row per round of the log, but the rows of a Spark DataFrame have no order"):
         op.evaluate(log, target, estimator)
 
 

@@ -166,8 +166,8 @@ def test_what_cannot_be_computed(small: Small) -> None:
     log, target = small.log(), small.target
     bad(log, target, op.LearnedMIPS("both"), 'inputs="both" needs features of the actions, and the log has none')
     bad(log, target, op.MIPS(), "needs features of the actions, and the log has none")
-    bad(log, target, op.LearnedMIPS(rewards=op.Ridge(rank=4)), "allow an embedding of at most 3 dimensions")
-    bad(log, target, op.LearnedMIPS(rewards=op.Given(target)), "gives no embedding")
+    bad(log, target, op.LearnedMIPS(rewards=op.Ridge(rank=4)), "allows an embedding of at most 3 dimensions")
+    bad(log, target, op.LearnedMIPS(rewards=op.Given(target)), "has no embedding")
     bad(
         log,
         target,

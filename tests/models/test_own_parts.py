@@ -66,9 +66,9 @@ def test_what_it_states_reaches_the_result(small: Small) -> None:
 def test_it_gives_no_embedding(small: Small, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ActionMeans, "statistics", lambda *_: pytest.fail("it was asked for its statistics"))
     for asked in (op.LearnedMIPS(rewards=plain), op.GroupIPS(rewards=plain)):
-        with pytest.raises(op.InputError, match=f"{asked.name}: this reward model gives no embedding"):
+        with pytest.raises(op.InputError, match=f"{asked.name}: this reward model has no embedding"):
             op.evaluate(small.log(), small.target, [asked])
-    with pytest.raises(op.InputError, match="the two steps are those of op.Ridge"):
+    with pytest.raises(op.InputError, match="the two steps are defined for op.Ridge"):
         op.OffCEM(rewards=plain)
 
 
@@ -89,7 +89,7 @@ def test_it_is_saved_and_loaded(both: tuple[Small, Small], tmp_path: Path) -> No
         return done.stdout
 
     loading = "import offpolicy as op, sys\ntry: print(op.load_rewards(sys.argv[1]))\nexcept op.InputError as e: print(e)"
-    assert "no class states the kind 'action-means'" in elsewhere(loading)
+    assert "no class has the kind 'action-means'" in elsewhere(loading)
     assert "import its module first" in elsewhere(loading)
     assert elsewhere(f"import {MODULE}\n{loading}").strip() == repr(fit)
 

@@ -89,7 +89,7 @@ def test_an_action_that_other_folds_lack_takes_its_share_of_the_log() -> None:
     reasons = op.evaluate(log, op.Uniform(), op.SNIPS())["SNIPS"].reasons
     assert "1 rounds have an action that does not occur in the other folds" in str(reasons)
     log = op.Log(None, action, np.ones(101), weight=np.full(101, 40.0), logging=op.EstimatedLogging())
-    assert estimate_logging(log, op.Local(), 0).logging.told["rounds_with_an_action_new_to_the_fit"] == 1  # a row, not 40
+    assert estimate_logging(log, op.Local(), 0).logging.report["rounds_with_an_action_new_to_the_fit"] == 1  # a row, not 40
 
 
 @pytest.mark.parametrize("model", ["logistic", "boosting", "counts"])
@@ -145,8 +145,8 @@ def test_calibration_mends_an_overfitted_model() -> None:
     log = op.Log(rng.normal(size=(800, 30)), rng.integers(0, 4, 800), np.zeros(800), n_actions=4)
     plain, calibrated = fitted(log, calibrated=False), fitted(log)
     assert loss_of(calibrated, log) < loss_of(plain, log) - 0.02
-    assert min(calibrated.told["temperature"]) > 1 / 0.6  # as that of op.Softmax: more is softer
-    assert calibrated.told["log_loss"] == pytest.approx(loss_of(calibrated, log))
+    assert min(calibrated.report["temperature"]) > 1 / 0.6  # as that of op.Softmax: more is softer
+    assert calibrated.report["log_loss"] == pytest.approx(loss_of(calibrated, log))
 
 
 def test_boosting_sees_what_logistic_cannot() -> None:
@@ -238,7 +238,7 @@ def rule(kind: str, rounds: int, rng: np.random.Generator) -> tuple[FloatArray, 
 def test_a_rule_is_refused_and_a_rule_with_exceptions_is_not(kind: str) -> None:
     rng = np.random.default_rng(5)
     x, action = rule(kind, 5_000, rng)
-    with pytest.raises(op.InputError, match=r"looks deterministic: .* no off-policy answer"):
+    with pytest.raises(op.InputError, match=r"looks deterministic: .* no off-policy estimate"):
         op.evaluate(op.Log(x, action, x[:, 0], logging=op.EstimatedLogging()), op.Uniform(), op.SNIPS())
     explored = np.where(rng.random(5_000) < 0.03, rng.integers(0, action.max() + 1, 5_000), action)
     op.evaluate(op.Log(x, explored, x[:, 0], logging=op.EstimatedLogging()), op.Uniform(), op.SNIPS())
@@ -283,9 +283,9 @@ def test_what_cannot_be_estimated_is_said() -> None:
         op.Log(np.where(np.arange(60) == 3, np.nan, 0.0), action, reward, logging=estimate())
     for log, what in (
         (op.Log(None, action, reward, logging=estimate("logistic")), "no context for the model 'logistic'"),
-        (op.Log(x, action, reward, n_actions=200, logging=estimate("boosting")), "takes up to 100 actions"),
-        (op.Log(x, action, reward, n_actions=200, logging=estimate(trim=0.01)), "cannot all have that chance"),
-        (op.Log(x, action, reward, logging=estimate()), "rounds with 2 actions are left to fit on"),
+        (op.Log(x, action, reward, n_actions=200, logging=estimate("boosting")), "supports up to 100 actions"),
+        (op.Log(x, action, reward, n_actions=200, logging=estimate(trim=0.01)), "cannot all have that probability"),
+        (op.Log(x, action, reward, logging=estimate()), "rounds with 2 actions remain, which is too few to fit on"),
         (op.Log(x, action, reward, cluster=np.zeros(60), logging=estimate("counts")), "too few units"),
     ):
         with pytest.raises(op.InputError, match=what):

@@ -181,7 +181,7 @@ def test_rank(inputs: str) -> None:
     if inputs == "identity":
         whole = fit(op.Ridge(1.0, rank=5), log, inputs).on_all(0)
         np.testing.assert_allclose(whole.coef, full.coef, atol=1e-8)
-    with pytest.raises(op.InputError, match="allow an embedding of at most"):
+    with pytest.raises(op.InputError, match="allows an embedding of at most"):
         fit(op.Ridge(rank=9), log, inputs)
 
 

@@ -43,7 +43,7 @@ def test_an_embedding_is_a_catalog_for_another_log(both: tuple[Small, Small]) ->
     other = table.aligned(np.array(["fir", "ash"]))
     np.testing.assert_array_equal(other.values, table.values[[3, 0]])
     with pytest.raises(
-        op.InputError, match="the embedding does not know 2 of the 3 actions of the log: 'oak', 'yew'.*'ash'"
+        op.InputError, match="the embedding does not include 2 of the 3 actions of the log: 'oak', 'yew'.*'ash'"
     ):
         table.aligned(np.array(["oak", "ash", "yew"]))
 

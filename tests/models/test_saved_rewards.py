@@ -83,8 +83,10 @@ def test_a_log_that_does_not_suit_a_model_is_told_why(both: tuple[Small, Small])
             op.evaluate(log, op.Uniform(), [op.DR(model)])
 
     names = np.array(["ash", "birch", "cedar", "yew"])[new.action]
-    refused(op.Log(new.context, names, new.reward, propensity=new.propensity), "does not know 1 of the 4 actions.*'yew'")
-    refused(new.log(logging=None), "does not know 4 of the 4 actions of the log: 0, 1, 2, …. .It knows 4, such as 'ash'")
+    refused(op.Log(new.context, names, new.reward, propensity=new.propensity), "does not include 1 of the 4 actions.*'yew'")
+    refused(
+        new.log(logging=None), "does not include 4 of the 4 actions of the log: 0, 1, 2, …. .It includes 4, such as 'ash'"
+    )
     refused(op.Log(new.context[:, :1], LABELS[new.action], new.reward, propensity=new.propensity), "context x0, x1.*has x0")
     two = np.column_stack([new.reward, new.reward])
     refused(op.Log(new.context, LABELS[new.action], two, propensity=new.propensity), "predicts reward, .* 'reward_0'")
@@ -109,7 +111,7 @@ def test_models_that_are_code_are_not_saved(both: tuple[Small, Small], tmp_path:
 def test_a_network_of_ones_own_is_not_saved(both: tuple[Small, Small], tmp_path: Path) -> None:
     pytest.importorskip("torch")
     own = op.fit_rewards(labelled(both[0]), op.Torch(lambda *sizes: op.two_layer(2, 3)(*sizes), epochs=1), progress=False)
-    with pytest.raises(op.InputError, match="its module is code of your own, and files hold numbers only"):
+    with pytest.raises(op.InputError, match="its module is your own code, and files hold only numbers"):
         own.save(tmp_path / "q.safetensors")
 
 
@@ -143,7 +145,10 @@ def about(**other: Any) -> Callable[[Path], None]:
         (lambda p: rewritten(p, dict, format="other"), "is not a saved rewards"),
         (lambda p: rewritten(p, dict, about="[]"), "its parts do not fit together"),
         (lambda p: rewritten(p, lambda a: {**a, "0.coef": a["0.coef"] * np.nan}), "'0.coef' holds NaN"),
-        (lambda p: rewritten(p, lambda a: {**a, "0.coef": a["0.coef"][1:]}), r"'coef' has shape \(3, 3\), but \(4, 3\)"),
+        (
+            lambda p: rewritten(p, lambda a: {**a, "0.coef": a["0.coef"][1:]}),
+            r"'coef' has shape \(3, 3\) instead of \(4, 3\)",
+        ),
         (lambda p: rewritten(p, lambda a: {**a, "0.own": a["0.coef"]}), "do not fit together"),
         (lambda p: rewritten(p, lambda a: {k: v for k, v in a.items() if k != "0.centre"}), "'centre' is missing"),
         (lambda p: rewritten(p, lambda a: {**a, "0.extra": a["0.coef"]}), "'extra' is unknown"),

@@ -74,7 +74,7 @@ def test_the_leaves_of_trees() -> None:
 def test_without_a_function_there_is_no_embedding() -> None:
     fitted = fit(Regressor(LinearRegression()), make_log()).on_all(0)
     assert fitted.embedding is None
-    with pytest.raises(op.InputError, match="gives no embedding"):
+    with pytest.raises(op.InputError, match="has no embedding"):
         embedding_of(fitted, "LearnedMIPS")
 
 

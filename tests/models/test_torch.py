@@ -323,8 +323,11 @@ class Wrong(torch.nn.Module):
             r"forward returned shape \(256, 1\) for 256 rows; it must return shape \(256,\)",
         ),
         (lambda: Wrong(q=lambda e: [1.0]), "forward returned a list"),
-        (lambda: torch.nn.Linear(2, 1), r"module made a Linear; it must make a torch.nn.Module with the methods embed"),
-        (lambda: "network", "module made a str"),
+        (
+            lambda: torch.nn.Linear(2, 1),
+            r"module returned a Linear; it must return a torch.nn.Module with the methods embed",
+        ),
+        (lambda: "network", "module returned a str"),
         (lambda: Wrong().requires_grad_(False), "no parameters to train"),
     ],
 )

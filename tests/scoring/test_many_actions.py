@@ -249,8 +249,8 @@ def test_actions_that_share_a_covariance() -> None:
     full = op.evaluate(log, target, some, memory="8GB", cross_fit=2)
     shared = op.evaluate(log, target, some, memory="430MB", cross_fit=2)
     seen = shared["target", "DR"]
-    assert any("vary alike" in str(reason) for reason in seen.reasons)
-    assert not any("vary alike" in str(reason) for reason in full["target", "DR"].reasons)
+    assert any("the same covariance" in str(reason) for reason in seen.reasons)
+    assert not any("the same covariance" in str(reason) for reason in full["target", "DR"].reasons)
     assert seen.diagnostics["reward_model"]["covariance"] == "shared by all actions"
     assert seen.diagnostics["reward_model"]["r2"] > 0.8 * full["target", "DR"].diagnostics["reward_model"]["r2"] > 0.3
     difference = seen.value - full["target", "DR"].value

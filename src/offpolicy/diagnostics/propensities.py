@@ -342,7 +342,7 @@ class Propensities(Reading):
         return findings
 
     def _estimated(self, logging: FittedLogging) -> Finding:
-        report, trim = logging.told, logging.setting.trim
+        report, trim = logging.report, logging.setting.trim
         fitted, rows = report["fitted_rows"], report["log_rows"]
         on = f"all {rows:,} rounds" if fitted == rows else f"{fitted:,} of {rows:,} rounds"
         seen = [
@@ -425,7 +425,7 @@ class Propensities(Reading):
         source: dict[str, Any] = {"source": "policy" if logging is not None else "logged"}
         if isinstance(logging, FittedLogging):
             raised = int(self.state["trimmed"]) if logging.setting.trim is not None else None
-            source = {"source": "estimated", **logging.told, "trim": logging.setting.trim, "trimmed_rounds": raised}
+            source = {"source": "estimated", **logging.report, "trim": logging.setting.trim, "trimmed_rounds": raised}
         return {**source, "bins": self._bins(), "actions": self._inverses()}
 
     def _bins(self) -> list[dict[str, Any]]:

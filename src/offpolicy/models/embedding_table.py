@@ -1,4 +1,4 @@
-"""`Embedding`: what is known of each action, or of each round, in a few numbers."""
+"""`Embedding`: each action, or each round, as a few numbers."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from offpolicy.data.checks import places
 from offpolicy.data.features import Features
 
 SAME = 1e-11
-"""Embeddings whose spread is below this part of their size are the same but for rounding."""
+"""Embeddings whose spread is below this fraction of their size are equal up to rounding."""
 MATRICES = ("values", "published", "scaled")
 METADATA = b"offpolicy"
 SUFFIXES = (".parquet", ".pq")
 
 
 class RowEmbeddings(Protocol):
-    """Embeddings that vary within an action: one a round."""
+    """Embeddings that vary within an action: one per round."""
 
     def rows(self, batch: Batch) -> FloatArray: ...
 
@@ -51,28 +51,42 @@ class FeatureMap:
 
 @dataclass(frozen=True)
 class Embedding:
-    """The embedding of each action and, where features vary within an action, of each round."""
+    """The embedding of each action and, if features vary within an action, of each round.
+
+    Parameters
+    ----------
+    table : array of shape (n_actions, k)
+        The embedding of each action, at its mean features if these vary.
+    counts : array of shape (n_actions,)
+        The rounds of each action in the fit; 0 for an action that was never logged.
+    common : bool, default=False
+        Whether all dimensions have the unit of the reward; if not, each has its own unit.
+    own_units : array of shape (k, k), optional
+        e·own_units is the embedding in the units of the columns of the log, as published; None if it already is.
+    varying : RowEmbeddings, optional
+        The embedding of each round.
+    covariance : array of shape (k, k), optional
+        The covariance of the estimation error of e, averaged over the rounds.
+    turned : bool, default=False
+        Whether the axes are arbitrary, such as principal axes, which a refit may rotate or flip.
+    reward : array of shape (n_actions,), optional
+        The expected reward of each action at the mean context.
+    within : array of shape (k, k), optional
+        The covariance of the rounds' embeddings around that of their action, if they vary.
+    """
 
     table: FloatArray
-    """Actions × k; at each action's mean features where `varying` gives one a round."""
     counts: FloatArray
-    """The rounds of each action behind it; 0 where the action was never logged."""
     common: bool = False
-    """Whether all dimensions have one unit, that of the reward; else each has its own."""
     own_units: FloatArray | None = None
-    """k × k: e·own_units is the embedding in the units of the log's columns, as it is published. None: it is already."""
     varying: RowEmbeddings | None = None
     covariance: FloatArray | None = None
-    """k × k: with which e is estimated, averaged over the rounds."""
     turned: bool = False
-    """Whether its axes are a choice, such as principal ones, which the next fit may turn or flip."""
     reward: FloatArray | None = None
-    """The reward that the model expects of each action at the mean context."""
     within: FloatArray | None = field(default=None, repr=False)
-    """k × k: the covariance of the rounds' embeddings around that of their action, where they vary."""
 
     def turned_to(self, other: Embedding) -> Embedding:
-        """The same with its axes turned to those of another fit, as well as a rotation can (Procrustes)."""
+        """The embedding rotated to the axes of another fit, as closely as possible (Procrustes)."""
         share = self.counts / max(float(self.counts.sum()), 1e-300)
         mine, theirs = self.table - share @ self.table, other.table - share @ other.table
         left, _, right = np.linalg.svd((mine * share[:, None]).T @ theirs)
@@ -81,12 +95,12 @@ class Embedding:
         return replace(self, table=self.table @ turn, varying=varying)
 
     def check(self, name: str) -> None:
-        """Raise where no weights can come of it."""
+        """Raise if no weights can be computed from it."""
         if not np.isfinite(self.table).all():
             bad = np.flatnonzero(~np.isfinite(self.table).all(axis=1))
             raise InputError(
-                f"{name}: the embedding of {len(bad):,} actions is NaN or infinite, the first with code {bad[0]}. "
-                "Check the reward model: a learning rate that is too high is the usual cause."
+                f"{name}: the embedding of {len(bad):,} actions is NaN or infinite, first that of code {bad[0]}. Check the "
+                "reward model: the usual cause is a learning rate that is too high."
             )
         logged = self.table[self.counts > 0]
         size, spread = np.abs(logged).max(axis=0), np.ptp(logged, axis=0)
@@ -94,8 +108,8 @@ class Embedding:
             spread = spread + np.abs(self.varying.shared).max(axis=0)
         if (spread <= SAME * (size.max() if self.common else size)).all():
             raise InputError(
-                f"{name}: the embedding is the same for every action, so weights by it would give the mean of the log. "
-                "The reward does not tell the actions apart: check that it varies, and that the penalty is not too large."
+                f"{name}: the embedding is the same for every action, so its weights would give the mean of the log. The "
+                "reward does not distinguish the actions: check that it varies, and that the penalty is not too large."
             )
 
 
@@ -112,9 +126,9 @@ class Affine:
 
     @classmethod
     def of(cls, embedding: Embedding, scaled: bool) -> Affine:
-        """One number brings all dimensions to a mean variance of 1 where they share a unit; else each has variance 1.
+        """Scale dimensions that share a unit to a mean variance of 1, by one number; others each to a variance of 1.
 
-        The spread is that of the logged rounds. Not `scaled`: the embedding as it is published.
+        The variance is that over the logged rounds. If not `scaled`, the embedding is as published.
         """
         size = embedding.table.shape[1]
         if not scaled:
@@ -131,7 +145,7 @@ class Affine:
 
 @dataclass(frozen=True)
 class LabelledEmbedding:
-    """A fitted embedding with the labels of its actions, from which a table is made when somebody looks at it."""
+    """A fitted embedding with the labels of its actions, from which the public table is made on demand."""
 
     actions: npt.NDArray[Any]
     embedding: Embedding
@@ -149,21 +163,40 @@ class LabelledEmbedding:
 
 @dataclass(frozen=True, repr=False)
 class EmbeddingTable:
-    """The embedding of every action, to look at: `result["LearnedMIPS"].embedding`."""
+    """The embedding of every action, such as `result["LearnedMIPS"].embedding`.
+
+    Parameters
+    ----------
+    actions : array of shape (n_actions,)
+        The labels of the actions.
+    counts : array of shape (n_actions,)
+        The rounds of each action in the fit.
+    reward : array of shape (n_actions,) or None
+        The expected reward of each action at the mean context; None if the embedding was not learned.
+    values : array of shape (n_actions, k)
+        The embedding. For a ridge model, the effect of one standard deviation of each context column, then the level at the
+        mean context, all in the unit of the reward.
+    published : array of shape (n_actions, k)
+        The same in the units of the context columns, with the level at a context of 0, as in the paper.
+    scaled : array of shape (n_actions, k)
+        `values` on the common scale on which `nearest` measures distances.
+    model : str, default=""
+        The model that learned it, in words.
+
+    Examples
+    --------
+    >>> import offpolicy as op
+    >>> op.embed(op.worlds.Toy(10).sample(1_000, seed=0))
+    EmbeddingTable(10 actions × 6, 10 of them logged)
+    """
 
     actions: npt.NDArray[Any]
     counts: FloatArray
     reward: FloatArray | None
-    """The reward that the model expects of each action at the mean context; None where the embedding was not learned."""
     values: FloatArray
-    """Actions × k. Of a ridge model: the effect of one standard deviation of each context column, then the level at the mean
-    context, all in the unit of the reward."""
     published: FloatArray
-    """Actions × k: the same in the units of the context's columns, with the level at a context of 0, as the paper has it."""
     scaled: FloatArray
-    """Actions × k: `values` on the common scale in which `nearest` takes distances."""
     model: str = ""
-    """What it was learned by, in words."""
 
     def __repr__(self) -> str:
         logged = int((self.counts > 0).sum())
@@ -173,7 +206,20 @@ class EmbeddingTable:
         return len(self.actions)
 
     def nearest(self, action: Any, count: int = 10) -> list[tuple[Any, float]]:
-        """The actions closest to one, each with its distance on the common scale."""
+        """Return the actions closest to one, each with its distance on the common scale.
+
+        Parameters
+        ----------
+        action : label
+            An action of the log.
+        count : int, default=10
+            How many to return.
+
+        Returns
+        -------
+        list of (label, float)
+            The closest first.
+        """
         at = np.flatnonzero(self.actions == action)
         if not len(at):
             raise InputError(f"{action!r} is not an action of this log.")
@@ -182,7 +228,7 @@ class EmbeddingTable:
         return [(self.actions[k : k + 1].tolist()[0], float(distance[k])) for k in order]
 
     def to_arrow(self) -> Any:
-        """One row an action: label, count, estimated reward, e0, e1, …"""
+        """Return a pyarrow table with one row per action: label, count, estimated reward, and e0, e1, and so on."""
         import pyarrow as pa
 
         columns: dict[str, Any] = {"action": self.actions, "count": self.counts}
@@ -192,13 +238,25 @@ class EmbeddingTable:
         return pa.table(columns)
 
     def aligned(self, labels: npt.ArrayLike) -> EmbeddingTable:
-        """The same for other labels, in their order, such as `log.actions`: `.values` is then a catalog for that log."""
+        """Return the table for other labels, in their order, so that `.values` is a catalog for a log with these actions.
+
+        Parameters
+        ----------
+        labels : array-like
+            Labels of actions, such as `log.actions`.
+        """
         at = places(self.actions, np.asarray(labels), "the embedding")
         parts = {name: getattr(self, name)[at] for name in ("actions", "counts", *MATRICES)}
         return replace(self, **parts, reward=None if self.reward is None else self.reward[at])
 
     def save(self, path: str | Path) -> None:
-        """As Parquet, which any tool reads: the columns of `to_arrow`, `published`, `scaled`, and a checksum."""
+        """Save as Parquet: the columns of `to_arrow`, `published`, `scaled`, and a checksum.
+
+        Parameters
+        ----------
+        path : str or Path
+            Must end in .parquet or .pq.
+        """
         import pyarrow as pa
         import pyarrow.parquet as pq
 
@@ -216,20 +274,45 @@ class EmbeddingTable:
             pq.write_table(table.replace_schema_metadata({METADATA: json.dumps(about)}), draft)
 
     def to_frame(self) -> Any:
-        """The same as a pandas data frame."""
+        """Return a pandas data frame with one row per action."""
         pandas("to_arrow()")
         return self.to_arrow().to_pandas()
 
 
 def _content(table: EmbeddingTable) -> Iterator[bytes]:
-    """What the checksum is taken of."""
+    """The content that the checksum covers."""
     yield storage.exact([table.model, table.values.shape, [str(label) for label in table.actions.tolist()]])
     for part in (table.counts, table.values, table.published, table.scaled, table.reward):
         yield b"" if part is None else np.ascontiguousarray(part, dtype="<f8").tobytes()
 
 
 def load_embedding(path: str | Path) -> EmbeddingTable:
-    """What `EmbeddingTable.save` wrote, checked: its format and version, its sizes, its numbers and its checksum."""
+    """Load an embedding that `EmbeddingTable.save` wrote, and check its version, sizes, numbers and checksum.
+
+    Parameters
+    ----------
+    path : str or Path
+        The file.
+
+    Returns
+    -------
+    EmbeddingTable
+        The embedding of every action.
+
+    Raises
+    ------
+    InputError
+        If the file is missing, damaged, or of a newer version.
+
+    Examples
+    --------
+    >>> import tempfile, offpolicy as op
+    >>> table = op.embed(op.worlds.Toy(10).sample(1_000, seed=0))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     table.save(f"{folder}/items.parquet")
+    ...     len(op.load_embedding(f"{folder}/items.parquet"))
+    10
+    """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -238,8 +321,8 @@ def load_embedding(path: str | Path) -> EmbeddingTable:
         raise InputError(f"{path}: no such file.")
     try:
         with pq.ParquetFile(path) as file:
-            told = (file.schema_arrow.metadata or {}).get(METADATA)
-            about = {} if told is None else storage.as_json(path, told)
+            header = (file.schema_arrow.metadata or {}).get(METADATA)
+            about = {} if header is None else storage.as_json(path, header)
             storage.check_stamp(path, "embedding", about if isinstance(about, dict) else {})
             names = file.schema_arrow.names
             groups = [file.metadata.row_group(k) for k in range(file.metadata.num_row_groups)]
@@ -254,10 +337,10 @@ def load_embedding(path: str | Path) -> EmbeddingTable:
 
     def numbers(name: str, width: int | None = None) -> FloatArray:
         column = table.column(name).combine_chunks()
-        flat, wanted = column, pa.float64()
+        flat, expected = column, pa.float64()
         if width is not None:
-            flat, wanted = (column.flatten() if pa.types.is_list(column.type) else column), pa.list_(pa.float64())
-        values = None if column.type != wanted or column.null_count else flat.to_numpy(zero_copy_only=False)
+            flat, expected = (column.flatten() if pa.types.is_list(column.type) else column), pa.list_(pa.float64())
+        values = None if column.type != expected or column.null_count else flat.to_numpy(zero_copy_only=False)
         if values is None or len(values) != len(table) * (width or 1) or not np.isfinite(values).all():
             raise storage.damaged(path, f"the column {name!r} does not hold a finite number for every action")
         return np.asarray(values if width is None else values.reshape(len(table), width), dtype=np.float64)

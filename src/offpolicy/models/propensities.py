@@ -1,4 +1,4 @@
-"""A logging policy estimated from the log: fitted without each fold, calibrated out of fold, refused where it cannot be."""
+"""A logging policy estimated from the log: cross-fitted, calibrated out of fold, and refused for a deterministic log."""
 
 from __future__ import annotations
 
@@ -27,23 +27,23 @@ from offpolicy.statistics.base import Joint, State
 BoolArray = npt.NDArray[np.bool_]
 
 C = 1.0
-"""Of the logistic model: the inverse strength of the penalty, as usual."""
+"""The inverse strength of the penalty of the logistic model, as in scikit-learn."""
 MOST_SCORES = 50_000_000
-"""Rows × actions of a fit; with many actions fewer rows are taken."""
+"""The largest number of rows × actions of a fit; with many actions, it uses fewer rows."""
 MOST_LOGISTIC, MOST_BOOSTED = 5_000, 100
-"""Actions beyond which a fit would take hours, or know nothing of most of them."""
+"""The largest number of actions: beyond it, a fit would take hours, or most actions would have too few rounds."""
 LEAST_ROWS = 50
 FEW = 100
 PREDICTED, SUREST, SURE_ROWS = 0.95, 0.8, 300
-"""A log looks as if it followed a rule where so many actions are foreseen, and all in the part of the rounds that the model
-is surest of, if these are enough to show an exception."""
+"""A log looks deterministic if this share of its actions is predicted, and all of them in this share of the rounds, with the
+most confident predictions, of which there must be at least this many."""
 UNITS_OF_A_CONTEXT = 5
 LEAST = 1e-9
 COLDEST, HOTTEST = 0.05, 20.0
 
 
 def estimate_logging(log: Log, engine: Engine, seed: int, progress: bool | None = None) -> Log:
-    """The same log with its logging policy estimated, where that is asked for. One pass over it."""
+    """The log with its logging policy estimated, in one pass, if its setting is `EstimatedLogging`."""
     setting = log.logging
     if not isinstance(setting, EstimatedLogging):
         return log
@@ -53,24 +53,24 @@ def estimate_logging(log: Log, engine: Engine, seed: int, progress: bool | None 
         raise InputError(f"EstimatedLogging: the log has no context for the model {setting.model!r}; use model='counts'.")
     rows = _rows(setting, log.n_actions)
     shape = FitShape(log.n_actions, len(log.schema.context), len(log.schema.rewards), setting.folds, seed)
-    passed: dict[Any, Any] = {"counts": _FoldCounts(shape), "rows": _FoldCounts(shape, weighted=False)}
+    statistics: dict[Any, Any] = {"counts": _FoldCounts(shape), "rows": _FoldCounts(shape, weighted=False)}
     if setting.model != "counts":
-        passed["sample"] = SampleRows(shape, rows)
-    with PassProgress("estimating propensities", len(log), progress) as told:
-        found = engine.reduce(log, Joint(passed), told)
-    counts = found["counts"]
+        statistics["sample"] = SampleRows(shape, rows)
+    with PassProgress("estimating propensities", len(log), progress) as report:
+        sums = engine.reduce(log, Joint(statistics), report)
+    counts = sums["counts"]
     if int((counts.sum(axis=0) > 0).sum()) < 2:
         raise _deterministic("every round of the log has the same action")
-    models = _counted(setting, counts) if setting.model == "counts" else _Fit(setting, shape, found["sample"], seed).models()
+    models = _counted(setting, counts) if setting.model == "counts" else _Fit(setting, shape, sums["sample"], seed).models()
     seen = np.vstack([model.seen for model in models])
-    lost = int((found["rows"] * ~seen).sum())
+    new = int((sums["rows"] * ~seen).sum())
     about = {
-        "model": setting.model, "log_rows": len(log), "fitted_rows": len(log), "rounds_with_an_action_new_to_the_fit": lost,
+        "model": setting.model, "log_rows": len(log), "fitted_rows": len(log), "rounds_with_an_action_new_to_the_fit": new,
     }  # fmt: skip
-    total = counts.sum(axis=0)  # actions that a model has not seen keep their share of the whole log
+    total = counts.sum(axis=0)  # actions new to a model get their share in the whole log
     policy = FittedLogging(setting, seed, tuple(models), np.where(seen, 0.0, total / total.sum()), about)
-    if "sample" in found:
-        policy = policy.checked(found["sample"])
+    if "sample" in sums:
+        policy = policy.checked(sums["sample"])
     return log.with_logging(policy)
 
 
@@ -79,28 +79,28 @@ def _rows(setting: EstimatedLogging, n_actions: int) -> int:
     if most is not None and n_actions > most:
         other = "'counts'" if setting.model == "logistic" else "'logistic'"
         raise InputError(
-            f"EstimatedLogging: {setting.model} takes up to {most:,} actions, and the log has {n_actions:,}. Use "
+            f"EstimatedLogging: {setting.model} supports up to {most:,} actions, and the log has {n_actions:,}. Use "
             f"model={other}, or give the logging policy (logging=, --logging)."
         )
     if setting.trim is not None and setting.trim * n_actions >= 1:
         raise InputError(
-            f"EstimatedLogging: trim is {setting.trim:g}, but {n_actions:,} actions cannot all have that chance; give less "
-            f"than {1 / n_actions:.2g}."
+            f"EstimatedLogging: trim is {setting.trim:g}, but {n_actions:,} actions cannot all have that probability; give "
+            f"less than {1 / n_actions:.2g}."
         )
     return min(setting.rows, max(1_000, MOST_SCORES // n_actions))
 
 
 def _deterministic(seen: str) -> InputError:
     return InputError(
-        f"logging: the old policy looks deterministic: {seen}. The log then says nothing of what another action would have "
-        "earned in the same context, so there is no off-policy answer: estimated propensities would be 1, or guesses. Log "
-        "some rounds at random; or ask a reward model alone (op.DM(), without logging=), which nothing here can check."
+        f"logging: the logging policy looks deterministic: {seen}. Such a log has no information about other actions in the "
+        "same context, so there is no off-policy estimate: estimated propensities would be 1, or guesses. Randomise some "
+        "rounds; or rely on a reward model alone (op.DM(), without logging=), which nothing here can check."
     )
 
 
 @dataclass(frozen=True)
 class _FoldCounts(FitStatistic):
-    """Rounds of each action in each fold, by their weights or each as one: folds × actions."""
+    """The rounds of each action in each fold (folds × actions), weighted or counted."""
 
     weighted: bool = True
 
@@ -120,23 +120,23 @@ class _FoldCounts(FitStatistic):
 
 @dataclass(frozen=True)
 class _Model(ABC):
-    """p(a|x) of the actions that it has `seen`, with scores multiplied by `sharpness`."""
+    """p(a|x) of the actions in its data (`seen`), with scores multiplied by `sharpness`."""
 
     seen: BoolArray
     sharpness: float = field(default=1.0, kw_only=True)
 
     @abstractmethod
     def scores(self, context: FloatArray) -> FloatArray:
-        """p(a|x) up to a factor, on the scale of logarithms; −∞ for actions that it has not seen."""
+        """log p(a|x) up to a constant per round; −∞ for actions that are not in its data."""
 
 
 @dataclass(frozen=True)
 class _Constant(_Model):
-    chances: FloatArray
+    probabilities: FloatArray
 
     def scores(self, context: FloatArray) -> FloatArray:
         with np.errstate(divide="ignore"):
-            return np.broadcast_to(np.log(self.chances), (len(context), len(self.chances)))
+            return np.broadcast_to(np.log(self.probabilities), (len(context), len(self.probabilities)))
 
 
 def _counted(setting: EstimatedLogging, counts: FloatArray) -> list[_Model]:
@@ -144,7 +144,7 @@ def _counted(setting: EstimatedLogging, counts: FloatArray) -> list[_Model]:
     for fold in range(setting.folds):
         others = counts.sum(axis=0) - counts[fold] + setting.smoothing
         if not others.sum() > 0:
-            raise InputError("EstimatedLogging: one fold holds every row, since there are too few units (clusters).")
+            raise InputError("EstimatedLogging: one fold contains every row, since there are too few units (clusters).")
         models.append(_Constant(others > 0, others / others.sum()))
     return models
 
@@ -182,17 +182,17 @@ class _Boosted(_Model):
     classifier: Any
 
     def scores(self, context: FloatArray) -> FloatArray:
-        chances = np.zeros((len(context), len(self.seen)))
-        chances[:, self.seen] = self.classifier.predict_proba(context) if len(context) else 0.0
+        probabilities = np.zeros((len(context), len(self.seen)))
+        probabilities[:, self.seen] = self.classifier.predict_proba(context) if len(context) else 0.0
         with np.errstate(divide="ignore"):
-            return np.log(chances) * self.sharpness
+            return np.log(probabilities) * self.sharpness
 
     @classmethod
     def fit(cls, context: FloatArray, action: IntArray, weight: FloatArray, n_actions: int, seed: int) -> _Boosted:
         from sklearn.ensemble import HistGradientBoostingClassifier
 
         seen = np.bincount(action, minlength=n_actions)
-        stops = bool(seen[seen > 0].min() >= 10)  # its rounds held out for stopping are drawn from every action
+        stops = bool(seen[seen > 0].min() >= 10)  # rounds are held out from every action
         classifier = HistGradientBoostingClassifier(
             max_iter=200 if stops else 30, learning_rate=0.1, max_leaf_nodes=15, min_samples_leaf=20, early_stopping=stops,
             random_state=seed % 2**32,
@@ -203,7 +203,7 @@ class _Boosted(_Model):
 
 @dataclass(frozen=True)
 class _Fit:
-    """Models on the sampled rows, each without a fold."""
+    """Models fitted on the sampled rows, each without one fold."""
 
     setting: EstimatedLogging
     shape: FitShape
@@ -219,15 +219,15 @@ class _Fit:
         action = self.sample["action"][keep]
         if len(action) < LEAST_ROWS or len(np.unique(action)) < 2:
             raise InputError(
-                f"EstimatedLogging: {len(action):,} rounds with {len(np.unique(action))} actions are left to fit on without "
-                "some folds, which is too few; log more (or name more, smaller clusters), or use model='counts'."
+                f"EstimatedLogging: without one or two folds, {len(action):,} rounds with {len(np.unique(action))} actions "
+                "remain, which is too few to fit on; use a larger log (or smaller clusters), or model='counts'."
             )
         weight = self.sample["weight"][keep]
         data = (self.sample["context"][keep], action, weight / weight.mean(), self.shape.n_actions)
         return _LogisticFit.fit(*data) if self.setting.model == "logistic" else _Boosted.fit(*data, self.seed)
 
     def _calibrated(self, model: _Model, fold: int) -> _Model:
-        """With the temperature that is best for a model that has seen neither this fold nor the next, on the next."""
+        """With the temperature that is best on the next fold for a model fitted without this fold and the next."""
         if not self.setting.calibrated:
             return model
         after = (fold + 1) % self.setting.folds
@@ -242,7 +242,7 @@ class _Fit:
 
 
 def _sharpness(scores: FloatArray, taken: IntArray, weight: FloatArray) -> float:
-    """The factor of the scores that makes the actions taken likeliest."""
+    """The factor of the scores that maximises the likelihood of the logged actions."""
     from scipy.optimize import minimize_scalar  # here, so that importing stays light
 
     top = scores.max(axis=1, keepdims=True)
@@ -253,26 +253,28 @@ def _sharpness(scores: FloatArray, taken: IntArray, weight: FloatArray) -> float
         factor = float(np.exp(log_factor))
         return float(weight @ (np.log(np.exp(factor * below).sum(axis=1)) - factor * own))
 
-    found = minimize_scalar(loss, bounds=(np.log(COLDEST), np.log(HOTTEST)), method="bounded")
-    return float(np.exp(found.x))
+    result = minimize_scalar(loss, bounds=(np.log(COLDEST), np.log(HOTTEST)), method="bounded")
+    return float(np.exp(result.x))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class FittedLogging(Policy):
-    """An estimated logging policy: the chances of a round come from the models without its fold."""
+    """An estimated logging policy: the probabilities of a round come from the model without its fold.
+
+    `new` (folds × actions) holds the share in the whole log of the actions that are new to each model.
+    """
 
     setting: EstimatedLogging
     seed: int
     models: tuple[_Model, ...]
     new: FloatArray
-    """Folds × actions: the share in the whole log of actions that the other folds do not hold."""
-    told: dict[str, Any]
+    report: dict[str, Any]
 
     def __repr__(self) -> str:
         return f"Fitted({self.setting!r})"
 
     def folds(self, batch: Batch) -> IntArray:
-        """The fold of each round's unit, as reward models are cross-fitted."""
+        """The fold of each round's unit, the same as for reward models."""
         return buckets(batch.unit, self.seed) * len(self.models) // BUCKETS
 
     def distribution(self, batch: Batch) -> FloatArray:
@@ -281,12 +283,12 @@ class FittedLogging(Policy):
     def entries(self, batch: Batch, row: IntArray, code: IntArray) -> FloatArray:
         if self._fixed is None:
             return super().entries(batch, row, code)
-        chances: FloatArray = self._fixed[self.folds(batch)[row], code]
-        return chances
+        probabilities: FloatArray = self._fixed[self.folds(batch)[row], code]
+        return probabilities
 
     @property
     def _fixed(self) -> FloatArray | None:
-        """Folds × actions, where the context does not matter."""
+        """Folds × actions, if the context does not matter."""
         if self.setting.model != "counts":
             return None
         folds = np.arange(len(self.models))
@@ -296,39 +298,39 @@ class FittedLogging(Policy):
         p = np.empty((len(folds), self.new.shape[1]))
         for fold in np.unique(folds):
             rows = folds == fold
-            p[rows] = _chances(self.models[fold], context[rows]) * (1 - self.new[fold].sum()) + self.new[fold]
+            p[rows] = _probabilities(self.models[fold], context[rows]) * (1 - self.new[fold].sum()) + self.new[fold]
         return _trimmed(p, self.setting.trim) if trim and self.setting.trim is not None else p
 
     def checked(self, sample: State) -> FittedLogging:
-        """The same with what its predictions out of fold are like; an error where the log follows a rule."""
+        """Add the quality of its predictions out of fold to the report; raise if the log looks deterministic."""
         n, taken, weight = len(sample["action"]), sample["action"], sample["weight"]
-        own, top, right = np.empty(n), np.empty(n), np.empty(n, dtype=bool)
+        own, top, correct = np.empty(n), np.empty(n), np.empty(n, dtype=bool)
         for rows in blocks(n, self.new.shape[1]):
             p = self._of(sample["context"][rows], sample["group"][rows], trim=False)
             own[rows], top[rows] = p[np.arange(len(p)), taken[rows]], p.max(axis=1)
-            right[rows] = p.argmax(axis=1) == taken[rows]
+            correct[rows] = p.argmax(axis=1) == taken[rows]
         sure = np.argsort(-top, kind="stable")[: int(SUREST * n)]
-        wrong = int((~right).sum())
-        follows = right.mean() >= PREDICTED and len(sure) >= SURE_ROWS and right[sure].all()
+        wrong = int((~correct).sum())
+        follows = correct.mean() >= PREDICTED and len(sure) >= SURE_ROWS and correct[sure].all()
         if (wrong == 0 and n >= FEW) or follows:
             raise _deterministic(
-                f"its action is foreseen from the context in {right.mean():.2%} of {n:,} rounds that the model was not "
-                f"fitted on, and in all of the {SUREST:.0%} of which the model is surest"
+                f"the context predicts its action in {correct.mean():.2%} of {n:,} rounds that the model was not fitted on, "
+                f"and in all of the {SUREST:.0%} with the most confident predictions"
             )
         if (repeated := _one_action_each(sample)) is not None:
             raise _deterministic(
                 f"{repeated:,} of {n:,} rounds share their context with rounds of other units, and no context has two "
-                "actions (where a unit keeps its action, name it as cluster=)"
+                "actions (if a unit always gets the same action, name the unit as cluster=)"
             )
         loss = -float(weight @ np.log(np.maximum(own, 1e-300))) / float(weight.sum())
-        told: dict[str, Any] = {"fitted_rows": n, "log_loss": loss, "accuracy": float(weight @ right / weight.sum())}
+        quality: dict[str, Any] = {"fitted_rows": n, "log_loss": loss, "accuracy": float(weight @ correct / weight.sum())}
         if self.setting.calibrated:
-            told["temperature"] = [1 / model.sharpness for model in self.models]  # as op.Softmax has it
-        return replace(self, told={**self.told, **told})
+            quality["temperature"] = [1 / model.sharpness for model in self.models]  # as in op.Softmax
+        return replace(self, report={**self.report, **quality})
 
 
-def _chances(model: _Model, context: FloatArray) -> FloatArray:
-    """Rounds × actions; no action that the model has seen is quite without a chance."""
+def _probabilities(model: _Model, context: FloatArray) -> FloatArray:
+    """Rounds × actions; every action in the data of the model gets a positive probability."""
     scores = model.scores(context)
     p: FloatArray = np.exp(scores - scores.max(axis=1, keepdims=True))
     p /= p.sum(axis=1, keepdims=True)
@@ -338,7 +340,7 @@ def _chances(model: _Model, context: FloatArray) -> FloatArray:
 
 
 def _trimmed(p: FloatArray, least: float) -> FloatArray:
-    """Chances above 0 and below `least` become `least`; the others give what that takes, in proportion."""
+    """Raise positive probabilities below `least` to `least`, and reduce the others in proportion."""
     raised = np.zeros(p.shape, dtype=bool)
     while (low := (p > 0) & (p < least) & ~raised).any():
         raised |= low
@@ -349,9 +351,9 @@ def _trimmed(p: FloatArray, least: float) -> FloatArray:
 
 
 def _one_action_each(sample: State) -> int | None:
-    """The rounds whose context other units share, if they are most rounds and none of these contexts has two actions."""
+    """The number of rounds whose context other units share, if that is most rounds and none of these has two actions."""
     context = sample["context"]
-    mixed = context @ np.random.default_rng(0).normal(size=context.shape[1])  # equal for equal rows, else hardly ever
+    mixed = context @ np.random.default_rng(0).normal(size=context.shape[1])  # almost never equal for different rows
     _, which = np.unique(mixed, return_inverse=True)
     pairs = np.unique(np.column_stack([which, sample["order"].view(np.int64)]), axis=0)
     units = np.bincount(pairs[:, 0])

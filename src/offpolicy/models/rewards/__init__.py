@@ -1,1 +1,1 @@
-"""Reward models q(x, a): fitted in the one fit pass, for the whole log and without each fold."""
+"""Reward models q(x, a), all fitted in one pass over the log, on all rounds and without each fold."""

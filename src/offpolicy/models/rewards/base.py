@@ -1,4 +1,4 @@
-"""What a reward model must do: name the statistics it is fitted from, and turn them into predictors."""
+"""The base classes of reward models: the statistics they are fitted from, the fits, and the predictors."""
 
 from __future__ import annotations
 
@@ -28,7 +28,41 @@ NO_FEATURES = Features()
 
 @dataclass(frozen=True)
 class FitShape:
-    """The sizes a fit needs to know, and the groups of units that folds are made of."""
+    """The sizes of the log that a fit depends on, and the groups of units that folds consist of.
+
+    Parameters
+    ----------
+    n_actions, context, rewards : int
+        The number of actions, of context columns and of rewards.
+    groups : int
+        The number of groups of units.
+    seed : int
+        Determines the group of each unit.
+    columns : tuple of str
+        The columns of the log that the fit reads.
+    rows : int
+        The rows of the log; 0 if weights need not be scaled.
+    row_weight : callable, optional
+        The fit's own weight of each row of a batch.
+    inputs : {"identity", "features", "both"}
+        What the model knows about an action.
+    features : Features
+        The action features of the log.
+    folds : int
+        The number of folds for cross-fitting; there must be a fit without each of them.
+    jackknife : bool
+        Whether there is a refit without each group; if not, the groups are the folds, and sums by action stay packed.
+    shared : bool
+        Whether all actions share one covariance of the context, because one per action exceeds the memory.
+    most_rows : int, optional
+        The largest number of rows of a batch.
+    ordered : bool
+        Whether the rows of the log have an order, like those of an array.
+    progress : bool, optional
+        Whether long training shows a progress bar; by default only on a terminal.
+    origin : array
+        A typical (context, features, rewards) of the log. Products are taken around it to avoid cancellation.
+    """
 
     n_actions: int
     context: int
@@ -37,40 +71,32 @@ class FitShape:
     seed: int
     columns: tuple[str, ...] = ()
     rows: int = 0
-    """Rows of the log; 0 where weights need not be scaled."""
     row_weight: RowWeight | None = None
     inputs: Inputs = "identity"
     features: Features = NO_FEATURES
     folds: int = 1
-    """The fit must be able to do without each of so many folds."""
     jackknife: bool = True
-    """Whether the groups are fine enough to refit without each; else they are the folds, and sums by action stay packed."""
     shared: bool = False
-    """Whether actions share one covariance of the context, because there is no room for one each."""
     most_rows: int | None = field(default=None, compare=False)
-    """Rows that a batch may have."""
     ordered: bool = field(default=True, compare=False)
-    """Whether the rows of the log stand in one order, as those of an array do."""
     progress: bool | None = field(default=None, compare=False)
-    """Whether models that train for long show a bar; None: on a terminal."""
     origin: FloatArray = field(default_factory=lambda: np.empty(0), compare=False)
-    """A typical (context, features) of the log, from which products are taken, so that large offsets lose no digits."""
 
     def without_inputs(self) -> FitShape:
-        """The same for a statistic that the inputs do not matter to, so that fits with other inputs share it."""
+        """The shape for a statistic that does not depend on the inputs, so that fits with different inputs share it."""
         return replace(self, inputs="identity", features=NO_FEATURES, folds=1)
 
     def group(self, batch: Batch) -> IntArray:
-        """The group of each row's unit. A fold of K is a run of groups / K neighbouring groups."""
+        """The group of each row's unit. Each of K folds consists of groups / K consecutive groups."""
         groups: IntArray = group_of_bucket(self.groups)[buckets(batch.unit, self.seed)]
         return groups
 
     def weight_scale(self, total: float) -> float:
-        """What brings row weights with this sum to a mean of 1. Penalties count rounds, whatever the unit of the weights."""
+        """The factor that gives row weights with this sum a mean of 1, since penalties count rounds."""
         return self.rows / total if self.rows and total > 0 else 1.0
 
     def weights(self, batch: Batch) -> FloatArray | None:
-        """What each row counts in a fit: its weight in the log, times the fit's own."""
+        """The weight of each row in a fit: its weight in the log, times the fit's own."""
         own = None if self.row_weight is None else self.row_weight(batch)
         if own is None or batch.weight is None:
             return batch.weight if own is None else own
@@ -79,25 +105,57 @@ class FitShape:
 
 @dataclass(frozen=True)
 class FitStatistic:
-    """What is summed over the log for a fit. A subclass gives `zero` and `fold`; sums by name are merged by adding them."""
+    """The base of statistics that are summed over the log for a fit. A subclass defines `zero` and `fold`.
+
+    Parameters
+    ----------
+    shape : FitShape
+        The sizes of the log, and its groups of units.
+
+    Examples
+    --------
+    >>> from dataclasses import dataclass
+    >>> import numpy as np, offpolicy as op
+    >>> @dataclass(frozen=True)
+    ... class Rewards(op.FitStatistic):
+    ...     def zero(self):
+    ...         return {"sum": np.zeros(self.shape.rewards)}
+    ...     def fold(self, state, batch):
+    ...         return {"sum": state["sum"] + batch.reward.sum(axis=0)}
+    """
 
     shape: FitShape
 
     @property
     def columns(self) -> tuple[str, ...]:
+        """The columns of the log that it reads."""
         return self.shape.columns
 
     @property
     def batch_rows(self) -> int | None:
+        """The number of rows of a batch that suits it; None for the default."""
         return None
 
     def merge(self, a: State, b: State) -> State:
-        """Sums add up."""
+        """Merge the states of two parts of the log by adding the arrays of the same name.
+
+        Parameters
+        ----------
+        a, b : dict of array
+            The states; `a` is changed in place.
+        """
         for name in a:
             a[name] += b[name]
         return a
 
     def finish(self, state: State) -> Any:
+        """Return the result, from the state of the whole log.
+
+        Parameters
+        ----------
+        state : dict of array
+            The merged state.
+        """
         return state
 
 
@@ -105,41 +163,76 @@ class Predictor(Protocol):
     """A fitted q(x, a)."""
 
     def all(self, batch: Batch) -> FloatArray:
-        """Rounds × actions."""
+        """Return q of every action in each round, rounds × actions.
+
+        Parameters
+        ----------
+        batch : Batch
+            Rounds of a log.
+        """
         ...
 
     def taken(self, batch: Batch) -> FloatArray:
-        """Of the logged action of each round."""
+        """Return q of the logged action of each round.
+
+        Parameters
+        ----------
+        batch : Batch
+            Rounds of a log.
+        """
         ...
 
 
 class Savable(Named, Predictor, ABC):
-    """A fitted q(x, a) that is nothing but arrays, so that it can be saved, loaded, and used on logs with other actions.
+    """The base of fitted models q(x, a) that consist of arrays: they can be saved, loaded, and used on other logs.
 
-    Files know it by its `kind`, and are read by `from_arrays` of the class that states it.
+    A file states the `kind` of the model, and is read by `from_arrays` of the class with that kind.
     """
 
     @abstractmethod
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
-        """All that it is made of."""
+        """Return the arrays that the model consists of, by name."""
 
     @property
     def settings(self) -> dict[str, int]:
-        """The few numbers besides that say how the arrays are used."""
+        """The numbers needed in addition to the arrays."""
         return {}
 
     @classmethod
     @abstractmethod
     def from_arrays(cls, arrays: Mapping[str, npt.NDArray[Any]], settings: Mapping[str, int], shape: FitShape) -> Self:
-        """The same again; raises ValueError or KeyError where the arrays do not belong together."""
+        """Return a model from its arrays.
+
+        Parameters
+        ----------
+        arrays : mapping of str to array
+            What `arrays` returned.
+        settings : mapping of str to int
+            What `settings` returned.
+        shape : FitShape
+            The sizes of the log that the model was fitted on.
+
+        Raises
+        ------
+        ValueError, KeyError
+            If the arrays do not fit together.
+        """
 
     @abstractmethod
     def for_actions(self, at: IntArray, features: Features) -> Self:
-        """The same for a log whose actions stand at these places, and which has these features."""
+        """Return the model for another log, whose actions are some of those of the fit.
+
+        Parameters
+        ----------
+        at : array of int
+            The code in the fit of each action of the log.
+        features : Features
+            The action features of the log.
+        """
 
 
 def mean_features(features: Features, counts: FloatArray, sums: FloatArray, origin: FloatArray) -> FloatArray:
-    """φ̄ of each action, from sums around an origin; of actions never logged, that of the catalog or else of the log."""
+    """φ̄ of each action, from sums around an origin; for actions never logged, from the catalog, or else that of the log."""
     n = counts[:, None]
     overall = sums.sum(axis=0) / max(float(n.sum()), 1e-300)
     means: FloatArray = origin + np.where(n > 0, sums / np.where(n > 0, n, 1.0), overall)
@@ -158,25 +251,39 @@ def design(batch: Batch, centre: FloatArray) -> FloatArray:
 
 @dataclass(frozen=True)
 class LinearPredictor(Savable):
-    """q(x, a) = (x − centre)·slope_a + intercept_a. `coef` is actions × (features + 1), the intercept last.
+    """q(x, a) = (x − centre)·slope_a + intercept_a.
 
-    With features φ that vary within an action, the control of a round is x̃·(own_a + φ·shared), and `coef` is that at each
-    action's mean features: all that a baseline needs, since q is linear in φ.
+    With features φ that vary within an action, the control of a round is x̃·(own_a + φ·shared), and `coef` holds the
+    coefficients at each action's mean features. That is all a baseline needs, since q is linear in φ.
+
+    Parameters
+    ----------
+    coef : array of shape (n_actions, context + 1)
+        The slopes of each action, then the intercept.
+    centre : array of shape (context,)
+        The context at which q is the intercept.
+    scale : array of shape (context,), optional
+        The standard deviations of the context, which make slopes comparable with each other and with the intercept.
+    counts : array of shape (n_actions,), optional
+        The rounds of each action in the fit.
+    varying : FeatureMap, optional
+        The coefficients as a function of the features of the round.
+    down : array of shape (context + 1, rank), optional
+        Maps scaled coefficients of low rank to an embedding of that size.
+    mean : array of shape (context,), optional
+        The mean context of the fit.
+    covariance : array of shape (context + 1, context + 1), optional
+        The covariance of the estimated scaled coefficients, averaged over the rounds.
     """
 
     coef: FloatArray
     centre: FloatArray
     scale: FloatArray | None = None
-    """The spread of the context, in which slopes are comparable with each other and with the intercept."""
     counts: FloatArray | None = None
-    """The rounds of each action behind the fit."""
     varying: FeatureMap | None = None
     down: FloatArray | None = None
-    """(features + 1) × rank: takes scaled coefficients of low rank to an embedding of that size."""
     mean: FloatArray | None = None
-    """The mean context of the rows behind the fit."""
     covariance: FloatArray | None = None
-    """With which the scaled coefficients are estimated, averaged over the rounds."""
     kind = "linear"
 
     def all(self, batch: Batch) -> FloatArray:
@@ -187,13 +294,13 @@ class LinearPredictor(Savable):
         return self.taken_of(design(batch, self.centre), batch)
 
     def taken_of(self, x: FloatArray, batch: Batch) -> FloatArray:
-        """The same for a design that was made before."""
+        """The same from a design computed before."""
         coef = self.coef[batch.action] if self.varying is None else self.varying.rows(batch)
         values: FloatArray = np.einsum("ji,ij->i", x, coef)
         return values
 
     def moved(self, centre: FloatArray) -> LinearPredictor:
-        """The same function written around another centre."""
+        """The same function around another centre."""
         step = np.eye(len(centre) + 1)
         step[:-1, -1] = centre - self.centre
         varying = None if self.varying is None else self.varying.mapped(step)
@@ -225,9 +332,9 @@ class LinearPredictor(Savable):
 
     @property
     def embedding(self) -> Embedding:
-        """e = (slopes on the scale of the context, intercept at its centre): all in the unit of the reward."""
+        """e = (slopes on the scale of the context, intercept at its centre), all in the unit of the reward."""
         scale = np.append(np.ones(len(self.centre)) if self.scale is None else self.scale, 1.0)
-        own = np.diag(1 / scale)  # back to slopes in the context's units, and the intercept at the origin
+        own = np.diag(1 / scale)  # to slopes in the units of the context, and the intercept at the origin
         own[:-1, -1] = -self.centre / scale[:-1]
         to_e = np.diag(scale) if self.down is None else np.diag(scale) @ self.down
         return Embedding(
@@ -246,15 +353,15 @@ def check_shapes(
     arrays: Mapping[str, npt.NDArray[Any]], sizes: Mapping[str, tuple[int | None, ...]], needed: Sequence[str],
     dtype: str = "f",
 ) -> None:  # fmt: skip
-    """Raise ValueError where an array is missing, unknown, or not of its size (None: any)."""
+    """Raise ValueError if an array is missing, unknown, or does not have its size (None: any)."""
     for name in (*needed, *arrays):
         if name not in arrays or name not in sizes:
             raise ValueError(f"the array {name!r} is {'missing' if name not in arrays else 'unknown'}")
-        shape, wanted = arrays[name].shape, sizes[name]
-        if len(shape) != len(wanted) or any(b not in (None, a) for a, b in zip(shape, wanted, strict=True)):
-            raise ValueError(f"the array {name!r} has shape {shape}, but {wanted} is needed")
+        shape, expected = arrays[name].shape, sizes[name]
+        if len(shape) != len(expected) or any(b not in (None, a) for a, b in zip(shape, expected, strict=True)):
+            raise ValueError(f"the array {name!r} has shape {shape} instead of {expected}")
         if arrays[name].dtype.kind != dtype:
-            raise ValueError(f"the array {name!r} holds no fractions")
+            raise ValueError(f"the array {name!r} does not hold floating-point numbers")
 
 
 def _between(covariance: FloatArray | None, matrix: FloatArray | None) -> FloatArray | None:
@@ -262,7 +369,7 @@ def _between(covariance: FloatArray | None, matrix: FloatArray | None) -> FloatA
 
 
 def embedding_of(predictor: Predictor, name: str) -> Embedding:
-    """The embedding that a fitted reward model gives."""
+    """The embedding of a fitted reward model."""
     embedding: Embedding | None = getattr(predictor, "embedding", None)
     if embedding is None:
         raise no_embedding(name)
@@ -271,62 +378,125 @@ def embedding_of(predictor: Predictor, name: str) -> Embedding:
 
 def no_embedding(name: str) -> InputError:
     return InputError(
-        f"{name}: this reward model gives no embedding. Use op.Ridge(), op.AdamW(), op.Torch(…), or op.Regressor(…, "
-        "embedding=…) with a function that gives one."
+        f"{name}: this reward model has no embedding. Use op.Ridge(), op.AdamW(), op.Torch(…), or op.Regressor(…, "
+        "embedding=…) with a function that returns one."
     )
 
 
 class Fits(ABC):
-    """What the fit pass gives: predictors for each reward, on all rows or without some."""
+    """The base of fitted reward models: a predictor for each reward, on all rows and without each fold."""
 
     @abstractmethod
-    def on_all(self, reward: int) -> Predictor: ...
+    def on_all(self, reward: int) -> Predictor:
+        """Return the predictor fitted on all rows.
+
+        Parameters
+        ----------
+        reward : int
+            The position of the reward in the log.
+        """
 
     @abstractmethod
-    def without_fold(self, reward: int, fold: int, folds: int) -> Predictor: ...
+    def without_fold(self, reward: int, fold: int, folds: int) -> Predictor:
+        """Return the predictor fitted without one fold.
+
+        Parameters
+        ----------
+        reward : int
+            The position of the reward in the log.
+        fold : int
+            The fold that is left out.
+        folds : int
+            The number of folds.
+        """
 
     @property
     def can_refit(self) -> bool:
-        """Whether refits without one group, for the jackknife, are to be had from the statistics."""
+        """Whether the statistics allow refits without each group, for the jackknife."""
         return False
 
     def without_group(self, reward: int, group: int) -> LinearPredictor | None:  # noqa: ARG002
-        """For the jackknife; None where it cannot be had."""
+        """Return the predictor fitted without one group of units, for the jackknife; None if that is impossible.
+
+        Parameters
+        ----------
+        reward : int
+            The position of the reward in the log.
+        group : int
+            The group that is left out.
+        """
         return None
 
     def diagnostics(self, reward: int) -> dict[str, Any]:  # noqa: ARG002
-        """`r2`: out of fold, where known; and what was chosen in the fit."""
+        """Return what the result reports about the fit, such as `r2`, the R² out of fold.
+
+        Parameters
+        ----------
+        reward : int
+            The position of the reward in the log.
+        """
         return {}
 
 
 class RewardModel(Named, Serves, ABC):
-    """Settings of a reward model, and all that the package needs to know about it.
+    """The base class of reward models: settings, the statistics that a fit needs, and properties of the model.
 
     `statistics` are folded over the log, and `fits` turns their results into predictors. The other methods have defaults
-    for a model that is fitted to the log, gives no embedding and holds little memory. A class that states its `kind` can be
-    chosen by that name on the command line.
+    for a model that is fitted to the log, has no embedding and needs little memory. A class attribute `kind` is the name on
+    the command line.
+
+    Examples
+    --------
+    >>> import offpolicy as op
+    >>> isinstance(op.Ridge(), op.RewardModel), op.Ridge.kind
+    (True, 'ridge')
     """
 
     @abstractmethod
     def statistics(self, shape: FitShape) -> tuple[Statistic, ...]:
-        """What is summed over the log; empty where nothing needs to be fitted. Equal statistics are folded once."""
+        """Return what is summed over the log; empty if nothing is fitted. Equal statistics are folded once.
+
+        Parameters
+        ----------
+        shape : FitShape
+            The sizes of the log, and its groups of units.
+        """
 
     @abstractmethod
     def fits(self, shape: FitShape, results: Sequence[Any]) -> Fits:
-        """From the results of the statistics, in their order."""
+        """Return the fitted model.
+
+        Parameters
+        ----------
+        shape : FitShape
+            The sizes of the log, and its groups of units.
+        results : sequence
+            The results of the statistics, in their order.
+        """
 
     def on(self, schema: Schema) -> RewardModel:  # noqa: ARG002
-        """The same as it suits the actions and columns of a log; raises where it does not."""
+        """Return the model adapted to the actions and columns of a log.
+
+        Parameters
+        ----------
+        schema : Schema
+            The columns, actions and rewards of the log.
+
+        Raises
+        ------
+        InputError
+            If the model does not fit the log.
+        """
         return self
 
     @property
     def fitted(self) -> bool:
-        """Whether anything of it is fitted to the log at hand."""
+        """Whether any of it is fitted to the log that is evaluated."""
         return True
 
     @property
     def fitted_before(self) -> bool:
-        """Whether it was fitted to another log, so that it has an estimation error that this log knows nothing of."""
+        """Whether it was fitted to another log, so that it has an estimation error that this log cannot show."""
         return False
 
     @property
@@ -336,26 +506,37 @@ class RewardModel(Named, Serves, ABC):
 
     @property
     def knows_error(self) -> bool:
-        """Whether its embedding comes with the covariance with which it is estimated."""
+        """Whether its embedding comes with the covariance of its estimation error."""
         return False
 
     @property
     def linear(self) -> bool:
-        """Whether q at an action is its mean over features that vary within the action, as for a q linear in them."""
+        """Whether q of an action is its mean over features that vary within the action, as for a q linear in them."""
         return False
 
     @property
     def packages(self) -> tuple[str, ...]:
-        """The packages besides the required ones whose versions its numbers depend on."""
+        """The optional packages whose versions its numbers depend on."""
         return ()
 
     def needs(self, shape: FitShape, threads: int) -> tuple[Need, ...]:  # noqa: ARG002
-        """The memory that grows with actions, context or rewards, while `threads` parts of the log are at work.
+        """Return the memory that grows with actions, context or rewards. Fits with the same row weights share equal needs.
 
-        Fits with the same row weights share needs that are equal.
+        Parameters
+        ----------
+        shape : FitShape
+            The sizes of the log, and its groups of units.
+        threads : int
+            The number of parts of the log that are processed at the same time.
         """
         return ()
 
     def refit_numbers(self, shape: FitShape) -> int:  # noqa: ARG002
-        """Numbers per action that refits without each group hold, where there are refits."""
+        """Return how many numbers per action the refits without each group hold, if there are refits.
+
+        Parameters
+        ----------
+        shape : FitShape
+            The sizes of the log, and its groups of units.
+        """
         return 0

@@ -1,4 +1,4 @@
-"""`FittedRewards`: reward models fitted on one log, to be used on others, and their files."""
+"""`FittedRewards`: reward models fitted on one log for use on others, and their files."""
 
 from __future__ import annotations
 
@@ -27,14 +27,41 @@ ACTIONS = "actions"
 
 @dataclass(frozen=True, eq=False)
 class FittedRewards(RewardModel):
-    """Reward models from `op.fit_rewards(log, …)` or `op.load_rewards(path)`: give it to estimators as `rewards=`.
+    """Reward models from `op.fit_rewards` or `op.load_rewards`, for estimators as `rewards=`.
 
-    Nothing is fitted then. What the model's own error does to an estimate is not in its interval, so fit it on other rounds
-    than those that it is used on: rounds that it has seen, it predicts too well.
+    Nothing is fitted during the evaluation, and intervals do not include the error of the model. Fit it on other rounds than
+    those it is used on: it predicts the rounds of its own fit too well.
+
+    Parameters
+    ----------
+    model : str
+        What was fitted, in words.
+    by_reward : mapping of str to predictor
+        The fitted model of each reward.
+    actions : array
+        The labels of the actions.
+    context : tuple of str
+        The context columns of the fit.
+    inputs : {"identity", "features", "both"}
+        What the model knows about an action.
+    features : Features
+        The action features of the fit.
+    rounds : int
+        The number of rounds of the fit.
+    chosen : tuple of str, default=()
+        The rewards of the log that is evaluated.
+
+    Examples
+    --------
+    >>> import offpolicy as op
+    >>> world = op.worlds.Toy(10)
+    >>> model = op.fit_rewards(world.sample(1_000, seed=1))
+    >>> log = world.sample(1_000, seed=0)
+    >>> round(op.evaluate(log, op.Uniform(), op.DR(model))["DR"].value, 3)
+    0.477
     """
 
     model: str
-    """What was fitted, in words."""
     by_reward: Mapping[str, Predictor] = field(repr=False)
     actions: npt.NDArray[Any] = field(repr=False)
     context: tuple[str, ...] = field(repr=False)
@@ -42,7 +69,6 @@ class FittedRewards(RewardModel):
     features: Features = field(repr=False)
     rounds: int = field(repr=False)
     chosen: tuple[str, ...] = field(default=(), repr=False)
-    """The rewards of the log at hand, once it is known."""
     fitted = False
     fitted_before = True
 
@@ -55,7 +81,18 @@ class FittedRewards(RewardModel):
         return all(isinstance(model, LinearPredictor) for model in self.by_reward.values())
 
     def on(self, schema: Schema) -> FittedRewards:
-        """The same with the actions of a log, which must be known, and its columns, which must be those of the fit."""
+        """Return the model for another log with the same columns and known actions.
+
+        Parameters
+        ----------
+        schema : Schema
+            The columns, actions and rewards of the log.
+
+        Raises
+        ------
+        InputError
+            If the columns differ, or the model lacks a reward or an action of the log.
+        """
         if schema.context != self.context:
             raise InputError(
                 f"rewards: the model was fitted on the context {_listed(self.context)}, and the log has "
@@ -73,7 +110,7 @@ class FittedRewards(RewardModel):
                 f"{_listed(_names(features))}. Both must have the same, with the same categories."
             )
         at = places(self.actions, discrete(schema.space, "the reward model").to_numpy(), "the reward model")
-        moved = {name: _moved(model, at, len(self.actions), features) for name, model in self.by_reward.items()}
+        moved = {name: _for_actions(model, at, len(self.actions), features) for name, model in self.by_reward.items()}
         return replace(self, by_reward=moved, actions=self.actions[at], features=features, chosen=schema.rewards)
 
     def statistics(self, shape: FitShape) -> tuple[Statistic, ...]:  # noqa: ARG002
@@ -83,7 +120,18 @@ class FittedRewards(RewardModel):
         return _FittedFits([self.by_reward[name] for name in self.chosen], self.rounds)
 
     def save(self, path: str | Path) -> None:
-        """As safetensors: the arrays, and what they mean as JSON in the header."""
+        """Save as safetensors: the arrays, with their description as JSON in the header.
+
+        Parameters
+        ----------
+        path : str or Path
+            Must end in .safetensors.
+
+        Raises
+        ------
+        InputError
+            If the model does not consist of arrays, such as one of scikit-learn.
+        """
         path = Path(path)
         if path.suffix != SUFFIX:
             raise InputError(f"{path}: reward models are saved as safetensors; the name must end in {SUFFIX}.")
@@ -93,7 +141,7 @@ class FittedRewards(RewardModel):
             if not isinstance(model, Savable) or "kind" not in vars(type(model)):
                 raise InputError(
                     f"{path}: {self.model} cannot be saved. It is a Python object that only pickle could write, and reading "
-                    "a pickle runs whatever code is in it. Keep it in a format of its own and give its predictions with "
+                    "a pickle runs whatever code it contains. Save it in a format of its own and use its predictions with "
                     "op.Given(q), or fit op.Ridge(), op.AdamW() or op.Torch(op.two_layer())."
                 )
             kinds.append({"kind": model.kind, "settings": model.settings})
@@ -104,7 +152,7 @@ class FittedRewards(RewardModel):
         try:
             labels = storage.exact(self.actions.tolist())
         except (TypeError, ValueError):
-            raise InputError(f"{path}: actions are saved where their labels are text or numbers; these are not.") from None
+            raise InputError(f"{path}: actions can only be saved if their labels are text or numbers.") from None
         about = {
             "model": self.model,
             "rewards": list(self.by_reward),
@@ -122,7 +170,32 @@ class FittedRewards(RewardModel):
 
 
 def load_rewards(path: str | Path) -> FittedRewards:
-    """What `FittedRewards.save` wrote, checked: its format and version, its shapes, its numbers and its checksum."""
+    """Load a reward model that `FittedRewards.save` wrote, and check its version, shapes, numbers and checksum.
+
+    Parameters
+    ----------
+    path : str or Path
+        The file.
+
+    Returns
+    -------
+    FittedRewards
+        For estimators as `rewards=`.
+
+    Raises
+    ------
+    InputError
+        If the file is missing, damaged, of a newer version, or of an unknown kind.
+
+    Examples
+    --------
+    >>> import tempfile, offpolicy as op
+    >>> model = op.fit_rewards(op.worlds.Toy(10).sample(1_000, seed=1))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     model.save(f"{folder}/q.safetensors")
+    ...     op.load_rewards(f"{folder}/q.safetensors").rounds
+    1000
+    """
     path = Path(path)
     arrays, metadata = storage.read_arrays(path)
     version: Any = metadata.get("version", "")
@@ -157,24 +230,25 @@ def load_rewards(path: str | Path) -> FittedRewards:
 
 
 def _class_of(path: Path, kind: str) -> type[Savable]:
-    """A file names no code: whoever reads it imports the module of a class that is not ours."""
-    known = Savable.kinds()
-    if kind not in known:
+    """The class of a kind. Files name no code, so the module of a user's class must be imported before."""
+    kinds = Savable.kinds()
+    if kind not in kinds:
         raise InputError(
-            f"{path}: its parts do not fit together: no class states the kind {kind!r:.40} of its predictors. Known: "
-            f"{', '.join(known)}. If it is one of your own, import its module first."
+            f"{path}: its parts do not fit together: no class has the kind {kind!r:.40} of its predictors. Known: "
+            f"{', '.join(kinds)}. If it is one of your own, import its module first."
         )
-    return known[kind]
+    return kinds[kind]
 
 
-def _moved(model: Predictor, at: IntArray, known: int, features: Features) -> Predictor:
+def _for_actions(model: Predictor, at: IntArray, n_actions: int, features: Features) -> Predictor:
     if isinstance(model, Savable):
         return model.for_actions(at, features)
-    if np.array_equal(at, np.arange(known)):
+    if np.array_equal(at, np.arange(n_actions)):
         return model
     raise InputError(
-        "rewards: this model knows actions by their codes in the log it was fitted on, so it fits only logs with the same "
-        "actions in the same order (name them with `actions=`). Those of op.Ridge(), op.AdamW() and op.Torch() fit any."
+        "rewards: this model identifies actions by their codes in the log it was fitted on, so it can only be used on logs "
+        "with the same actions in the same order (name them with `actions=`). Models of op.Ridge(), op.AdamW() and "
+        "op.Torch() have no such limit."
     )
 
 

@@ -1,4 +1,4 @@
-"""`Given`: the user's own q, as a rounds × actions matrix or a function of the context."""
+"""`Given`: q from the user, as a matrix of rounds × actions or a function of the context."""
 
 from __future__ import annotations
 
@@ -18,10 +18,23 @@ from offpolicy.statistics.base import Statistic
 
 @dataclass(frozen=True, eq=False)
 class Given(RewardModel):
-    """q(x, a) from elsewhere: nothing is fitted, and its own error is not in any interval.
+    """Your own q(x, a). Nothing is fitted, and intervals do not include its error.
 
-    `control` is q(x, e) of each logged round, where it depends on what the round showed of the action: an array, or a
-    function of contexts and features. `q` is then its mean over the embeddings of each action.
+    Parameters
+    ----------
+    q : array-like of shape (n_rounds, n_actions) or callable
+        The predictions, or a function from contexts (rounds × columns) to them. Columns follow `log.actions`.
+    control : array-like of shape (n_rounds,) or callable, optional
+        q(x, e) of the logged action of each round, if it depends on the action features of the round: an array, or a
+        function of contexts and features. `q` is then its mean over the features of each action.
+
+    Examples
+    --------
+    >>> import numpy as np, offpolicy as op
+    >>> log = op.worlds.Toy(10).sample(1_000, seed=0)
+    >>> dr = op.DR(op.Given(lambda x: np.full((len(x), 10), 0.5)))
+    >>> round(op.evaluate(log, op.Uniform(), dr)["DR"].value, 3)
+    0.481
     """
 
     q: npt.ArrayLike | Callable[[FloatArray], npt.ArrayLike]
@@ -35,8 +48,8 @@ class Given(RewardModel):
     def fits(self, shape: FitShape, results: Any) -> Fits:  # noqa: ARG002
         if not shape.ordered and not (callable(self.q) and (self.control is None or callable(self.control))):
             raise InputError(
-                "Given: one row for each of the log, but the rows of a Spark DataFrame have no order. Give a function of "
-                "the context."
+                "Given: an array has one row per round of the log, but the rows of a Spark DataFrame have no order. Give a "
+                "function of the context."
             )
         control = None if self.control is None or callable(self.control) else np.asarray(self.control, dtype=np.float64)
         return _GivenFits(
@@ -55,8 +68,8 @@ class _GivenFits(Fits):
         values = np.asarray(q, dtype=np.float64)
         if values.shape != (len(batch), batch.n_actions):
             raise InputError(
-                f"Given: q has shape {values.shape} for {len(batch)} rounds × {batch.n_actions} actions; "
-                "its columns follow `log.actions`."
+                f"Given: q has shape {values.shape} for {len(batch)} rounds × {batch.n_actions} actions; its columns must "
+                "follow `log.actions`."
             )
         if not np.isfinite(values.sum()):
             rows = batch.row[~np.isfinite(values).all(axis=1)]
@@ -65,8 +78,8 @@ class _GivenFits(Fits):
 
     def taken(self, batch: Batch) -> FloatArray:
         if self.control is not None:
-            given = self.control(batch.context, batch.features) if callable(self.control) else self.control[batch.row]
-            values = np.asarray(given, dtype=np.float64)
+            control = self.control(batch.context, batch.features) if callable(self.control) else self.control[batch.row]
+            values = np.asarray(control, dtype=np.float64)
             if values.shape != (len(batch),) or not np.isfinite(values.sum()):
                 raise InputError(f"Given: control has shape {values.shape} (or a NaN in it) for {len(batch)} rounds.")
             return values
@@ -74,7 +87,7 @@ class _GivenFits(Fits):
 
     def on_all(self, reward: int) -> Predictor:
         if reward:
-            raise InputError("Given: one q serves one reward; evaluate the rewards one by one.")
+            raise InputError("Given: q is for a single reward; evaluate the rewards one by one.")
         return self
 
     def without_fold(self, reward: int, fold: int, folds: int) -> Predictor:  # noqa: ARG002

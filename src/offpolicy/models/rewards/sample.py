@@ -1,4 +1,4 @@
-"""Rows of the log held in memory, for reward models that are trained on rows and not on sums."""
+"""Rows of the log held in memory, for reward models that are trained on rows instead of sums."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from offpolicy.models.rewards.base import Fits, FitShape, FitStatistic, Predicto
 from offpolicy.statistics.base import State
 
 PAIRS = 1 << 17
-"""So many (round, action) pairs are predicted at a time, so that memory stays bounded."""
+"""The number of (round, action) pairs that are predicted at a time, which bounds the memory."""
 
 
 @dataclass(frozen=True)
 class SampleRows(FitStatistic):
-    """The rows of smallest hash, at most `limit`: a sample that does not depend on order or partitioning."""
+    """At most `limit` rows, those with the smallest hashes: a sample that depends on neither order nor partitions."""
 
     limit: int
 
     @classmethod
     def of(cls, shape: FitShape, limit: int) -> SampleRows:
-        """Without what the sample does not depend on, so that fits that differ only in that share it."""
+        """Without the settings that do not affect the sample, so that fits that differ only in these share it."""
         return cls(shape.without_inputs() if shape.inputs == "identity" else replace(shape, folds=1), limit)
 
     def zero(self) -> State:
@@ -79,11 +79,11 @@ class SampleRows(FitStatistic):
 
 
 def _order(state: State) -> IntArray:
-    """The same rows in the same order, however they came: training depends on it."""
+    """The same order of the same rows, whatever the order of the log, since training depends on it."""
     keys = [state["reward"][:, 0], state["action"], state["order"]]
     order: IntArray = np.lexsort(keys)
     alike = [key[order[1:]] == key[order[:-1]] for key in keys]
-    if np.logical_and.reduce(alike).any():  # some rows of one unit are told apart by the rest only
+    if np.logical_and.reduce(alike).any():  # rows of one unit that differ only in the other columns
         rest = np.hstack([state["features"], state["context"], state["weight"][:, None]])
         order = np.lexsort([*rest.T, *keys])
     return order
@@ -91,7 +91,7 @@ def _order(state: State) -> IntArray:
 
 @dataclass(frozen=True)
 class FitRows:
-    """The rows behind one fit, with one reward."""
+    """The rows of one fit, with one reward. `weight` is None if all rows count the same."""
 
     shape: FitShape
     context: FloatArray
@@ -99,18 +99,19 @@ class FitRows:
     features: FloatArray
     reward: FloatArray
     weight: FloatArray | None
-    """None where all rows count the same."""
 
     @classmethod
     def of(cls, sample: State, shape: FitShape, reward: int, fold: int, folds: int) -> FitRows:
-        """Those of a sample that are not in the fold."""
+        """The rows of a sample that are not in the fold."""
         keep = sample["group"] * folds // shape.groups != fold
         weighted = shape.row_weight is not None or bool((sample["weight"] != 1).any())
         weight = sample["weight"][keep] if weighted else None
         if not keep.any():
-            raise InputError("rewards: a fold holds every row, since there are too few units (clusters) to fit without it.")
+            raise InputError(
+                "rewards: one fold contains every row, since there are too few units (clusters) to fit without it."
+            )
         if weight is not None and not weight.sum() > 0:
-            raise InputError("rewards: all rows that are left for a fit have weight 0. Check the column of row weights.")
+            raise InputError("rewards: all rows outside a fold have weight 0. Check the column of row weights.")
         return cls(
             shape=shape,
             context=sample["context"][keep],
@@ -125,7 +126,7 @@ class FitRows:
 
     @cached_property
     def counted(self) -> FloatArray:
-        """How many rounds of the log each row stands for. A fit's own weights (MRDR's) do not say how often things occur."""
+        """The number of rounds that each row represents. A fit's own weights (MRDR's) are not frequencies."""
         if self.weight is None or self.shape.row_weight is not None:
             return np.ones(len(self))
         counted: FloatArray = self.weight / self.weight.mean()
@@ -133,7 +134,7 @@ class FitRows:
 
     @cached_property
     def counts(self) -> FloatArray:
-        """Rounds of each action."""
+        """The rounds of each action."""
         return sums_by(self.action, self.counted, self.shape.n_actions)
 
     @cached_property
@@ -143,7 +144,7 @@ class FitRows:
 
     @cached_property
     def action_features(self) -> FloatArray:
-        """Features of each action: from the catalog, and the mean of what its rounds showed (of all rounds, if none did)."""
+        """The features of each action: from the catalog, and the mean over its rounds (over all rounds if it has none)."""
         features = self.shape.features
         if self.shape.inputs == "identity":
             return np.empty((self.shape.n_actions, 0))
@@ -157,14 +158,14 @@ class FitRows:
 
 
 class SampleFits(Fits):
-    """Models trained on the sample: on all rows and without each fold, each when it is first asked for.
+    """Models trained on the sample, on all rows and without each fold, each when it is first needed.
 
-    `train` gives a predictor and numbers to tell of, of which the largest over the fits is told.
+    `train` returns a predictor and numbers to report, such as epochs; the largest over the fits is reported.
     """
 
     def __init__(self, shape: FitShape, sample: State, train: Callable[[FitRows], tuple[Predictor, dict[str, int]]]) -> None:
         self._shape, self._sample, self._train = shape, sample, train
-        self._made: dict[tuple[int, int, int], tuple[Predictor, dict[str, int]]] = {}
+        self._trained: dict[tuple[int, int, int], tuple[Predictor, dict[str, int]]] = {}
         self._lock = threading.Lock()
 
     def on_all(self, reward: int) -> Predictor:
@@ -173,25 +174,25 @@ class SampleFits(Fits):
     def without_fold(self, reward: int, fold: int, folds: int) -> Predictor:
         key = (reward, fold, folds)
         with self._lock:
-            if key not in self._made:
-                self._made[key] = self._train(FitRows.of(self._sample, self._shape, *key))
-        return self._made[key][0]
+            if key not in self._trained:
+                self._trained[key] = self._train(FitRows.of(self._sample, self._shape, *key))
+        return self._trained[key][0]
 
     def diagnostics(self, reward: int) -> dict[str, Any]:
-        told: dict[str, Any] = {"fitted_rows": len(self._sample["order"]), "log_rows": int(self._sample["rows"])}
-        for (of, _, _), (_, numbers) in self._made.items():
+        report: dict[str, Any] = {"fitted_rows": len(self._sample["order"]), "log_rows": int(self._sample["rows"])}
+        for (of, _, _), (_, numbers) in self._trained.items():
             if of == reward:
-                told |= {name: max(number, told.get(name, number)) for name, number in numbers.items()}
-        return told
+                report |= {name: max(number, report.get(name, number)) for name, number in numbers.items()}
+        return report
 
 
 def features_of(shape: FitShape) -> Features | None:
-    """The features that a model sees and that vary within an action, else None."""
+    """The features, if the model uses them and they vary within an action; else None."""
     return shape.features if shape.inputs != "identity" and shape.features.varies else None
 
 
 def pairs(rounds: int, n_actions: int) -> Iterator[tuple[slice, IntArray, IntArray]]:
-    """All (round, action) in blocks: where each block stands, its rounds and its actions."""
+    """All (round, action) pairs in blocks: the slice of each block, its rounds and its actions."""
     for start in range(0, rounds * n_actions, PAIRS):
         block = slice(start, min(start + PAIRS, rounds * n_actions))
         yield block, *np.divmod(np.arange(block.start, block.stop), n_actions)

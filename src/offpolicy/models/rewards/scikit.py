@@ -21,21 +21,37 @@ from offpolicy.statistics.base import Statistic
 MOST_ONE_HOT = 50
 
 EmbeddingOf = Callable[[Any, FloatArray], npt.ArrayLike]
-"""From the fitted regressor and some of its input rows to one embedding a row."""
+"""From the fitted regressor and some of its input rows to one embedding per row."""
 
 
 @dataclass(frozen=True, eq=False)
 class Regressor(RewardModel):
-    """Clones of a scikit-learn regressor, one a fold. Beyond `rows` rows it is fitted on that many, chosen by hash.
+    """A scikit-learn regressor as a reward model, cloned and fitted once per fold.
 
     Its inputs are the context, then the action (for inputs="identity" and "both"), then the action's features (for
-    "features" and "both"). The action is one-hot encoded, or by its mean reward when there are more than 50 (scikit-learn's
-    cross-fitted `TargetEncoder`). Where features vary per round, the reward of an action that was not taken is predicted at
-    the mean of its features over its rounds in the sample, since nobody knows what that round would have shown.
+    "features" and "both"). The action is one-hot encoded, or encoded by its mean reward if there are more than 50 actions
+    (scikit-learn's cross-fitted `TargetEncoder`). Where features vary per round, the reward of an action that was not taken
+    is predicted at the mean of its features over its rounds in the sample.
 
-    `embedding` makes the regressor a source of embeddings: a function of the fitted regressor and of input rows that gives
-    rows × k numbers, such as a hidden layer or the leaves of trees. It is called with one input row an action (one a round
-    where features vary per round), with the context at its mean in the sample, so that only the action matters.
+    Parameters
+    ----------
+    estimator : scikit-learn regressor
+        It is cloned, and never fitted itself.
+    rows : int, default=1_000_000
+        Fit on at most this number of rows, chosen by hash.
+    embedding : callable, optional
+        Makes the regressor a source of embeddings: a function of the fitted regressor and of input rows that returns
+        rows × k numbers, such as a hidden layer or the leaves of trees. It is called with one input row per action (per
+        round where features vary), with the context at its mean in the sample, so that only the action matters.
+
+    Examples
+    --------
+    >>> import offpolicy as op
+    >>> from sklearn.tree import DecisionTreeRegressor
+    >>> log = op.worlds.Toy(10).sample(1_000, seed=0)
+    >>> tree = op.Regressor(DecisionTreeRegressor(max_depth=3, random_state=0))
+    >>> round(op.evaluate(log, op.Uniform(), op.DR(tree))["DR"].value, 2)
+    0.48
     """
 
     estimator: Any
@@ -47,7 +63,7 @@ class Regressor(RewardModel):
         if self.embedding is not None and not callable(self.embedding):
             raise InputError(
                 f"Regressor: embedding is a {type(self.embedding).__name__}; give a function of (fitted regressor, input "
-                "rows) that returns one embedding a row."
+                "rows) that returns one embedding per row."
             )
 
     @property
@@ -62,7 +78,7 @@ class Regressor(RewardModel):
 
 
 def as_reward_model(model: Any) -> RewardModel:
-    """A reward model from what users write: one of ours, or a scikit-learn regressor."""
+    """A reward model from what users write: a reward model of the package, or a scikit-learn regressor."""
     if isinstance(model, RewardModel):
         return model
     if hasattr(model, "fit") and hasattr(model, "predict") and hasattr(model, "get_params"):
@@ -74,12 +90,16 @@ def as_reward_model(model: Any) -> RewardModel:
 
 @dataclass(frozen=True)
 class _FittedRegressor:
+    """A fitted regressor.
+
+    `inputs` are the columns after the context for each action, at its mean features where these vary; `codes` is the part of
+    them that encodes the identity.
+    """
+
     model: Regressor
     regressor: Any
-    looks: FloatArray
-    """Actions × inputs without the context: how each action looks to the regressor, at its mean features where they vary."""
+    inputs: FloatArray
     codes: FloatArray
-    """The part of it that encodes the identity."""
     shape: FitShape
     counts: FloatArray
     mean_context: FloatArray
@@ -91,24 +111,24 @@ class _FittedRegressor:
         seen, codes = _encoded(rows)
         fitted = clone(model.estimator)
         _fit_regressor(fitted, np.hstack([rows.context, seen, rows.features]), rows)
-        looks = np.hstack([codes, rows.action_features])
-        return cls(model, fitted, looks, codes, rows.shape, rows.counts, rows.mean_context)
+        inputs = np.hstack([codes, rows.action_features])
+        return cls(model, fitted, inputs, codes, rows.shape, rows.counts, rows.mean_context)
 
     def all(self, batch: Batch) -> FloatArray:
-        n, m = len(batch), len(self.looks)
+        n, m = len(batch), len(self.inputs)
         out = np.empty(n * m)
         for block, rounds, actions in pairs(n, m):
-            out[block] = self._predict(np.hstack([batch.context[rounds], self.looks[actions]]))
+            out[block] = self._predict(np.hstack([batch.context[rounds], self.inputs[actions]]))
         return out.reshape(n, m)
 
     def taken(self, batch: Batch) -> FloatArray:
-        return self._predict(np.hstack([batch.context, self._looks_of(batch)]))
+        return self._predict(np.hstack([batch.context, self._inputs_of(batch)]))
 
     @cached_property
     def embedding(self) -> Embedding | None:
         if self.model.embedding is None:
             return None
-        inputs = self._at_mean_context(self.looks)
+        inputs = self._at_mean_context(self.inputs)
         return Embedding(
             table=self._embed(inputs),
             counts=self.counts,
@@ -118,41 +138,41 @@ class _FittedRegressor:
         )
 
     def rows(self, batch: Batch) -> FloatArray:
-        """The embedding of each round, from what it showed of its action."""
-        return self._embed(self._at_mean_context(self._looks_of(batch)))
+        """The embedding of each round, from the features of its action in that round."""
+        return self._embed(self._at_mean_context(self._inputs_of(batch)))
 
-    def _looks_of(self, batch: Batch) -> FloatArray:
+    def _inputs_of(self, batch: Batch) -> FloatArray:
         features = features_of(self.shape)
         if features is None:
-            return self.looks[batch.codes]
+            return self.inputs[batch.codes]
         return np.hstack([self.codes[batch.codes], features.rows(batch)])
 
-    def _at_mean_context(self, looks: FloatArray) -> FloatArray:
-        return np.hstack([np.broadcast_to(self.mean_context, (len(looks), len(self.mean_context))), looks])
+    def _at_mean_context(self, inputs: FloatArray) -> FloatArray:
+        return np.hstack([np.broadcast_to(self.mean_context, (len(inputs), len(self.mean_context))), inputs])
 
     def _predict(self, inputs: FloatArray) -> FloatArray:
         return np.asarray(self.regressor.predict(inputs), dtype=np.float64)
 
     def _embed(self, inputs: FloatArray) -> FloatArray:
         assert self.model.embedding is not None
-        given = self.model.embedding(self.regressor, inputs)
+        embedded = self.model.embedding(self.regressor, inputs)
         try:
-            values = np.asarray(given, dtype=np.float64)
+            values = np.asarray(embedded, dtype=np.float64)
         except (TypeError, ValueError):
             raise InputError(
-                f"Regressor: embedding returned a {type(given).__name__} that is no array of numbers; return a plain array, "
-                "rows × k (of a sparse matrix, its .toarray())."
+                f"Regressor: embedding returned a {type(embedded).__name__}, not an array of numbers; return a plain array, "
+                "rows × k (for a sparse matrix, its .toarray())."
             ) from None
         if values.ndim != 2 or len(values) != len(inputs) or not values.shape[1]:
             raise InputError(
                 f"Regressor: embedding returned an array of shape {values.shape} for {len(inputs)} input rows; it must be "
-                f"({len(inputs)}, k): one embedding a row."
+                f"({len(inputs)}, k): one embedding per row."
             )
         return values
 
 
 def _encoded(rows: FitRows) -> tuple[FloatArray, FloatArray]:
-    """The identity of each row's action, and of every action, as the regressor sees it; no columns where it does not."""
+    """The encoded identity of each row's action, and of every action; no columns if the regressor does not use it."""
     n_actions = rows.shape.n_actions
     if rows.shape.inputs == "features":
         return np.empty((len(rows), 0)), np.empty((n_actions, 0))

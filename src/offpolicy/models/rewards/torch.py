@@ -1,4 +1,4 @@
-"""Reward models trained with PyTorch, which is an optional extra: it is imported only where a model is trained or used."""
+"""Reward models trained with PyTorch, an optional dependency that is only imported when a model is trained or used."""
 
 from __future__ import annotations
 
@@ -40,20 +40,43 @@ STANDARD = ("centre", "scale")
 
 @dataclass(frozen=True, eq=False)
 class Torch(RewardModel):
-    """A PyTorch network as a reward model, and as a source of embeddings: `two_layer()`, unless you give your own.
+    """A PyTorch network as a reward model, and as a source of embeddings.
 
-    `module(n_actions, context, features)` makes a `torch.nn.Module` for these numbers of columns, with two methods:
+    The network is trained by AdamW on the squared error, with contexts, features and rewards scaled to mean 0 and variance
+    1. Where features vary per round, an action that was not taken is predicted at its mean features in the sample.
 
-    - `embed(action, features)` gives rows × k: the embedding. `action` holds codes (int64; all 0 for inputs="features",
-      where the identity must not matter), `features` is rows × F floats (F = 0 for inputs="identity").
-    - `forward(context, embedding)` gives one expected reward a row, of shape (rows,).
+    Parameters
+    ----------
+    module : callable, default=two_layer()
+        `module(n_actions, context, features)` returns a `torch.nn.Module` for these numbers of columns with two methods.
+        `embed(action, features)` returns the embedding, rows × k; `action` holds codes (int64; all 0 for
+        inputs="features"), `features` is rows × F floats (F = 0 for inputs="identity"). `forward(context, embedding)`
+        returns one expected reward per row, with shape (rows,).
+    learning_rate : float, default=1e-3
+        The learning rate of AdamW.
+    epochs : int, default=100
+        The largest number of epochs.
+    batch : int, default=256
+        The rows of a step.
+    patience : int or None, default=5
+        Stop when the error on the held-out rows has not fallen for this number of epochs, and restore the weights of the
+        best epoch. None trains on all rows for all epochs.
+    holdout : float, default=0.1
+        The share of the rows that is held out.
+    weight_decay : float, default=0.01
+        The weight decay of AdamW.
+    device : str, optional
+        Such as "cpu" or "cuda"; by default a GPU if there is one.
+    seed : int, default=0
+        The seed of starting weights and row order. On a CPU, the same seed gives the same fit.
+    rows : int, default=1_000_000
+        Train on at most this number of rows, chosen by hash.
 
-    It sees contexts, features and rewards with mean 0 and variance 1; predictions are mapped back. AdamW minimises the
-    squared error on all rows but a `holdout` share, and training stops when the error on those has not fallen for `patience`
-    epochs; the weights of the best epoch are kept. `patience=None` trains on all rows for all epochs. Beyond `rows` rows it
-    is trained on that many, chosen by hash. `device=None` is a GPU where there is one. On a CPU a seed gives one fit.
-
-    Where features vary per round, an action that was not taken is predicted at its mean features in the sample.
+    Examples
+    --------
+    >>> import offpolicy as op
+    >>> op.DR(op.Torch(op.two_layer(size=4), epochs=20)).rewards.epochs
+    20
     """
 
     module: ModuleFactory = field(default_factory=lambda: two_layer())
@@ -74,8 +97,8 @@ class Torch(RewardModel):
     def __post_init__(self) -> None:
         if not callable(self.module):
             raise InputError(
-                f"Torch: module is a {type(self.module).__name__}; give a function (n_actions, context, features) that "
-                "makes a torch.nn.Module, such as op.two_layer()."
+                f"Torch: module is a {type(self.module).__name__}; give a function of (n_actions, context, features) that "
+                "returns a torch.nn.Module, such as op.two_layer()."
             )
         Training.of(self)
 
@@ -89,12 +112,39 @@ class Torch(RewardModel):
 
 @dataclass(frozen=True)
 class AdamW(RewardModel):
-    """The training of learned embeddings as published (Cief et al. 2023): one linear layer by stochastic gradients.
+    """Learned embeddings as published: one linear layer, trained by stochastic gradients.
 
-    The layer takes the action (one-hot, and/or its features) to one number for each column of the context, with a bias that
-    all actions share; the dot product with the context, plus a constant that stays at its random start, is the reward. No
-    data are scaled and no rows held out, so the learning rate must suit the units of the log. `op.Ridge()` solves a problem
-    of this kind exactly; this one is for comparison with the publication.
+    The layer maps the action (one-hot, and/or its features) to one number per column of the context, with a bias that all
+    actions share. The reward is the dot product with the context, plus a constant that keeps its random initial value. Data
+    are not scaled and no rows are held out, so the learning rate must suit the units of the log. `op.Ridge()` solves a
+    similar problem exactly; this model is for comparison with the publication.
+
+    Parameters
+    ----------
+    learning_rate : float, default=1e-4
+        The learning rate of AdamW.
+    epochs : int, default=100
+        The number of epochs.
+    batch : int, default=64
+        The rows of a step.
+    weight_decay : float, default=0.01
+        The weight decay of AdamW.
+    device : str, optional
+        Such as "cpu" or "cuda"; by default a GPU if there is one.
+    seed : int, default=0
+        The seed of starting weights and row order. On a CPU, the same seed gives the same fit.
+    rows : int, default=1_000_000
+        Train on at most this number of rows, chosen by hash.
+
+    References
+    ----------
+    Cief, Golebiowski, Schmidt, Abedjan and Bekasov (2023). Learning action embeddings for off-policy evaluation.
+
+    Examples
+    --------
+    >>> import offpolicy as op
+    >>> op.LearnedMIPS(rewards=op.AdamW(1e-3, epochs=20)).rewards.learning_rate
+    0.001
     """
 
     learning_rate: float = 1e-4
@@ -116,8 +166,8 @@ class AdamW(RewardModel):
         require_torch()
         if not shape.context:
             raise InputError(
-                "AdamW: the log has no context, and this embedding has one number for each column of the context. "
-                "Use op.Ridge() or op.Torch(op.two_layer())."
+                "AdamW: the log has no context, and this embedding has one number per column of the context. Use op.Ridge() "
+                "or op.Torch(op.two_layer())."
             )
         return (SampleRows.of(shape, self.rows),)
 
@@ -130,7 +180,7 @@ class AdamW(RewardModel):
 
 @dataclass(frozen=True)
 class TwoLayers:
-    """Makes the networks of `two_layer`: settings and no code of a user's, so that their weights can be saved."""
+    """Builds the networks of `two_layer`. It consists of settings only, so that the weights can be saved without code."""
 
     size: int
     hidden: int
@@ -143,7 +193,7 @@ class TwoLayers:
             def __init__(self) -> None:
                 super().__init__()
                 self.identity = nn.Embedding(n_actions, hidden)  # the same as a linear layer on one-hot actions
-                nn.init.normal_(self.identity.weight, std=0.1)  # actions start nearly alike; data set them apart
+                nn.init.normal_(self.identity.weight, std=0.1)  # actions start out nearly equal
                 self.features = nn.Linear(features, hidden) if features else None
                 self.down = nn.Linear(hidden, size)
                 self.reward = nn.Sequential(nn.Linear(context + size, hidden), nn.ReLU(), nn.Linear(hidden, 1))
@@ -161,13 +211,32 @@ class TwoLayers:
 
 
 def two_layer(size: int = 8, hidden: int = 32) -> ModuleFactory:
-    """Small networks for `Torch`: two layers from the action to an embedding of `size` numbers, two more to the reward."""
+    """Return a builder of small networks for `Torch`: two layers from the action to its embedding, two more to the reward.
+
+    Parameters
+    ----------
+    size : int, default=8
+        The dimension of the embedding.
+    hidden : int, default=32
+        The units of the hidden layers.
+
+    Returns
+    -------
+    callable
+        For `op.Torch`; models of these networks can be saved.
+
+    Examples
+    --------
+    >>> import offpolicy as op
+    >>> op.two_layer(size=4)
+    TwoLayers(size=4, hidden=32)
+    """
     return TwoLayers(size, hidden)
 
 
 @dataclass(frozen=True)
 class _Scales:
-    """Brings contexts, features and rewards to mean 0 and variance 1."""
+    """The scales that give contexts, features and rewards mean 0 and variance 1."""
 
     context: Standard
     features: Standard
@@ -184,24 +253,25 @@ class _Scales:
 
 @dataclass(frozen=True)
 class Network(Savable):
-    """A trained network on the CPU. Nothing in it changes, so any number of threads may use it."""
+    """A trained network on the CPU. It is immutable, so any number of threads can use it.
+
+    `table` holds the embedding of each action, at its mean features where these vary; `module` is what built the network.
+    """
 
     net: Any
     shape: FitShape
     scales: _Scales
     table: Any
-    """Actions × k: the embedding of each action, at its mean features where they vary."""
     counts: FloatArray
     module: ModuleFactory
-    """What made the network."""
     kind = "network"
 
     @property
     def settings(self) -> dict[str, int]:
         if not isinstance(self.module, TwoLayers):
             raise InputError(
-                "Torch: its module is code of your own, and files hold numbers only: a saved model could not be made again "
-                "from them. Save its state_dict() yourself and give predictions with op.Given(q), or use op.two_layer()."
+                "Torch: its module is your own code, and files hold only numbers, so the model could not be rebuilt. "
+                "Save its state_dict() yourself and use its predictions with op.Given(q), or use op.two_layer()."
             )
         return {"size": self.module.size, "hidden": self.module.hidden}
 
@@ -250,7 +320,7 @@ class Network(Savable):
         return self._all(batch.context)
 
     def taken(self, batch: Batch) -> FloatArray:
-        x = self._seen(batch.context)
+        x = self._scaled(batch.context)
         parts = [self._predict(x[block], self._embedded(batch.take(block))) for block in blocks(len(batch))]
         return np.concatenate([np.empty(0), *parts])
 
@@ -270,13 +340,13 @@ class Network(Savable):
         )
 
     def _all(self, context: FloatArray) -> FloatArray:
-        x, n, m = self._seen(context), len(context), len(self.table)
+        x, n, m = self._scaled(context), len(context), len(self.table)
         out = np.empty(n * m)
         for block, rounds, actions in pairs(n, m):
             out[block] = self._predict(x[indices(rounds)], self.table[indices(actions)])
         return out.reshape(n, m)
 
-    def _seen(self, context: FloatArray) -> Any:
+    def _scaled(self, context: FloatArray) -> Any:
         return floats(self.scales.context(context))
 
     def _predict(self, x: Any, e: Any) -> FloatArray:
@@ -289,19 +359,19 @@ class Network(Savable):
         if features is None:
             return self.table[indices(batch.action)]
         with require_torch().no_grad():
-            seen = floats(self.scales.features(features.rows(batch)))
-            return embed(self.net, codes(self.shape, batch.action), seen)
+            scaled = floats(self.scales.features(features.rows(batch)))
+            return embed(self.net, codes(self.shape, batch.action), scaled)
 
 
 def _numbers(values: Any) -> FloatArray:
     return np.asarray(values.numpy(), dtype=np.float64)
 
 
-def _train_network(module: ModuleFactory, rows: FitRows, how: Training) -> tuple[Predictor, dict[str, int]]:
+def _train_network(module: ModuleFactory, rows: FitRows, training: Training) -> tuple[Predictor, dict[str, int]]:
     shape, scales = rows.shape, _Scales.of(rows)
     data = Tensors.of(rows, scales.context(rows.context), scales.features(rows.features), scales.reward(rows.reward))
     width = rows.features.shape[1]
-    net, epochs = how.run(lambda: module(shape.n_actions, shape.context, width), data, shape.progress)
+    net, epochs = training.run(lambda: module(shape.n_actions, shape.context, width), data, shape.progress)
     torch = require_torch()
     every, features = codes(shape, np.arange(shape.n_actions)), floats(scales.features(rows.action_features))
     with torch.no_grad():
@@ -311,13 +381,13 @@ def _train_network(module: ModuleFactory, rows: FitRows, how: Training) -> tuple
 
 @dataclass(frozen=True)
 class Dotted(LinearPredictor):
-    """q(x, a) = x·e_a + constant, written around the mean context."""
+    """q(x, a) = x·e_a + constant, expressed around the mean context."""
 
     kind = "dotted"
 
     @property
     def embedding(self) -> Embedding:
-        """e_a: the slopes, each in the reward's unit per unit of its column of the context."""
+        """e_a: the slopes, in units of the reward per unit of each context column."""
         slopes = np.eye(self.coef.shape[1])[:, :-1]
         return Embedding(
             table=self.coef[:, :-1],
@@ -329,10 +399,10 @@ class Dotted(LinearPredictor):
 
 
 def _published(shape: FitShape, features: int) -> Any:
-    """As published: a linear layer to as many numbers as the context has, summed up with the context as weights.
+    """As published: a linear layer with one output per column of the context, and their dot product with the context.
 
-    The layer's weights are kept as one dense matrix whose rows are looked up: weight decay acts on all of them in each step,
-    as it does in a linear layer on one-hot actions.
+    The weights of the layer are one dense matrix whose rows are looked up, and weight decay acts on all of them in each
+    step, as in a linear layer on one-hot actions.
     """
     torch = require_torch()
     nn = torch.nn
@@ -363,10 +433,10 @@ def _published(shape: FitShape, features: int) -> Any:
     return Published()
 
 
-def _train_dotted(rows: FitRows, how: Training) -> tuple[Predictor, dict[str, int]]:
+def _train_dotted(rows: FitRows, training: Training) -> tuple[Predictor, dict[str, int]]:
     shape, width = rows.shape, rows.features.shape[1]
     data = Tensors.of(rows, rows.context, rows.features, rows.reward)
-    net, epochs = how.run(lambda: _published(shape, width), data, shape.progress)
+    net, epochs = training.run(lambda: _published(shape, width), data, shape.progress)
     own = np.zeros((shape.n_actions, shape.context)) if net.identity is None else _numbers(net.identity)
     own = own + _numbers(net.bias)
     shared = np.zeros((0, shape.context)) if net.features is None else _numbers(net.features)

@@ -1,4 +1,4 @@
-"""Training a network with PyTorch: rows as tensors, steps, early stopping, and checks of what the network returns."""
+"""Training a network with PyTorch: rows as tensors, epochs, early stopping, and checks of what the network returns."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from offpolicy.models.rewards.base import FitShape
 from offpolicy.models.rewards.sample import PAIRS, FitRows
 
 one_at_a_time = threading.RLock()
-"""Training seeds the random numbers that all threads share, so one model is trained at a time."""
+"""Training seeds the random numbers that all threads share, so only one model is trained at a time."""
 
 
 def require_torch() -> Any:
@@ -30,7 +30,7 @@ def require_torch() -> Any:
 
 @dataclass(frozen=True)
 class Training:
-    """How a network is trained, and the name under which errors speak of it."""
+    """How a network is trained, and its name in error messages."""
 
     name: str
     learning_rate: float
@@ -45,32 +45,32 @@ class Training:
 
     @classmethod
     def of(cls, model: Any, **fixed: Any) -> Training:
-        """The settings of a reward model, checked; `fixed` are those that it has not."""
+        """From the settings of a reward model, which are checked; `fixed` are those that it does not have."""
         settings = {f.name: getattr(model, f.name) for f in fields(cls) if hasattr(model, f.name)}
         training = cls(**{"name": type(model).__name__, **settings, **fixed})
         training._check()
         return training
 
     def _check(self) -> None:
-        wanted = {
+        limits = {
             "learning_rate": (self.learning_rate > 0, "a number above 0"),
             "weight_decay": (self.weight_decay >= 0, "a number that is 0 or more"),
             "epochs": (self.epochs >= 1, "1 or more"),
             "batch": (self.batch >= 1, "a number of rows, 1 or more"),
             "patience": (self.patience is None or self.patience >= 1, "a number of epochs, 1 or more, or None"),
-            "rows": (self.rows >= 1, "the most rows to train on, 1 or more"),
+            "rows": (self.rows >= 1, "the largest number of rows to train on, 1 or more"),
             "holdout": (0 < self.holdout < 1, "a share of the rows between 0 and 1"),
         }
-        for setting, (right, what) in wanted.items():
-            if not right:
+        for setting, (valid, what) in limits.items():
+            if not valid:
                 raise InputError(f"{self.name}: {setting} is {getattr(self, setting)!r}; give {what}.")
 
     def held_out(self, rows: int) -> int:
-        """How many rows decide when to stop."""
+        """The number of rows that early stopping is based on."""
         return 0 if self.patience is None or rows < 2 else min(max(round(self.holdout * rows), 1), rows - 1)
 
     def run(self, make: Callable[[], Any], data: Tensors, progress: bool | None) -> tuple[Any, int]:
-        """A trained module on the CPU, and the epochs it took. The random numbers of others are left as they were."""
+        """A trained module on the CPU, and its number of epochs. The global random state is restored afterwards."""
         torch = require_torch()
         device = self._device()
         on_gpu = device.type == "cuda"
@@ -80,13 +80,13 @@ class Training:
             for gpu in gpus:
                 torch.cuda.default_generators[gpu].manual_seed(self.seed)
             net = checked(make(), self.name).to(device)
-            with PassProgress("training", self.epochs * (len(data) - self.held_out(len(data))), progress) as told:
-                epochs = self._fit(net, data.to(device), told)
+            with PassProgress("training", self.epochs * (len(data) - self.held_out(len(data))), progress) as report:
+                epochs = self._fit(net, data.to(device), report)
         if not all(bool(torch.isfinite(value).all()) for value in net.state_dict().values()):
             raise self._diverged(epochs)
         return net.cpu().eval().requires_grad_(False), epochs
 
-    def _fit(self, net: Any, data: Tensors, told: PassProgress) -> int:
+    def _fit(self, net: Any, data: Tensors, report: PassProgress) -> int:
         torch = require_torch()
         order = torch.Generator().manual_seed(self.seed)
         shuffled = torch.randperm(len(data), generator=order).to(data.reward.device)
@@ -97,7 +97,7 @@ class Training:
         optimiser = torch.optim.AdamW(moving, lr=self.learning_rate, weight_decay=self.weight_decay, fused=fused)
         least, best_epoch, best_weights = math.inf, 0, None
         for epoch in range(1, self.epochs + 1):
-            self._require_finite(self._epoch(net.train(), train, optimiser, order, told), epoch)
+            self._require_finite(self._epoch(net.train(), train, optimiser, order, report), epoch)
             held_loss = self._require_finite(mean_loss(net.eval(), held), epoch) if count else 0.0
             if count and held_loss < least:
                 least, best_epoch = held_loss, epoch
@@ -108,16 +108,16 @@ class Training:
             net.load_state_dict(best_weights)
         return epoch
 
-    def _epoch(self, net: Any, train: Tensors, optimiser: Any, order: Any, told: PassProgress) -> float:
+    def _epoch(self, net: Any, train: Tensors, optimiser: Any, order: Any, report: PassProgress) -> float:
         torch = require_torch()
         total = torch.zeros((), device=train.reward.device)
         for rows in torch.randperm(len(train), generator=order).to(train.reward.device).split(self.batch):
             optimiser.zero_grad()
-            missed = loss(net, train.at(rows))
-            missed.backward()
+            batch_loss = loss(net, train.at(rows))
+            batch_loss.backward()
             optimiser.step()
-            total += missed.detach()
-            told(len(rows))
+            total += batch_loss.detach()
+            report(len(rows))
         return float(total)
 
     def _require_finite(self, loss: float, epoch: int) -> float:
@@ -127,9 +127,9 @@ class Training:
 
     def _diverged(self, epoch: int) -> InputError:
         return InputError(
-            f"{self.name}: the loss became NaN or infinite in epoch {epoch}. A learning rate that is too high is the usual "
-            f"cause: learning_rate is {self.learning_rate:g}, try {self.learning_rate / 10:g}. Contexts, features or "
-            "rewards on very large scales are another."
+            f"{self.name}: the loss became NaN or infinite in epoch {epoch}. The usual cause is a learning rate that is too "
+            f"high: learning_rate is {self.learning_rate:g}, try {self.learning_rate / 10:g}. Contexts, features or rewards "
+            "on very large scales are another."
         )
 
     def _device(self) -> Any:
@@ -145,14 +145,13 @@ class Training:
 
 @dataclass(frozen=True)
 class Tensors:
-    """Rows as a network sees them."""
+    """Rows as tensors. `weight` has mean 1, or is None if all rows count the same."""
 
     context: Any
     action: Any
     features: Any
     reward: Any
     weight: Any
-    """None where all rows count the same; else with mean 1."""
 
     @classmethod
     def of(cls, rows: FitRows, context: FloatArray, features: FloatArray, reward: FloatArray) -> Tensors:
@@ -177,12 +176,12 @@ def floats(values: FloatArray) -> Any:
 
 
 def codes(shape: FitShape, action: IntArray) -> Any:
-    """Where the identity must not matter, all actions have the same code."""
+    """The codes of the actions; all 0 if the model must not use the identity."""
     return indices(np.zeros(len(action), np.int64) if shape.inputs == "features" else action)
 
 
 def indices(values: IntArray) -> Any:
-    """A copy: arrays of a log may be read-only, which PyTorch warns about."""
+    """A copy, since arrays of a log may be read-only, which PyTorch warns about."""
     return require_torch().from_numpy(np.array(values, dtype=np.int64))
 
 
@@ -206,7 +205,7 @@ def blocks(rows: int) -> Iterator[slice]:
 def checked(net: Any, name: str) -> Any:
     if not isinstance(net, require_torch().nn.Module) or not callable(getattr(net, "embed", None)):
         raise InputError(
-            f"{name}: module made a {type(net).__name__}; it must make a torch.nn.Module with the methods "
+            f"{name}: module returned a {type(net).__name__}; it must return a torch.nn.Module with the methods "
             "embed(action, features) and forward(context, embedding)."
         )
     if not any(p.requires_grad for p in net.parameters()):
@@ -219,8 +218,8 @@ def embed(net: Any, action: Any, features: Any) -> Any:
     shape = tuple(getattr(e, "shape", ()))
     if len(shape) != 2 or shape[0] != len(action) or not shape[1]:
         raise InputError(
-            f"Torch: embed returned {said(e)} for {len(action)} rows; it must return shape ({len(action)}, k): one "
-            "embedding a row."
+            f"Torch: embed returned {described(e)} for {len(action)} rows; it must return shape ({len(action)}, k): one "
+            "embedding per row."
         )
     return e
 
@@ -229,11 +228,11 @@ def forward(net: Any, context: Any, e: Any) -> Any:
     q = net(context, e)
     if tuple(getattr(q, "shape", ())) != (len(e),):
         raise InputError(
-            f"Torch: forward returned {said(q)} for {len(e)} rows; it must return shape ({len(e)},): one expected reward a "
-            "row (a last layer of one unit needs .squeeze(1))."
+            f"Torch: forward returned {described(q)} for {len(e)} rows; it must return shape ({len(e)},): one expected "
+            "reward per row (a last layer of one unit needs .squeeze(1))."
         )
     return q
 
 
-def said(value: Any) -> str:
+def described(value: Any) -> str:
     return f"shape {tuple(value.shape)}" if hasattr(value, "shape") else f"a {type(value).__name__}"

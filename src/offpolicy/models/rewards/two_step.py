@@ -1,12 +1,12 @@
-"""`TwoStep`: q for OffCEM. First how actions of one cluster differ, then what their cluster earns (Saito et al. 2023).
+"""`TwoStep`: q for OffCEM, first the differences between actions of a cluster, then the cluster (Saito et al. 2023).
 
 In the coordinates of solve.py, with Z_a and ρ_a the normal equations of action a around the pooled fit and c its cluster:
 
     d_c = (Σ Z_a + penalty)⁻¹ Σ ρ_a                     the cluster as one action
-    h_a = (Z_a + penalty)⁻¹(ρ_a + penalty·d_c) − d_c    within-cluster differences, of mean 0 over the cluster's rounds
-    g_c = (Σ Z_a + penalty)⁻¹ Σ (ρ_a − Z_a h_a)         the cluster, on what the differences leave
+    h_a = (Z_a + penalty)⁻¹(ρ_a + penalty·d_c) − d_c    differences within the cluster, with mean 0 over its rounds
+    g_c = (Σ Z_a + penalty)⁻¹ Σ (ρ_a − Z_a h_a)         the cluster, fitted to the remainder
 
-and the coefficients are g_c + h_a. A cluster of one action has h = 0, and g is the plain ridge fit.
+and the coefficients are g_c + h_a. A cluster with a single action has h = 0, and g is the plain ridge fit.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from offpolicy.statistics.gram import GramState
 
 @dataclass(frozen=True)
 class TwoStep(RewardModel):
-    """The settings of the ridge model that finds the clusters and whose penalty both steps use."""
+    """A ridge model, whose embeddings are clustered and whose penalty both steps use."""
 
     ridge: Ridge
     clusters: int | tuple[int, ...]
@@ -38,11 +38,11 @@ class TwoStep(RewardModel):
 
     @classmethod
     def of(cls, rewards: RewardModel, clusters: int | tuple[int, ...], name: str) -> RewardModel:
-        """Both steps of a ridge model; a model that is not fitted to the log takes none."""
+        """The two steps of a ridge model; a model that is not fitted to the log is used as it is."""
         if not rewards.fitted:
             return rewards
         if not isinstance(rewards, Ridge):
-            raise InputError(f"{name}: the two steps are those of op.Ridge(); give that, or op.Given(q).")
+            raise InputError(f"{name}: the two steps are defined for op.Ridge(); use that, or op.Given(q).")
         return cls(rewards, clusters, name)
 
     def statistics(self, shape: FitShape) -> tuple[Statistic, ...]:
@@ -60,7 +60,7 @@ class TwoStep(RewardModel):
 
 @dataclass(frozen=True)
 class _TwoStepFits(Fits):
-    """Without refits: clusters change by jumps."""
+    """The fits. There are no refits, since clusters do not change smoothly."""
 
     model: TwoStep
     fits: RidgeFits
@@ -97,7 +97,7 @@ def two_steps(scaled: solve.Scaled, rounds: FloatArray, cluster: IntArray, penal
     level = (of_cluster @ summed(scaled.residual)[..., None])[..., 0][cluster]
     inverse = solve.damped_inverse(scaled.zz, penalty)
     own = (inverse @ (scaled.residual + penalty * level)[..., None])[..., 0]
-    own = np.where((rounds > 0)[:, None], own, level)  # an action never logged does not differ from its cluster
+    own = np.where((rounds > 0)[:, None], own, level)  # an action that was never logged does not differ from its cluster
     differences = own - level
     total = np.maximum(summed(rounds), 1e-300)[:, None]
     differences = differences - (summed(differences * rounds[:, None]) / total)[cluster]
@@ -106,14 +106,13 @@ def two_steps(scaled: solve.Scaled, rounds: FloatArray, cluster: IntArray, penal
     return clusters[cluster] + differences
 
 
-def clusters_of(name: str, points: FloatArray, counts: FloatArray, wanted: int | tuple[int, ...]) -> IntArray:
-    """The cluster of each action. Actions never logged go to the nearest cluster of logged ones."""
-    if isinstance(wanted, tuple):
-        if len(wanted) != len(points):
-            raise InputError(f"{name}: clusters has {len(wanted)} labels for {len(points)} actions; give one an action.")
-        return np.unique(wanted, return_inverse=True)[1].astype(np.int64)
-    count = wanted
-    if count >= len(points):
+def clusters_of(name: str, points: FloatArray, counts: FloatArray, clusters: int | tuple[int, ...]) -> IntArray:
+    """The cluster of each action. Actions that were never logged go to the nearest cluster of logged ones."""
+    if isinstance(clusters, tuple):
+        if len(clusters) != len(points):
+            raise InputError(f"{name}: clusters has {len(clusters)} labels for {len(points)} actions; give one per action.")
+        return np.unique(clusters, return_inverse=True)[1].astype(np.int64)
+    if clusters >= len(points):
         return np.arange(len(points))
     from sklearn.cluster import KMeans
 
@@ -121,9 +120,9 @@ def clusters_of(name: str, points: FloatArray, counts: FloatArray, wanted: int |
     if not len(logged):
         return np.zeros(len(points), np.int64)
     distinct = len(np.unique(points[logged], axis=0))
-    means = KMeans(min(count, distinct), n_init=4, random_state=0)
+    means = KMeans(min(clusters, distinct), n_init=4, random_state=0)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # fewer distinct points than clusters: then there are fewer clusters
+        warnings.simplefilter("ignore")  # fewer distinct points than clusters give fewer clusters
         means.fit(points[logged], sample_weight=counts[logged])
     cluster: IntArray = np.unique(means.predict(points), return_inverse=True)[1].astype(np.int64)
     return cluster

@@ -1,1 +1,1 @@
-"""Ridge regression by action, from Gram sums."""
+"""Ridge regression by action, from Gram matrices."""

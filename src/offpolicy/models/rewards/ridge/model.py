@@ -1,9 +1,10 @@
-"""`Ridge`: linear reward models in closed form, from one pass of grouped Gram matrices.
+"""`Ridge`: linear reward models in closed form, from Gram matrices summed in one pass.
 
-`penalty` counts rounds: an action logged that often lies about half way between its own data and the pooled model (or what
-its features predict), whatever the units of the context. An action never logged is what its features say, or the pool's.
-`penalty=0` is least squares: with inputs="identity" an action at a time with a free intercept and, where rounds are few, the
-slopes of minimum norm; else the solution of minimum norm around the pooled model. The equations stand in solve.py.
+`penalty` counts rounds: an action that was logged that often is about half way between its own data and the pooled model (or
+the prediction from its features), whatever the units of the context. An action that was never logged gets the prediction
+from its features, or the pooled model. `penalty=0` is least squares: with inputs="identity" action by action, with a free
+intercept and, if there are too few rounds, the slopes of minimum norm; otherwise the solution of minimum norm around the
+pooled model. The equations are in solve.py.
 """
 
 from __future__ import annotations
@@ -31,17 +32,32 @@ PENALTIES = np.logspace(-1, 5, 8)
 FOLDS_TO_CHOOSE = 5
 LEFT_OUT = 0.875
 ROWS_TO_CHOOSE = 10_000
-MOST_KEPT = 1 << 22
-"""Coefficients of refits that are kept: 32 MB of them."""
+MOST_CACHED = 1 << 22
+"""The largest number of coefficients of refits that are cached: 32 MB."""
 
 
 @dataclass(frozen=True)
 class Ridge(RewardModel):
-    """Linear reward models, one an action, shrunk towards the pooled one; or linear in features of the action, or both.
+    """A linear reward model per action, shrunk towards the pooled model; or linear in features of the action, or both.
 
-    `penalty` is a number of rounds, or "auto": the one of least squared error out of fold, from the same statistics.
-    `rank` gives coefficients, and so embeddings, of that many dimensions around the pooled ones. `unseen="zero"` scores
-    actions never logged as 0 instead of by the model, as some published code does.
+    Parameters
+    ----------
+    penalty : float or "auto", default="auto"
+        A number of rounds: an action that was logged that often is about half way between its own data and the pooled
+        model. "auto" minimises the squared error out of fold, from the same statistics.
+    rank : int, optional
+        Restrict the coefficients, and so the embeddings, to this number of dimensions around the pooled ones.
+    intercept : bool, default=True
+        Include an intercept.
+    unseen : {"prior", "zero"}, default="prior"
+        Predict actions that were never logged by the pooled model (or their features), or as 0, as some published code does.
+
+    Examples
+    --------
+    >>> import offpolicy as op
+    >>> log = op.worlds.Toy(10).sample(1_000, seed=0)
+    >>> round(op.evaluate(log, op.Uniform(), op.DR(op.Ridge(penalty=1)))["DR"].value, 3)
+    0.467
     """
 
     penalty: float | Literal["auto"] = "auto"
@@ -54,11 +70,11 @@ class Ridge(RewardModel):
 
     def __post_init__(self) -> None:
         if self.penalty != "auto" and not (isinstance(self.penalty, (int, float)) and self.penalty >= 0):
-            raise InputError(f'Ridge: penalty is {self.penalty!r}; give a number of rounds (0 or more) or "auto".')
+            raise InputError(f'Ridge: penalty is {self.penalty!r}; give a number of rounds, 0 or more, or "auto".')
         if self.rank is not None and not (isinstance(self.rank, int) and self.rank >= 1):
-            raise InputError(f"Ridge: rank is {self.rank!r}; give the size of the embedding, 1 or more.")
+            raise InputError(f"Ridge: rank is {self.rank!r}; give the dimension of the embedding, 1 or more.")
         if self.unseen not in ("prior", "zero"):
-            raise InputError(f'Ridge: unseen is {self.unseen!r}; it must be "prior" or "zero".')
+            raise InputError(f'Ridge: unseen is {self.unseen!r}; give "prior" or "zero".')
 
     def needs(self, shape: FitShape, threads: int) -> tuple[Need, ...]:
         return ridge_needs(shape, threads, at_once=shape.inputs != "identity")
@@ -84,14 +100,14 @@ class Ridge(RewardModel):
         most = min(size, shape.features.size) if shape.inputs == "features" else size
         if self.rank is not None and self.rank > most:
             raise InputError(
-                f"Ridge: rank is {self.rank}, but inputs={shape.inputs!r} allow an embedding of at most {most} dimensions "
+                f"Ridge: rank is {self.rank}, but inputs={shape.inputs!r} allows an embedding of at most {most} dimensions "
                 f"(context {shape.context}, {'with' if self.intercept else 'without'} an intercept, "
                 f"features {shape.features.size})."
             )
 
 
 def ridge_needs(shape: FitShape, threads: int, at_once: bool) -> tuple[Need, ...]:
-    """`at_once`: whether all actions are solved together, as features ask for, and not a block at a time."""
+    """The memory of a fit. `at_once`: all actions are solved together, as features require, and not in blocks."""
     return _sums(shape, threads), _solving(shape, threads, at_once)
 
 
@@ -103,22 +119,22 @@ def _sums(shape: FitShape, threads: int) -> Need:
     return Need(
         "sums by action for the reward model", 8.0 * numbers * (keys + (threads + 1) * part),
         f"{shape.groups} {'groups' if shape.jackknife else 'folds'} × {shape.n_actions:,} actions × {numbers} numbers × 8 "
-        f"bytes and those of {threads + 1} parts of the log",
+        f"bytes, and the same for {threads + 1} parts of the log",
     )  # fmt: skip
 
 
 def _solving(shape: FitShape, threads: int, at_once: bool) -> Need:
-    """Full matrices: of everything where there are refits, or where features need all actions at once."""
+    """Full matrices, of all actions if there are refits, or if features require all actions at once."""
     full = (shape.context + 1) ** 2 + 2 * shape.context + 3
     if shape.jackknife:
-        copies = 4 * shape.groups + 10 + 4 * threads  # as benchmarks.growth context measured
+        copies = 4 * shape.groups + 10 + 4 * threads  # as measured by `benchmarks.growth context`
     elif at_once:
         copies = 3 * shape.groups + 4 * threads
     else:
         chosen = min(shape.n_actions, 2 * ACTIONS_FOR_COVARIANCE)
         blocks = BLOCK_NUMBERS * 8 * threads + 2 * (shape.groups + 1) * chosen * full
-        told = f"blocks of actions, and up to {chosen:,} actions to choose the penalty"
-        return Need("solving", 8.0 * blocks, told, in_turn=True)
+        detail = f"blocks of actions, and up to {chosen:,} actions to choose the penalty"
+        return Need("solving", 8.0 * blocks, detail, in_turn=True)
     return Need(
         "full matrices for solving", 8.0 * full * shape.n_actions * shape.rewards * copies,
         f"{shape.n_actions:,} actions × {full} numbers × {copies} copies × 8 bytes", in_turn=True, covers="solving",
@@ -136,7 +152,7 @@ class _GramPass(FitStatistic):
 
     @property
     def batch_rows(self) -> int:
-        """Many rows a key, so that the cost of adding to the keys' states is small."""
+        """Many rows per key, so that the cost of updating the state of each key is small."""
         return CHUNK_ROWS if self.shape.most_rows is None else min(CHUNK_ROWS, self.shape.most_rows)
 
     def zero(self) -> State:
@@ -159,13 +175,13 @@ class _GramPass(FitStatistic):
     def finish(self, state: State) -> Grams | Packed:
         """For each reward, the Gram matrices with leading shape (groups, actions), as if row weights had mean 1.
 
-        The penalty counts rounds, so the unit in which rows are weighed must not matter.
+        The penalty counts rounds, so the unit of the row weights must not matter.
         """
         state = self.gram.dense(state)
         lead = (self.shape.groups, self.shape.n_actions)
         total = float(state["n"].sum())
         if not total > 0:
-            raise InputError("weight: every row has weight 0, so there is nothing to fit or to average.")
+            raise InputError("weight: every row has weight 0, so there is nothing to fit or average.")
         scale = self.shape.weight_scale(total)
         if scale != 1.0:
             for name in state.keys() - {"mean"}:
@@ -177,14 +193,14 @@ class _GramPass(FitStatistic):
 
 
 class Grams(list[GramState]):
-    """The Gram matrices of each reward; and those without each fold, which fits with other penalties share."""
+    """The Gram matrices of each reward, and those without each fold, which fits with different penalties share."""
 
     def __init__(self, states: Iterable[GramState]) -> None:
         super().__init__(states)
         self._without: dict[tuple[int, int], list[GramState]] = {}
 
     def without(self, reward: int, folds: int) -> list[GramState]:
-        """All rows but those of each fold."""
+        """All rows except those of each fold."""
         if (reward, folds) not in self._without:
             state = self[reward]
             each = len(state.n) // folds
@@ -209,7 +225,7 @@ class RidgeFits(Fits):
         return RowSums(self._grams[reward].pooled(), cross)
 
     def on_all(self, reward: int) -> LinearPredictor:
-        if reward not in self._on_all:  # a family of bandwidths shares one embedding
+        if reward not in self._on_all:  # all bandwidths of a family share one embedding
             rows = self.rows(reward)
             regression, penalty = self._regression(rows), self._penalty(reward)
             linear = next(regression.solutions([penalty]))
@@ -223,7 +239,7 @@ class RidgeFits(Fits):
 
     @property
     def can_refit(self) -> bool:
-        return self._shape.jackknife and self._kept == self._shape.groups
+        return self._shape.jackknife and self._runs == self._shape.groups
 
     def without_group(self, reward: int, group: int) -> LinearPredictor | None:
         if not self.can_refit:
@@ -233,17 +249,17 @@ class RidgeFits(Fits):
         refit = self._mostly_left_out(reward, group) if self._crosses is None and self._model.rank is None else self._solve(
             self.without(reward, self._shape.groups)[group], self._penalty(reward, group, 1.0)
         )  # fmt: skip
-        if self._shape.groups * refit.coef.size <= MOST_KEPT:  # a reward model and its embedding are often both asked for
+        if self._shape.groups * refit.coef.size <= MOST_CACHED:  # a reward model and its embedding are often both used
             self._refits[reward, group] = refit
         return refit
 
     def _mostly_left_out(self, reward: int, group: int) -> LinearPredictor:
-        """Without a group, to first order: the way that the fit goes when `LEFT_OUT` of its weight is taken off, in full.
+        """Without a group, to first order: the change when `LEFT_OUT` of its weight is removed, extrapolated to all of it.
 
-        Where an action has few rounds for its coefficients, a group left out as a whole moves the fit farther than its rows
-        are to blame for: with leverage h its residuals e count as e/(1 − h). As an infinitely small part they count as e,
-        too little. The true spread is that of e/√(1 − h), as in HC2 (MacKinnon & White 1985); e/(1 − ⅞h) lies between
-        the two, and was nearest to the spread over logs in three small worlds.
+        If an action has few rounds for its coefficients, leaving out a whole group changes the fit too much: with leverage
+        h, its residuals e count as e/(1 − h). For an infinitesimal part they count as e, which is too little. The right
+        factor is e/√(1 − h), as in HC2 (MacKinnon & White 1985); e/(1 − ⅞h) is between the two, and was closest to the
+        spread over logs in three small worlds.
         """
         rest, own = self.without(reward, self._shape.groups)[group], self._grams[reward].at(group)
         part = self._solve(RowSums(rest.gram.plus(own.times(1 - LEFT_OUT)), None), self._penalty(reward, group, LEFT_OUT))
@@ -259,34 +275,34 @@ class RidgeFits(Fits):
         return {"r2": choice.r2, "penalty": choice.penalty}
 
     @property
-    def _kept(self) -> int:
-        """In how many runs of groups the sums are kept."""
+    def _runs(self) -> int:
+        """The number of runs of consecutive groups for which sums are stored."""
         return self._shape.groups if self._crosses is None else len(self._crosses[0].zz)
 
     def _folds(self, reward: int, folds: int) -> list[RowSums]:
         """The rows of each fold; the Gram matrices with leading shape (groups of the fold, actions)."""
-        each, kept = self._shape.groups // folds, self._kept // folds
+        each, runs = self._shape.groups // folds, self._runs // folds
         return [
             RowSums(
                 self._grams[reward].at(slice(k * each, (k + 1) * each)),
-                None if self._crosses is None else self._crosses[reward].summed(slice(k * kept, (k + 1) * kept)),
+                None if self._crosses is None else self._crosses[reward].summed(slice(k * runs, (k + 1) * runs)),
             )
             for k in range(folds)
         ]
 
     def without(self, reward: int, folds: int) -> list[RowSums]:
-        """All rows but those of each fold, from sums of the others: nothing is subtracted, so nothing cancels."""
+        """All rows except those of each fold, summed over the others: nothing is subtracted, so nothing cancels."""
         if (reward, folds) not in self._left_out:
             grams = self._grams.without(reward, folds)
             crosses = [None] * folds if self._crosses is None else [
-                self._crosses[reward].summed(np.flatnonzero(np.arange(self._kept) * folds // self._kept != k))
+                self._crosses[reward].summed(np.flatnonzero(np.arange(self._runs) * folds // self._runs != k))
                 for k in range(folds)
             ]  # fmt: skip
             self._left_out[reward, folds] = [RowSums(*pair) for pair in zip(grams, crosses, strict=True)]
         return self._left_out[reward, folds]
 
     def _penalty(self, reward: int, group: int | None = None, share: float = 1.0) -> float:
-        """As given, or as chosen; with a group, chosen without that share of it."""
+        """The penalty of the settings, or the chosen one; with a group, chosen without that share of the group."""
         if self._model.penalty != "auto":
             return float(self._model.penalty)
         choice = self._choice(reward)
@@ -296,8 +312,8 @@ class RidgeFits(Fits):
 
     def _choice(self, reward: int) -> _PenaltyChoice:
         if reward not in self._chosen:
-            tried = (*range(FOLDS_TO_CHOOSE, 1, -1), *range(FOLDS_TO_CHOOSE + 1, self._kept))
-            folds = next((k for k in tried if self._kept % k == 0), self._kept)
+            numbers = (*range(FOLDS_TO_CHOOSE, 1, -1), *range(FOLDS_TO_CHOOSE + 1, self._runs))
+            folds = next((k for k in numbers if self._runs % k == 0), self._runs)
             train, held_out = self.without(reward, folds), self._folds(reward, folds)
             wholes = [rows.gram.pooled() for rows in train]
             rounds = sum(float(fold.gram.n.sum()) for fold in held_out)
@@ -315,7 +331,7 @@ class RidgeFits(Fits):
 
 
 def _left_out(parts: list[GramState]) -> list[GramState]:
-    """The union of all parts but one, for each of them."""
+    """For each part, the union of all others."""
     if len(parts) == 1:
         return parts
     before, after, last = [parts[0]], [parts[-1]], len(parts) - 1
@@ -328,10 +344,10 @@ def _left_out(parts: list[GramState]) -> list[GramState]:
 
 @dataclass(frozen=True)
 class _PenaltyChoice:
-    """Squared errors out of fold by (group, penalty), and the penalties they speak for.
+    """Squared errors out of fold by (group, penalty), and the penalty that minimises them.
 
-    The penalty is where a parabola through the three lowest neighbours on the log scale has its least value: as smooth in
-    the data as the errors are. The jackknife chooses anew without each group, so the choice's own error is counted.
+    The penalty is the minimum of a parabola through the three lowest neighbours on the log scale, so it is as smooth in the
+    data as the errors are. The jackknife repeats the choice without each group, which includes the error of the choice.
     """
 
     grid: FloatArray
@@ -348,7 +364,7 @@ class _PenaltyChoice:
 
     @property
     def error(self) -> float:
-        """The mean squared error out of fold; never below a small part of that of the mean."""
+        """The mean squared error out of fold; at least a small fraction of that of the mean reward."""
         return max(float(self.errors.sum(axis=0).min()), 1e-9 * self.total) / max(self.rounds, 1e-300)
 
     @property
@@ -357,31 +373,31 @@ class _PenaltyChoice:
 
 
 def _step(rounds: float, n_actions: int) -> int:
-    """A regular sample of the actions, one in so many, is enough to choose a penalty."""
+    """The step of a regular sample of the actions that is large enough to choose a penalty."""
     return max(1, min(int(rounds / ROWS_TO_CHOOSE), n_actions // 100))
 
 
 def _choose(
     train: list[RowSums], held_out: list[RowSums], wholes: list[GramState], model: Ridge, shape: FitShape
 ) -> _PenaltyChoice:
-    """Score every penalty on held-out folds, each of them given as its groups. Reads sums, not rows."""
+    """Score every penalty on held-out folds, each with a leading axis of groups. Reads sums, not rows."""
     varies = train[0].cross is not None
     grid = np.array([float(model.penalty)]) if model.penalty != "auto" else PENALTIES[1::2] if varies else PENALTIES
 
     def on_fold(fitted: RowSums, test: RowSums, whole: GramState) -> tuple[FloatArray, float]:
         unseen = test.gram
         total = float((unseen.rr + unseen.n * (unseen.r - whole.r) ** 2).sum())
-        found = Regression(fitted, whole, model, shape).solutions(grid)
+        solutions = Regression(fitted, whole, model, shape).solutions(grid)
         if test.cross is not None:
-            return np.array([[varying_error(linear, test) for linear in found]]), total
-        return np.array([squared_error(linear, unseen) for linear in found]).T, total
+            return np.array([[varying_error(linear, test) for linear in solutions]]), total
+        return np.array([squared_error(linear, unseen) for linear in solutions]).T, total
 
     errors, totals = zip(*parallel(on_fold, train, held_out, wholes), strict=True)
     return _PenaltyChoice(grid, np.vstack(errors), sum(totals), sum(float(rows.gram.n.sum()) for rows in held_out))
 
 
 def _choose_packed(packed: Packed, reward: int, model: Ridge, shape: FitShape) -> _PenaltyChoice:
-    """The same from packed sums: a fold is a group."""
+    """The same from packed sums, where each group is a fold."""
     each = np.arange(packed.groups)
     counts = packed.counts(each >= 0)
     logged = np.flatnonzero(counts > 0)

@@ -1,9 +1,9 @@
-"""`Ridge` for very many actions: Gram matrices stay packed, and actions are solved a block at a time.
+"""`Ridge` for very many actions: Gram matrices stay packed, and actions are solved in blocks.
 
-Only the folds are kept apart, so there are no refits for the jackknife. Where even that does not fit the memory budget, the
-products of the context are not kept by action: then the spread of the contexts within an action of n rounds is taken to be
-n − 1 times the one that all actions share (with row weights ω, Σω − Σω²/Σω times), and only means and products with the
-reward are its own. What such a model leaves unexplained in its own rows says little, so its noise is that out of fold.
+Sums are only separate by fold, so there are no refits for the jackknife. If even that exceeds the memory budget, products of
+the context are not stored by action. The scatter of the contexts of an action with n rounds is then assumed to be n − 1
+times a covariance that all actions share (with row weights ω, Σω − Σω²/Σω times), and only means and products with the
+reward are its own. The residuals of such a model on its own rows are uninformative, so its noise is estimated out of fold.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from offpolicy.core.arrays import FloatArray, IntArray
 from offpolicy.core.threads import parallel
 from offpolicy.models.rewards.base import Fits, FitShape, LinearPredictor
 from offpolicy.models.rewards.ridge import solve
-from offpolicy.models.rewards.ridge.solutions import Coefficients, HowToSolve, Regression, RowSums, identity_alone
+from offpolicy.models.rewards.ridge.solutions import Coefficients, Regression, RidgeSettings, RowSums, identity_alone
 from offpolicy.statistics.base import State
 from offpolicy.statistics.gram import Gram, GramState
 
 BLOCK_NUMBERS = 1 << 19
-"""Of the matrices of a block of actions: 4 MB."""
+"""The numbers in the matrices of a block of actions: 4 MB."""
 ACTIONS_FOR_COVARIANCE = 10_000
 Keep = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
 class Packed:
-    """Sums with a leading shape of (kept groups, actions)."""
+    """Sums with leading shape (groups, actions)."""
 
     gram: Gram
     state: State
@@ -43,15 +43,15 @@ class Packed:
         return int(self.state["n"].shape[1])
 
     def counts(self, keep: Keep) -> FloatArray:
-        """Rounds of each action in the groups that are kept."""
+        """The rounds of each action in some groups."""
         return np.asarray(self.state["n"][keep].sum(axis=0), dtype=np.float64)
 
     def block(self, keep: Keep, reward: int, actions: slice | IntArray) -> GramState:
-        """Full matrices of some actions, over the groups that are kept."""
+        """Full matrices of some actions, summed over some groups."""
         return self.apart(keep, reward, actions).pooled() if keep.sum() > 1 else self.apart(keep, reward, actions).at(0)
 
     def apart(self, keep: Keep, reward: int, actions: slice | IntArray) -> GramState:
-        """The same with a leading axis of groups."""
+        """Full matrices of some actions, with a leading axis of groups."""
         groups = np.flatnonzero(keep)
         some = {name: np.stack([self.state[name][g][actions] for g in groups]) for name in self.gram.by_key}
         if not self.gram.shared:
@@ -59,16 +59,16 @@ class Packed:
         return self.gram.unpack(some, reward, _freedom(some)[..., None, None] * self._within(keep))
 
     @cached_property
-    def _made(self) -> dict[bytes, FloatArray]:
+    def _covariances(self) -> dict[bytes, FloatArray]:
         return {}
 
     def _within(self, keep: Keep) -> FloatArray:
-        """The covariance of the contexts within an action, from all of them."""
+        """The covariance of the contexts within actions, which all actions share."""
         key, groups = keep.tobytes(), np.flatnonzero(keep)
-        if key not in self._made:  # every block of actions asks for it
+        if key not in self._covariances:  # every block of actions needs it
             freedom = sum(float(_freedom({n: self.state[n][g] for n in ("n", "square")}).sum()) for g in groups)
-            self._made[key] = self.state["xx"][keep].sum(axis=0) / max(freedom, 1e-300)
-        return self._made[key]
+            self._covariances[key] = self.state["xx"][keep].sum(axis=0) / max(freedom, 1e-300)
+        return self._covariances[key]
 
     def full(self, reward: int) -> GramState:
         """Full matrices of all groups and actions."""
@@ -79,7 +79,7 @@ class Packed:
         total: GramState | None = None
         for some in self.blocks():
             part = self.block(keep, reward, some)
-            if self.gram.shared:  # what is shared is known exactly for all together
+            if self.gram.shared:  # the total of what is shared is known exactly
                 part = replace(part, xx=np.zeros_like(part.xx))
             pooled = part.pooled()
             total = pooled if total is None else total.plus(pooled)
@@ -90,7 +90,7 @@ class Packed:
         return replace(total, xx=total.xx + self.state["xx"][keep].sum(axis=0) + between)
 
     def _between_groups(self, keep: Keep, actions: slice) -> FloatArray:
-        """What an action's mean contexts differ by between groups."""
+        """The scatter of the mean contexts of actions between groups."""
         n, x = self.state["n"][keep, actions], self.state["mean"][keep, actions, : self.gram.size]
         share = n / np.maximum(n.sum(axis=0), 1e-300)
         away = x - np.einsum("ga,gai->ai", share, x)
@@ -102,7 +102,7 @@ class Packed:
 
 
 def _freedom(state: State) -> FloatArray:
-    """Degrees of freedom of the rows of each key around their mean: n − 1 where all weights are 1."""
+    """The degrees of freedom of the rows of each key around their mean: n − 1 if all weights are 1."""
     n = state["n"]
     return np.asarray(np.maximum(n - state["square"] / np.where(n > 0, n, 1.0), 0.0), dtype=np.float64)
 
@@ -110,25 +110,25 @@ def _freedom(state: State) -> FloatArray:
 class PackedFits(Fits):
     """Fits on all rows and without each fold."""
 
-    def __init__(self, model: HowToSolve, shape: FitShape, packed: Packed, chosen: Any) -> None:
+    def __init__(self, model: RidgeSettings, shape: FitShape, packed: Packed, chosen: Any) -> None:
         self._model, self._shape, self._packed, self._chosen = model, shape, packed, chosen
-        self._made: dict[tuple[int, int, int], LinearPredictor] = {}
+        self._solved: dict[tuple[int, int, int], LinearPredictor] = {}
 
     def on_all(self, reward: int) -> LinearPredictor:
         return self.without_fold(reward, -1, 1)
 
     def without_fold(self, reward: int, fold: int, folds: int) -> LinearPredictor:
         key = (reward, fold, folds)
-        if key not in self._made:
+        if key not in self._solved:
             keep = np.arange(self._packed.groups) * folds // self._packed.groups != fold
             linear = self._solve(keep, reward)
-            self._made[key] = self._with_covariance(linear, keep, reward) if fold < 0 else linear
-        return self._made[key]
+            self._solved[key] = self._with_covariance(linear, keep, reward) if fold < 0 else linear
+        return self._solved[key]
 
     def diagnostics(self, reward: int) -> dict[str, Any]:
         choice = self._choices[reward]
-        told: dict[str, Any] = {"r2": choice.r2, "penalty": choice.penalty}
-        return told | {"covariance": "shared by all actions"} if self._packed.gram.shared else told
+        report: dict[str, Any] = {"r2": choice.r2, "penalty": choice.penalty}
+        return report | {"covariance": "shared by all actions"} if self._packed.gram.shared else report
 
     @cached_property
     def _choices(self) -> list[Any]:
@@ -150,19 +150,19 @@ class PackedFits(Fits):
         parallel(of_block, packed.blocks())
         down = None
         if model.rank is not None:
-            down, found = Coefficients(own).turned_down(counts, frame.zz[0], model)
-            own = found.own
+            down, low_rank = Coefficients(own).turned_down(counts, frame.zz[0], model)
+            own = low_rank.own
         coef = frame.own_units(frame.pool + own)
         if model.unseen == "zero":
             coef[counts == 0] = 0.0
         return LinearPredictor(coef, frame.centre, frame.scale, counts, down=down, mean=whole.x)
 
     def _with_covariance(self, linear: LinearPredictor, keep: Keep, reward: int) -> LinearPredictor:
-        """How well coefficients are known, from a regular sample of the actions."""
+        """Add the covariance of the estimated coefficients, from a regular sample of the actions."""
         logged = np.flatnonzero(self._packed.counts(keep) > 0)
         some = logged[:: max(1, len(logged) // ACTIONS_FOR_COVARIANCE)]
         rows, choice = RowSums(self._packed.block(keep, reward, some)), self._choices[reward]
         regression = Regression(rows, self._packed.whole(keep, reward), self._model, self._shape)
         noise = choice.error if self._packed.gram.shared else None
-        known = regression.covariance(replace(linear, coef=linear.coef[some]), choice.penalty, noise)
-        return replace(linear, covariance=known)
+        covariance = regression.covariance(replace(linear, coef=linear.coef[some]), choice.penalty, noise)
+        return replace(linear, covariance=covariance)

@@ -1,4 +1,4 @@
-"""From the sums of some rows to `LinearPredictor` models: the exact minimiser for each penalty, its rank, its errors."""
+"""From the sums of some rows to a `LinearPredictor`: the exact minimiser for each penalty, its rank, its errors."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from offpolicy.models.rewards.ridge.varying import ARMS_AT_ONCE, Arrow, Cross, S
 from offpolicy.statistics.gram import GramState
 
 
-class HowToSolve(Protocol):
-    """The settings of `Ridge` that matter to a solution."""
+class RidgeSettings(Protocol):
+    """The settings of `Ridge` that a solution depends on."""
 
     @property
     def rank(self) -> int | None: ...
@@ -31,21 +31,21 @@ class HowToSolve(Protocol):
 
 @dataclass(frozen=True)
 class RowSums:
-    """What a fit knows of some rows: Gram matrices by action and, where features vary within actions, `Cross`."""
+    """The sums over some rows: Gram matrices by action and, if features vary within actions, `Cross`."""
 
     gram: GramState
     cross: Cross | None = None
 
     @property
     def share(self) -> FloatArray:
-        """Of each action in the rounds."""
+        """The share of each action in the rounds."""
         share: FloatArray = self.gram.n / max(float(self.gram.n.sum()), 1e-300)
         return share
 
 
 @dataclass(frozen=True)
 class Coefficients:
-    """B, a row per action, and W, which all actions share through their standard features φ̃; around the pool."""
+    """B, one row per action, and W, which acts through the standardised features φ̃, both around the pooled fit."""
 
     own: FloatArray
     shared: FloatArray | None = None
@@ -56,24 +56,24 @@ class Coefficients:
         """B + φ̃·W."""
         return self.own if self.shared is None or self.features is None else self.own + self.features @ self.shared
 
-    def turned_down(self, rounds: FloatArray, zz: FloatArray, model: HowToSolve) -> tuple[FloatArray, Coefficients]:
-        """What takes coefficients to the rank, and those of that rank; `zz` is summed over the actions."""
+    def turned_down(self, rounds: FloatArray, zz: FloatArray, model: RidgeSettings) -> tuple[FloatArray, Coefficients]:
+        """The map to the embedding of low rank, and the coefficients of that rank; `zz` is summed over the actions."""
         assert model.rank is not None
         total, mean = max(float(rounds.sum()), 1.0), self.mean
         middle = rounds @ mean / total
         down, up = solve.low_rank(mean - middle, rounds, zz / total, model.rank)
         shared = None if self.shared is None else self.shared @ down @ up
-        found = replace(self, own=middle + (self.own - middle) @ down @ up, shared=shared)
-        return down if model.intercept else np.vstack([down, np.zeros((1, down.shape[1]))]), found
+        low_rank = replace(self, own=middle + (self.own - middle) @ down @ up, shared=shared)
+        return down if model.intercept else np.vstack([down, np.zeros((1, down.shape[1]))]), low_rank
 
 
 @dataclass(frozen=True)
 class Regression:
-    """The sums of some rows, those of all their actions together, and how coefficients are fitted to them."""
+    """The sums over some rows, those over all their actions together, and how coefficients are fitted to them."""
 
     rows: RowSums
     whole: GramState
-    model: HowToSolve
+    model: RidgeSettings
     shape: FitShape
 
     def solutions(self, penalties: Sequence[float] | FloatArray) -> Iterator[LinearPredictor]:
@@ -84,10 +84,10 @@ class Regression:
         for penalty in penalties:
             own, shared = solver(penalty)
             own = np.broadcast_to(own, (len(scaled.zz), len(scaled.pool)))
-            found, down = Coefficients(own, shared, features), None
+            coefficients, down = Coefficients(own, shared, features), None
             if model.rank is not None:
-                down, found = found.turned_down(gram.n, scaled.zz.sum(axis=0), model)
-            linear = replace(self._linear(scaled, found), down=down)
+                down, coefficients = coefficients.turned_down(gram.n, scaled.zz.sum(axis=0), model)
+            linear = replace(self._linear(scaled, coefficients), down=down)
             if model.unseen == "zero":
                 linear.coef[gram.n == 0] = 0.0
             yield linear
@@ -95,7 +95,7 @@ class Regression:
     def covariance(self, linear: LinearPredictor, penalty: float, noise: float | None = None) -> FloatArray:
         """The covariance of an action's coefficients, averaged over the rounds, in the coordinates of the embedding.
 
-        σ²·(Z_a + penalty)⁻¹; for features alone, that of φ̃_a·W. σ² is `noise`, or that of the rows.
+        It is σ²·(Z_a + penalty)⁻¹; for features alone, that of φ̃_a·W. σ² is `noise`, or estimated from the rows.
         """
         gram = self.rows.gram
         scaled = solve.Scaled.of(gram, self.whole, self.model.intercept)
@@ -116,7 +116,7 @@ class Regression:
     def _solver(
         self, scaled: solve.Scaled, several: bool
     ) -> tuple[Callable[[float], tuple[FloatArray, FloatArray | None]], FloatArray]:
-        """From a penalty to B (or the δ of all actions) and W; and each action's standard features, or their mean."""
+        """From a penalty to B (or δ for all actions) and W; and the (mean) standardised features of each action."""
         rows, both = self.rows, self.shape.inputs == "both"
         if self.shape.inputs == "identity":
             return lambda penalty: (identity_alone(rows.gram, self.whole, scaled, penalty), None), np.empty((0, 0))
@@ -127,22 +127,22 @@ class Regression:
         solver = Arrow(rows.cross, scaled, standard, several) if both else Shared(rows.cross, scaled, standard)
         return solver.solve, standard(rows.cross.mean_features(self.shape.features))
 
-    def _linear(self, scaled: solve.Scaled, found: Coefficients) -> LinearPredictor:
-        """Back to the units of the context and of the features."""
+    def _linear(self, scaled: solve.Scaled, fitted: Coefficients) -> LinearPredictor:
+        """In the units of the context and of the features."""
         rows, varying = self.rows, None
-        if found.shared is not None and rows.cross is not None:
+        if fitted.shared is not None and rows.cross is not None:
             standard = rows.cross.standard()
-            per_unit = found.shared / standard.scale[:, None]
-            base = scaled.pool + found.own - standard.centre @ per_unit
+            per_unit = fitted.shared / standard.scale[:, None]
+            base = scaled.pool + fitted.own - standard.centre @ per_unit
             varying = FeatureMap(scaled.own_units(base), scaled.own_units(per_unit, constant=False), self.shape.features)
         return LinearPredictor(
-            scaled.own_units(scaled.pool + found.mean), scaled.centre, scaled.scale, rows.gram.n, varying,
+            scaled.own_units(scaled.pool + fitted.mean), scaled.centre, scaled.scale, rows.gram.n, varying,
             mean=rows.share @ rows.gram.x,
         )  # fmt: skip
 
 
 def identity_alone(gram: GramState, whole: GramState, scaled: solve.Scaled, penalty: float) -> FloatArray:
-    """B. Without a penalty, least squares an action; actions never logged do not deviate from the pool."""
+    """B. Without a penalty, least squares by action; actions never logged do not deviate from the pooled fit."""
     if penalty > 0:
         return solve.per_action(scaled, penalty)
     pooled = scaled.own_units(scaled.pool[None])
@@ -153,14 +153,14 @@ def identity_alone(gram: GramState, whole: GramState, scaled: solve.Scaled, pena
 
 
 def _standard_catalog(rows: RowSums, features: Features) -> FloatArray:
-    """φ̃: the features of each action, standard over the rounds."""
+    """φ̃: the features of each action, standardised over the rounds."""
     assert features.catalog is not None
     mean = rows.share @ features.catalog
     return solve.Standard.of(mean, rows.share @ (features.catalog - mean) ** 2)(features.catalog)
 
 
 def squared_error(linear: LinearPredictor, gram: GramState) -> FloatArray:
-    """Σ (r − q(x, a))² over the rows behind Gram matrices with leading shape (…, actions), summed over actions."""
+    """Σ (r − q(x, a))² from Gram matrices with leading shape (…, actions), summed over actions."""
     slope = linear.coef[:, :-1]
     level = gram.r - np.einsum("...ai,ai->...a", gram.x - linear.centre, slope) - linear.coef[:, -1]
     spread = gram.rr + np.einsum("...ai,ai->...a", (gram.xx @ slope[..., None])[..., 0] - 2 * gram.xr, slope)
@@ -169,11 +169,11 @@ def squared_error(linear: LinearPredictor, gram: GramState) -> FloatArray:
 
 
 def varying_error(linear: LinearPredictor, rows: RowSums) -> float:
-    """Σ (r − q(x, a, φ))² where features vary within actions."""
+    """Σ (r − q(x, a, φ))², if features vary within actions."""
     assert linear.varying is not None
     assert rows.cross is not None
     cross = rows.cross
-    around = linear.moved(cross.x0).varying  # coefficients of x̃ around the typical row
+    around = linear.moved(cross.x0).varying  # coefficients around the typical row
     assert around is not None
     own = around.own + cross.y0 @ around.shared
     alone = float(squared_error(LinearPredictor(own, cross.x0), rows.gram.pooled()))
@@ -186,7 +186,7 @@ def varying_error(linear: LinearPredictor, rows: RowSums) -> float:
         for some in (slice(k, k + ARMS_AT_ONCE) for k in range(0, len(left), ARMS_AT_ONCE)):
             weight = left[some][..., i] * right[..., j] + once * left[some][..., j] * right[..., i]
             crossed += float((cross.arms[some, :-1] * weight).sum())
-    else:  # without the identity all actions have the same own part
+    else:  # without the identity, all actions have the same part
         pooled = np.vstack([np.zeros((len(around.shared), cross.k)), own_at_r0[:1]]).ravel()
         crossed = float(pooled @ cross.zz @ shared)
     return alone + float(shared @ cross.zz @ shared) - 2 * (float(cross.zr @ shared) - crossed)

@@ -1,13 +1,13 @@
 """The normal equations of `Ridge` and their exact solutions, from Gram matrices by action.
 
-All of it happens in z̃ = (z, 1), z = (x − μ)/s the context on the log's own scale, and φ̃, the features on theirs. With β the
+The coordinates are z̃ = (z, 1), with z = (x − μ)/s the standardised context, and φ̃, the standardised features. With β the
 pooled least-squares fit, the coefficients of a round are β + u and minimise Σ (r − z̃·(β + u))² plus penalty times
 
     identity   u = B_a             ‖B_a‖² of each action: a batch of small systems
     features   u = δ + φ̃·W        ‖W‖², δ free and shared by all: one system of size features × context
     both       u = B_a + φ̃·W      ‖B‖² + ‖W‖²: B is eliminated action by action, W solves the Schur complement
 
-Where φ is a function of the action (a catalog), the Schur complement divided by the penalty is I + Σ_a φ̃_aφ̃_aᵀ ⊗ M_a with
+If φ is a function of the action (a catalog), the Schur complement divided by the penalty is I + Σ_a φ̃_aφ̃_aᵀ ⊗ M_a with
 M_a = (Z_a + penalty)⁻¹ Z_a and Z_a = Σ z̃z̃ᵀ: no large terms cancel. In the limit of no penalty M_a is the projector on what
 the action's rounds span, and the solution is the one of minimum norm.
 """
@@ -27,7 +27,7 @@ ACTIONS_AT_ONCE = 256
 
 @dataclass(frozen=True)
 class Scaled:
-    """Normal equations of each action in z̃, and the pooled fit β in the same coordinates."""
+    """The normal equations of each action in z̃, and the pooled fit β in the same coordinates."""
 
     zz: FloatArray
     residual: FloatArray  # Σ z̃·(r − z̃·β)
@@ -42,7 +42,7 @@ class Scaled:
         if intercept:
             centre, level = whole.x, float(whole.r)
             spread = np.einsum("ii->i", whole.xx) / (float(whole.n) or 1.0)
-        else:  # no constant: scale by the second moment around 0, and leave the origin where it is
+        else:  # no constant: scale by the second moment around 0, and keep the origin
             centre, level = np.zeros_like(whole.x), 0.0
             spread = np.einsum("ii->i", whole.xx) / (float(whole.n) or 1.0) + whole.x**2
         scale = np.sqrt(spread)
@@ -53,9 +53,9 @@ class Scaled:
         return cls(zz, zr - zz @ pool, pool, centre, scale, level, intercept)
 
     def own_units(self, beta: FloatArray, constant: bool = True) -> FloatArray:
-        """Rows of coefficients in z̃ as (slopes in the context's units, level at the centre).
+        """Rows of coefficients in z̃ as (slopes in the units of the context, level at the centre).
 
-        `constant`: whether they are whole coefficients, to which the level of the rewards belongs, or parts of some.
+        `constant`: whether they are complete coefficients, which include the level of the rewards, or parts of them.
         """
         slopes = beta[:, : len(self.scale)] / self.scale
         level = (self.level if constant else 0.0) + beta[:, -1] if self.intercept else np.zeros(len(beta))
@@ -78,15 +78,15 @@ def _normal(
 
 
 def per_action(scaled: Scaled, penalty: float) -> FloatArray:
-    """B_a: the identity alone. Needs a penalty; without one see `least_squares`."""
+    """B_a for the identity alone. Requires a penalty; without one see `least_squares`."""
     eye = np.eye(len(scaled.pool))
     return _solve(scaled.zz + penalty * eye, scaled.residual[..., None])[..., 0]
 
 
 def least_squares(gram: GramState, whole: GramState, intercept: bool) -> FloatArray:
-    """Least squares an action: (slopes, level at `whole.x`, or at 0 without an intercept).
+    """Least squares by action: (slopes, level at `whole.x`, or at 0 without an intercept).
 
-    Where rounds are too few for one answer, the slopes of minimum norm.
+    If there are too few rounds for a unique solution, the slopes of minimum norm.
     """
     if intercept:
         xx, xr, centre = gram.xx, gram.xr, whole.x
@@ -94,8 +94,8 @@ def least_squares(gram: GramState, whole: GramState, intercept: bool) -> FloatAr
         xx = gram.xx + gram.n[:, None, None] * gram.x[:, :, None] * gram.x[:, None, :]
         xr, centre = gram.xr + (gram.n * gram.r)[:, None] * gram.x, np.zeros_like(whole.x)
     slope = (np.linalg.pinv(xx, rcond=RCOND, hermitian=True) @ xr[..., None])[..., 0]
-    # A feature in large units must not make the others look like none: where the scaled problem is of full rank it has one
-    # answer, whatever the units.
+    # A column with large values must not make the others look like 0: if the scaled problem has full rank, its solution is
+    # unique, whatever the units.
     scale = np.sqrt(np.einsum("aii->ai", xx))
     scale = np.where(scale > 0, scale, 1.0)
     unit = xx / (scale[:, :, None] * scale[:, None, :])
@@ -124,14 +124,14 @@ class Standard:
 
 
 def by_features(scaled: Scaled, phi: FloatArray, penalty: float) -> tuple[FloatArray, FloatArray]:
-    """δ and W (features × context) where φ̃ is a function of the action."""
+    """δ and W (features × context), if φ̃ is a function of the action."""
     crossed = np.einsum("af,aij->ifj", phi, scaled.zz).reshape(len(scaled.pool), -1)
     target = np.einsum("af,ai->fi", phi, scaled.residual)
     return with_free_mean(_kron_sum(phi, scaled.zz), crossed, scaled.zz.sum(axis=0), target, penalty)
 
 
 def features_covariance(scaled: Scaled, phi: FloatArray, share: FloatArray, penalty: float) -> tuple[FloatArray, float]:
-    """The covariance of φ̃_a·W averaged over the rounds, for a noise of 1; and how many parameters were in effect fitted."""
+    """The covariance of φ̃_a·W averaged over the rounds, for noise 1; and the effective number of parameters."""
     crossed = np.einsum("af,aij->ifj", phi, scaled.zz).reshape(len(scaled.pool), -1)
     system = _kron_sum(phi, scaled.zz) - crossed.T @ damped_inverse(scaled.zz.sum(axis=0), 0.0) @ crossed
     inverse = damped_inverse(system, penalty)
@@ -143,15 +143,18 @@ def features_covariance(scaled: Scaled, phi: FloatArray, share: FloatArray, pena
 def with_free_mean(
     system: FloatArray, crossed: FloatArray, plain: FloatArray, target: FloatArray, penalty: float
 ) -> tuple[FloatArray, FloatArray]:
-    """δ and W, where φ̃ goes with the context: the pooled fit knows no φ̃, and what it took for the context's effect may be
-    that of the features. (Its residuals do not go with z̃, so δ only answers W: δ = −plain⁻¹·crossed·W.)"""
-    answer = damped_inverse(plain, 0.0) @ crossed
-    shared = solve_system(system - crossed.T @ answer, target, penalty)
-    return -answer @ shared.ravel(), shared
+    """δ and W, if φ̃ is correlated with the context.
+
+    The pooled fit ignores φ̃, and may attribute the effect of the features to the context; δ corrects that. (The residuals
+    of the pooled fit are uncorrelated with z̃, so δ depends only on W: δ = −plain⁻¹·crossed·W.)
+    """
+    projection = damped_inverse(plain, 0.0) @ crossed
+    shared = solve_system(system - crossed.T @ projection, target, penalty)
+    return -projection @ shared.ravel(), shared
 
 
 def by_both(scaled: Scaled, phi: FloatArray, penalty: float) -> tuple[FloatArray, FloatArray]:
-    """B and W where φ̃ is a function of the action."""
+    """B and W, if φ̃ is a function of the action."""
     inverse = damped_inverse(scaled.zz, penalty)
     m = inverse @ scaled.zz
     target = (inverse @ scaled.residual[..., None])[..., 0]
@@ -179,7 +182,7 @@ def _kron_sum(phi: FloatArray, blocks: FloatArray) -> FloatArray:
 
 
 def solve_system(system: FloatArray, target: FloatArray, penalty: float) -> FloatArray:
-    """(system + penalty)⁻¹ target for a target of shape features × context; of minimum norm without a penalty."""
+    """(system + penalty)⁻¹ target, for a target of shape features × context; of minimum norm without a penalty."""
     if penalty > 0:
         return _solve(system + penalty * np.eye(len(system)), target.reshape(-1, 1)).reshape(target.shape)
     return (damped_inverse(system, 0.0) @ target.ravel()).reshape(target.shape)
@@ -190,15 +193,15 @@ def _solve(a: FloatArray, b: FloatArray) -> FloatArray:
 
 
 def low_rank(deviation: FloatArray, weight: FloatArray, metric: FloatArray, rank: int) -> tuple[FloatArray, FloatArray]:
-    """The best product of given rank for deviations u_a, with squared error Σ_a weight_a (u − û)ᵀ metric (u − û).
+    """The best approximation of deviations u_a by a given rank, with squared error Σ_a weight_a (u − û)ᵀ metric (u − û).
 
-    Gives `down` and `up`: û = u·down·up. It is the minimiser where all actions see the same contexts. `down` has
-    orthonormal columns in the metric, so that distances between embeddings are those between predictions.
+    Returns `down` and `up`, with û = u·down·up. It is the minimiser if all actions have the same contexts. The columns of
+    `down` are orthonormal in the metric, so that distances between embeddings are those between predictions.
     """
     values, vectors = np.linalg.eigh(metric)
     values = np.maximum(values, max(float(values.max()) * RCOND, 1e-300))
     root = vectors * np.sqrt(values)  # metric = root·rootᵀ
     _, _, axes = np.linalg.svd(np.sqrt(weight)[:, None] * (deviation @ root), full_matrices=False)
-    signs = np.sign(axes[np.arange(len(axes)), np.abs(axes).argmax(axis=1)])  # the same axes however they were found
+    signs = np.sign(axes[np.arange(len(axes)), np.abs(axes).argmax(axis=1)])  # make the signs of the axes unique
     axes = axes[:rank] * signs[:rank, None]
     return root @ axes.T, axes @ np.linalg.inv(root)

@@ -1,7 +1,7 @@
-"""`Ridge` with features that vary within an action: one more statistic, and the Schur complement from it.
+"""`Ridge` with features that vary within an action: one more statistic, and its Schur complement.
 
-With x̃ = (x, 1) and ỹ = (φ, 1), both around a typical row, the statistic keeps Σ (ỹ⊗x̃)(ỹ⊗x̃)ᵀ and Σ (ỹ⊗x̃)r of each group of
-units and, for inputs="both", Σ ỹ⊗x̃x̃ᵀ of each action in it: the arrow's shared block and its arms.
+With x̃ = (x, 1) and ỹ = (φ, 1), both around a typical row, the statistic sums (ỹ⊗x̃)(ỹ⊗x̃)ᵀ and (ỹ⊗x̃)r for each group of
+units and, for inputs="both", ỹ⊗x̃x̃ᵀ for each action in it: the shared block of an arrow matrix, and its arms.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from offpolicy.statistics.base import State
 
 ROWS_AT_ONCE = 1_024
 ARM_BYTES = 48 << 20
-"""Arms are kept for as many groups of units as fit into this, and always for the folds that were asked for."""
+"""Arms are stored for as many groups of units as this allows, and at least for each fold."""
 FEWEST_GROUPS = 2
 ARMS_AT_ONCE = 64
 MOST_ARMS = 1 << 23
-"""Turned arms are kept between penalties up to 64 MB of them."""
+"""Rotated arms are cached between penalties, up to 64 MB."""
 
 
 @dataclass(frozen=True)
 class CrossPass(FitStatistic):
-    """The statistic at the head of this file, for `kept` runs of neighbouring groups."""
+    """The statistic described above, for `runs` runs of consecutive groups."""
 
     @property
     def arms(self) -> bool:
@@ -39,15 +39,15 @@ class CrossPass(FitStatistic):
 
     @cached_property
     def sizes(self) -> tuple[int, int, int]:
-        """k = context + 1, features + 1, and distinct products of two of k."""
+        """k = context + 1, features + 1, and the number of distinct products of two of k."""
         k = self.shape.context + 1
         return k, self.shape.features.size + 1, k * (k + 1) // 2
 
     summed: ClassVar[frozenset[str]] = frozenset({"zz", "zr", "arms", "features"})
 
     @cached_property
-    def kept(self) -> int:
-        """How many runs of groups: all of them where that is small, else as many as fit."""
+    def runs(self) -> int:
+        """The number of runs of groups: one per group if that is small, else as many as the memory allows."""
         _, f, pairs = self.sizes
         arms = self.shape.n_actions * f * pairs * 8 if self.arms else 0
         least = max(FEWEST_GROUPS, self.shape.folds)
@@ -61,20 +61,20 @@ class CrossPass(FitStatistic):
     def zero(self) -> State:
         k, f, pairs = self.sizes
         return {
-            "zz": np.zeros((self.kept, f * k, f * k)),
-            "zr": np.zeros((self.kept, f * k, self.shape.rewards)),
-            "arms": np.zeros((self.kept, self.shape.n_actions if self.arms else 0, f, pairs)),
-            "features": np.zeros((self.kept, self.shape.n_actions, f)),
+            "zz": np.zeros((self.runs, f * k, f * k)),
+            "zr": np.zeros((self.runs, f * k, self.shape.rewards)),
+            "arms": np.zeros((self.runs, self.shape.n_actions if self.arms else 0, f, pairs)),
+            "features": np.zeros((self.runs, self.shape.n_actions, f)),
         }
 
     def fold(self, state: State, batch: Batch) -> State:
         s = self.shape
-        group = s.group(batch) * self.kept // s.groups
+        group = s.group(batch) * self.runs // s.groups
         order = np.lexsort((batch.action, group))
         batch, group = batch.take(order), group[order]
         weight = s.weights(batch)
-        edges = np.searchsorted(group, np.arange(self.kept + 1))
-        for g in range(self.kept):
+        edges = np.searchsorted(group, np.arange(self.runs + 1))
+        for g in range(self.runs):
             for start in range(edges[g], edges[g + 1], ROWS_AT_ONCE):
                 rows = slice(start, min(start + ROWS_AT_ONCE, edges[g + 1]))
                 self._add(state, g, batch.take(rows), None if weight is None else weight[rows])
@@ -102,7 +102,7 @@ class CrossPass(FitStatistic):
         return super().merge(a, b) if a["features"].any() else b
 
     def finish(self, state: State) -> list[Cross]:
-        """For each reward, the sums with a leading axis of kept groups, as if row weights had mean 1."""
+        """For each reward, the sums with a leading axis of runs, as if row weights had mean 1."""
         k, f, _ = self.sizes
         scale = self.shape.weight_scale(float(state["features"][..., -1].sum()))
         if scale != 1.0:
@@ -119,24 +119,26 @@ class CrossPass(FitStatistic):
 
 @dataclass(frozen=True)
 class Cross:
-    """Sums over some rows, for one reward, with any leading axis of groups."""
+    """Sums over some rows, for one reward, with or without a leading axis of runs.
+
+    `features` is Σ ỹ of each action; its last column counts the rows.
+    """
 
     zz: FloatArray
     zr: FloatArray
     arms: FloatArray
     features: FloatArray
-    """Σ ỹ of each action: the last column counts its rows."""
     x0: FloatArray
     y0: FloatArray
     r0: float
     k: int
 
     def summed(self, groups: IntArray | slice) -> Cross:
-        """All rows of some groups."""
+        """The sums over some runs of groups."""
         chosen = np.arange(len(self.zz))[groups]
 
         def total(part: FloatArray) -> FloatArray:
-            """The sum over the groups, one by one; a single group is not copied."""
+            """The sum over the runs, one by one; a single run is not copied."""
             out: FloatArray = part[chosen[0]]
             if len(chosen) == 1:
                 return out
@@ -176,7 +178,7 @@ class Cross:
         f, k = to_phi.shape[1], self.k
 
         def turned(columns: FloatArray) -> FloatArray:
-            """T_y ⊗ T_x times the columns, one factor at a time."""
+            """(T_y ⊗ T_x) times the columns, one factor at a time."""
             half = np.tensordot(to_phi, columns.reshape(f, k, -1), axes=1)
             both: FloatArray = (to_z @ half).reshape(len(to_phi) * len(to_z), -1)
             return both
@@ -199,7 +201,7 @@ class Cross:
 
 
 class Shared:
-    """Features alone: one system for all penalties."""
+    """Features alone: one system, whatever the penalty."""
 
     def __init__(self, cross: Cross, scaled: Scaled, standard: Standard) -> None:
         to_z, to_phi = cross.maps(scaled, standard)
@@ -215,9 +217,9 @@ class Shared:
 
 
 class Arrow:
-    """Identity and features: per-action blocks beside one shared block. W from the Schur complement, then B by action.
+    """Identity and features: a block per action and one shared block. W from the Schur complement, then B by action.
 
-    Each action's coordinates are turned to the axes of its own block, which is then diagonal whatever the penalty is.
+    The coordinates of each action are rotated to the axes of its own block, which is then diagonal for any penalty.
     """
 
     def __init__(self, cross: Cross, scaled: Scaled, standard: Standard, several: bool) -> None:
@@ -227,23 +229,23 @@ class Arrow:
         self._values = np.maximum(self._values, 0.0)
         self._own = np.einsum("aij,ai->aj", self._axes, scaled.residual)
         elements = len(scaled.zz) * scaled.zz.shape[-1] * len(self._system)
-        self._kept = list(self._make()) if several and elements <= MOST_ARMS else None
+        self._cached = list(self._make()) if several and elements <= MOST_ARMS else None
 
     def _make(self) -> Iterator[tuple[slice, FloatArray]]:
-        """Some actions at a time, their turned arms."""
+        """The rotated arms, for some actions at a time."""
         for start in range(0, len(self._values), ARMS_AT_ONCE):
             some = slice(start, start + ARMS_AT_ONCE)
             yield some, self._axes[some].transpose(0, 2, 1) @ self._cross.arms_of(some, *self._maps)
 
     def _arms(self) -> Iterator[tuple[slice, FloatArray]]:
-        return iter(self._kept) if self._kept is not None else self._make()
+        return iter(self._cached) if self._cached is not None else self._make()
 
     def solve(self, penalty: float) -> tuple[FloatArray, FloatArray]:
         """B and W."""
         damped = self._values + penalty
         top = self._values.max(axis=1, keepdims=True)
-        sees = (damped > 0) if penalty > 0 else self._values > RCOND * np.maximum(top, 1e-300)
-        inverse = np.where(sees, 1 / np.where(sees, damped, 1.0), 0.0)
+        spanned = (damped > 0) if penalty > 0 else self._values > RCOND * np.maximum(top, 1e-300)
+        inverse = np.where(spanned, 1 / np.where(spanned, damped, 1.0), 0.0)
         system, target = self._system.copy(), self._target.ravel().copy()
         for some, arms in self._arms():
             rows = arms.reshape(-1, arms.shape[-1])
@@ -254,9 +256,9 @@ class Arrow:
         return np.einsum("aij,aj->ai", self._axes, own), shared.reshape(self._target.shape)
 
     def _least_norm(self, system: FloatArray, target: FloatArray, inverse: FloatArray) -> FloatArray:
-        """Among the W that fit best, the one of least ‖B‖² + ‖W‖²: what the rounds leave open is settled by the norm.
+        """Among the W that fit best, the one with the least ‖B‖² + ‖W‖².
 
-        What is left of the block below the rounding of what it was is nothing.
+        Eigenvalues below the rounding error of the original block count as 0.
         """
         values, vectors = np.linalg.eigh(system)
         certain = values > RCOND * np.trace(self._system)
@@ -275,6 +277,6 @@ class Arrow:
 
 
 def _gram(rows: FloatArray) -> FloatArray:
-    """rowsᵀ·rows; NumPy sees that it is symmetric."""
+    """rowsᵀ·rows; NumPy recognises that it is symmetric."""
     product: FloatArray = rows.T @ rows
     return product
