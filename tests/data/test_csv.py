@@ -111,7 +111,7 @@ def test_two_columns_of_one_name(tmp_path: Path) -> None:
 def test_frames_of_mixed_values_and_of_dates() -> None:
     with pytest.raises(op.InputError, match="the data frame cannot be read.*one type"):
         read(cell("land", 7, 12))
-    with pytest.raises(op.InputError, match="land: has type timestamp.*Convert dates and times to numbers"):
+    with pytest.raises(op.InputError, match=r"land: has type timestamp.*Pass dates=.*\(--dates hour,weekday\)"):
         read(frame().assign(land=pd.Timestamp("2026-01-01")))
 
 

@@ -340,6 +340,7 @@ def test_a_log_drawn_anew_and_bounds_are_those_of_one_machine(folder: Path) -> N
     assert found.value == pytest.approx(local.value)
 
 
+<<<<<<< HEAD
 def test_folders_are_read_as_on_one_machine(folder: Path, tmp_path: Path) -> None:
     """Hive partitions are columns, and a Delta table is refused: its files also contain deleted rows."""
     for k, file in enumerate(sorted(folder.rglob("*.parquet"))[:2]):
@@ -352,3 +353,35 @@ def test_folders_are_read_as_on_one_machine(folder: Path, tmp_path: Path) -> Non
     (tmp_path / "_delta_log").mkdir()
     with pytest.raises(op.InputError, match="is a Delta table"):
         frame_of(classic(), [str(tmp_path)])
+=======
+@pytest.mark.parametrize("session", SESSIONS)
+def test_missing_values_dates_and_many_levels_are_prepared_as_without_spark(tmp_path: Path, session: str) -> None:
+    rng = np.random.default_rng(0)
+    for k, n in enumerate((700, 500)):
+        seconds = rng.integers(0, 90 * 86_400, n) + 1_770_000_000
+        table = {
+            "x": pa.array(rng.normal(1e6, 1, n), mask=rng.random(n) < 0.2),
+            "land": pa.array(rng.choice(["DE", "FR"], n), mask=rng.random(n) < 0.3),
+            "time": pa.array(seconds * 10**6, pa.timestamp("us"), mask=rng.random(n) < 0.1),
+            "seen": pa.array(seconds * 10**6, pa.timestamp("us", "UTC")),
+            "shop": [f"shop {k}.{s}" for s in range(n)], "action": rng.integers(0, N_ACTIONS, n),
+            "reward": rng.normal(size=n), "p": np.full(n, 1 / N_ACTIONS),
+        }  # fmt: skip
+        pq.write_table(pa.table(table), tmp_path / f"{k}.parquet")
+    roles = {**COLUMNS, "context": ["x", "land", "time", "seen", "shop"]}
+    options = {"missing": "mean", "dates": ["hour", "weekday"], "levels": 20}
+    frame = SESSIONS[session]().read.parquet(str(tmp_path))
+    local, spark = op.read_log(tmp_path, **roles, **options), op.read_log(frame, **roles, **options)
+    assert spark.schema.context == local.schema.context
+    assert spark.schema.preparation == local.schema.preparation
+    np.testing.assert_array_equal(spark.head(50).context, local.head(50).context)
+    assert _dr(spark) == pytest.approx(_dr(local), rel=1e-9)
+    for name, option in {"land": "--missing level", "time": "--dates", "shop": "--levels 64"}.items():
+        with pytest.raises(op.InputError, match=rf"^{name}: .*{option}"):
+            op.read_log(frame, **{**roles, "context": [name]})
+
+
+def _dr(log: op.Log) -> tuple[float, float]:
+    found = op.evaluate(log, op.Softmax(lambda x: x @ np.ones((x.shape[1], 1)) * 1e-6 * np.arange(N_ACTIONS)), op.DR())["DR"]
+    return found.value, found.std_error
+>>>>>>> 0fea0ba (Offer missing=, dates= and levels= for the context)

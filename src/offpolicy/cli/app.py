@@ -68,6 +68,24 @@ Inputs = Annotated[
         autocompletion=_choices("identity", "features", "both"),
     ),
 ]
+Missing = Annotated[
+    str | None,
+    typer.Option(
+        help="Missing values in the context: 'level' makes missing text a level of its own; 'mean' also replaces missing "
+        "numbers and dates by the mean.",
+        autocompletion=_choices("level", "mean"),
+    ),
+]
+Dates = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="Parts of dates in the context, separated by commas: hour, weekday, weekend, month, days.",
+        autocompletion=_choices("hour", "weekday", "weekend", "month", "days"),
+    ),
+]
+Levels = Annotated[
+    int | None, typer.Option(help="Hash text columns of the context with more values than this into this many columns.")
+]
 ActionCount = Annotated[int | None, typer.Option(help="The number of actions, if actions are codes.")]
 Catalog = Annotated[str | None, typer.Option(help="A file with one row per action, keyed by the action column.")]
 Cluster = Annotated[str | None, typer.Option(help="Rows with the same value, such as a user id, form one unit.")]
@@ -137,6 +155,9 @@ def evaluate(
     weight: RowWeight = None,
     by: Annotated[str | None, typer.Option(help="Also report each value of this column as a slice.")] = None,
     reward_range: Annotated[str | None, typer.Option(help="LOW,HIGH of the reward, for finite-sample intervals.")] = None,
+    missing: Missing = None,
+    dates: Dates = None,
+    levels: Levels = None,
     level: Annotated[float | None, typer.Option(help="Confidence level of the intervals. [default: 0.95]")] = None,
     interval: Annotated[
         str | None,
@@ -252,6 +273,9 @@ def embed(
     n_actions: ActionCount = None,
     cluster: Cluster = None,
     weight: RowWeight = None,
+    missing: Missing = None,
+    dates: Dates = None,
+    levels: Levels = None,
     seed: Annotated[int | None, typer.Option(help="Seed of the folds. [default: 0]")] = None,
     threads: Threads = None,
     memory: Memory = None,

@@ -50,6 +50,7 @@ NEEDED = ("logs", "action", "reward", "target")
 OF_FILES = (
     "context", "action", "reward", "propensity", "logging", "features", "actions", "n_actions", "catalog", "cluster",
     "row_id", "weight", "by", "reward_range", "delimiter", "quote", "encoding", "decimal",
+    "missing", "dates", "levels",
 )  # fmt: skip
 """Settings for reading a log from files; a log given as an object already has them."""
 
@@ -88,7 +89,7 @@ def merged(
             for named in _objects(setting, text):
                 check_import(f"{config}: {setting}", named, imports)
     settings |= {name: value for name, value in options.items() if value not in (None, [])}
-    for name in ("context", "reward", "features"):
+    for name in ("context", "reward", "features", "dates"):
         settings[name] = [part.strip() for item in settings.get(name, []) for part in item.split(",") if part.strip()]
     own = own_log(settings)
     for name in accepted.needed:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import reprlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Integral, Real
 from typing import Any, Literal
 
@@ -196,6 +196,12 @@ FINITE = Check(
     "are missing, NaN or infinite",
     "Repair or remove those rows first: rows are never dropped silently.",
 )
+PRESENT = replace(
+    FINITE,
+    advice='Repair or remove those rows first, or pass missing="mean" (--missing mean) to replace missing values by the '
+    "mean of the column: rows are never dropped silently.",
+)
+INFINITE = replace(FINITE, what="are infinite")
 NOT_TOO_LARGE = Check(
     lambda v: np.abs(v) > LARGEST_NUMBER,
     f"are beyond ±{LARGEST_NUMBER:g}",
@@ -224,7 +230,8 @@ NOT_NEARLY_ZERO = Check(
 )
 CHECKS: Mapping[str, tuple[Check, ...]] = {
     "reward": (FINITE, NOT_TOO_LARGE),
-    "context": (FINITE, NOT_TOO_LARGE),
+    "context": (PRESENT, NOT_TOO_LARGE),
+    "observed": (INFINITE, NOT_TOO_LARGE),
     "features": (FINITE, NOT_TOO_LARGE),
     "propensity": (FINITE, POSITIVE, NOT_TOO_SMALL, AT_MOST_ONE),
     "density": (FINITE, POSITIVE, NOT_TOO_SMALL, NOT_TOO_LARGE),
@@ -235,7 +242,7 @@ CHECKS: Mapping[str, tuple[Check, ...]] = {
 def failed_check(role: str, values: FloatArray) -> Check | None:
     """The first check that some value fails, or None. Minimum and maximum settle the usual case quickly (NaN fails)."""
     if (
-        role in ("reward", "context", "features")
+        role in ("reward", "context", "observed", "features")
         and values.size
         and values.min() >= -LARGEST_NUMBER
         and values.max() <= LARGEST_NUMBER

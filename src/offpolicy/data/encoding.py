@@ -12,8 +12,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from offpolicy.core.arrays import FloatArray
+from offpolicy.core.arrays import FloatArray, IntArray
 from offpolicy.core.errors import InputError
+from offpolicy.core.hashing import hash_values
 from offpolicy.data.checks import Check, failed_check
 from offpolicy.data.schema import Dimension, dimensions
 
@@ -30,6 +31,11 @@ class Encoding(ABC):
     @abstractmethod
     def names(self) -> tuple[str, ...]:
         """One per encoded column."""
+
+    @property
+    def note(self) -> str | None:
+        """What was done to the column, if it is more than the default."""
+        return None
 
     @abstractmethod
     def encode(self, column: pa.Array) -> FloatArray:
@@ -68,13 +74,49 @@ class OneHot(Encoding):
         return tuple(f"{self.name}={value}" for value in self.values.to_pylist())
 
     def encode(self, column: pa.Array) -> FloatArray:
-        codes = pc.index_in(plain_text(column), value_set=self.values).to_numpy(zero_copy_only=False).astype(np.int64)
-        encoded: FloatArray = np.equal.outer(codes, np.arange(len(self.values))).astype(np.float64)
-        return encoded
+        codes = pc.index_in(plain_text(column), value_set=self.values).fill_null(-1)
+        return indicators(codes.to_numpy(zero_copy_only=False), len(self.values))
+
+
+@final
+@dataclass(frozen=True)
+class Hashed(Encoding):
+    """A column of 0 and 1 for each bucket that values are hashed into, for text with very many values."""
+
+    buckets: int
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(f"{self.name}=hash {bucket}" for bucket in range(self.buckets))
+
+    @property
+    def note(self) -> str:
+        return f"{self.name}: more than {self.buckets:,} different values, hashed into {self.buckets:,} columns"
+
+    def encode(self, column: pa.Array) -> FloatArray:
+        text = plain_text(column)
+        codes = (hash_values(text.fill_null("")) % np.uint64(self.buckets)).astype(np.int64)
+        return indicators(np.where(np.asarray(text.is_null()), -1, codes), self.buckets)
 
 
 Catalog = tuple[FloatArray, tuple[Encoding, ...]]
 """Actions × encoded columns, and where each column comes from."""
+
+
+def indicators(codes: IntArray, count: int) -> FloatArray:
+    """A column of 0 and 1 per code from 0 to `count` − 1; other codes are 0 in all of them."""
+    encoded: FloatArray = np.equal.outer(codes, np.arange(count)).astype(np.float64)
+    return encoded
+
+
+def as_columns(values: FloatArray) -> FloatArray:
+    """Rows × columns, also of a single column."""
+    return values[:, None] if values.ndim == 1 else values
+
+
+def encoded_notes(encodings: Sequence[Encoding]) -> tuple[str, ...]:
+    """What was done to the columns, where it is more than the default."""
+    return tuple(encoding.note for encoding in encodings if encoding.note is not None)
 
 
 def encoded_names(encodings: Sequence[Encoding]) -> tuple[str, ...]:

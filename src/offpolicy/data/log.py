@@ -19,7 +19,8 @@ from offpolicy.data import checks
 from offpolicy.data.batch import Batch, Partition, Source, chunks, context_place, numbered
 from offpolicy.data.encoding import too_many_categories
 from offpolicy.data.estimated_logging import EstimatedLogging
-from offpolicy.data.schema import Dimension, Schema, dimensions
+from offpolicy.data.preprocessing import AS_THEY_ARE, EncodedContext, Missing, Preprocessing
+from offpolicy.data.schema import Dimension, Preparation, Schema, dimensions
 from offpolicy.data.spaces import ActionSpace, Discrete, discrete, named_space
 from offpolicy.data.subset import SelectedPartition, Subset
 
@@ -97,6 +98,9 @@ class Log:
         A slice per round, such as the country; results are also given per slice.
     reward_range : tuple of float, optional
         The smallest and the largest possible reward, for intervals that need them.
+    missing, dates, levels : optional
+        How to prepare missing values, dates and text in the context, as in `read_log`. If one of them is given, columns of
+        the context may have any plain type, and text is one-hot encoded.
 
     Examples
     --------
@@ -126,7 +130,11 @@ class Log:
         weight: npt.ArrayLike | None = None,
         by: npt.ArrayLike | None = None,
         reward_range: tuple[float, float] | None = None,
+        missing: Missing | None = None,
+        dates: str | Sequence[str] = (),
+        levels: int | None = None,
     ) -> None:
+        preprocessing = Preprocessing.of(missing, dates, levels)
         taken = checks.array(action, "action")
         if taken.ndim != 1:
             raise InputError(f"action: has shape {taken.shape}; one action per round is expected.")
@@ -135,8 +143,7 @@ class Log:
         n_actions = len(known) if n_actions is None and known is not None else n_actions
         n_actions = None if n_actions is None else checks.whole("n_actions", n_actions, 1)
         encoded, space = _encode_actions(taken, actions, n_actions)
-        context = np.empty((n, 0)) if context is None else context
-        x = checks.checked("context", "context", checks.matrix(context, "context", n))
+        x = _encode_context(context, n, preprocessing)
         r = checks.checked("reward", "reward", checks.matrix(reward, "reward", n))
         if not r.shape[1]:
             raise InputError("reward: has no columns; give at least one reward per round.")
@@ -153,7 +160,7 @@ class Log:
             unit=next((unit for unit in (clusters, ids) if unit is not None), hash_rows("", 0, n)),
             action=encoded,
             reward=r,
-            context_parts=(x,),
+            context_parts=(x.matrix,),
             space=space,
             propensity=p,
             weight=omega,
@@ -163,7 +170,7 @@ class Log:
         )
         schema = Schema(
             space=space,
-            context=numbered("x", x),
+            context=x.names,
             rewards=("reward",) if r.shape[1] == 1 else tuple(f"reward_{j}" for j in range(r.shape[1])),
             slices=None if slice_labels is None else tuple(slice_labels.tolist()),
             slice_name=None if by is None else "by",
@@ -176,6 +183,7 @@ class Log:
             catalog=known,
             catalog_names=numbered("c", known),
             catalog_dimensions=known_dimensions,
+            preparation=Preparation(preprocessing.settings, x.notes),
         )
         self.source = _checked(ArraySource(batch, schema), logging)
         self.logging, self.reward_range = logging, checks.reward_range(reward_range)
@@ -372,6 +380,15 @@ class Log:
     def __repr__(self) -> str:
         s = self.schema
         return f"Log({len(self):,} rounds, {self.space.described}, context {len(s.context)}, rewards {list(s.rewards)})"
+
+
+def _encode_context(context: npt.ArrayLike | None, rows: int, preprocessing: Preprocessing) -> EncodedContext:
+    """Numbers as they are; with options, columns of any plain type. (Dates are refused there, with advice.)"""
+    if context is None or (preprocessing == AS_THEY_ARE and checks.array(context, "context").dtype.kind != "M"):
+        given = np.empty((rows, 0)) if context is None else context
+        x = checks.checked("context", "context", checks.matrix(given, "context", rows))
+        return EncodedContext(x, numbered("x", x), ())
+    return EncodedContext.of(context, rows, preprocessing)
 
 
 def _encode_actions(taken: npt.NDArray[Any], actions: Any, n_actions: int | None) -> tuple[npt.NDArray[Any], ActionSpace]:

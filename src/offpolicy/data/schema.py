@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import accumulate
+from typing import Any
 
 from offpolicy.core.arrays import FloatArray
 from offpolicy.core.errors import InputError
@@ -35,6 +36,17 @@ def dimensions(named: Sequence[tuple[str, int, bool]]) -> tuple[Dimension, ...]:
 
 
 @dataclass(frozen=True)
+class Preparation:
+    """How the context was prepared: the options that were given, and what they did, one note per column."""
+
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+
+UNPREPARED = Preparation()
+
+
+@dataclass(frozen=True)
 class Schema:
     """The contents of a log: the meaning of every code and column."""
 
@@ -52,6 +64,7 @@ class Schema:
     catalog: FloatArray | None = None
     catalog_names: tuple[str, ...] = ()
     catalog_dimensions: tuple[Dimension, ...] = ()
+    preparation: Preparation = UNPREPARED
 
     def __post_init__(self) -> None:
         if (self.features or self.catalog is not None) and not isinstance(self.space, Discrete):

@@ -64,6 +64,7 @@ def _provenance(result: Summary) -> Iterator[str]:
     data = result.get("input") or {}
     columns = {role: names for role, names in (data.get("columns") or {}).items() if names}
     known = {"log": data.get("source"), "fingerprint": data.get("fingerprint"), "columns": columns}
+    known["preparation"] = data.get("preparation")
     known |= {key: value for key, value in result["settings"].items() if value is not None}
     known["versions"] = result.get("versions")
     lines = [

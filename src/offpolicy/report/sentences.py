@@ -157,6 +157,9 @@ def notes(result: Summary) -> list[str]:
     for policy, truth in (result.get("truth") or {}).items():
         error = next(e["std_error"] for e in result["estimates"] if e["estimator"] == lead and e["policy"] == policy)
         lines.append(f"The true value of {label(policy)} is {number(truth, error)}, known because this log was simulated.")
+    prepared = (result.get("input") or {}).get("preparation")
+    if prepared:
+        lines.append(f"How the context was prepared: {'; '.join(map(visible, prepared))}.")
     lines += [f"Not shown: {', '.join(map(label, names))}. {reason}" for reason, names in not_shown(result)]
     return list(dict.fromkeys(lines))  # what is not shown is the same for every policy, and is listed once
 

@@ -72,6 +72,7 @@ def settings_of(job: Job) -> dict[str, Any]:
         "reward_range": None if log.reward_range is None else list(log.reward_range),
         "seed": request.seed,
         "clustered": log.schema.clustered,
+        **log.schema.preparation.settings,
         "engine": type(request.engine).__name__,
     }
 
@@ -93,6 +94,7 @@ def read(log: Log, fingerprint: State) -> dict[str, Any]:
         "source": log.described,
         "rounds": len(log),
         **schema.space.summary(),
+        **({"preparation": list(schema.preparation.notes)} if schema.preparation.notes else {}),
         "columns": {**columns, "by": schema.slice_name, **roles},
     }
 

@@ -22,6 +22,7 @@ import pyarrow.parquet as pq
 
 from offpolicy.core.errors import InputError
 from offpolicy.data.batch import CHUNK_ROWS
+from offpolicy.data.dates import as_text
 
 TAIL_BYTES = 4096
 """Enough for the footer of a Parquet file or the checksum of a compressed CSV file."""
@@ -308,12 +309,14 @@ def _csv_schema(path: Path, csv: CsvFormat) -> pa.Schema:
             f"delimiter={other[0]!r} (--delimiter)."
         )
 
-    def settle(kind: pa.DataType) -> pa.DataType:
-        if pa.types.is_null(kind):
-            return pa.float64()
-        return pa.string() if pa.types.is_temporal(kind) else kind
+    def settled(field: pa.Field) -> pa.Field:
+        if pa.types.is_null(field.type):
+            return pa.field(field.name, pa.float64())
+        if pa.types.is_date(field.type) or pa.types.is_timestamp(field.type):
+            return as_text(field)
+        return pa.field(field.name, pa.string()) if pa.types.is_temporal(field.type) else pa.field(field.name, field.type)
 
-    return pa.schema([pa.field(f.name, settle(f.type)) for f in inferred])
+    return pa.schema([settled(field) for field in inferred])
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,7 @@ from offpolicy.data.encoding import (
     too_many_categories,
 )
 from offpolicy.data.log import Log
+from offpolicy.data.preprocessing import Missing, Preprocessing
 from offpolicy.data.sources.files import CSV, PARQUET, find_files, is_path, partition_columns
 from offpolicy.data.sources.parts import (
     CsvFormat,
@@ -67,6 +68,9 @@ def read_log(  # noqa: PLR0913
     quote: str = '"',
     encoding: str = "utf-8",
     decimal: str = ".",
+    missing: Missing | None = None,
+    dates: str | Sequence[str] = (),
+    levels: int | None = None,
 ) -> Log:
     """Read a log from a table with named columns. Files are streamed and never loaded as a whole.
 
@@ -78,7 +82,8 @@ def read_log(  # noqa: PLR0913
         read more than once, such as a DuckDB relation. A `RecordBatchReader` is stored in a temporary file. Hive partitions,
         folders such as `country=de`, become columns.
     context : str or sequence of str
-        The columns that were known before the action was taken. Text is one-hot encoded.
+        The columns that were known before the action was taken. Text is one-hot encoded. Missing values, dates and text
+        with more than 1,000 values are refused, unless `missing`, `dates` or `levels` say what to do with them.
     action : str
         The column of the logged action.
     reward : str or sequence of str
@@ -108,6 +113,16 @@ def read_log(  # noqa: PLR0913
     delimiter, quote, encoding, decimal : str
         How CSV files are written: what separates cells, the quotation mark, the encoding of the text, and the decimal point.
         By default `,`, `"`, UTF-8 and `.`.
+    missing : {"level", "mean"}, optional
+        What to do with missing values in the context. "level": missing text is a level of its own. "mean": in addition,
+        missing numbers and dates are replaced by the mean of the column. A column `NAME is missing` shows where.
+    dates : str or sequence of str, default ()
+        Which parts of the dates and timestamps in the context to use: "hour" and "month" (each as sine and cosine),
+        "weekday" (one-hot encoded), "weekend" (0 or 1), "days" (since 1970-01-01, with fractions). Timestamps with a time
+        zone are taken in UTC.
+    levels : int, optional
+        Text columns of the context with more than this number of different values (2 to 1,000) are hashed into this number
+        of columns.
 
     Returns
     -------
@@ -128,8 +143,9 @@ def read_log(  # noqa: PLR0913
     Log(2 rounds, 2 actions, context 1, rewards ['click'])
     """
     columns = ColumnRoles(
-        _names(context), action, _names(reward), propensity, cluster, row_id, weight, by, _names(action_features)
-    )
+        _names(context), action, _names(reward), propensity, cluster, row_id, weight, by, _names(action_features),
+        preprocessing=Preprocessing.of(missing, dates, levels),
+    )  # fmt: skip
     if not columns.reward:
         raise InputError("name at least one reward column.")
     csv = CsvFormat(delimiter, quote, encoding, decimal)
@@ -216,7 +232,7 @@ def _with_columns(schema: pa.Schema, values: Mapping[str, pa.Scalar]) -> pa.Sche
 def _as_floats(schema: pa.Schema, but: Collection[str | None]) -> pa.Schema:
     """Integers in the first block of a CSV file may be fractions later: float64 wherever only the number matters."""
     whole = {field.name for field in schema if pa.types.is_integer(field.type)}.difference(but)
-    return pa.schema([pa.field(field.name, pa.float64() if field.name in whole else field.type) for field in schema])
+    return pa.schema([field.with_type(pa.float64()) if field.name in whole else field for field in schema])
 
 
 def _kind(file: Path) -> str:

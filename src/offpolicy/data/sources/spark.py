@@ -18,12 +18,14 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from offpolicy.core.errors import InputError, RowsError, unknown_name
+from offpolicy.core.exact_sum import ExactSum
 from offpolicy.data.batch import Batch, Partition
-from offpolicy.data.encoding import MOST_CATEGORIES, Catalog
+from offpolicy.data.contents import ColumnSums, Contents, Levels
+from offpolicy.data.encoding import MOST_CATEGORIES, Catalog, Encoding
 from offpolicy.data.schema import Schema
 from offpolicy.data.sources.parts import TablePart
 from offpolicy.data.sources.spark_session import spark_errors
-from offpolicy.data.sources.table import ColumnRoles, Place, TableSource
+from offpolicy.data.sources.table import ColumnRoles, Place, TableSource, fill_in
 from offpolicy.data.spaces import ActionSpace, Discrete
 from offpolicy.data.subset import ALL, Subset
 
@@ -69,8 +71,8 @@ class SparkSource:
         if codes:
             space = Discrete.codes(largest, rows, columns.action)
         elif space is None:
-            space = Discrete(_distinct(frame, columns.action))
-        known = {name: _categories(frame, name) for name in table.category_names()}
+            space = Discrete(_labels(frame, columns.action))
+        known = _contents(frame, table)
         return cls(frame, replace(table, given_space=space, known=known), rows)
 
     @property
@@ -228,21 +230,75 @@ def _plain(uri: str) -> str:
     return unquote((f"/{address.netloc}" if address.netloc else "") + address.path)
 
 
-def _distinct(frame: Any, name: str, most: int | None = None) -> pa.Array:
-    """The sorted values of a column."""
-    values = selected(frame, [name]).distinct()
-    distinct = (values if most is None else values.limit(most + 1)).toArrow().column(0).combine_chunks()
+def _labels(frame: Any, name: str) -> pa.Array:
+    """The sorted values of the action column."""
+    distinct = selected(frame, [name]).distinct().toArrow().column(0).combine_chunks()
     if distinct.null_count:
-        missing = frame.filter(f"{_quoted(name)} IS NULL").count()
-        raise InputError(f"{name}: {missing:,} rows are missing (null). Fill them in or remove those rows first.")
-    if most is not None and len(distinct) > most:
-        raise InputError(
-            f"{name}: {values.count():,} different values are too many for one-hot encoding or slices (at most {most:,}). "
-            "Group rare values, use numbers, or name an id column as `cluster`."
-        )
+        raise _missing(name, frame.filter(f"{_quoted(name)} IS NULL").count())
     return distinct.take(pc.sort_indices(distinct))
 
 
-def _categories(frame: Any, name: str) -> pa.Array:
-    values = _distinct(frame, name, MOST_CATEGORIES).cast(pa.string())
-    return values.take(pc.sort_indices(values))
+def _contents(frame: Any, table: TableSource) -> Contents:
+    """What the driver must know about the columns before rows are decoded."""
+    names = table.category_names()
+    empty = _missing_counts(frame, names)
+    levels = {name: Levels(_values(frame, name, table), empty[name]) for name in names}
+    contents = Contents(levels, _sums(frame, table.averaged()))
+    table.check_contents(contents, lambda name, instead: _missing(name, empty[name], instead))
+    return contents
+
+
+def _missing(name: str, count: int, instead: str = "") -> InputError:
+    return InputError(f"{name}: {count:,} rows are missing (null). {fill_in(instead)}")
+
+
+def _missing_counts(frame: Any, names: Sequence[str]) -> dict[str, int]:
+    """The number of missing values of each column, in one pass."""
+    if not names:
+        return {}
+    counts = frame.selectExpr(*(f"count_if({_quoted(name)} IS NULL) AS n{k}" for k, name in enumerate(names))).toArrow()
+    return {name: counts.column(f"n{k}")[0].as_py() for k, name in enumerate(names)}
+
+
+def _values(frame: Any, name: str, table: TableSource) -> pa.Array:
+    """The sorted values of a column of categories, as text; not all of them if there are too many."""
+    most = table.most_levels(name)
+    values = selected(frame, [name]).distinct().filter(f"{_quoted(name)} IS NOT NULL")
+    found = values.limit((MOST_CATEGORIES if most is None else most) + 1).toArrow().column(0).combine_chunks()
+    if most is None and len(found) > MOST_CATEGORIES:
+        raise table.too_many_levels(name, values.count())
+    text = found.cast(pa.string())
+    return text.take(pc.sort_indices(text))
+
+
+SUMS = "place int, missing bigint, counts array<bigint>, sums array<string>"
+"""The sums of one column of one batch. They are whole numbers of many digits, in hexadecimal form."""
+SUMS_SCHEMA = pa.schema({
+    "place": pa.int32(), "missing": pa.int64(), "counts": pa.list_(pa.int64()), "sums": pa.list_(pa.string()),
+})  # fmt: skip
+
+
+def _sums(frame: Any, encodings: Sequence[Encoding]) -> dict[str, ColumnSums]:
+    """The sums of the columns whose missing values become the mean, in one pass on the workers."""
+    if not encodings:
+        return {}
+    names = [encoding.name for encoding in encodings]
+
+    def fold(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for place, encoding in enumerate(encodings):
+                found = ColumnSums.of(encoding, batch.column(place))
+                row = {
+                    "place": place,
+                    "missing": found.missing,
+                    "counts": [each.count for each in found.sums],
+                    "sums": [hex(each.scaled) for each in found.sums],
+                }
+                yield pa.RecordBatch.from_pylist([row], SUMS_SCHEMA)
+
+    total: dict[str, ColumnSums] = {}
+    for row in selected(frame, names).mapInArrow(fold, SUMS).toArrow().to_pylist():
+        sums = tuple(ExactSum(count, int(scaled, 16)) for count, scaled in zip(row["counts"], row["sums"], strict=True))
+        name, part = names[row["place"]], ColumnSums(sums, row["missing"])
+        total[name] = total[name] + part if name in total else part
+    return total

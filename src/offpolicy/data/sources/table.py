@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, reduce
+from operator import add
 from typing import Any
 
 import numpy as np
@@ -19,21 +20,25 @@ from offpolicy.core.hashing import hash_places, hash_rows, hash_values
 from offpolicy.core.threads import parallel
 from offpolicy.data.batch import Batch, Partition
 from offpolicy.data.checks import Check, decoded
+from offpolicy.data.contents import ColumnSums, Contents, Levels
+from offpolicy.data.dates import date_type
 from offpolicy.data.encoding import (
     MOST_CATEGORIES,
     Catalog,
     Encoding,
     OneHot,
     Quantity,
-    as_floats,
+    as_columns,
     encoded_dimensions,
     encoded_names,
+    encoded_notes,
     is_category,
     kind_of,
     plain_text,
     too_many_categories,
 )
-from offpolicy.data.schema import Schema
+from offpolicy.data.preprocessing import AS_THEY_ARE, HASHED_LEVELS, MISSING_TEXT, PARTS_OF_DATES, Preprocessing
+from offpolicy.data.schema import Preparation, Schema
 from offpolicy.data.sources.parts import RowRange
 from offpolicy.data.spaces import ActionSpace, Discrete
 
@@ -60,7 +65,7 @@ class Place:
 
 @dataclass(frozen=True)
 class ColumnRoles:
-    """The column of each role."""
+    """The column of each role, and how those of the context are prepared."""
 
     context: tuple[str, ...]
     action: str
@@ -72,6 +77,7 @@ class ColumnRoles:
     by: str | None = None
     features: tuple[str, ...] = ()
     place: Place | None = None
+    preprocessing: Preprocessing = AS_THEY_ARE
 
     def names(self) -> tuple[str, ...]:
         single = (self.propensity, self.cluster, self.row_id, self.weight, self.by)
@@ -95,6 +101,14 @@ def check_names(names: Sequence[str], there: Sequence[str]) -> None:
             raise InputError(f"{name}: {count} columns have this name; rename all but one.")
 
 
+IN_CSV = " (In CSV, empty cells and the texts NaN and NULL are missing values.)"
+
+
+def fill_in(instead: str = "") -> str:
+    """The advice for missing values."""
+    return f"Fill them in or remove those rows first{f', or {instead}' if instead else ''}."
+
+
 MOST_NAMED = 5
 """How many files a report names."""
 
@@ -103,7 +117,7 @@ MOST_NAMED = 5
 class TableSource:
     """A log over raw parts. Without `given_space`, the action column is scanned for it.
 
-    `known` has the sorted values of each column of categories, if they have been found before.
+    `known` is what a pass found in the columns, if there has been one.
     """
 
     parts: tuple[RowRange, ...]
@@ -112,7 +126,7 @@ class TableSource:
     given_space: ActionSpace | None = None
     integer_labels: bool = False
     catalog: Catalog | None = None
-    known: Mapping[str, pa.Array] | None = None
+    known: Contents | None = None
     ordered: bool = True
 
     def __post_init__(self) -> None:
@@ -131,10 +145,22 @@ class TableSource:
                 )
         for name in numeric:
             self._expect(name, "number")
-        for name in (*self.columns.context, *self.columns.features):
+        self._check_context()
+        for name in self.columns.features:
             self._expect(name, "number", "text")
         if self.rows == 0:
             raise InputError("the log is empty: it has no rows.")
+
+    def _check_context(self) -> None:
+        """Raise if a column of the context is neither number nor text nor a date, or if no column is a date."""
+        fields = {name: self.arrow_schema.field(name) for name in self.columns.context}
+        for name in fields:
+            if self._kind(name) != "date":
+                self._expect(name, "number", "text")
+        self.columns.preprocessing.check_dates(fields)
+
+    def _kind(self, name: str) -> str:
+        return self.columns.preprocessing.kind(self.arrow_schema.field(name))
 
     def _expect(self, name: str, *kinds: str) -> None:
         type_ = self.arrow_schema.field(name).type
@@ -147,6 +173,8 @@ class TableSource:
             remedy = (
                 " It contains bytes that are not UTF-8 text; give the encoding, such as encoding='latin-1' (--encoding)."
             )
+        elif date_type(self.arrow_schema.field(name)) is not None and name in self.columns.context:
+            remedy = f" {PARTS_OF_DATES}, or convert dates to numbers (such as days since the first) or to text."
         elif pt.is_temporal(type_):
             remedy = " Convert dates and times to numbers (such as days since the first) or to text."
         raise InputError(f"{name}: has type {type_}, but a column of {' or '.join(kinds)} is needed here.{remedy}")
@@ -177,38 +205,75 @@ class TableSource:
     def category_names(self) -> tuple[str, ...]:
         """The columns of categories in context and features, and the column of slices."""
         types = self.arrow_schema.field
-        context = [name for name in self.columns.context if kind_of(types(name).type) == "text"]
+        context = [name for name in self.columns.context if self._kind(name) == "text"]
         features = [name for name in self.columns.features if is_category(types(name).type)]
         return tuple(dict.fromkeys((*context, *features, *filter(None, [self.columns.by]))))
+
+    def most_levels(self, name: str) -> int | None:
+        """How many values of a column of categories are needed; None for all of them, which a message counts."""
+        in_context_only = name in self.columns.context and name not in (*self.columns.features, self.columns.by)
+        return self.columns.preprocessing.levels if in_context_only else None
+
+    def averaged(self) -> tuple[Encoding, ...]:
+        """The encodings of the columns whose missing values become the mean."""
+        kinds = {name: self._kind(name) for name in self.columns.context}
+        names = [name for name, kind in kinds.items() if kind != "text" and self.columns.preprocessing.fills(kind)]
+        return tuple(self.columns.preprocessing.plain(self.arrow_schema.field(name)) for name in names)
 
     @cached_property
     def encodings(self) -> Mapping[str, tuple[Encoding, ...]]:
         """The encoding of each column of the context and of the features."""
-        types, columns = self.arrow_schema.field, self.columns
+        types, columns, contents = self.arrow_schema.field, self.columns, self.contents
 
-        def encoding(name: str, category: bool) -> Encoding:
-            return OneHot(name, self.categories[name]) if category else Quantity(name)
+        def of_feature(name: str) -> Encoding:
+            category = is_category(types(name).type)
+            return OneHot(name, contents.levels[name].values) if category else Quantity(name)
 
         return {
-            "context": tuple(encoding(name, kind_of(types(name).type) == "text") for name in columns.context),
-            "features": tuple(encoding(name, is_category(types(name).type)) for name in columns.features),
+            "context": tuple(self.columns.preprocessing.encoding(types(name), contents) for name in columns.context),
+            "features": tuple(map(of_feature, columns.features)),
         }
 
     @cached_property
-    def categories(self) -> Mapping[str, pa.Array]:
-        """The sorted values of each column of categories."""
-        by = [self.columns.by] if self.columns.by else []
-        categories = self._distinct(self.category_names()) if self.known is None else self.known
-        for name, values in categories.items():
-            if name in self.columns.features:
-                too_many_categories(name, len(values))
-            if len(values) > MOST_CATEGORIES:
-                use = "a slice" if name in by else "one-hot encoding"
-                raise InputError(
-                    f"{name}: {len(values):,} different values are too many for {use} (at most {MOST_CATEGORIES:,}). "
-                    "Group rare values, use numbers, or name an id column as `cluster`."
-                )
-        return categories
+    def contents(self) -> Contents:
+        """What a pass over the log finds in the columns that need one."""
+        if self.known is not None:
+            return self.known
+        contents = Contents(self._levels(self.category_names()), self._sums())
+        self.check_contents(contents, self.missing)
+        return contents
+
+    @property
+    def slices(self) -> pa.Array:
+        """The sorted values of the column of slices, as text."""
+        assert self.columns.by is not None
+        return self.contents.levels[self.columns.by].values
+
+    def check_contents(self, contents: Contents, missing: Callable[[str, str], InputError]) -> None:
+        """Raise if a column of categories has too many values, or missing ones; `missing` makes the error, given advice."""
+        columns, options = self.columns, self.columns.preprocessing
+        for name, levels in contents.levels.items():
+            in_context = name in columns.context
+            elsewhere = name in (*columns.features, columns.by)
+            if levels.missing and (elsewhere or not options.fills("text")):
+                raise missing(name, MISSING_TEXT if in_context and not elsewhere else "")
+            count = len(levels.values)
+            if name in columns.features:
+                too_many_categories(name, count)
+            if count > MOST_CATEGORIES and (name == columns.by or options.levels is None):
+                raise self.too_many_levels(name, count)
+
+    def too_many_levels(self, name: str, count: int) -> InputError:
+        """The error for a column of the context or of slices with too many values."""
+        use, hashing = ("a slice", "") if name == self.columns.by else ("one-hot encoding", f" {HASHED_LEVELS},")
+        advice = f"Group rare values, use numbers,{hashing} or name an id column as `cluster`."
+        if not hashing or date_type(self.arrow_schema.field(name)) is None:
+            return InputError(
+                f"{name}: {count:,} different values are too many for {use} (at most {MOST_CATEGORIES:,}). {advice}"
+            )
+        return InputError(
+            f"{name}: {count:,} different dates are too many for {use} (at most {MOST_CATEGORIES:,}). {PARTS_OF_DATES}."
+        )
 
     def where(self, row: int) -> str:
         part = next(part for part in self.parts if part.start <= row < part.start + part.rows)
@@ -235,33 +300,42 @@ class TableSource:
             return self.given_space
         type_ = self.arrow_schema.field(name).type
         if not pt.is_integer(type_.value_type if pt.is_dictionary(type_) else type_) or self.integer_labels:
-            return Discrete(self._distinct((name,), keep_type=True)[name])
+            labels = self._levels((name,), self._plain_type(name))[name]
+            if labels.missing:
+                raise self.missing(name)
+            return Discrete(labels.values)
         batches = (batch for part in self.parts for batch in part.read([name], SCAN_ROWS))
         largest = [pc.max(decoded(batch.column(0))).as_py() for batch in batches]
         return Discrete.codes(max((code for code in largest if code is not None), default=-1), self.rows, name)
 
-    def _distinct(self, names: Sequence[str], keep_type: bool = False) -> dict[str, pa.Array]:
-        if not names:
-            return {}
+    def _levels(self, names: Sequence[str], type_: pa.DataType | None = None) -> dict[str, Levels]:
+        """The levels of some columns, as text or as another type, in one pass."""
+        most = {name: self.most_levels(name) for name in names}
 
-        def of_part(part: RowRange) -> list[pa.Array]:
-            values: list[list[pa.Array]] = [[] for _ in names]
-            for batch in part.read(names, SCAN_ROWS):
-                for slot, name in zip(values, names, strict=True):
-                    column = batch.column(name)
-                    column = decoded(column)
-                    as_text = not keep_type or pt.is_string_view(column.type)
-                    slot.append(pc.unique(column.cast(pa.string() if as_text else self._plain_type(name))))
-            return [pc.unique(pa.chunked_array(slot)) if slot else pa.array([]) for slot in values]
+        def of_column(name: str, column: pa.Array) -> Levels:
+            column = decoded(column)
+            as_text = type_ is None or pt.is_string_view(column.type)
+            return Levels.of(column.cast(pa.string() if as_text else type_), most[name])
 
-        columns = list(zip(*(part for part in parallel(of_part, self.parts) if len(part[0])), strict=True))
-        result = {}
-        for name, pieces in zip(names, columns, strict=True):
-            values = pc.unique(pa.chunked_array(pieces))
-            if values.null_count:
-                raise self.missing(name)
-            result[name] = values.take(pc.sort_indices(values))
-        return result
+        def of_part(part: RowRange) -> list[Levels]:
+            found = [[of_column(name, batch.column(name)) for name in names] for batch in part.read(names, SCAN_ROWS)]
+            return [Levels.merged(pieces, most[name]) for name, pieces in zip(names, zip(*found, strict=True), strict=False)]
+
+        columns = zip(*filter(None, parallel(of_part, self.parts if names else ())), strict=True)
+        return {name: Levels.merged(pieces, most[name]) for name, pieces in zip(names, columns, strict=True)}
+
+    def _sums(self) -> dict[str, ColumnSums]:
+        """The sums of the columns whose missing values become the mean, in one pass."""
+        encodings = self.averaged()
+        names = [encoding.name for encoding in encodings]
+
+        def of_part(part: RowRange) -> list[ColumnSums]:
+            batches = part.read(names, SCAN_ROWS)
+            found = [[ColumnSums.of(encoding, batch.column(encoding.name)) for encoding in encodings] for batch in batches]
+            return [reduce(add, pieces) for pieces in zip(*found, strict=True)]
+
+        columns = zip(*filter(None, parallel(of_part, self.parts if names else ())), strict=True)
+        return {name: reduce(add, pieces) for name, pieces in zip(names, columns, strict=True)}
 
     def _plain_type(self, name: str) -> pa.DataType:
         """The type of the first file, which the values of all files are read as."""
@@ -277,7 +351,7 @@ class TableSource:
             space=self.space,
             context=encoded_names(self.encodings["context"]),
             rewards=columns.reward,
-            slices=tuple(self.categories[columns.by].to_pylist()) if columns.by else None,
+            slices=tuple(self.slices.to_pylist()) if columns.by else None,
             slice_name=columns.by,
             propensity=columns.propensity is not None,
             weighted=columns.weight is not None,
@@ -288,6 +362,7 @@ class TableSource:
             catalog=matrix,
             catalog_names=encoded_names(encodings),
             catalog_dimensions=encoded_dimensions(encodings),
+            preparation=Preparation(self.columns.preprocessing.settings, encoded_notes(self.encodings["context"])),
         )
 
     def head(self, rows: int, columns: tuple[str, ...] = ()) -> Batch:
@@ -305,17 +380,17 @@ class TableSource:
         self.check_columns(columns)
         return [_Decoded(self, part, columns) for part in self.parts if part.rows]
 
-    def failure(self, name: str, check: Check) -> InputError:
+    def failure(self, encoding: Encoding, check: Check) -> InputError:
         """The error for values that fail a check: reads the whole column for the count and the first rows."""
-        return self.count_failures(name, lambda column: check.bad(as_floats(column)), check.what, check.advice)
 
-    def missing(self, name: str) -> InputError:
-        return self.count_failures(
-            name,
-            lambda c: np.asarray(c.is_null()),
-            "are missing (null)",
-            "Fill them in or remove those rows first. (In CSV, empty cells and the texts NaN and NULL are missing values.)",
-        )
+        def bad(column: pa.Array) -> Any:
+            return check.bad(as_columns(encoding.encode(column))).any(axis=1)
+
+        return self.count_failures(encoding.name, bad, check.what, check.advice)
+
+    def missing(self, name: str, instead: str = "") -> InputError:
+        """The error for missing values; `instead` is what can be done besides changing the table."""
+        return self.count_failures(name, lambda c: np.asarray(c.is_null()), "are missing (null)", fill_in(instead) + IN_CSV)
 
     def count_failures(self, name: str, bad: Any, what: str, advice: str) -> InputError:
         rows: list[int] = []
@@ -361,7 +436,11 @@ class _Decoded:
         unit = ids if cluster is None else cluster
         rewards = [self._checked("reward", Quantity(name), raw) for name in c.reward]
         likelihood = self.source.space.likelihood
-        by = None if c.by is None else pc.index_in(raw[c.by].cast(pa.string()), value_set=self.source.categories[c.by])
+        by = (
+            None
+            if c.by is None
+            else pc.index_in(raw[c.by].cast(pa.string()), value_set=self.source.contents.levels[c.by].values)
+        )
         batch = Batch(
             row=np.arange(self.part.start + seen, self.part.start + seen + rows),
             unit=self._rows(raw, first, rows) if unit is None else unit,
@@ -399,7 +478,7 @@ class _Decoded:
         values = encoding.encode(raw[encoding.name])
         check = encoding.failed_check(role, values)
         if check is not None:
-            raise self.source.failure(encoding.name, check)
+            raise self.source.failure(encoding, check)
         return values
 
     def _actions(self, column: pa.Array) -> npt.NDArray[Any]:
