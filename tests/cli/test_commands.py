@@ -457,3 +457,31 @@ def test_paths_that_cannot_be(tmp_path: Path) -> None:
     done = run("evaluate", "a" * 300, "--action", "a", "--reward", "r", "--target", "q")
     assert done.returncode == 2
     assert "File name too long" in done.stderr
+
+
+def test_options_prepare_the_context(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    n = 1_200
+    table = {
+        "age": pa.array(rng.normal(40, 10, n), mask=rng.random(n) < 0.2),
+        "time": pa.array(rng.integers(0, 10**6, n), pa.timestamp("s")), "shop": [f"shop {k}" for k in range(n)],
+        "item": rng.choice(["a", "b"], n), "click": rng.integers(0, 2, n), "p": np.full(n, 0.5),
+    }  # fmt: skip
+    pq.write_table(pa.table(table), tmp_path / "log.parquet")
+    (tmp_path / "job.toml").write_text('missing = "mean"\ndates = ["hour", "weekend"]\nlevels = 4\n')
+    roles = ["--context", "age,time,shop", "--action", "item", "--reward", "click"]
+    command = ["evaluate", tmp_path / "log.parquet", *roles, "--propensity", "p", "--target", "p", "--json"]
+    options = ["--missing", "mean", "--dates", "hour,weekend", "--levels", 4]
+    done = [run(*command, *more) for more in (options, ["--config", tmp_path / "job.toml"], [])]
+    results = [json.loads(each.stdout) for each in done[:2]]
+    assert results[0] == results[1]
+    assert {name: results[0]["settings"][name] for name in ("missing", "dates", "levels")} == {
+        "missing": "mean", "dates": ["hour", "weekend"], "levels": 4,
+    }  # fmt: skip
+    assert [note.partition(":")[0] for note in results[0]["input"]["preparation"]] == ["age", "time", "shop"]
+    assert done[2].returncode == 2
+    assert "--dates hour,weekday" in done[2].stderr
+    out = tmp_path / "embedding.parquet"
+    embedded = run("embed", tmp_path / "log.parquet", *roles, "--out", out, *options)
+    assert embedded.returncode == 0, embedded.stderr
+    assert pq.read_table(out).num_rows == 2

@@ -340,7 +340,6 @@ def test_a_log_drawn_anew_and_bounds_are_those_of_one_machine(folder: Path) -> N
     assert found.value == pytest.approx(local.value)
 
 
-<<<<<<< HEAD
 def test_folders_are_read_as_on_one_machine(folder: Path, tmp_path: Path) -> None:
     """Hive partitions are columns, and a Delta table is refused: its files also contain deleted rows."""
     for k, file in enumerate(sorted(folder.rglob("*.parquet"))[:2]):
@@ -353,7 +352,8 @@ def test_folders_are_read_as_on_one_machine(folder: Path, tmp_path: Path) -> Non
     (tmp_path / "_delta_log").mkdir()
     with pytest.raises(op.InputError, match="is a Delta table"):
         frame_of(classic(), [str(tmp_path)])
-=======
+
+
 @pytest.mark.parametrize("session", SESSIONS)
 def test_missing_values_dates_and_many_levels_are_prepared_as_without_spark(tmp_path: Path, session: str) -> None:
     rng = np.random.default_rng(0)
@@ -384,4 +384,3 @@ def test_missing_values_dates_and_many_levels_are_prepared_as_without_spark(tmp_
 def _dr(log: op.Log) -> tuple[float, float]:
     found = op.evaluate(log, op.Softmax(lambda x: x @ np.ones((x.shape[1], 1)) * 1e-6 * np.arange(N_ACTIONS)), op.DR())["DR"]
     return found.value, found.std_error
->>>>>>> 0fea0ba (Offer missing=, dates= and levels= for the context)
