@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -372,10 +373,42 @@ def test_unknown_errors_are_shown_and_get_no_weight(small: Small) -> None:
     assert estimate.diagnostics["candidates"][-1]["weight"] == 0
 
 
-def test_the_policy_that_is_known_in_part_is_named(small: Small) -> None:
-    chance = op.Column(small.target[np.arange(400), small.action])
-    words = " ".join(str(op.evaluate(small.log(), {"new": small.target, "part": chance})).split())
-    assert "for 'part' only that of the logged action is known" in words
+def test_a_policy_that_is_known_in_part_takes_no_model_from_the_others(small: Small) -> None:
+    """Auto, DR and Learned MIPS of the other are those that it has alone."""
+    log = op.Log(small.context, small.action, small.reward, logging=small.logging)
+    part, new = op.Column(small.target[np.arange(400), small.action]), small.target
+    both = op.evaluate(log, {"part": part, "new": new})
+    alone = {"new": op.evaluate(log, new), "part": op.evaluate(log, part)}
+    assert both.estimators == alone["new"].estimators
+    for policy, result in alone.items():
+        for each in result:
+            same = both[policy, each.estimator]
+            assert (same.value, same.std_error) == pytest.approx((each.value, each.std_error), rel=1e-9), each
+    with pytest.raises(KeyError, match="DR for 'part' was skipped: .*only that of the logged action is known"):
+        both["part", "DR"]
+    words = " ".join(str(both).split())
+    assert "Auto for part excludes SNDR" in words
+    assert "Not shown: DR for 'part', LearnedMIPS for 'part'. Each needs the new policy's probability" in words
+    assert both.headline_estimator == "Auto"
+    assert both.difference("new", "part").std_error > 0
+
+
+def test_a_policy_that_is_known_in_part_survives_files_and_refits(small: Small, tmp_path: Path) -> None:
+    part = op.Column(small.target[np.arange(400), small.action])
+    result = op.evaluate(small.log(), {"part": part, "new": small.target})
+    result.save(tmp_path / "result.json")
+    assert str(op.load_result(tmp_path / "result.json")) == str(result)
+    interval = result["new", "DR"].confidence_interval(method="bootstrap", refit=True, draws=10)
+    assert interval.low < result["new", "DR"].value < interval.high
+
+
+def test_an_estimator_that_is_named_must_serve_every_policy(small: Small) -> None:
+    part = op.Column(small.target[np.arange(400), small.action])
+    with pytest.raises(op.InputError, match="DR cannot be computed for 'part': it needs the new policy's probability"):
+        op.evaluate(small.log(), {"new": small.target, "part": part}, [op.DR()])
+    log = op.Log(small.context, small.action, small.reward)
+    with pytest.raises(op.InputError, match="the policy 'part' cannot be evaluated: it weights rounds by π/π0"):
+        op.evaluate(log, {"new": small.target, "part": part})
 
 
 def test_blends_say_that_their_interval_is_another(small: Small) -> None:

@@ -187,7 +187,8 @@ def test_what_it_lacks_is_named() -> None:
             return np.full(len(row), 0.5)
 
     with pytest.raises(
-        op.InputError, match="^KernelIPS cannot be computed: it needs one action per round, which 'flat' does not"
+        op.InputError,
+        match="^KernelIPS cannot be computed for 'flat': it needs one action per round, which the policy does not",
     ):
         op.evaluate(doses(), {**POLICIES, "flat": Flat()}, [op.KernelIPS()])
     c = columns()

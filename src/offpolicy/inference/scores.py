@@ -36,7 +36,7 @@ class Scores:
     log: Log
     engine: Engine
     policies: tuple[str, ...]
-    estimators: tuple[Estimator, ...]
+    estimators: tuple[Mapping[int, Estimator], ...]
     members: Mapping[tuple[int, int, int], Sequence[Family]]
     references: Mapping[tuple[int, int], Terms]
     scorer: Scorer
@@ -70,7 +70,7 @@ class Scores:
         for (p, e, of), families in self.members.items():
             for member in (member for family in families for member, _ in family if of == reward):
                 if (model := model_key(member, p, of)) is not None and model.folds:
-                    yield model, self.estimators[e].name
+                    yield model, self.estimators[e][p].name
 
     def learns(self, member: Member, model: ModelKey | None) -> bool:
         """Whether anything about it is fitted to the log, including the propensities in its weights."""

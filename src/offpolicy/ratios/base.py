@@ -29,7 +29,7 @@ Moves = tuple[FloatArray, float]
 
 @dataclass(frozen=True)
 class Available:
-    """The columns of the log, the target policies, and the logging policy where it is known."""
+    """The columns of the log, the target policy by its name, and the logging policy where it is known."""
 
     schema: Schema
     policies: Mapping[str, Policy]
@@ -52,14 +52,11 @@ class Available:
 
     @property
     def lacks_whole_policies(self) -> str | None:
-        part = next((name for name, policy in self.policies.items() if not policy.whole), None)
-        if part is None:
+        if all(policy.whole for policy in self.policies.values()):
             return None
-        whose = f" for {part!r}" if len(self.policies) > 1 else ""
-        alone = ", or evaluate the other policies without it" if whose else ""
         return (
-            f"it needs the new policy's probability of every action, and{whose} only that of the logged action is known; "
-            f"give list columns of candidates, a matrix or a function{alone}"
+            "it needs the new policy's probability of every action, and only that of the logged action is known; "
+            "give list columns of candidates, a matrix or a function"
         )
 
 
@@ -322,7 +319,7 @@ class Ratio(Serves, ABC):
         Parameters
         ----------
         available : Available
-            The `schema` of the log, the `policies` by name, and the `logging` policy (or None).
+            The `schema` of the log, the target policy in `policies` by its name, and the `logging` policy (or None).
 
         Returns
         -------

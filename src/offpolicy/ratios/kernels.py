@@ -27,10 +27,9 @@ class KernelRatio(UnfittedRatio):
     mean_one = True
 
     def lacks(self, available: Available) -> str | None:
-        spread = next((name for name, policy in available.policies.items() if not policy.deterministic), None)
-        if spread is None:
+        if all(policy.deterministic for policy in available.policies.values()):
             return available.lacks_propensities
-        return f"it needs one action per round, which {spread!r} does not provide; give an op.Deterministic"
+        return "it needs one action per round, which the policy does not provide; give an op.Deterministic"
 
     def weights(self, rounds: Rounds) -> FloatArray:
         assert rounds.target is not None

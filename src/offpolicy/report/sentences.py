@@ -147,9 +147,11 @@ def why(result: Summary) -> Iterator[tuple[str, list[str]]]:
 def notes(result: Summary) -> list[str]:
     """What follows the table and the reasons: blends, concerns about the other estimators, and what is not shown."""
     several, lines = len(result["policies"]) > 1, []
-    for e in leading(result):
-        if "candidates" in e["diagnostics"]:
-            lines += composition(e, f" for {label(e['policy'])}" if several else "")
+    blends = [e for e in leading(result) if "candidates" in e["diagnostics"]]
+    alike = all(e["diagnostics"]["left_out"] == blends[0]["diagnostics"]["left_out"] for e in blends)
+    for e in blends:
+        of = f" for {label(e['policy'])}" if several else ""
+        lines += composition(e, of, "" if alike else of)
     for name, policies, _, observed in other_concerns(result):
         of = f" for {', '.join(map(label, policies))}" if several else ""
         lines.append(f"{label(name)}{of}: {observed}")
@@ -164,7 +166,7 @@ def notes(result: Summary) -> list[str]:
     return list(dict.fromkeys(lines))  # what is not shown is the same for every policy, and is listed once
 
 
-def composition(estimate: Summary, of: str = "", whole: bool = False) -> list[str]:
+def composition(estimate: Summary, of: str = "", excluding_of: str = "", whole: bool = False) -> list[str]:
     """The main candidates of a blend, the runner-up, and what it excludes (with `whole`, for the full reasons)."""
     name, candidates, error = label(estimate["estimator"]), estimate["diagnostics"]["candidates"], estimate["std_error"]
     heavy = [c for c in candidates if c["weight"] >= 0.005][:SHOWN]
@@ -175,7 +177,7 @@ def composition(estimate: Summary, of: str = "", whole: bool = False) -> list[st
         lines[0] += f" The runner-up, {label(runner_up['name'])}, estimates {number(runner_up['value'], error)}."
     for reason, names in by_reason(estimate["diagnostics"]["left_out"]).items():
         words = reason if whole else reason.partition(". ")[0]
-        lines.append(f"{name} excludes {', '.join(map(label, names))}: {words.rstrip('.')}.")
+        lines.append(f"{name}{excluding_of} excludes {', '.join(map(label, names))}: {words.rstrip('.')}.")
     return lines
 
 

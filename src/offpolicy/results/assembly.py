@@ -63,7 +63,7 @@ def settings_of(job: Job) -> dict[str, Any]:
     request, log, logging = job.request, job.log, job.fits.logging
     requested = logging.setting if isinstance(logging, FittedLogging) else logging
     return {
-        "estimators": [described(estimator) for estimator in job.requested],
+        "estimators": [described(next(iter(column.values()))) for column in job.requested],
         "policies": {name: described(policy) for name, policy in request.policies.items()},
         "logging": None if requested is None else described(requested),
         "level": request.level,
@@ -241,10 +241,13 @@ class Assembly:
 
     def _reward(self, reward: int, sums: ScoreSums) -> Evaluation:
         s, whole = self.scores, sums.slice_ is None
-        names = tuple(estimator.name for estimator in s.estimators)
-        others = [estimator.name for estimator in s.estimators if not isinstance(estimator, LoggedMean)]
+        one_each = [next(iter(column.values())) for column in s.estimators]
+        names = tuple(estimator.name for estimator in one_each)
+        logged = next(each.name for each in one_each if isinstance(each, LoggedMean))
+        common = [name for name, column in zip(names, s.estimators, strict=True) if len(column) == len(s.policies)]
+        others = [name for name in common if name != logged]
         cases = [Case(p, reward, sums) for p in range(len(s.policies))]
-        valued = [[self._valued(case, e) for e in range(len(names))] for case in cases]
+        valued = [[self._valued(case, e) for e in range(len(names)) if case.policy in s.estimators[e]] for case in cases]
         estimates = {
             (policy, each.name): self._estimate(each, self._reference(row, each))
             for policy, row in zip(s.policies, valued, strict=True)
@@ -254,8 +257,8 @@ class Assembly:
             estimates=estimates,
             policies=s.policies,
             estimators=names,
-            headline_estimator=next((name for name in (*LEADS, *others) if name in names), names[0]),
-            logged_estimator=next(e.name for e in s.estimators if isinstance(e, LoggedMean)),
+            headline_estimator=next((name for name in (*LEADS, *others) if name in common), names[0]),
+            logged_estimator=logged,
             reward=s.log.schema.rewards[reward],
             rounds=sums.n,
             **s.log.space.summary(),
@@ -270,7 +273,7 @@ class Assembly:
         )
 
     def _valued(self, case: Case, e: int) -> Valued:
-        estimator, families = self.scores.estimators[e], self.scores.members[case.policy, e, case.reward]
+        estimator, families = self.scores.estimators[e][case.policy], self.scores.members[case.policy, e, case.reward]
         weighable = (case.policy, case.reward) in self.scores.references
         if isinstance(estimator, Combined):
             combination, parts = self._values.combination(case, estimator, families)

@@ -14,6 +14,7 @@ from offpolicy.diagnostics.verdict import Verdict
 from offpolicy.inference.intervals import REFITTED, Interval, normal_interval
 from offpolicy.results.estimate import Difference, Estimate
 from offpolicy.results.evidence import Evidence, LogHandle
+from offpolicy.scoring.requirements import skipped_name
 
 NO_SUMS = "This result was saved by an older offpolicy, without sums."
 
@@ -40,6 +41,9 @@ class EstimateSet:
             raise KeyError(f"{estimator} was skipped: {self.skipped[estimator]}")
         if estimator not in self.estimators:
             raise KeyError(str(unknown_name("estimator", estimator, self.estimators)))
+        if (policy, estimator) not in self.estimates:
+            name = skipped_name(estimator, policy)
+            raise KeyError(f"{name} was skipped: {self.skipped.get(name, 'it cannot be computed')}")
         return self.estimates[policy, estimator]
 
     def __iter__(self) -> Iterator[Estimate]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from offpolicy.core.errors import InputError
@@ -22,10 +23,10 @@ from offpolicy.results.assembly import Assembly
 from offpolicy.results.evaluation import Evaluation
 from offpolicy.results.evidence import Key, Redraws
 from offpolicy.results.job import Job, Request
-from offpolicy.scoring.requirements import EstimatorList
+from offpolicy.scoring.requirements import Column, EstimatorList
 
 # The values of the given estimators on a resampled log, by the number of the draw.
-Redrawn = Callable[[int, Sequence[Estimator]], Mapping[Key, float]]
+Redrawn = Callable[[int, Sequence[Column]], Mapping[Key, float]]
 
 
 def evaluate(  # noqa: PLR0913
@@ -112,13 +113,15 @@ def evaluate(  # noqa: PLR0913
         log, policies, engine, budget, level, cross_fit, seed, progress, errors, _diagnostics(diagnostics)
     )  # fmt: skip
 
-    def redrawn(draw: int, requested: Sequence[Estimator]) -> Mapping[Key, float]:
+    def redrawn(draw: int, requested: Sequence[Column]) -> Mapping[Key, float]:
         """The same evaluation on a resampled log; estimated propensities are estimated again."""
-        drawn = Resampled(engine, seed, draw)
-        return evaluate(
-            original, policies, requested, level=level, cross_fit=cross_fit, engine=drawn, memory=memory, seed=seed,
-            progress=False, errors=False,
-        ).values()  # fmt: skip
+        drawn, values = Resampled(engine, seed, draw), dict[Key, float]()
+        for names, own in _alike(tuple(policies), requested):
+            values |= evaluate(
+                original, {name: policies[name] for name in names}, own, level=level, cross_fit=cross_fit, engine=drawn,
+                memory=memory, seed=seed, progress=False, errors=False,
+            ).values()  # fmt: skip
+        return values
 
     with one_blas_thread():  # threads over partitions and refits already use all cores
         return _answer(request, EstimatorList.of(estimators), redrawn)
@@ -127,11 +130,11 @@ def evaluate(  # noqa: PLR0913
 def _answer(request: Request, wanted: EstimatorList, redrawn: Redrawn) -> Evaluation:
     """One pass to fit and one to score, for the estimators that can be computed here."""
 
-    def run(some: Sequence[Estimator]) -> Evaluation:
-        return _answer(request, EstimatorList.of(some), redrawn)
+    def run(part: Request, some: Sequence[Estimator]) -> Evaluation:
+        return _answer(part, EstimatorList.of(some), redrawn)
 
-    def fit(some: Sequence[Estimator]) -> None:
-        Job.within_budget(request, EstimatorList.of(some), run).fitted()
+    def fit(some: Sequence[Estimator]) -> None:  # for the policies that it can be computed for
+        Job.within_budget(request, replace(EstimatorList.of(some), named=False), run).fitted()
 
     job = Job.within_budget(request, wanted, run)
     try:
@@ -139,12 +142,21 @@ def _answer(request: Request, wanted: EstimatorList, redrawn: Redrawn) -> Evalua
     except Exception:
         if not wanted.can_spare:
             raise
-        run([LoggedMean()])  # a fault of the log itself is raised here
+        run(request, [LoggedMean()])  # a fault of the log itself is raised here
         job = Job.within_budget(request, wanted.without_failing(fit, job.fits.features), run)
         fitted, scorer = job.fitted()
     scores = job.score(fitted, scorer)
     redraws = Redraws(lambda draw: redrawn(draw, job.requested), request.progress)
     return Assembly(job, scores, redraws).evaluation()
+
+
+def _alike(policies: Sequence[str], columns: Sequence[Column]) -> Iterator[tuple[list[str], list[Estimator]]]:
+    """The policies that have the same estimators, and these."""
+    rows = [[column[p] for column in columns if p in column] for p in range(len(policies))]
+    groups: dict[tuple[int, ...], list[int]] = {}
+    for p, row in enumerate(rows):
+        groups.setdefault(tuple(map(id, row)), []).append(p)
+    return (([policies[p] for p in group], rows[group[0]]) for group in groups.values())
 
 
 def _diagnostics(diagnostics: Diagnostic | Sequence[Any]) -> tuple[Diagnostic, ...]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
+from typing import Any
 
 import numpy as np
 
@@ -21,7 +22,7 @@ from offpolicy.diagnostics.overlap import OverlapSums
 from offpolicy.diagnostics.propensities import PropensityTests
 from offpolicy.diagnostics.row_ids import RowIds
 from offpolicy.engines.base import Engine
-from offpolicy.estimators import Estimator, Member, Run
+from offpolicy.estimators import Estimator, Member
 from offpolicy.inference.scores import Scores
 from offpolicy.models.propensities import FittedLogging
 from offpolicy.models.rewards.base import Fits, LinearPredictor, Predictor
@@ -33,7 +34,7 @@ from offpolicy.results.examination import Checks
 from offpolicy.scoring.audit import audited
 from offpolicy.scoring.fit_pass import FitPlan, FitResults
 from offpolicy.scoring.plan import Family, ModelKey, Terms, plan_estimators
-from offpolicy.scoring.requirements import EstimatorList, Lacking, choose
+from offpolicy.scoring.requirements import Column, EstimatorList, Lacking, choose
 from offpolicy.scoring.score_pass import ScorePass
 from offpolicy.scoring.scorer import Scorer
 
@@ -54,6 +55,7 @@ class Request:
     diagnostics: tuple[Diagnostic, ...] = ()
 
 
+Runs = Callable[[Request, Sequence[Estimator]], Any]  # evaluates some estimators as a request says
 MASS_ROWS = 10_000  # enough rows to estimate the target's mass by action
 TABLE_ROWS = 100_000  # enough rows to estimate how an estimate depends on its reward model, for the error of the fit
 
@@ -64,18 +66,18 @@ class Job:
 
     request: Request
     fits: FitPlan
-    estimators: tuple[Estimator, ...]
+    estimators: tuple[Column, ...]
     skipped: dict[str, str]
     members: dict[tuple[int, int, int], list[Family]]
     references: dict[tuple[int, int], Terms]
-    requested: tuple[Estimator, ...] = ()
+    requested: tuple[Column, ...] = ()
 
     @property
     def log(self) -> Log:
         return self.request.log
 
     @classmethod
-    def within_budget(cls, request: Request, wanted: EstimatorList, run: Run) -> Job:
+    def within_budget(cls, request: Request, wanted: EstimatorList, run: Runs) -> Job:
         """A job within the memory budget; default estimators that do not fit are left out."""
         try:
             job = cls.of(request, wanted, run)
@@ -88,19 +90,19 @@ class Job:
             return cls.within_budget(request, fewer, run)
 
     @classmethod
-    def of(cls, request: Request, wanted: EstimatorList, run: Run) -> Job:
+    def of(cls, request: Request, wanted: EstimatorList, run: Runs) -> Job:
         log, policies, cross_fit = request.log, request.policies, request.cross_fit
         logging = None if log.logging is None else as_policy(log.logging).on(log)
         features = Features.of(log.schema)
-        lacking = Lacking(Available(log.schema, policies, logging), features)
-        chosen, skipped = choose(wanted, lacking, cross_fit)
-        requested = tuple(chosen)
-        chosen = [estimator.settled(features, run) for estimator in chosen]
-        has_ratio = lacking([Member(Weight())]) is None
+        available = {name: Available(log.schema, {name: policy}, logging) for name, policy in policies.items()}
+        lacking = {name: Lacking(own, features) for name, own in available.items()}
+        requested, skipped = choose(wanted, lacking, cross_fit)
+        chosen = [_settled(column, request, features, run) for column in requested]
+        has_ratio = next(iter(lacking.values()))([Member(Weight())]) is None
         plan, members, references = plan_estimators(chosen, len(policies), len(log.schema.rewards), cross_fit, has_ratio)
         names = _names(chosen, members)
         fits = FitPlan(log, plan, features, request.seed, tuple(policies.values()), logging, names)
-        return cls(request, fits, tuple(chosen), skipped, members, references, requested)
+        return cls(request, fits, tuple(chosen), skipped, members, references, tuple(requested))
 
     def _groups_of(self, rows: int) -> int:
         """The number of groups with about this many rows; all groups if units are clusters, which may be few."""
@@ -191,11 +193,21 @@ class Job:
         )
 
 
-def _names(estimators: Sequence[Estimator], members: Mapping[tuple[int, int, int], Sequence[Family]]) -> dict[Ratio, str]:
+def _settled(column: Column, request: Request, features: Features, run: Runs) -> Column:
+    """With every setting resolved, each for the policies that use it: by trial runs if need be."""
+    names, settled = list(request.policies), dict[int, Estimator]()
+    for estimator in {id(each): each for each in column.values()}.values():
+        own = [p for p, each in column.items() if each is estimator]
+        part = replace(request, policies={names[p]: request.policies[names[p]] for p in own})
+        settled |= dict.fromkeys(own, estimator.settled(features, partial(run, part)))
+    return settled
+
+
+def _names(estimators: Sequence[Column], members: Mapping[tuple[int, int, int], Sequence[Family]]) -> dict[Ratio, str]:
     """The estimator that first uses each ratio, for messages."""
     names: dict[Ratio, str] = {}
-    for (_, e, _), families in members.items():
-        for part, family in zip(estimators[e].parts, families, strict=True):
+    for (p, e, _), families in members.items():
+        for part, family in zip(estimators[e][p].parts, families, strict=True):
             for member, _ in family:
                 names.setdefault(member.weight.ratio, part.name)
     return names

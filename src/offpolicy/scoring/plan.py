@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -225,9 +226,12 @@ Family = list[tuple[Member, Terms]]
 
 
 def plan_estimators(
-    estimators: Sequence[Estimator], n_policies: int, rewards: int, cross_fit: int | None, ratio: bool
+    estimators: Sequence[Mapping[int, Estimator]], n_policies: int, rewards: int, cross_fit: int | None, ratio: bool
 ) -> tuple[Plan, dict[tuple[int, int, int], list[Family]], dict[tuple[int, int], Terms]]:
-    """The plan, the members of each part of each (policy, estimator, reward) with their terms, and the terms of SNIPS."""
+    """The plan, the members of each part of each (policy, estimator, reward) with their terms, and the terms of SNIPS.
+
+    Estimators are given by the position of the policy.
+    """
     plan = Plan(n_policies, rewards)
     members: dict[Any, list[Family]] = {}
     references: dict[tuple[int, int], Terms] = {}
@@ -236,13 +240,13 @@ def plan_estimators(
             plan.raw_weight(policy)
             for reward in range(rewards):  # SNIPS, which other estimates are compared with even if it is not requested
                 references[policy, reward] = plan.add(Member(Weight(), normalised=True), policy, reward)
-        for e, estimator in enumerate(estimators):
-            for reward in range(rewards):
+        for e, reward in itertools.product(range(len(estimators)), range(rewards)):
+            if policy in estimators[e]:
                 members[policy, e, reward] = [
                     [
                         (member, plan.add(member, policy, reward))
                         for member in (replace(m, weight=m.weight.for_reward(reward)) for m in part.members(cross_fit))
                     ]
-                    for part in estimator.parts
+                    for part in estimators[e][policy].parts
                 ]
     return plan, members, references

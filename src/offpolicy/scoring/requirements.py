@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -65,6 +65,8 @@ class EstimatorList:
     estimators: tuple[Estimator, ...]
     named: bool
     """Whether the user named them, so that one that cannot be computed is an error."""
+    default: bool = False
+    """Whether they are the defaults, which are replaced where none can be computed."""
     skipped: tuple[tuple[str, str], ...] = ()
 
     @classmethod
@@ -83,12 +85,12 @@ class EstimatorList:
         twice = next((name for name in names if names.count(name) > 1), None)
         if twice is not None:
             raise InputError(f"two estimators are called {twice!r}; set `name=` for one of them.")
-        return cls(tuple(estimators), requested is not None)
+        return cls(tuple(estimators), named=requested is not None, default=requested is None)
 
     def without_largest(self, why: str) -> EstimatorList | None:
         """The defaults without the one that needs the most memory; None if nothing may be left out."""
         largest = next((e for name in LARGEST_FIRST for e in self.estimators if e.name == name), None)
-        if self.named or largest is None:
+        if not self.default or largest is None:
             return None
         others = tuple(e for e in self.estimators if e is not largest)
         return replace(self, estimators=others, skipped=(*self.skipped, (largest.name, why)))
@@ -122,24 +124,56 @@ class EstimatorList:
         return replace(self, estimators=tuple(retained), skipped=tuple(skipped))
 
 
-def choose(requested: EstimatorList, lacking: Lacking, cross_fit: int | None) -> tuple[list[Estimator], dict[str, str]]:
-    """The estimators to run, and the reasons for those left out."""
-    chosen, skipped = [], dict(requested.skipped)
+Column = Mapping[int, Estimator]
+"""One estimator, by the position of the policy; a blend may have other candidates for another policy."""
+
+
+def choose(
+    requested: EstimatorList, lacking: Mapping[str, Lacking], cross_fit: int | None
+) -> tuple[list[Column], dict[str, str]]:
+    """The estimators to run for each policy, and the reasons for those left out.
+
+    An estimator that cannot be computed for one policy still is for the others, unless the user named it.
+    """
+    rows = [_chosen(requested, own, cross_fit) for own in lacking.values()]
+    names = dict.fromkeys([*(each.name for each in requested.estimators), DM().name])
+    columns = [{p: row[name] for p, (row, _) in enumerate(rows) if name in row} for name in names]
+    skipped = dict(requested.skipped)
+    for name in names:
+        reasons = {policy: why[name] for policy, (_, why) in zip(lacking, rows, strict=True) if name in why}
+        common = len(reasons) == len(lacking) and len(set(reasons.values())) == 1
+        for policy, reason in reasons.items():
+            if requested.named:
+                raise InputError(f"{name} cannot be computed{'' if common else f' for {policy!r}'}: {reason}.")
+            skipped[name if common else skipped_name(name, policy)] = reason
+    unserved = [policy for policy, (row, _) in zip(lacking, rows, strict=True) if len(row) == 1]
+    if unserved and requested.default:
+        whose = "new policy" if len(unserved) == len(lacking) else f"policy {unserved[0]!r}"
+        reasons = rows[list(lacking).index(unserved[0])][1]
+        raise InputError(f"the {whose} cannot be evaluated: {'; '.join(dict.fromkeys(reasons.values()))}.")
+    return [column for column in columns if column], skipped
+
+
+def skipped_name(estimator: str, policy: str) -> str:
+    """How an estimator is called that is skipped for one of several policies."""
+    return f"{estimator} for {policy!r}"
+
+
+def _chosen(
+    requested: EstimatorList, lacking: Lacking, cross_fit: int | None
+) -> tuple[dict[str, Estimator], dict[str, str]]:
+    """Those of one policy, and the reasons for those left out."""
+    chosen, skipped = dict[str, Estimator](), dict[str, str]()
     for estimator in requested.estimators:
         reason = lacking(estimator.members(cross_fit))
         if reason is not None and isinstance(estimator, Combined):
             estimator, reason = _without_lacking(estimator, lacking, cross_fit)
         if reason is None:
-            chosen.append(estimator)
-        elif not requested.named:
-            skipped[estimator.name] = reason
+            chosen[estimator.name] = estimator
         else:
-            raise InputError(f"{estimator.name} cannot be computed: {reason}.")
-    if not requested.named and len(chosen) == 1 and lacking(DM().members(cross_fit)) is None:
-        chosen.append(DM())  # without propensities only a reward model is left
-    if not requested.named and len(chosen) == 1:
-        reasons = "; ".join(dict.fromkeys(skipped.values()))
-        raise InputError(f"the new policy cannot be evaluated: {reasons}.")
+            skipped[estimator.name] = reason
+    if requested.default and len(chosen) == 1 and lacking(DM().members(cross_fit)) is None:
+        chosen[DM().name] = DM()  # without propensities only a reward model is left
     return chosen, skipped
 
 
