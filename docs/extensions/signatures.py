@@ -6,6 +6,8 @@ import dataclasses
 import inspect
 from typing import Any
 
+from docutils import nodes
+from sphinx import addnodes
 from sphinx.application import Sphinx
 
 FACTORY = "<factory>"
@@ -15,6 +17,7 @@ FACTORY = "<factory>"
 def setup(app: Sphinx) -> dict[str, Any]:
     app.connect("autodoc-process-signature", readable)
     app.connect("autodoc-process-docstring", keep_colons, priority=400)
+    app.connect("doctree-read", unlink_words)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
 
 
@@ -36,6 +39,14 @@ def keep_colons(_app: Sphinx, what: str, _name: str, _each: Any, _options: Any, 
     """Napoleon, which comes next, takes what stands before a colon in a property's first line for its type."""
     if what in ("property", "attribute"):
         lines[:0] = ["..", ""]  # a comment
+
+
+def unlink_words(_app: Sphinx, doctree: nodes.document) -> None:
+    """A word in a type, such as `n_actions` in a shape, is no reference: only names of classes are linked."""
+    for reference in list(doctree.findall(addnodes.pending_xref)):
+        target = reference.get("reftarget", "")
+        if reference.get("refdomain") == "py" and "." not in target and not target[:1].isupper():
+            reference.replace_self(reference.children)
 
 
 def is_made(field: dataclasses.Field[Any]) -> bool:

@@ -176,7 +176,7 @@ def test_bad_policies(policy: object, words: str) -> None:
         (lambda: op.Ridge(-1), "penalty is -1"),
         (lambda: op.DR(rewards="best"), "str is not a reward model"),
         (lambda: op.DR(cross_fit=1), "cross_fit is 1"),
-        (lambda: op.Local(threads=0), "at least 1"),
+        (lambda: op.Local(threads=0), "threads is 0; give a whole number from 1 to 1,024"),
     ],
 )
 def test_bad_settings(make: object, words: str) -> None:
@@ -248,10 +248,13 @@ def test_files(tmp_path: Path) -> None:
 
 def test_damage_inside_a_file(tmp_path: Path) -> None:
     """A flipped page is noticed in the pass that reads it, and named."""
-    table = pa.table({name: np.tile(values, 4000) for name, values in GOOD.items()})
-    pq.write_table(table, tmp_path / "log.parquet", compression="zstd", write_page_checksum=True)
+    x = np.random.default_rng(0).normal(size=4000 * N)  # does not compress
+    table = pa.table({**{name: np.tile(values, 4000) for name, values in GOOD.items()}, "x": x})
+    pq.write_table(table, tmp_path / "log.parquet", compression="zstd", write_page_checksum=True, use_dictionary=False)
+    column = pq.read_metadata(tmp_path / "log.parquet").row_group(0).column(table.schema.names.index("x"))
     raw = bytearray((tmp_path / "log.parquet").read_bytes())
-    raw[200:1200] = bytes(1000)
+    inside = column.data_page_offset + column.total_compressed_size // 2
+    raw[inside : inside + 1000] = bytes(1000)
     (tmp_path / "log.parquet").write_bytes(bytes(raw))
     with pytest.raises(op.InputError, match=r"log.parquet: row group 0 \(of 1, counted from 0\) cannot be read"):
         evaluate(tmp_path / "log.parquet")

@@ -182,9 +182,11 @@ def _encoded(rows: FitRows) -> tuple[FloatArray, FloatArray]:
     from sklearn.model_selection import KFold
     from sklearn.preprocessing import TargetEncoder
 
-    encoder = TargetEncoder(target_type="continuous", cv=KFold(5, shuffle=True, random_state=0))
-    seen = encoder.fit_transform(rows.action[:, None], rows.reward)
-    return seen, encoder.transform(np.arange(n_actions)[:, None])
+    encoder, action = TargetEncoder(target_type="continuous"), rows.action[:, None]
+    seen = np.empty(action.shape)
+    for others, held_out in KFold(5, shuffle=True, random_state=0).split(action):  # before 1.9, `cv` takes no KFold
+        seen[held_out] = encoder.fit(action[others], rows.reward[others]).transform(action[held_out])
+    return seen, encoder.fit(action, rows.reward).transform(np.arange(n_actions)[:, None])
 
 
 def _fit_regressor(regressor: Any, inputs: FloatArray, rows: FitRows) -> None:
