@@ -27,7 +27,7 @@ def read(policy: str, **more: object) -> op.Log:
 
 
 def test_uniform_from_the_thompson_sampling_log() -> None:
-    """What the uniform policy earned in its own log lies in the interval from the other log, which says how little it knows."""
+    """What the uniform policy earned in its own log is in the interval from the other log, whose verdict is cautious."""
     earned = op.evaluate(read("random"), op.Uniform(), [op.IPS()])["LoggedMean"].value
     result = op.evaluate(read("bts"), op.Uniform(), [op.SNIPS(), op.DR()])
     for name in ("SNIPS", "DR"):
@@ -42,8 +42,17 @@ def test_the_uniform_log_is_uniform() -> None:
 
 
 def test_thompson_sampling_went_on_learning() -> None:
-    """The propensities in its log are not the chances that its priors give: their correlation is 0.07."""
+    """The propensities in its log are not the probabilities from its priors: their correlation is 0.07."""
     world = OpenBandit(FOLDER, behaviour="bts")
     batch = world.sample(50_000, 0).head(50_000)
     prior = world.thompson_chances().ravel()[batch.action]
     assert np.corrcoef(prior, batch.propensity)[0, 1] == pytest.approx(0.07, abs=0.02)
+
+
+def test_the_log_of_the_world_is_the_file() -> None:
+    """IPS on the whole log, for the frequencies of the other log: no rows are drawn."""
+    world = OpenBandit(FOLDER, thompson="logged")
+    assert len(world.log()) == len(read("random"))
+    result = op.evaluate(world.log(), world.target, [op.IPS()])
+    assert result["LoggedMean"].value == world.value(world.logging) == pytest.approx(0.0038)
+    assert world.value(world.target) in result["IPS"].confidence_interval(0.99)

@@ -213,6 +213,27 @@ def test_shares_of_several_worlds_are_drawn_by_world() -> None:
     assert high - low > 0.4
 
 
+def test_shares_do_not_depend_on_how_far_points_are_apart() -> None:
+    """Two data sets with their own values: what moves a sample from one of them is no distance between the two."""
+    values = np.random.default_rng(2).normal(size=(2, 2, 1, 60))
+    values[0] *= 0.5
+    apart = np.array([0.0, 40.0])[:, None]
+    near = made(values).shares("A", "B")
+    far = made(values + apart[None, :, :, None], truth=apart).shares("A", "B")
+    np.testing.assert_allclose(far, near, atol=1e-12)
+
+
+def test_real_runs_every_campaign_of_the_folder(tmp_path: Path) -> None:
+    folder = open_bandit(open_bandit(tmp_path / "data", 400, "men"), 300, "women")
+    experiment = load("real", Size(quick=True, logs=2), data=folder)
+    assert [point.label for point in experiment.points] == ["men", "women"]
+    small = replace(experiment, points=tuple(replace(point, rounds=200) for point in experiment.points))
+    shown = tables.plain(reproduce(small, tmp_path / "out", processes=1, progress=False))
+    assert "campaign →" in shown
+    assert "women" in shown
+    assert shown.count("so this is the value of another policy") == 1
+
+
 def test_skewed_errors_are_not_decided_too_often() -> None:
     """A is heavy-tailed with the same mean as B: calling it lower should be rare, though it mostly looks so."""
     rng, wrong = np.random.default_rng(0), 0
@@ -590,7 +611,7 @@ def test_the_bench_on_the_command_line() -> None:
     [
         (["reproduce", "tabel1"], "Did you mean 'table1'"),
         (["reproduce", "nowhere.toml"], "cannot be read"),
-        (["reproduce", "real", "--data", "nowhere"], "lacks random/all/all.csv"),
+        (["reproduce", "real", "--data", "nowhere"], "not a folder of the Open Bandit Dataset"),
         (["reproduce", "real"], "OPEN_BANDIT_DATASET"),
         (["bench", "--world", "tyo"], "Did you mean 'toy'"),
         (["bench", "--estimator", "lerned-mips"], "Did you mean 'LearnedMIPS'"),
@@ -603,7 +624,7 @@ def test_the_bench_on_the_command_line() -> None:
         (["bench", "--world", "toy:noise=-1"], "at least 0"),
         (["bench", "--world", "toy:n_actions=100000000000000"], "whole number from 2"),
         (["bench", "--world", "toy", "--rounds", "100000000000000"], "rounds is 100000000000000"),
-        (["bench", "--world", "classification:data=3"], "the name of a set"),
+        (["bench", "--world", "classification:data=3"], "the name of a data set"),
         (["bench", "--world", "toy:rounds=many"], "rounds is 'many'"),
     ],
 )

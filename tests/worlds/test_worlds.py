@@ -194,11 +194,11 @@ def test_data_that_is_no_classification(data: object, words: str) -> None:
         _ = Classification(data).n_actions
 
 
-def open_bandit(folder: Path, rows: int = 300) -> Path:
+def open_bandit(folder: Path, rows: int = 300, campaign: str = "all") -> Path:
     """A small folder in the layout of the Open Bandit Dataset: four items, three positions."""
     rng = np.random.default_rng(0)
     for policy in ("random", "bts"):
-        there = folder / policy / "all"
+        there = folder / policy / campaign
         there.mkdir(parents=True)
         lines = [
             ",timestamp,item_id,position,click,propensity_score,user_feature_0,user_feature_1,user_feature_2,user_feature_3"
@@ -207,12 +207,12 @@ def open_bandit(folder: Path, rows: int = 300) -> Path:
             item, position, click = rng.integers(4), rng.integers(1, 4), int(rng.random() < 0.3)
             users = ",".join("abc"[u] for u in rng.integers(3, size=4))
             lines.append(f"{k},2019-11-24,{item},{position},{click},0.25,{users}")
-        (there / "all.csv").write_text("\n".join(lines) + "\n")
+        (there / f"{campaign}.csv").write_text("\n".join(lines) + "\n")
         items = "\n".join(f"{k},{k},{k / 7},{'xy'[k % 2]},{'uv'[k // 2]},{'wz'[k % 3 > 0]}" for k in range(4))
         (there / "item_context.csv").write_text(
             ",item_id,item_feature_0,item_feature_1,item_feature_2,item_feature_3\n" + items
         )
-    (folder / "bts_prior_all.json").write_text(json.dumps({"alpha": [1, 2, 3, 40], "beta": [10, 10, 10, 10]}))
+    (folder / f"bts_prior_{campaign}.json").write_text(json.dumps({"alpha": [1, 2, 3, 40], "beta": [10, 10, 10, 10]}))
     return folder
 
 
@@ -236,12 +236,52 @@ def test_open_bandit_layout(tmp_path: Path) -> None:
     assert other.sample(50, 1).logging is None
 
 
+def test_the_log_of_open_bandit_is_the_log_itself(tmp_path: Path) -> None:
+    there = OpenBandit(open_bandit(tmp_path))
+    lines = [line.split(",") for line in (tmp_path / "random/all/all.csv").read_text().splitlines()[1:]]
+    batch = rounds(there.log())
+    np.testing.assert_array_equal(batch.action, [3 * int(line[2]) + int(line[3]) - 1 for line in lines])
+    np.testing.assert_array_equal(batch.reward[:, 0], [float(line[4]) for line in lines])
+    np.testing.assert_array_equal(batch.propensity, [float(line[5]) / 3 for line in lines])
+    assert op.evaluate(there.log(), there.target, op.LoggedMean()).headline.value == there.value(there.logging)
+    assert rounds(OpenBandit(tmp_path, behaviour="bts").log()).action.tolist() != batch.action.tolist()
+
+
+def test_every_campaign_of_the_folder_can_be_read(tmp_path: Path) -> None:
+    folder = open_bandit(open_bandit(tmp_path, 50, "men"), 40, "women")
+    (folder / "random" / "half").mkdir()
+    (folder / "random" / "half" / "half.csv").write_text("")  # the other policy has no such log
+    assert OpenBandit.campaigns(folder) == ("men", "women")
+    assert len(OpenBandit(folder, campaign="men").log()) == 50
+    assert len(OpenBandit(folder, campaign="women").log()) == 40
+    with pytest.raises(op.InputError, match="has no campaign 'all'; it has 'men', 'women'"):
+        OpenBandit(folder)
+
+
+def test_the_logged_frequencies_are_offered_as_the_target(tmp_path: Path) -> None:
+    """The mean of a log is the value of the frequencies in it; that of the priors is another policy, and is called so."""
+    folder = open_bandit(tmp_path)
+    logged, other = OpenBandit(folder, thompson="logged"), rounds(OpenBandit(folder, behaviour="bts").log())
+    frequencies = logged.target.probabilities(rounds(logged.log()))[0]
+    np.testing.assert_allclose(frequencies, np.bincount(other.action, minlength=12) / len(other.action))
+    assert logged.value(logged.target) == other.reward.mean()
+    assert "frequencies" in logged.value_note
+    assert "another policy" in OpenBandit(folder).value_note
+    assert "uniform" in OpenBandit(folder, behaviour="bts").value_note
+    (folder / "bts_prior_all.json").unlink()
+    assert OpenBandit(folder, thompson="logged").target is not None  # which needs no priors
+    with pytest.raises(op.InputError, match=r'lacks bts_prior_all.json.*or use .*thompson="logged"'):
+        OpenBandit(folder)
+
+
 def test_open_bandit_says_what_is_wrong(tmp_path: Path) -> None:
-    with pytest.raises(op.InputError, match=r"lacks random/all/all\.csv"):
+    with pytest.raises(op.InputError, match="nowhere: not a folder of the Open Bandit Dataset"):
         OpenBandit(tmp_path / "nowhere")
     folder = open_bandit(tmp_path / "data")
-    with pytest.raises(op.InputError, match="lacks"):
+    with pytest.raises(op.InputError, match="has no campaign 'men'; it has 'all'"):
         OpenBandit(folder, campaign="men")
+    with pytest.raises(op.InputError, match='give "prior" or "logged"'):
+        OpenBandit(folder, thompson="posterior")  # type: ignore[arg-type]
     csv = folder / "random/all/all.csv"
     whole = csv.read_text()
     csv.write_text(whole.replace(",click,", ",clack,"))
@@ -251,7 +291,7 @@ def test_open_bandit_says_what_is_wrong(tmp_path: Path) -> None:
     with pytest.raises(op.InputError, match="click must be 0 or 1; 7 is neither"):
         OpenBandit(folder).sample(10, 0)
     csv.write_text(whole.splitlines()[0] + "\n")
-    with pytest.raises(op.InputError, match="holds no rows"):
+    with pytest.raises(op.InputError, match="has no rows"):
         OpenBandit(folder).sample(10, 0)
     csv.write_text(whole + "9,2019,99,1,0,0.25,a,a,a,a\n")
     with pytest.raises(op.InputError, match="1 rows have an unknown item or position"):

@@ -20,7 +20,8 @@ from offpolicy.experiments.ranking import Ranking
 from offpolicy.experiments.runs import Results
 from offpolicy.experiments.tables import notes
 from offpolicy.report.formatting import aligned, label
-from offpolicy.worlds.registry import DATA_VARIABLE, from_text
+from offpolicy.worlds import OpenBandit
+from offpolicy.worlds.registry import DATA_VARIABLE, data_folder, from_text
 
 OPEN_BANDIT_ROUNDS = 10_000
 LOGS = 10
@@ -65,11 +66,13 @@ class Bench:
         )
 
     def _standard_points(self, standard: Experiment) -> tuple[AxisPoint, ...]:
-        """Those of the suite, and the Open Bandit sample where its data are at hand."""
+        """Those of the suite, and the Open Bandit Dataset if its folder is known."""
         points = standard.points
         if self.data is not None or os.environ.get(DATA_VARIABLE):
-            sample = {"label": "Open Bandit sample", "world": "open-bandit"}
-            points = (*points, point("bench", sample, OPEN_BANDIT_ROUNDS, self.data))
+            folder = self.data or data_folder()
+            for campaign in OpenBandit.campaigns(folder) or [OpenBandit(folder).campaign]:
+                real = {"label": f"Open Bandit, {campaign}", "world": "open-bandit", "campaign": campaign}
+                points = (*points, point("bench", real, OPEN_BANDIT_ROUNDS, folder))
         return points if self.rounds is None else tuple(replace(each, rounds=self.rounds) for each in points)
 
 

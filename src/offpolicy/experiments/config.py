@@ -14,7 +14,8 @@ from offpolicy.experiments.claims import Claim, claim
 from offpolicy.experiments.entries import entry
 from offpolicy.experiments.experiment import AxisPoint, Experiment, checked
 from offpolicy.experiments.measurements import Measurements
-from offpolicy.worlds.registry import world
+from offpolicy.worlds import OpenBandit
+from offpolicy.worlds.registry import data_folder, world
 
 NAMES = ("table1", "actions", "samples", "hidden", "real", "rank", "nonlinear", "models")
 STUDIES = ("coverage", "limits", "refit", "propensities")
@@ -142,6 +143,9 @@ def _points(name: str, read: Mapping[str, Any], data: Path | None) -> tuple[Axis
     if not vary:
         return (point(name, {"world": kind, "label": kind, **shared}, rounds, data),)
     (setting, values), *_ = vary.items()
+    if (kind, setting, values) == ("open-bandit", "campaign", "every"):
+        folder = data or shared.get("path") or data_folder()
+        values = list(OpenBandit.campaigns(folder)) or [OpenBandit(folder).campaign]  # which states what the folder lacks
     if not isinstance(values, list):
         raise InputError(f"{name}: [vary] {setting} is {values!r}; give a list of values.")
     return tuple(

@@ -114,8 +114,8 @@ class Results:
     def shares(self, label: str, other: str) -> tuple[float, float, float, int]:
         """How often `label` is nearer to the truth than `other`, its 95% interval, and of how many runs.
 
-        Several worlds: worlds are drawn again. One world: its logs are samples of one set of data, so the set itself moves,
-        too, by as much as a sample moves from it; and the truth moves by its error.
+        With several worlds, worlds are resampled. With one world, its logs are samples of one data set at each point, so
+        the data set is perturbed as well, by as much as a sample deviates from it; and so is the true value, by its error.
         """
         a, b = (self.values[self.experiment.labels.index(name)] for name in (label, other))
         given = np.isfinite(a) & np.isfinite(b)
@@ -127,12 +127,18 @@ class Results:
             drawn = rng.integers(a.shape[1], size=(DRAWS, a.shape[1]))
             each = finite_mean(finite_mean(nearer.transpose(1, 0, 2).reshape(a.shape[1], -1))[drawn])
         else:
-            one, two, truth = a[given], b[given], np.broadcast_to(self.truth[..., None], a.shape)[given]
-            moved, z = rng.integers(len(one), size=DRAWS), rng.normal(size=DRAWS) * float(self.truth_error.max())
-            off = [x + (x[moved] - x.mean())[:, None] - truth - z[:, None] for x in (one, two)]
-            each = _nearer(*off).mean(axis=1)
+            there = [p for p in range(len(a)) if given[p].any()]
+            shares = [self._perturbed(p, a[p][given[p]], b[p][given[p]], rng) for p in there]
+            each = np.average(shares, axis=0, weights=[given[p].sum() for p in there])
         low, high = np.quantile(each, [0.025, 0.975])
         return float(np.nanmean(nearer)), float(low), float(high), int(given.sum())
+
+    def _perturbed(self, point: int, a: FloatArray, b: FloatArray, rng: np.random.Generator) -> FloatArray:
+        """How often the first is nearer in each perturbation of the data and of the true value of a point."""
+        drawn, z = rng.integers(len(a), size=DRAWS), rng.normal(size=DRAWS) * float(self.truth_error[point].max())
+        off = [x + (x[drawn] - x.mean())[:, None] - self.truth[point, 0] - z[:, None] for x in (a, b)]
+        shares: FloatArray = _nearer(*off).mean(axis=1)
+        return shares
 
 
 def _nearer(a: FloatArray, b: FloatArray) -> FloatArray:

@@ -10,6 +10,7 @@ import numpy as np
 from offpolicy.experiments.claims import Judged
 from offpolicy.experiments.runs import MEASURES, Results
 from offpolicy.report.formatting import aligned, label as one_line, markdown_table, number
+from offpolicy.worlds.registry import world
 
 NAMES = {"mse": "mean squared error", "bias2": "bias²", "variance": "variance"}
 LONGEST_WORDS = 300
@@ -124,7 +125,8 @@ def command(results: Results) -> str:
 
 def notes(results: Results) -> list[str]:
     """How well the truth is known, and what failed."""
-    lines = []
+    worlds = (world(point.kind, point.settings) for point in results.experiment.points)
+    lines = list(dict.fromkeys(note for note in (each.value_note for each in worlds) if note))
     if np.nanmax(results.truth_error) > 0:
         p, w = np.unravel_index(np.nanargmax(results.truth_error), results.truth.shape)
         lines.append(

@@ -1,4 +1,4 @@
-"""What a world must do: sample a log, and know the value of its policies."""
+"""The interface of worlds: they sample logs and compute the values of policies."""
 
 from __future__ import annotations
 
@@ -23,67 +23,161 @@ Seed = int | np.random.SeedSequence
 
 
 class World(ABC):
-    """An environment whose parameters are drawn once, from its seed; logs and values are of that one environment."""
+    """An environment with fixed parameters, from which logs are sampled and in which policies have a known value."""
 
     n_actions: int
 
     @property
     def space(self) -> Discrete:
-        """What policies must be over."""
+        """The action space."""
         return Discrete(self.n_actions)
 
     @property
     @abstractmethod
-    def logging(self) -> Policy: ...
+    def logging(self) -> Policy:
+        """The policy that logs are sampled from."""
 
     @property
     @abstractmethod
-    def target(self) -> Policy: ...
+    def target(self) -> Policy:
+        """The policy to evaluate."""
 
     @abstractmethod
     def sample(self, n: int, seed: Seed) -> Log:
-        """A log of n rounds under the logging policy. Logs of different seeds are independent."""
+        """A log of n rounds under the logging policy.
+
+        Logs with different seeds are independent.
+
+        Parameters
+        ----------
+        n : int
+            The number of rounds.
+        seed : int or numpy.random.SeedSequence
+            The seed of the log.
+
+        Returns
+        -------
+        Log
+            With propensities, unless the class states otherwise.
+        """
 
     @abstractmethod
     def value_with_error(self, policy: Any) -> tuple[float, float]:
-        """The value of a policy, and its standard error where it is an average of draws or of data (0 where exact)."""
+        """The value of a policy and its standard error, which is 0 where the value is exact.
+
+        Parameters
+        ----------
+        policy : Policy
+            A policy, or anything that can be converted to one.
+
+        Returns
+        -------
+        tuple of float
+            The value and its standard error.
+        """
 
     def value(self, policy: Any) -> float:
-        """V(π): what a policy earns a round."""
+        """The value of a policy: its expected reward per round.
+
+        Parameters
+        ----------
+        policy : Policy
+            A policy, or anything that can be converted to one.
+
+        Returns
+        -------
+        float
+            The value.
+        """
         return self.value_with_error(policy)[0]
 
+    @property
+    def value_note(self) -> str:
+        """How the value of the target differs from an exact one; empty where it does not."""
+        return ""
+
     def of_log(self, seed: Seed) -> World:  # noqa: ARG002
-        """The world that the log of this seed comes from: this one, but where a published flaw is asked for."""
+        """The world that the log of a seed is sampled from: this one, except where a published flaw is reproduced.
+
+        Parameters
+        ----------
+        seed : int or numpy.random.SeedSequence
+            The seed of the log.
+
+        Returns
+        -------
+        World
+            A world whose policies are those of the log.
+        """
         return self
 
     @property
     def exact(self) -> Posterior | None:
-        """p(e|a) of the features in the log, where it is known: what MIPS (true) weighs by."""
+        """The true p(e|a) of the features in the log, if known; MIPS (true) weights by it."""
         return None
 
 
 class Simulated(World):
-    """A world of rules: contexts, the mean reward of every action in them, and what happens after an action."""
+    """A simulated world: a distribution of contexts, the mean reward of every action, and a distribution of rewards."""
 
     context: int
 
     def contexts(self, n: int, rng: np.random.Generator) -> FloatArray:
-        """Standard normal, in `context` columns."""
+        """Draw contexts: standard normal, with `context` columns.
+
+        Parameters
+        ----------
+        n : int
+            The number of rounds.
+        rng : numpy.random.Generator
+            The source of randomness.
+
+        Returns
+        -------
+        ndarray of shape (n, context)
+            One row per round.
+        """
         return rng.normal(size=(n, self.context))
 
     @abstractmethod
     def mean_reward(self, contexts: FloatArray) -> FloatArray:
-        """q(x, a): rounds × actions."""
+        """The mean reward q(x, a) of every action.
+
+        Parameters
+        ----------
+        contexts : ndarray of shape (rounds, context)
+            One row per round.
+
+        Returns
+        -------
+        ndarray of shape (rounds, actions)
+            The mean rewards.
+        """
 
     @abstractmethod
     def outcome(self, contexts: FloatArray, action: IntArray, rng: np.random.Generator) -> tuple[FloatArray, Any]:
-        """Draws of the reward, and of the features that are seen of the action (None: none are)."""
+        """Draw rewards, and the logged features of the actions.
+
+        Parameters
+        ----------
+        contexts : ndarray of shape (rounds, context)
+            One row per round.
+        action : ndarray of int
+            The action of each round.
+        rng : numpy.random.Generator
+            The source of randomness.
+
+        Returns
+        -------
+        tuple
+            The rewards, and the features, or None if there are none.
+        """
 
     value_rounds: ClassVar[int] = 400_000
 
     @property
     def features(self) -> FloatArray | None:
-        """Features that every action always has, one row an action (None: it has none)."""
+        """Fixed features of the actions, one row per action; None if there are none."""
         return None
 
     def sample(self, n: int, seed: Seed) -> Log:
@@ -98,18 +192,29 @@ class Simulated(World):
         )  # fmt: skip
 
     def value_with_error(self, policy: Any) -> tuple[float, float]:
-        """By Monte Carlo over contexts; the policy's choice and the reward are averaged exactly."""
-        asked = as_policy(policy).over(self.space)
+        """The value by Monte Carlo over contexts, exact in actions and rewards; and its standard error.
+
+        Parameters
+        ----------
+        policy : Policy
+            A policy, or anything that can be converted to one.
+
+        Returns
+        -------
+        tuple of float
+            The value and its standard error.
+        """
+        converted = as_policy(policy).over(self.space)
         x = self.contexts(self.value_rounds, np.random.default_rng(0xC0FFEE))
         values = np.empty(len(x))
         for rows in blocks(len(x), self.n_actions):
-            p = asked.probabilities(as_batch(x[rows], self.n_actions, asked.columns))
+            p = converted.probabilities(as_batch(x[rows], self.n_actions, converted.columns))
             values[rows] = np.einsum("ij,ij->i", p, self.mean_reward(x[rows]))
         return average(values)
 
 
 def as_batch(contexts: FloatArray, n_actions: int, columns: Sequence[str] = ()) -> Batch:
-    """Contexts in the form that policies are asked in, with the columns that a policy reads by name."""
+    """Contexts as a batch, which policies take, with the columns that a policy reads by name."""
     n = len(contexts)
     batch = Batch(
         row=np.arange(n),
@@ -123,7 +228,7 @@ def as_batch(contexts: FloatArray, n_actions: int, columns: Sequence[str] = ()) 
 
 
 def choose(policy: Policy, contexts: FloatArray, n_actions: int, rng: np.random.Generator) -> tuple[IntArray, FloatArray]:
-    """An action of the policy in each context, and its chance; rounds × actions is only ever held for a block of rounds."""
+    """An action of the policy in each context, and its probability; computed in blocks of rounds to bound memory."""
     n = len(contexts)
     uniform, action, propensity = rng.random(n), np.empty(n, np.int64), np.empty(n)
     for rows in blocks(n, n_actions):
@@ -134,11 +239,11 @@ def choose(policy: Policy, contexts: FloatArray, n_actions: int, rng: np.random.
 
 
 def generator(seed: Seed) -> np.random.Generator:
-    """The stream of one log, apart from the streams of a world's own parameters."""
+    """The random stream of one log, distinct from the streams of a world's parameters."""
     if not isinstance(seed, np.random.SeedSequence):
         check_count("sample", "seed", seed, 0, 2**63)
         return np.random.default_rng([seed, 1])
-    spawned = seed.spawn_key or (1,)  # a root sequence could be that of some world's parameters
+    spawned = seed.spawn_key or (1,)  # a root sequence could coincide with that of a world's parameters
     return np.random.default_rng(np.random.SeedSequence(seed.entropy, spawn_key=spawned))
 
 
@@ -148,32 +253,32 @@ def average(values: FloatArray) -> tuple[float, float]:
 
 
 def draw(p: FloatArray, uniform: FloatArray) -> IntArray:
-    """One column a row, by inverting the cumulated probabilities."""
-    cumulated = p.cumsum(axis=1)
-    chosen: IntArray = (cumulated > uniform[:, None] * cumulated[:, -1:]).argmax(axis=1)
-    return chosen
+    """One column per row, by inverting the cumulative probabilities."""
+    cumulative = p.cumsum(axis=1)
+    drawn: IntArray = (cumulative > uniform[:, None] * cumulative[:, -1:]).argmax(axis=1)
+    return drawn
 
 
 def sigmoid(scores: FloatArray) -> FloatArray:
     return 1 / (1 + np.exp(-scores))
 
 
-def clicks(chances: FloatArray, rng: np.random.Generator) -> FloatArray:
+def clicks(probabilities: FloatArray, rng: np.random.Generator) -> FloatArray:
     """Rewards of 0 and 1."""
-    return (rng.random(chances.shape) < chances).astype(np.float64)
+    return (rng.random(probabilities.shape) < probabilities).astype(np.float64)
 
 
 MOST = 10_000_000
 
 
 def check_count(world: str, name: str, value: Any, low: int, high: float = MOST) -> None:
-    """Raise if a whole number of a world is none, or out of its range."""
+    """Raise if a setting is not a whole number in its range."""
     if not isinstance(value, (int, np.integer)) or isinstance(value, bool) or not low <= value <= high:
         raise InputError(f"{world}: {name} is {value!r}; give a whole number from {low:,} to {high:,.0f}.")
 
 
 def check_number(world: str, name: str, value: Any, low: float = -np.inf, high: float = np.inf) -> None:
-    """Raise if a number of a world is none, or out of its range."""
+    """Raise if a setting is not a finite number in its range."""
     if not isinstance(value, (int, float, np.number)) or isinstance(value, bool) or not np.isfinite(value):
         raise InputError(f"{world}: {name} is {value!r}; give a number.")
     if not low <= value <= high:

@@ -1,4 +1,4 @@
-"""`Classification`: a labelled data set as a bandit. Actions are classes, and the reward is 1 where the class is right."""
+"""`Classification`: a labelled data set as a bandit. Actions are classes, and the reward is 1 for the correct class."""
 
 from __future__ import annotations
 
@@ -20,17 +20,27 @@ from offpolicy.policies.tables import Uniform
 from offpolicy.worlds.base import Seed, World, as_batch, check_count, check_number, choose, generator
 
 DATA_SETS = ("breast_cancer", "digits", "iris", "wine")
-"""Those that come with scikit-learn."""
+"""The data sets included in scikit-learn."""
 
 
 @dataclass(frozen=True, eq=False)
 class Classification(World):
-    """Three parts of a data set: the target learns from one, the logging policy from another, rounds come from the third.
+    """A labelled data set as a bandit: actions are classes, and the reward is 1 for the correct class.
 
-    Both policies take the class that logistic regression holds likeliest: the target but for a chance of `epsilon`, the
-    logging policy with a chance of `trust` and any class else. Contexts are drawn from the third part with replacement, so
-    that a policy's value is an exact mean over it. `data` is the name of a set that comes with scikit-learn, or a pair of
-    features (rows × columns) and labels.
+    The data are split into thirds. The target is learned from the first and the logging policy from the second, both by
+    logistic regression. Rounds are drawn with replacement from the third, so that a policy's value is an exact mean over it.
+
+    Parameters
+    ----------
+    data : str or pair of arrays, default="digits"
+        A data set included in scikit-learn ("breast_cancer", "digits", "iris" or "wine"), or features (rows × columns) and
+        labels.
+    trust : float, default=0.5
+        The probability with which the logging policy takes the most likely class; otherwise it takes any class.
+    epsilon : float, default=0.05
+        The probability with which the target takes any class instead of the most likely one.
+    seed : int, default=0
+        The seed of the split.
     """
 
     data: Any = "digits"
@@ -43,7 +53,7 @@ class Classification(World):
         if isinstance(self.data, str) and self.data not in DATA_SETS:
             raise unknown_name("data set", self.data, DATA_SETS)
         if not isinstance(self.data, str) and not (isinstance(self.data, (tuple, list)) and len(self.data) == 2):
-            raise InputError("Classification: data is the name of a set, or a pair of features and labels.")
+            raise InputError("Classification: data must be the name of a data set, or a pair of features and labels.")
         check_number("Classification", "trust", self.trust, 0, 1)
         check_number("Classification", "epsilon", self.epsilon, 0, 1)
         check_count("Classification", "seed", self.seed, 0, 2**63)
@@ -58,24 +68,25 @@ class Classification(World):
         if x.ndim != 2 or not len(x) or (y != y).any() or y.shape != (len(x),) or not np.isfinite(x).all():
             raise InputError(
                 f"Classification: features of shape {x.shape} and labels of shape {y.shape}; give finite numbers, "
-                "rows × columns, and one label, not missing, a row."
+                "rows × columns, and one label per row, none of them missing."
             )
         codes: IntArray = np.unique(y, return_inverse=True)[1].astype(np.int64)
         least = np.bincount(codes).min()
         if codes.max() < 1 or least < 6:
             raise InputError(
-                f"Classification: {codes.max() + 1} classes, the smallest with {least} rows; give at least 2 classes of 6 "
-                "rows, so that each has some in every part."
+                f"Classification: {codes.max() + 1} classes, the smallest with {least} rows; give at least 2 classes of at "
+                "least 6 rows, so that each occurs in every third."
             )
         return (x - x.mean(axis=0)) / np.where(x.std(axis=0) > 0, x.std(axis=0), 1.0), codes
 
     @property
     def n_actions(self) -> int:  # type: ignore[override]
+        """The number of classes."""
         return int(self._data[1].max()) + 1
 
     @cached_property
     def _thirds(self) -> list[IntArray]:
-        """Three parts, each with a third of every class."""
+        """Rows of three parts, each with a third of every class."""
         order = np.random.default_rng([self.seed, 7]).permutation(len(self._data[1]))
         by_class = order[np.argsort(self._data[1][order], kind="stable")]
         return [by_class[k::3] for k in range(3)]
@@ -107,11 +118,22 @@ class Classification(World):
         )  # fmt: skip
 
     def value_with_error(self, policy: Any) -> tuple[float, float]:
-        """The mean chance of the right class: exact."""
+        """The mean probability of the correct class, which is exact; and 0.
+
+        Parameters
+        ----------
+        policy : Policy
+            A policy, or anything that can be converted to one.
+
+        Returns
+        -------
+        tuple of float
+            The value and its standard error.
+        """
         x, y = self._data
         rows = self._thirds[2]
-        asked = as_policy(policy).over(self.space)
-        p = asked.probabilities(as_batch(x[rows], self.n_actions, asked.columns), y[rows])
+        converted = as_policy(policy).over(self.space)
+        p = converted.probabilities(as_batch(x[rows], self.n_actions, converted.columns), y[rows])
         return float(p.mean()), 0.0
 
 

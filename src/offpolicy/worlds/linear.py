@@ -19,9 +19,37 @@ Catalog = Literal["none", "informative", "misleading"]
 
 @dataclass(frozen=True)
 class Linear(Simulated):
-    """q(x, a) = x·θ_a + μ_a with x ~ N(0, I); with `clicks`, the chance of a click with those log-odds plus `odds`.
+    """Rewards that are linear in the context for each action: q(x, a) = x·θ_a + μ_a with x ~ N(0, I).
 
-    The logging policy leans softly towards other items than the target does, so that the two overlap, but not by much.
+    The target is a softmax of q. The logging policy prefers other actions, by a degree that `overlap` sets.
+
+    Parameters
+    ----------
+    n_actions : int, default=50
+        The number of actions.
+    context : int, default=5
+        The dimensions of the context.
+    noise : float, default=1.0
+        The scale of the noise in rewards that are not clicks.
+    tails : float, optional
+        Degrees of freedom of Student's t distribution of the noise; by default the noise is normal.
+    clicks : bool, default=False
+        Whether rewards are 0 or 1, with log-odds q(x, a) + `odds`.
+    odds : float, default=-2.0
+        The log-odds of a click where q is 0.
+    overlap : float, default=0.5
+        2: the logging policy is the target; 1: it is uniform; towards 0, it avoids what the target prefers.
+    catalog : {"none", "informative", "misleading"}, default="none"
+        Features of the actions: (θ_a, μ_a) plus noise of the same size, or noise alone.
+    seed : int, default=0
+        The seed of the parameters.
+
+    Examples
+    --------
+    >>> from offpolicy.worlds import Linear
+    >>> world = Linear(20, seed=1)
+    >>> len(world.sample(100, seed=0))
+    100
     """
 
     n_actions: int = 50
@@ -29,14 +57,10 @@ class Linear(Simulated):
     context: int = 5
     noise: float = 1.0
     tails: float | None = None
-    """Degrees of freedom of Student's t, from which the noise then comes; None: normal."""
     clicks: bool = False
     odds: float = -2.0
-    """The log-odds of a click where the score is 0."""
     overlap: float = 0.5
-    """2: the log was made by the target; 1: by a uniform policy; towards 0 it avoids what the target likes."""
     catalog: Catalog = "none"
-    """Features of the actions: "informative" ones are (θ_a, μ_a) with as much noise, "misleading" ones noise alone."""
     seed: int = 0
 
     def __post_init__(self) -> None:

@@ -1,4 +1,4 @@
-"""`OpenBandit`: the real Open Bandit Dataset (Saito et al. 2021), where one policy's log tells the other one's value."""
+"""`OpenBandit`: the real Open Bandit Dataset (Saito et al. 2021), in which one policy's log gives the value of another."""
 
 from __future__ import annotations
 
@@ -24,39 +24,94 @@ from offpolicy.worlds.base import Seed, World, average, check_count, generator
 POSITIONS = 3
 USER_FEATURES = tuple(f"user_feature_{k}" for k in range(4))
 ITEM_FEATURES = tuple(f"item_feature_{k}" for k in range(1, 4))
-"""The categories; item_feature_0 is a number, and is left out as in the paper's code."""
+"""The categories; item_feature_0 is a number, and is omitted as in the paper's code."""
 
 Behaviour = Literal["random", "bts"]
+Thompson = Literal["prior", "logged"]
 DRAW_BLOCK = 10_000
 
 
 @dataclass(frozen=True)
 class OpenBandit(World):
-    """Rounds drawn with replacement from the log of one policy; the other is the target, its own log gives its value.
+    """The logs of two policies that ran side by side; each can be evaluated from the log of the other.
 
-    The 80 items × 3 positions are 240 actions, item by item. The context is the user's features (one-hot); the item's
-    categories and the position are the pre-defined embedding. Thompson sampling is context-free: the chance of an item in a
-    position comes from `draws` draws of every item's Beta prior, best three first. The policy that made the `bts` log went
-    on learning from there, so its propensities drift away from these chances: a log of `bts` comes without the whole of π0.
+    The items of a campaign (80 in "all") × 3 positions are the actions, item by item. The context is the user's features
+    (one-hot); the item's categories and the position are the pre-defined embedding.
+
+    There are two truths to compare with, and neither is exact. Thompson sampling kept learning while it ran, so the mean of
+    its log is the value of a policy that changed. With `thompson="prior"`, as in the paper, the target is the policy that it
+    started from, which is another one. With `thompson="logged"`, the target takes each item in each position as often as it
+    was shown, so the mean of the log is its value as far as click rates do not depend on time. `value_note` states which
+    applies.
+
+    Parameters
+    ----------
+    path : str or Path
+        The folder of the data set, which holds `random/CAMPAIGN/` and `bts/CAMPAIGN/`.
+    campaign : str, default="all"
+        A campaign in the folder, such as "all", "men" or "women"; `campaigns` lists them.
+    behaviour : {"random", "bts"}, default="random"
+        The policy whose log is used: uniform, or Bernoulli Thompson sampling. The target is the other one. A log of "bts"
+        has propensities, but not the probabilities of all actions.
+    thompson : {"prior", "logged"}, default="prior"
+        Thompson sampling by its Beta priors, read from `bts_prior_CAMPAIGN.json` with the lists `alpha` and `beta`; or by
+        the frequencies in its log.
+    draws : int, default=100_000
+        Draws from the priors that give the probability of an item in a position.
+
+    References
+    ----------
+    Y. Saito, S. Aihara, M. Matsutani, Y. Narita. Open Bandit Dataset and Pipeline: Towards Realistic and Reproducible
+    Off-Policy Evaluation. NeurIPS Datasets and Benchmarks, 2021.
     """
 
     path: str | Path
     _: KW_ONLY
     campaign: str = "all"
     behaviour: Behaviour = "random"
+    thompson: Thompson = "prior"
     draws: int = 100_000
 
     def __post_init__(self) -> None:
         if self.behaviour not in get_args(Behaviour):
             raise InputError(f'OpenBandit: behaviour is {self.behaviour!r}; give "random" or "bts".')
+        if self.thompson not in get_args(Thompson):
+            raise InputError(f'OpenBandit: thompson is {self.thompson!r}; give "prior" or "logged".')
         check_count("OpenBandit", "draws", self.draws, 1)
-        wanted = [self._log_path("random"), self._log_path("bts"), self._items_path, self._prior_path]
-        missing = [str(path.relative_to(self.path)) for path in wanted if not path.is_file()]
-        if missing:
+        there = self.campaigns(self.path)
+        if not there:
             raise InputError(
-                f"{self.path}: not a folder of the Open Bandit Dataset: it lacks {', '.join(missing)}. Give the folder that "
-                "holds random/ and bts/, with the priors of Thompson sampling beside them as JSON lists `alpha` and `beta`."
+                f"{self.path}: not a folder of the Open Bandit Dataset; give the folder that contains random/CAMPAIGN/ and "
+                "bts/CAMPAIGN/, each with CAMPAIGN.csv and item_context.csv."
             )
+        if self.campaign not in there:
+            raise InputError(f"{self.path}: has no campaign {self.campaign!r}; it has {', '.join(map(repr, there))}.")
+        if self.thompson == "prior" and not self._prior_path.is_file():
+            raise InputError(
+                f"{self.path}: lacks {self._prior_path.name}, the priors of Thompson sampling as JSON lists `alpha` and "
+                '`beta`. Add it, or use the frequencies of its log with thompson="logged".'
+            )
+
+    @classmethod
+    def campaigns(cls, path: str | Path) -> tuple[str, ...]:
+        """The campaigns for which a folder has the logs of both policies.
+
+        Parameters
+        ----------
+        path : str or Path
+            The folder of the data set.
+
+        Returns
+        -------
+        tuple of str
+            Their names in alphabetical order.
+        """
+        found = [
+            {log.parent.name for log in Path(path).glob(f"{behaviour}/*/*.csv")
+             if log.stem == log.parent.name and log.with_name("item_context.csv").is_file()}
+            for behaviour in get_args(Behaviour)
+        ]  # fmt: skip
+        return tuple(sorted(set.intersection(*found)))
 
     def _log_path(self, behaviour: str) -> Path:
         return Path(self.path) / behaviour / self.campaign / f"{self.campaign}.csv"
@@ -71,32 +126,39 @@ class OpenBandit(World):
 
     @cached_property
     def _catalog(self) -> IntArray:
-        """The categories of each of the actions: item's features, and the position."""
+        """The categories of each action: the item's features and the position."""
         table = _read(self._items_path, ("item_id", *ITEM_FEATURES)).sort_by("item_id")
         codes = np.column_stack([_codes(table[name]) for name in ITEM_FEATURES])
         if table["item_id"].to_pylist() != list(range(len(table))):
-            raise InputError(f"{self._items_path}: item_id must be 0 to n−1, each once.")
+            raise InputError(f"{self._items_path}: item_id must contain 0 to n−1, each once.")
         return np.column_stack([np.repeat(codes, POSITIONS, axis=0), np.tile(np.arange(POSITIONS), len(codes))])
 
     @property
     def n_actions(self) -> int:  # type: ignore[override]
+        """The number of items times the number of positions."""
         return len(self._catalog)
 
-    @cached_property
-    def _rounds(self) -> tuple[IntArray, IntArray, FloatArray, FloatArray]:
-        """User features as codes, action, click and propensity of every logged round."""
-        path = self._log_path(self.behaviour)
-        table = _read(path, ("item_id", "position", "click", "propensity_score", *USER_FEATURES))
+    def _table(self, behaviour: str, columns: tuple[str, ...]) -> tuple[pa.Table, IntArray]:
+        """Columns of a log, and the action of each round."""
+        path = self._log_path(behaviour)
+        table = _read(path, ("item_id", "position", *columns))
         item, position = table["item_id"].to_numpy(), table["position"].to_numpy()
         action = item * POSITIONS + position - 1
         bad = np.flatnonzero((position < 1) | (position > POSITIONS) | (item < 0) | (action >= self.n_actions))
         if len(bad):
             raise InputError(f"{path}: {len(bad):,} rows have an unknown item or position (first: row {bad[0]}, from 0).")
+        return table, action
+
+    @cached_property
+    def _rounds(self) -> tuple[IntArray, IntArray, FloatArray, FloatArray]:
+        """User features as codes, action, click and propensity of every logged round."""
+        table, action = self._table(self.behaviour, ("click", "propensity_score", *USER_FEATURES))
         click = table["click"].to_numpy()
         if not np.isin(click, (0, 1)).all():
-            raise InputError(f"{path}: click must be 0 or 1; {click[~np.isin(click, (0, 1))][0]} is neither.")
+            wrong = click[~np.isin(click, (0, 1))][0]
+            raise InputError(f"{self._log_path(self.behaviour)}: click must be 0 or 1; {wrong} is neither.")
         users = np.column_stack([_codes(table[name]) for name in USER_FEATURES])
-        # the position is given by the page, alike for each: it divides out of every ratio
+        # the page determines the position, in the same way for both policies: it cancels in every ratio
         propensity = table["propensity_score"].to_numpy() / POSITIONS
         return users, action, click.astype(np.float64), propensity
 
@@ -106,7 +168,10 @@ class OpenBandit(World):
 
     @cached_property
     def _thompson(self) -> Policy:
-        return Fixed(self.thompson_chances().ravel() / POSITIONS)
+        if self.thompson == "prior":
+            return Fixed(self.thompson_chances().ravel() / POSITIONS)
+        action = self._table("bts", ())[1]
+        return Fixed(np.bincount(action, minlength=self.n_actions) / len(action))
 
     @property
     def logging(self) -> Policy:
@@ -117,15 +182,21 @@ class OpenBandit(World):
         return self._thompson if self.behaviour == "random" else self._uniform
 
     def thompson_chances(self) -> FloatArray:
-        """How often Thompson sampling shows an item in a position: items × positions; every column sums to 1."""
+        """The probability of each item in each position under Thompson sampling from its priors.
+
+        Returns
+        -------
+        ndarray of shape (items, positions)
+            Each column sums to 1.
+        """
         try:
             prior = json.loads(self._prior_path.read_text())
             alpha, beta = (np.asarray(prior[name], dtype=np.float64) for name in ("alpha", "beta"))
-        except (ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError) as error:
             raise InputError(f"{self._prior_path}: needs the lists `alpha` and `beta`: {error!r}") from None
         items = self.n_actions // POSITIONS
         if alpha.shape != (items,) or beta.shape != (items,) or not (min(alpha.min(), beta.min()) > 0):
-            raise InputError(f"{self._prior_path}: `alpha` and `beta` need {items} numbers above 0, one an item.")
+            raise InputError(f"{self._prior_path}: `alpha` and `beta` need {items} numbers above 0, one per item.")
         rng, shown = np.random.default_rng(0xB75), np.zeros((items, POSITIONS))
         for start in range(0, self.draws, DRAW_BLOCK):
             theta = rng.beta(alpha, beta, size=(min(DRAW_BLOCK, self.draws - start), items))
@@ -133,10 +204,36 @@ class OpenBandit(World):
             shown += np.column_stack([np.bincount(best[:, k], minlength=items) for k in range(POSITIONS)])
         return shown / self.draws
 
+    def log(self) -> Log:
+        """The log itself: every round of the policy `behaviour`, in order.
+
+        Returns
+        -------
+        Log
+            Rewards are clicks.
+        """
+        return self._log(slice(None))
+
     def sample(self, n: int, seed: Seed) -> Log:
+        """Rounds drawn with replacement from the log.
+
+        Parameters
+        ----------
+        n : int
+            The number of rounds.
+        seed : int or numpy.random.SeedSequence
+            The seed of the sample.
+
+        Returns
+        -------
+        Log
+            A bootstrap sample; `log` returns the log itself.
+        """
         check_count("OpenBandit", "n", n, 2, 10**9)
+        return self._log(generator(seed).integers(len(self._rounds[1]), size=n))
+
+    def _log(self, rows: Any) -> Log:
         users, action, click, propensity = self._rounds
-        rows = generator(seed).integers(len(action), size=n)
         context = [np.eye(users[:, k].max() + 1)[users[rows, k], 1:] for k in range(users.shape[1])]
         whole = self.logging if self.behaviour == "random" else None
         return Log(
@@ -145,7 +242,18 @@ class OpenBandit(World):
         )  # fmt: skip
 
     def value_with_error(self, policy: Any) -> tuple[float, float]:
-        """The mean of the clicks that the policy earned in its own log, and its standard error."""
+        """The mean click rate in the policy's own log, and its standard error.
+
+        Parameters
+        ----------
+        policy : Policy
+            The `target` or the `logging` of this world; the others have no log.
+
+        Returns
+        -------
+        tuple of float
+            The mean and its standard error. `value_note` states how far it is the value of the policy.
+        """
         if policy is self.target:
             other = "bts" if self.behaviour == "random" else "random"
             return average(_read(self._log_path(other), ("click",))["click"].to_numpy().astype(np.float64))
@@ -153,10 +261,24 @@ class OpenBandit(World):
             return average(self._rounds[2])
         raise InputError("OpenBandit: only its own `target` and `logging` have a log, so only their values are known.")
 
+    @property
+    def value_note(self) -> str:
+        if self.behaviour == "bts":
+            return "The true value is the mean click rate in the log of the uniform policy, which is the target."
+        if self.thompson == "logged":
+            return (
+                "The true value is the mean click rate in the log of Thompson sampling. The target has the frequencies of "
+                "that log, so this is its value as far as click rates do not depend on time."
+            )
+        return (
+            "The true value is the mean click rate in the log of Thompson sampling, which kept learning. The target is the "
+            "policy that it started from, so this is the value of another policy."
+        )
+
 
 def _read(path: Path, columns: tuple[str, ...]) -> pa.Table:
     try:
-        # numbers where they are expected, so that no column is guessed at
+        # explicit types, so that none is inferred
         kinds: dict[str, Any] = {"item_id": pa.int64(), "position": pa.int64(), "click": pa.int64()}
         kinds |= {"propensity_score": pa.float64()} | dict.fromkeys((*USER_FEATURES, *ITEM_FEATURES), pa.string())
         read = csv.ConvertOptions(include_columns=list(columns), column_types={c: kinds[c] for c in columns})
@@ -164,7 +286,7 @@ def _read(path: Path, columns: tuple[str, ...]) -> pa.Table:
     except (pa.ArrowException, OSError, KeyError) as error:
         raise InputError(f"{path}: cannot read the columns {', '.join(columns)}: {error}") from None
     if not len(table):
-        raise InputError(f"{path}: holds no rows.")
+        raise InputError(f"{path}: has no rows.")
     empty = next((name for name in columns if table[name].null_count), None)
     if empty is not None:
         raise InputError(f"{path}: {empty} is missing in {table[empty].null_count:,} rows.")
@@ -172,7 +294,7 @@ def _read(path: Path, columns: tuple[str, ...]) -> pa.Table:
 
 
 def _codes(column: pa.ChunkedArray) -> IntArray:
-    """Categories as codes, in the order of their names."""
+    """Categories as codes, in alphabetical order."""
     order = pc.unique(column).sort()
     codes: npt.NDArray[Any] = pc.index_in(column, order).to_numpy()
     return codes.astype(np.int64)

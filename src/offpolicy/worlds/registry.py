@@ -1,4 +1,4 @@
-"""Worlds by name, for command lines and TOML files."""
+"""Worlds by name, for the command line and TOML files."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ DATA_VARIABLE = "OPEN_BANDIT_DATASET"
 
 
 def world(kind: str, settings: Mapping[str, Any], seed: int = 0) -> World:
-    """The world of that kind and seed.
+    """The world of a kind with these settings and this seed.
 
     >>> world("toy", {"n_actions": 20}, seed=3)
     Toy(n_actions=20, context=5, noise=0.1, logging_seed=None, seed=3)
@@ -40,27 +40,28 @@ def world(kind: str, settings: Mapping[str, Any], seed: int = 0) -> World:
             raise InputError(f"world {kind!r}: {unknown_name('setting', name, public)}")
         if not isinstance(value, (str, int, float)):
             raise InputError(f"world {kind!r}: {name} is {value!r}; give a number, text, or true or false.")
-    given = dict(settings)
-    if kind == "open-bandit" and "path" not in given:
-        given["path"] = _data_folder()
+    chosen = dict(settings)
+    if kind == "open-bandit" and "path" not in chosen:
+        chosen["path"] = data_folder()
     try:
-        return WORLDS[kind](**given, **({"seed": seed} if "seed" in fields else {}))
+        return WORLDS[kind](**chosen, **({"seed": seed} if "seed" in fields else {}))
     except TypeError as error:
         raise InputError(f"world {kind!r}: {error}") from None
 
 
-def _data_folder() -> Path:
+def data_folder() -> Path:
+    """The folder of the Open Bandit Dataset from the environment."""
     folder = os.environ.get(DATA_VARIABLE)
     if not folder:
         raise InputError(
-            f"the Open Bandit Dataset is not at hand: give its folder with --data, or in the variable {DATA_VARIABLE}. "
+            f"the Open Bandit Dataset is needed: give its folder with --data, or in the variable {DATA_VARIABLE}. "
             "It is published by ZOZO under CC BY 4.0 (https://research.zozo.com/data.html)."
         )
     return Path(folder)
 
 
 def from_text(text: str) -> tuple[str, dict[str, Any]]:
-    """A kind and its settings, from what users type.
+    """A kind and its settings from text.
 
     >>> from_text("synthetic:n_actions=50,clicks=true,beta=-0.5")
     ('synthetic', {'n_actions': 50, 'clicks': True, 'beta': -0.5})
@@ -70,7 +71,7 @@ def from_text(text: str) -> tuple[str, dict[str, Any]]:
     for option in filter(None, options.split(",")):
         name, separator, value = option.partition("=")
         if not separator:
-            raise InputError(f"world {text!r}: {option!r} is no setting; write NAME=VALUE.")
+            raise InputError(f"world {text!r}: {option!r} is not a setting; write NAME=VALUE.")
         key = name.strip().replace("-", "_")
         if key in settings:
             raise InputError(f"world {text!r}: {key} is given twice.")

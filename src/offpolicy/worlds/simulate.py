@@ -1,4 +1,4 @@
-"""Writing a world's log as Parquet, with its true value beside it."""
+"""Writing the log of a world as Parquet, with its true value next to it."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from offpolicy.worlds.base import World
 
 CHUNK = 100_000
 MOST_LISTED = 100
-"""Up to so many actions, the whole of both policies is written too, as list columns."""
+"""Up to this many actions, all probabilities of both policies are also written, as list columns."""
 
 
 def truth_path(path: Path) -> Path:
-    """Where the truth of a simulated log is kept."""
+    """The path of the true values of a simulated log."""
     return path.with_suffix(".truth.json")
 
 
 def simulate(world: World, path: Path, rounds: int, seed: int, reward: str = "reward") -> dict[str, Any]:
-    """Write the log in chunks, then the truth; both files appear whole. Gives the truth."""
+    """Write the log in chunks, then the true values, each atomically; returns the true values."""
     value, error = world.value_with_error(world.target)
     logged, logged_error = world.value_with_error(world.logging)
     truth = {
@@ -38,18 +38,18 @@ def simulate(world: World, path: Path, rounds: int, seed: int, reward: str = "re
         "seed": seed,
         "world": repr(world),
     }
-    with whole_file(path) as draft, PassProgress("simulating", rounds, None) as told:
+    with whole_file(path) as draft, PassProgress("simulating", rounds, None) as progress:
         writer: pq.ParquetWriter | None = None
         try:
             for k, start in enumerate(range(0, rounds, CHUNK)):
                 table = _chunk(world, min(CHUNK, rounds - start), seed + 1_000_003 * k, reward)
                 writer = writer or pq.ParquetWriter(draft, table.schema)
                 writer.write_table(table)
-                told(len(table))
+                progress(len(table))
         finally:
             if writer is not None:
                 writer.close()
-        truth_path(path).unlink(missing_ok=True)  # that of another log, which must never stand beside this one
+        truth_path(path).unlink(missing_ok=True)  # that of another log
     with whole_file(truth_path(path)) as draft:
         draft.write_text(json.dumps(truth, indent=2) + "\n")
     return truth
@@ -77,5 +77,5 @@ def _flat(policy: Policy, batch: Batch) -> pa.Array:
 
 
 def _lists(values: pa.Array, rows: int) -> pa.Array:
-    """Values cut into one list of equal length a row."""
+    """Values as one list of equal length per row."""
     return pa.ListArray.from_arrays(pa.array(np.arange(rows + 1) * (len(values) // rows), pa.int32()), values)

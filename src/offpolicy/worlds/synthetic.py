@@ -1,6 +1,6 @@
-"""`Synthetic` and `NonLinear`: actions whose reward goes through categories that are drawn anew in each round.
+"""`Synthetic` and `NonLinear`: actions whose reward depends on categories that are redrawn in each round.
 
-The generator is that of Saito & Joachims (2022), with which Cief et al. (2023) compare; here every parameter is drawn once.
+The generator is that of Saito & Joachims (2022), which Cief et al. (2023) use as well; here every parameter is drawn once.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ MOST_ENUMERATED = 3
 class _Embedded(Simulated):
     """x ~ N(0, I); a ~ π0 = softmax(β q(x, a)); e_k ~ p(e_k|a) for each dimension k; r = q(x, e) + noise.
 
-    The target takes the action of highest q(x, a) = Σ_e p(e|a) q(x, e), but with chance ε any action. With `clicks`, the
-    chance of a reward of 1 is sigmoid(q(x, e) + odds); policies go by q as before.
+    The target takes the action with the highest q(x, a) = Σ_e p(e|a) q(x, e), but any action with probability ε. With
+    `clicks`, the probability of a reward of 1 is sigmoid(q(x, e) + odds); policies still depend on q.
     """
 
     n_actions: int = 1000
@@ -52,15 +52,12 @@ class _Embedded(Simulated):
     categories: int = 10
     latent: int = 5
     hidden: int = 0
-    """Dimensions, the last ones, that move the reward but are not in the log."""
     beta: float = -1.0
     epsilon: float = 0.05
     noise: float = 2.5
     deficient: int = 0
-    """Actions, the last ones, that the logging policy never takes."""
     clicks: bool = False
     odds: float = 0.0
-    """The log-odds of a click where the score is 0."""
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -127,7 +124,7 @@ class _Embedded(Simulated):
         return score + rng.normal(size=len(score)) * self.noise, seen
 
     def value_with_error(self, policy: Any) -> tuple[float, float]:
-        """By Monte Carlo over contexts; clicks by Monte Carlo over actions and embeddings, too."""
+        """By Monte Carlo over contexts; for clicks, also over actions and embeddings."""
         if not self.clicks:
             return super().value_with_error(policy)
         rng = np.random.default_rng(0xC0FFEE)
@@ -138,15 +135,52 @@ class _Embedded(Simulated):
 
 @dataclass(frozen=True)
 class Synthetic(_Embedded):
-    """q(x, e) = Σ_k η_k f_k(x, e_k), each f_k = xᵀM z_e + θ_xᵀx + θ_eᵀz_e standardised, η ~ Dirichlet.
+    """Rewards through categorical embeddings: q(x, e) = Σ_k η_k f_k(x, e_k) with η ~ Dirichlet.
 
-    `redraw_importance` gives the flaw of the published simulator: every log draws its own η (and with it its own logging and
-    target policy), while `value` is that of this world's η.
+    x ~ N(0, I); a ~ π0 = softmax(β q(x, a)); e_k ~ p(e_k|a) for each dimension k; r = q(x, e) + noise. Each f_k is a
+    standardised xᵀM z_e + θ_xᵀx + θ_eᵀz_e.
+
+    Parameters
+    ----------
+    n_actions : int, default=1000
+        The number of actions.
+    context : int, default=10
+        The dimensions of the context.
+    dimensions : int, default=3
+        The dimensions of the embedding.
+    categories : int, default=10
+        The categories of each dimension.
+    latent : int, default=5
+        The size of the latent vector of a category.
+    hidden : int, default=0
+        Dimensions, the last ones, that affect the reward but are not in the log.
+    beta : float, default=-1.0
+        The inverse temperature of the logging policy; negative values avoid good actions.
+    epsilon : float, default=0.05
+        The probability with which the target takes any action instead of the best one.
+    noise : float, default=2.5
+        The standard deviation of the noise.
+    deficient : int, default=0
+        Actions, the last ones, that the logging policy never takes.
+    clicks : bool, default=False
+        Whether rewards are 0 or 1, with log-odds q(x, e) + `odds`.
+    odds : float, default=0.0
+        The log-odds of a click where q is 0.
+    seed : int, default=0
+        The seed of the parameters.
+    redraw_importance : bool, default=False
+        Reproduce the flaw of the published simulator: every log draws its own η, and with it its own policies, while `value`
+        is that of this world's η.
+    importance_seed : tuple of int, optional
+        Where η comes from, if not from `seed`; set by `of_log`.
+
+    References
+    ----------
+    Y. Saito, T. Joachims. Off-Policy Evaluation for Large Action Spaces via Embeddings. ICML 2022.
     """
 
     redraw_importance: bool = False
     importance_seed: tuple[int, ...] | None = None
-    """Where η comes from, if not from `seed`; what `of_log` sets."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -200,9 +234,41 @@ class Synthetic(_Embedded):
 
 @dataclass(frozen=True)
 class NonLinear(_Embedded):
-    """q(x, e) is a random network of two layers of the context and of all dimensions of e, so no linear model is right.
+    """Like `Synthetic`, but q(x, e) is a random two-layer network of the context and the embedding.
 
-    Up to 3 dimensions: q(x, a) is an exact sum over all combinations of categories.
+    No linear model is correct. There are at most 3 dimensions, since q(x, a) is an exact sum over all combinations of
+    categories.
+
+    Parameters
+    ----------
+    n_actions : int, default=1000
+        The number of actions.
+    context : int, default=10
+        The dimensions of the context.
+    dimensions : int, default=3
+        The dimensions of the embedding.
+    categories : int, default=10
+        The categories of each dimension.
+    latent : int, default=5
+        The size of the latent vector of a category.
+    hidden : int, default=0
+        Dimensions, the last ones, that affect the reward but are not in the log.
+    beta : float, default=-1.0
+        The inverse temperature of the logging policy; negative values avoid good actions.
+    epsilon : float, default=0.05
+        The probability with which the target takes any action instead of the best one.
+    noise : float, default=2.5
+        The standard deviation of the noise.
+    deficient : int, default=0
+        Actions, the last ones, that the logging policy never takes.
+    clicks : bool, default=False
+        Whether rewards are 0 or 1, with log-odds q(x, e) + `odds`.
+    odds : float, default=0.0
+        The log-odds of a click where q is 0.
+    seed : int, default=0
+        The seed of the parameters.
+    units : int, default=16
+        The width of the network.
     """
 
     units: int = 16
@@ -215,7 +281,7 @@ class NonLinear(_Embedded):
 
     @cached_property
     def _network(self) -> tuple[FloatArray, FloatArray, FloatArray, float]:
-        """First layer of the context, of each combination of categories, second layer, and the constant to take off."""
+        """The first layer for the context and for each combination of categories, the second layer, and the offset."""
         rng = np.random.default_rng([self.seed, 6])
         k, c, h = self.dimensions, self.categories, self.units
         of_x = rng.normal(size=(self.context, h)) / np.sqrt(self.context)

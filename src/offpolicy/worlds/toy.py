@@ -1,4 +1,4 @@
-"""`Toy`: the world of the paper's table: context-free policies, and a sigmoid of a linear score an action."""
+"""`Toy`: the world of the paper's table, with context-free policies and a sigmoid of one linear score per action."""
 
 from __future__ import annotations
 
@@ -19,9 +19,26 @@ NODES = 64
 
 @dataclass(frozen=True)
 class Toy(Simulated):
-    """r = sigmoid(x·θ_a + μ_a) + noise, all of x, θ and μ standard normal; π0 ∝ Exp(1) draws, the target uniform.
+    """The world of the paper's table: r = sigmoid(x·θ_a + μ_a) + noise, with x, θ and μ standard normal.
 
-    Each seed draws its own π0; those with the same `logging_seed` share one.
+    The logging policy is proportional to Exp(1) draws, and the target is uniform.
+
+    Parameters
+    ----------
+    n_actions : int, default=50
+        The number of actions.
+    context : int, default=5
+        The dimensions of the context.
+    noise : float, default=0.1
+        The standard deviation of the noise.
+    logging_seed : int, optional
+        Worlds with the same `logging_seed` share a logging policy; by default each seed draws its own.
+    seed : int, default=0
+        The seed of the parameters.
+
+    References
+    ----------
+    M. Cief, J. Golebiowski, P. Schmidt, Z. Abedjan, A. Bekasov. Learning Action Embeddings for Off-Policy Evaluation. 2023.
     """
 
     n_actions: int = 50
@@ -42,10 +59,14 @@ class Toy(Simulated):
     @cached_property
     def _parameters(self) -> tuple[FloatArray, FloatArray, FloatArray]:
         rng = np.random.default_rng([self.seed, self.n_actions, 2])
-        chances = rng.exponential(size=self.n_actions)
+        probabilities = rng.exponential(size=self.n_actions)
         if self.logging_seed is not None:
-            chances = np.random.default_rng([self.logging_seed, self.n_actions, 3]).exponential(size=self.n_actions)
-        return rng.normal(size=(self.context, self.n_actions)), rng.normal(size=self.n_actions), chances / chances.sum()
+            probabilities = np.random.default_rng([self.logging_seed, self.n_actions, 3]).exponential(size=self.n_actions)
+        return (
+            rng.normal(size=(self.context, self.n_actions)),
+            rng.normal(size=self.n_actions),
+            probabilities / probabilities.sum(),
+        )
 
     @property
     def logging(self) -> Policy:
@@ -65,13 +86,24 @@ class Toy(Simulated):
         return mean + rng.normal(size=len(mean)) * self.noise, None
 
     def value_with_error(self, policy: Any) -> tuple[float, float]:
-        """Context-free policies by Gauss–Hermite quadrature: x·θ_a + μ_a is normal. Others by Monte Carlo."""
-        asked = as_policy(policy).over(self.space)
-        if not isinstance(asked, (Fixed, Uniform)):
+        """The value by Gauss–Hermite quadrature for context-free policies, else by Monte Carlo; and its standard error.
+
+        Parameters
+        ----------
+        policy : Policy
+            A policy, or anything that can be converted to one.
+
+        Returns
+        -------
+        tuple of float
+            The value and its standard error.
+        """
+        converted = as_policy(policy).over(self.space)
+        if not isinstance(converted, (Fixed, Uniform)):
             return super().value_with_error(policy)
         theta, mu, _ = self._parameters
         nodes, weights = np.polynomial.hermite_e.hermegauss(NODES)
         score = mu[:, None] + np.linalg.norm(theta, axis=0)[:, None] * nodes
         means = sigmoid(score) @ (weights / weights.sum())
-        chances = asked.probabilities(as_batch(np.zeros((1, self.context)), self.n_actions))[0]
-        return float(chances @ means), 0.0
+        probabilities = converted.probabilities(as_batch(np.zeros((1, self.context)), self.n_actions))[0]
+        return float(probabilities @ means), 0.0

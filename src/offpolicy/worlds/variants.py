@@ -1,4 +1,4 @@
-"""`Users` and `Unlogged`: the policies and values of `Synthetic`, with other logs."""
+"""`Users` and `Unlogged`: the policies and values of `Synthetic`, with different logs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from offpolicy.worlds.synthetic import Synthetic
 
 
 class _Variant(World):
-    """The policies, and the value of a policy, of the `Synthetic` world with the same settings: logs alone differ."""
+    """The policies and values of a `Synthetic` world with the same settings; only the logs differ."""
 
     beta: float
     epsilon: float
@@ -45,9 +45,26 @@ class _Variant(World):
 
 @dataclass(frozen=True)
 class Users(_Variant):
-    """The rounds of `Synthetic`, but a user has one context for all `rounds_each`, and adds u ~ N(0, effect²) to rewards.
+    """Returning users: all rounds of a user share one context, and an effect u ~ N(0, effect²) on the reward.
 
-    The effect has the mean 0 over users, so a policy is worth what it is in the world without users.
+    Everything else is as in `Synthetic`. The effect has mean 0 over users, so policies have the same value as there.
+
+    Parameters
+    ----------
+    n_actions : int, default=10
+        The number of actions.
+    rounds_each : int, default=10
+        The rounds of each user.
+    effect : float, default=5.0
+        The standard deviation of the effect of a user.
+    told : bool, default=True
+        Whether the log identifies the rounds of a user, by its `cluster`.
+    beta : float, default=-0.5
+        The inverse temperature of the logging policy.
+    epsilon : float, default=0.5
+        The probability with which the target takes any action.
+    seed : int, default=0
+        The seed of the parameters.
     """
 
     n_actions: int = 10
@@ -55,7 +72,6 @@ class Users(_Variant):
     rounds_each: int = 10
     effect: float = 5.0
     told: bool = True
-    """Whether the log says which rounds are of one user."""
     beta: float = -0.5
     epsilon: float = 0.5
     seed: int = 0
@@ -82,9 +98,22 @@ class Users(_Variant):
 
 @dataclass(frozen=True)
 class Unlogged(_Variant):
-    """The rounds of `Synthetic` with `logging=EstimatedLogging(model)` in place of its propensities.
+    """The rounds of `Synthetic` without propensities, which are estimated with `EstimatedLogging(model)`.
 
-    Its logging policy is a softmax of scores that are linear in the context: for "logistic" that is the right model.
+    The logging policy is a softmax of scores that are linear in the context, so "logistic" is the correct model.
+
+    Parameters
+    ----------
+    n_actions : int, default=10
+        The number of actions.
+    model : {"logistic", "boosting", "counts"}, default="logistic"
+        The model of the propensities.
+    beta : float, default=-0.5
+        The inverse temperature of the logging policy.
+    epsilon : float, default=0.2
+        The probability with which the target takes any action.
+    seed : int, default=0
+        The seed of the parameters.
     """
 
     n_actions: int = 10
@@ -98,7 +127,20 @@ class Unlogged(_Variant):
         _ = self.synthetic, EstimatedLogging(self.model)  # which check their settings
 
     def sample(self, n: int, seed: Seed) -> Log:
-        """The log that `Synthetic` gives for this seed, less its propensities."""
+        """The log of `Synthetic` for this seed, without its propensities.
+
+        Parameters
+        ----------
+        n : int
+            The number of rounds.
+        seed : int or numpy.random.SeedSequence
+            The seed of the log.
+
+        Returns
+        -------
+        Log
+            With estimated propensities.
+        """
         check_count("Unlogged", "n", n, 2, 10**9)
         rng = generator(seed)
         x = self.synthetic.contexts(n, rng)
