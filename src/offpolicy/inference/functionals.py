@@ -346,6 +346,24 @@ def std_error(f: Functional, sums: ScoreSums) -> float:
     return float(np.sqrt(variance(f, sums)))
 
 
+def std_error_from_whole(part: Functional, part_sums: ScoreSums, whole: Functional, whole_sums: ScoreSums) -> float:
+    """The standard error of the value of a slice minus that of the whole log, paired by buckets of units.
+
+    The slice is a part of the log, so that the two share rounds. Errors other than sampling are added as if independent.
+    """
+    values = (part.value, whole.value)
+    if whole_sums.n < 2 or not np.isfinite([*values, *part.gradient, *whole.gradient]).all():
+        return float("nan")
+    buckets = whole_sums.by_group(len(part_sums.buckets))  # slices have fewer
+    influence = part_sums.buckets @ part.gradient / part_sums.n - buckets @ whole.gradient / whole_sums.n
+    filled = int((buckets[:, 0] > 0).sum())
+    sampled = float(influence @ influence) * filled / max(filled - 1, 1)
+    others = sum(
+        max(variance(f, sums) - sampling_variance(f, sums), 0.0) for f, sums in ((part, part_sums), (whole, whole_sums))
+    )
+    return float(np.sqrt(sampled + others))
+
+
 def mean_weight(column: int, sums: ScoreSums) -> Functional:
     """The mean of a column of weights, as a ratio to the mean row weight."""
     means = sums.moments["mean"]

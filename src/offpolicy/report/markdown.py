@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from offpolicy.report import sentences
+from offpolicy.report import sentences, slices
 from offpolicy.report.formatting import RIGHT, VERDICTS, Summary, markdown_table, visible
 
 SPECIAL = re.compile(r"([\\`*_\[\]<>|~$&#])")
@@ -34,6 +34,10 @@ def markdown(result: Summary) -> str:
     for heading, part in sentences.sections(result):
         lines += [f"## {escaped(heading)}", "", *_table(part), ""]
         lines += [*_paragraphs(sentences.part_answers(part)), *_bounds(part)]
+    for table in slices.tables(result):
+        rows = [[escaped(cell) for cell in row] for row in table.rows]
+        lines += [f"## {escaped(table.heading)}", "", *markdown_table(table.header, rows, slices.RIGHT), ""]
+        lines += _paragraphs(table.notes)
     lines += [*_paragraphs(sentences.footnotes(result)), *_provenance(result)]
     return "\n".join(lines).rstrip() + "\n"
 

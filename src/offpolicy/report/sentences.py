@@ -34,10 +34,16 @@ def actions(result: Summary) -> str:
 def sections(result: Summary) -> list[tuple[str, Summary]]:
     """What follows the main table: the other rewards, then the largest slices with all of their rewards."""
     parts = [(title(other), other) for other in result.get("other_rewards", {}).values()]
-    slices = sorted(result.get("slices", {}).items(), key=lambda item: -item[1]["rounds"])
+    slices = sorted(_unlisted(result).items(), key=lambda item: -item[1]["rounds"])
     for name, part in slices[:MOST_SLICES]:
         parts += [(f"{label(name)} · {title(p)}", p) for p in (part, *part.get("other_rewards", {}).values())]
     return parts
+
+
+def _unlisted(result: Summary) -> Mapping[str, Summary]:
+    """The slices, unless they are in one table (`report/slices.py`), which results saved by older versions lack."""
+    slices: Mapping[str, Summary] = {} if result.get("by_slice") else result.get("slices", {})
+    return slices
 
 
 def is_naive(estimate: Summary) -> bool:
@@ -234,7 +240,7 @@ def footnotes(result: Summary) -> list[str]:
     """What the marks in the tables mean, and how many slices are not shown."""
     parts = (result, *(part for _, part in sections(result)))
     lines = meanings(row.marks for part in parts for row in estimate_rows(part))
-    slices = len(result.get("slices", {}))
+    slices = len(_unlisted(result))
     more = f"The {MOST_SLICES} largest of {slices:,} slices are shown; all are in to_dict() and --json."
     return [*lines, more] if slices > MOST_SLICES else lines
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from rich.text import Text
 
-from offpolicy.report import sentences
+from offpolicy.report import sentences, slices
 from offpolicy.report.formatting import (
     VERDICTS,
     WIDTH,
@@ -49,6 +49,9 @@ def page(result: Summary, width: int = WIDTH) -> Text:
     for heading, part in sentences.sections(result):
         lines += [Text(), *_prose([heading], width), Text(), *_prose(sentences.part_answers(part), width)]
         lines += [Text(), *main_table(part, width), *_bounds(part, width)]
+    for table in slices.tables(result, width):
+        rows = map(Text, aligned(table.header, table.rows, right=slices.RIGHT))
+        lines += [Text(), *_prose([table.heading], width), Text(), *rows, Text(), *_prose(table.notes, width)]
     marks = sentences.footnotes(result)
     lines += [Text(), *_prose(marks, width)] if marks else []
     whole = Text("\n").join(lines)

@@ -28,6 +28,7 @@ from offpolicy.results.estimate import Estimate
 from offpolicy.results.estimate_set import EstimateSet
 from offpolicy.results.evidence import SAVED, Key, LogHandle
 from offpolicy.results.sensitivity import Sensitivity
+from offpolicy.results.slices import slice_rows
 from offpolicy.results.storage import packed, packed_sums, write
 
 SCHEMA_VERSION = 1
@@ -288,8 +289,15 @@ class Evaluation(EstimateSet):
             return saved
         return map_view(estimate.estimator, estimate.embedding, shown, int(self.settings.get("seed", 0)))
 
-    def to_frame(self) -> Any:
-        """A table with one row per estimate; needs pandas.
+    def to_frame(self, *, by_slice: bool = False) -> Any:
+        """A table with one row per estimate, or one row per slice of the log; needs pandas.
+
+        Parameters
+        ----------
+        by_slice : bool, default False
+            Whether to give the headline estimate of each slice: its value, interval, number of rounds, verdict and
+            difference from the whole log. The columns `simultaneous_…` are the ends of intervals that hold for all slices
+            together.
 
         Returns
         -------
@@ -298,6 +306,8 @@ class Evaluation(EstimateSet):
             reward of the log is "the log", as in printed tables.
         """
         pd = pandas("to_dict()")
+        if by_slice:
+            return pd.DataFrame([_flat(row) for row in self._summary.get("by_slice", ())])
         rows = [
             {"slice": name or "", "policy": e.policy, "reward": e.reward, "estimator": e.estimator, "value": e.value,
              "std_error": e.std_error, "low": e.interval.low, "high": e.interval.high, "error_covers": e.error_covers,
@@ -374,6 +384,21 @@ class Evaluation(EstimateSet):
     __repr__ = __str__
 
 
+def _flat(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A row of the table of slices, with the ends of intervals in columns."""
+    flat: dict[str, Any] = {}
+    for name, value in row.items():
+        if name == "difference":
+            flat["difference"] = value["value"]
+            flat |= {f"difference_{key}": each for key, each in _flat(value).items() if key != "value"}
+        elif name.endswith("interval"):
+            start = name.removesuffix("interval")
+            flat |= {f"{start}low": value["low"], f"{start}high": value["high"]}
+        else:
+            flat[name] = value
+    return flat
+
+
 def summary(result: Evaluation) -> dict[str, Any]:
     """Everything that a result shows, as plain values, except the map of actions."""
     views = result.views
@@ -405,7 +430,16 @@ def summary(result: Evaluation) -> dict[str, Any]:
         out["other_rewards"] = others
     if result.slices:
         out["slices"] = {name: part.to_dict() for name, part in result.slices.items()}
+        out["by_slice"] = _by_slice(result)
     return out
+
+
+def _by_slice(result: Evaluation) -> list[dict[str, Any]]:
+    """The headline of each slice for every reward, with its difference from the whole log."""
+    rows = []
+    for reward, whole in (result.rewards or {result.reward: result}).items():
+        rows += slice_rows(whole, {name: part.rewards.get(reward, part) for name, part in result.slices.items()})
+    return rows
 
 
 def _compared(result: Evaluation) -> dict[str, Any]:

@@ -155,6 +155,13 @@ BOUNDS = {"gamma": NUMBER, "low": NUMBER, "high": NUMBER, "low_error": NUMBER, "
 # Entries that are present if they were requested, or known.
 OPTIONAL: dict[str, Any] = {
     "action_space": str,
+    "by_slice": [
+        {
+            "slice": str, "policy": str, "estimator": str, "reward": str, "rounds": int, **PAIRED,
+            "simultaneous_interval": INTERVAL, "verdict": tuple(Verdict.__members__),
+            "difference": {**PAIRED, "simultaneous_interval": INTERVAL},
+        }
+    ],
     "embedding": {"estimator": str, "actions": int, "logged": int, "dimensions": int, "points": [POINT]},
     "propensities": {
         "source": ("policy", "logged", "estimated"), "bins": [BIN],

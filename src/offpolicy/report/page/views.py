@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from offpolicy.diagnostics.verdict import LIMITS
+from offpolicy.report import slices
 from offpolicy.report.formatting import THE_LOG, VERDICTS, Summary, count, label, number, percent as hundredths, shortened
 from offpolicy.report.page import charts
 from offpolicy.report.page.charts import Axis, Strip, finite, percent
@@ -165,7 +166,8 @@ def _table(summary: Summary, axis: Axis, rows: Sequence[View], **words: Any) -> 
     """Rows whose intervals share one axis."""
     level, cut = hundredths(summary["level"]), any(row["strip"].cut_low or row["strip"].cut_high for row in rows)
     several = len(summary["policies"]) > 1
-    return {"rows": rows, "axis": axis, "several": several, "level": level, "cut": cut, "legend": (), "notes": ()} | words
+    return {"rows": rows, "axis": axis, "several": several, "level": level, "cut": cut, "legend": (), "notes": (),
+            "changes": False} | words  # fmt: skip
 
 
 def estimates_table(summary: Summary) -> View:
@@ -192,25 +194,39 @@ def estimates_table(summary: Summary) -> View:
 
 
 def parts_table(summary: Summary, parts: Mapping[str, Summary]) -> View:
-    """The headline estimator on all rounds and in each slice."""
-    pairs = [("All rounds", summary), *((label(name), part) for name, part in parts.items())]
-    estimates = [(name, part, e) for name, part in pairs for e in leading(part)]
-    axis = Axis.of(_ends(leading(summary)), _ends([e for _, _, e in estimates]), {})
-    error = resolution([e for _, _, e in estimates], leading(summary))
+    """The headline estimator on all rounds and in each slice, with simultaneous intervals and the difference from all."""
+    listed = {(r["slice"], r["policy"]): r for r in summary.get("by_slice") or () if r["reward"] == summary["reward"]}
+    pairs = [(None, summary), *parts.items()]
+    estimates = [
+        (name, part, _simultaneous(e, listed.get((name, e["policy"])))) for name, part in pairs for e in leading(part)
+    ]
+    drawn = [e for _, _, e in estimates]
+    lines = {} if len(summary["policies"]) > 1 else {"logged": leading(summary)[0]["value"]}
+    # The intervals of small slices may extend beyond the axis; parts are sorted by size.
+    axis, error = Axis.of(_ends(drawn[: len(drawn) // 2 + 1]), _ends(drawn), lines), resolution(drawn, leading(summary))
     rows = [
         _cells(axis, e, error)
         | {
-            "name": name,
+            "name": "All rounds" if name is None else label(name),
             "policy": label(e["policy"]),
             "rounds": f"{part['rounds']:,}",
             "verdict": judged(e),
             "word": VERDICTS[judged(e)],
             "lead": part is summary,
+            "change": _minus(slices.change(e["listed"], error)) if e["listed"] else "",
         }
         for name, part, e in estimates
     ]
+    legend = [("logged", "the value on all rounds")] if lines else []
+    notes = dict.fromkeys(note for table in slices.tables(summary) for note in table.notes) if listed else ()
     caption = f"{label(summary['reward'])} per round by {label(summary['headline']['estimator'])}, by slice"
-    return _table(summary, axis, rows, caption=caption, first="Slice")
+    words = {"caption": caption, "first": "Slice", "legend": legend, "notes": tuple(notes), "changes": bool(listed)}
+    return _table(summary, axis, rows, **words)
+
+
+def _simultaneous(e: Summary, listed: Summary | None) -> Summary:
+    """A headline estimate with its row in the table of slices, and with the simultaneous interval of that."""
+    return {**e, "listed": listed, "interval": e["interval"] if listed is None else listed["simultaneous_interval"]}
 
 
 def differences_table(summary: Summary) -> View | None:
