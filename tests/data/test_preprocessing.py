@@ -269,3 +269,11 @@ def test_the_result_shows_what_was_done(shown: Callable[[op.Evaluation], str], t
     result.save(tmp_path / "result.json")
     assert str(op.load_result(tmp_path / "result.json")) == str(result)
     assert "prepared" not in str(evaluated(read(context=[])))
+
+
+def test_categories_of_polars() -> None:
+    polars = pytest.importorskip("polars")
+    lands = polars.Series(["DE", None, "FR", "DE"] * 5, dtype=polars.Categorical)
+    table = polars.DataFrame({"land": lands, "item": [0, 1] * 10, "click": [1, 0] * 10, "p": [0.5] * 20})
+    log = read(table, context="land", missing="level")
+    assert context(log)[:4].tolist() == [[1, 0, 0], [0, 0, 1], [0, 1, 0], [1, 0, 0]]

@@ -54,7 +54,10 @@ def array(values: Any, name: str) -> npt.NDArray[Any]:
 def decoded(column: pa.Array) -> pa.Array:
     """Plain values of a dictionary-encoded column (such as a pandas categorical); half floats, which Arrow cannot sort, as "
     "float32."""
-    column = column.dictionary_decode() if pt.is_dictionary(column.type) else column
+    if pt.is_dictionary(column.type):
+        if pt.is_string_view(column.type.value_type):  # polars; Arrow cannot decode it
+            column = pa.DictionaryArray.from_arrays(column.indices, column.dictionary.cast(pa.string()))
+        column = column.dictionary_decode()
     return column.cast(pa.float32()) if pt.is_float16(column.type) else column
 
 

@@ -15,7 +15,7 @@ import pyarrow.types as pt
 from offpolicy.core.arrays import FloatArray, IntArray
 from offpolicy.core.errors import InputError
 from offpolicy.core.hashing import hash_values
-from offpolicy.data.checks import Check, failed_check
+from offpolicy.data.checks import Check, decoded, failed_check
 from offpolicy.data.schema import Dimension, dimensions
 
 MOST_CATEGORIES = 1_000
@@ -164,4 +164,4 @@ def as_floats(column: pa.Array) -> FloatArray:
 
 def plain_text(column: pa.Array) -> pa.Array:
     """Dictionary-encoded and other text as plain strings."""
-    return column if pt.is_string(column.type) else column.cast(pa.string())
+    return column if pt.is_string(column.type) else decoded(column).cast(pa.string())
