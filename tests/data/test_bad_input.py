@@ -395,3 +395,31 @@ def test_levels_seeds_and_names(small: Small, tmp_path: Path) -> None:
             op.evaluate(small.log(), small.target, seed=seed)
     with pytest.raises(op.InputError, match="every row has weight 0"):
         op.evaluate(small.log(weight=np.zeros(400)), small.target, [op.IPS()])
+
+
+def test_propensities_in_percent_are_called_so(tmp_path: Path) -> None:
+    percent = {**GOOD, "p": [100 * p for p in GOOD["p"]]}
+    pq.write_table(pa.table(percent), tmp_path / "log.parquet")
+    for source in (pa.table(percent), tmp_path):
+        with pytest.raises(
+            op.InputError, match=r"p: \d+ rows have a propensity above 1 .*look like percent: divide .* by 100"
+        ):
+            evaluate(source)
+    with pytest.raises(op.InputError, match="above 1 .*densities or inverse weights") as other:
+        evaluate(pa.table({**GOOD, "p": [250.0, *GOOD["p"][1:]]}))
+    assert "percent" not in str(other.value)
+
+
+def test_missing_propensities_name_the_remedy_once() -> None:
+    log = op.Log([[0.0], [1.0], [2.0]], action=[0, 1, 0], reward=[1, 0, 1])
+    with pytest.raises(op.InputError, match="cannot be evaluated") as refused:
+        op.evaluate(log, op.Column([0.5, 0.5, 0.5]))
+    assert str(refused.value).count("neither propensities nor a logging policy") == 1
+    assert str(refused.value).count("logging=op.EstimatedLogging()") == 1
+    assert "--logging estimate" in str(refused.value)
+    with pytest.raises(op.InputError, match="IPS cannot be computed: .*EstimatedLogging"):
+        op.evaluate(log, op.Uniform(), [op.IPS()])
+    doses = op.Log([[0.0], [1.0]], action=[0.2, 0.4], reward=[1, 0], actions=op.Box(0, 1))
+    with pytest.raises(op.InputError, match="neither propensities nor a logging policy") as continuous:
+        op.evaluate(doses, op.Deterministic(lambda x: x[:, 0]), [op.KernelIPS(0.1)])
+    assert "EstimatedLogging" not in str(continuous.value)  # it is for discrete actions

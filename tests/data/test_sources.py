@@ -255,3 +255,45 @@ def test_integer_types_that_differ_between_files(tmp_path: Path) -> None:
     log = op.read_log(tmp_path, context=[], action="a", reward="r", propensity="p", actions="labels")
     assert log.actions.tolist() == [5, 9]
     assert op.evaluate(log, op.Uniform(), [op.IPS()])["IPS"].value == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize("kind", ["frame", "csv", "arrays"])
+def test_flags_in_a_catalog_are_single_columns(tmp_path: Path, kind: str) -> None:
+    """0 and 1 need one column, not two: 19 genres of films are 19 columns."""
+    rng = np.random.default_rng(0)
+    flags = rng.integers(0, 2, (30, 19))
+    films = pd.DataFrame(flags, columns=[f"genre_{j}" for j in range(19)]).assign(decade=rng.integers(195, 199, 30))
+    data = {
+        "x": rng.normal(size=600),
+        "film": rng.integers(0, 30, 600),
+        "r": rng.normal(size=600),
+        "p": np.full(600, 1 / 30),
+    }
+    if kind == "arrays":
+        log = op.Log(data["x"], data["film"], data["r"], propensity=data["p"], catalog=films.to_numpy())
+    else:
+        catalog: object = films.assign(film=range(30))
+        if kind == "csv":
+            films.assign(film=range(30)).to_csv(tmp_path / "films.csv", index=False)
+            catalog = tmp_path / "films.csv"
+        log = op.read_log(pa.table(data), context="x", action="film", reward="r", propensity="p", catalog=catalog)
+    assert log.schema.catalog is not None
+    assert log.schema.catalog.shape == (30, 19 + films["decade"].nunique())
+    np.testing.assert_array_equal(log.schema.catalog[:, :19], flags)
+    assert [d.width for d in log.schema.catalog_dimensions] == [1] * 19 + [films["decade"].nunique()]
+
+
+def test_flags_pool_as_the_two_categories_they_are() -> None:
+    """MIPS counts actions with the same flag as one, as it does with the flag as text."""
+    rng = np.random.default_rng(1)
+    flag, price = np.array([0, 1, 1, 0, 1]), ["low", "high", "low", "high", "low"]
+    data = pa.table({"a": rng.integers(0, 5, 500), "r": rng.normal(size=500), "p": rng.uniform(0.1, 0.3, 500)})
+    values = []
+    for new in (flag, flag.astype(str)):
+        catalog = pd.DataFrame({"a": range(5), "new": new, "price": price})
+        log = op.read_log(
+            data, context=[], action="a", reward="r", logging=op.Fixed([0.1, 0.2, 0.3, 0.2, 0.2]), catalog=catalog
+        )
+        result = op.evaluate(log, op.Fixed([0.4, 0.1, 0.1, 0.2, 0.2]), [op.MIPS(), op.MIPS(select="exact", name="chosen")])
+        values.append([result["MIPS"].value, result["chosen"].value])
+    assert values[0] == pytest.approx(values[1], rel=1e-9)

@@ -212,7 +212,7 @@ def test_arrays_by_row_are_refused(log: op.Log, target: Any, estimator: op.Estim
 
 
 def test_engines_read_their_own_logs_only(log: op.Log, folder: Path, tmp_path: Path) -> None:
-    with pytest.raises(op.InputError, match="the log is a Spark DataFrame.*Leave `engine` out"):
+    with pytest.raises(op.InputError, match="the log is a Spark DataFrame.*Leave out `engine`"):
         op.evaluate(log, op.Uniform(), op.IPS(), engine=op.Local())
     with pytest.raises(op.InputError, match="Spark: the log is not a Spark DataFrame"):
         op.evaluate(op.read_log(folder, **COLUMNS), op.Uniform(), op.IPS(), engine=op.Spark())

@@ -52,8 +52,7 @@ def array(values: Any, name: str) -> npt.NDArray[Any]:
 
 
 def decoded(column: pa.Array) -> pa.Array:
-    """Plain values of a dictionary-encoded column (such as a pandas categorical); half floats, which Arrow cannot sort, as "
-    "float32."""
+    """Plain values of a dictionary-encoded column, such as a pandas categorical. (Arrow cannot sort half floats.)"""
     if pt.is_dictionary(column.type):
         if pt.is_string_view(column.type.value_type):  # polars; Arrow cannot decode it
             column = pa.DictionaryArray.from_arrays(column.indices, column.dictionary.cast(pa.string()))
@@ -192,6 +191,7 @@ class Check:
     bad: Callable[[FloatArray], npt.NDArray[np.bool_]]
     what: str
     advice: str
+    applies: Callable[[FloatArray], bool] = lambda _: True
 
 
 FINITE = Check(
@@ -223,7 +223,14 @@ NOT_TOO_SMALL = Check(
 AT_MOST_ONE = Check(
     lambda v: v > 1,
     "have a propensity above 1",
-    "A propensity is a probability; if these are densities or inverse weights, convert them.",
+    "A propensity is a probability from 0 to 1; if these are densities or inverse weights, convert them.",
+)
+PERCENT = Check(
+    lambda v: v > 1,
+    "have a propensity above 1",
+    "A propensity is a probability from 0 to 1. None is above 100, so these look like percent: divide the column by 100. "
+    "If they are inverse weights, use 1 / weight.",
+    lambda v: bool(v.max(initial=0.0) <= 100),
 )
 NOT_NEGATIVE = Check(lambda v: v < 0, "have a negative weight", "Row weights must be 0 or more.")
 NOT_NEARLY_ZERO = Check(
@@ -236,7 +243,7 @@ CHECKS: Mapping[str, tuple[Check, ...]] = {
     "context": (PRESENT, NOT_TOO_LARGE),
     "observed": (INFINITE, NOT_TOO_LARGE),
     "features": (FINITE, NOT_TOO_LARGE),
-    "propensity": (FINITE, POSITIVE, NOT_TOO_SMALL, AT_MOST_ONE),
+    "propensity": (FINITE, POSITIVE, NOT_TOO_SMALL, PERCENT, AT_MOST_ONE),
     "density": (FINITE, POSITIVE, NOT_TOO_SMALL, NOT_TOO_LARGE),
     "weight": (FINITE, NOT_NEGATIVE, NOT_TOO_LARGE, NOT_NEARLY_ZERO),
 }
@@ -251,4 +258,4 @@ def failed_check(role: str, values: FloatArray) -> Check | None:
         and values.max() <= LARGEST_NUMBER
     ):
         return None
-    return next((check for check in CHECKS[role] if check.bad(values).any()), None)
+    return next((check for check in CHECKS[role] if check.applies(values) and check.bad(values).any()), None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import final
+from typing import ClassVar, final
 
 import numpy as np
 import pyarrow as pa
@@ -26,6 +26,7 @@ class Encoding(ABC):
     """How one column becomes one or several numbers per row."""
 
     name: str
+    categorical: ClassVar[bool] = False
 
     @property
     @abstractmethod
@@ -64,10 +65,26 @@ class Quantity(Encoding):
 
 @final
 @dataclass(frozen=True)
+class Flag(Encoding):
+    """A category with the two values 0 and 1, for which one column is enough."""
+
+    categorical = True
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return (self.name,)
+
+    def encode(self, column: pa.Array) -> FloatArray:
+        return as_floats(column)
+
+
+@final
+@dataclass(frozen=True)
 class OneHot(Encoding):
     """A column of 0 and 1 for each of the sorted values."""
 
     values: pa.Array
+    categorical = True
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -126,7 +143,7 @@ def encoded_names(encodings: Sequence[Encoding]) -> tuple[str, ...]:
 
 def encoded_dimensions(encodings: Sequence[Encoding]) -> tuple[Dimension, ...]:
     """Which encoded columns belong to which column of the table."""
-    return dimensions([(e.name, len(e.names), isinstance(e, OneHot)) for e in encodings])
+    return dimensions([(e.name, len(e.names), e.categorical) for e in encodings])
 
 
 def too_many_categories(name: str, count: int) -> None:
@@ -152,6 +169,11 @@ def kind_of(type_: pa.DataType) -> str:
 def is_category(type_: pa.DataType) -> bool:
     """Whether a feature of actions is a category: text, integers and booleans are. (In a context, only text is.)"""
     return bool(kind_of(type_) == "text" or pt.is_integer(type_) or pt.is_boolean(type_))
+
+
+def is_flag(values: FloatArray) -> bool:
+    """Whether all numbers are 0 or 1."""
+    return bool(((values == 0) | (values == 1)).all())
 
 
 def as_floats(column: pa.Array) -> FloatArray:

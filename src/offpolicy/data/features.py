@@ -55,6 +55,13 @@ class Features:
             return self.catalog[batch.codes]
         return np.hstack([batch.features, self.catalog[batch.codes]])
 
+    def distinguishes(self, dimension: Dimension) -> bool:
+        """Whether a dimension can tell actions apart: one with a single category cannot."""
+        if dimension.width > 1 or not dimension.categorical:
+            return True
+        column = dimension.start - self.per_round
+        return self.catalog is not None and column >= 0 and bool(np.ptp(self.catalog[:, column]))
+
     def only(self, names: Sequence[str]) -> IntArray:
         """The columns of some dimensions."""
         chosen = [d for d in self.dimensions if d.name in names]

@@ -17,7 +17,7 @@ from offpolicy.core.errors import InputError, RowsError
 from offpolicy.core.hashing import hash_rows, hash_values
 from offpolicy.data import checks
 from offpolicy.data.batch import Batch, Partition, Source, chunks, context_place, numbered
-from offpolicy.data.encoding import too_many_categories
+from offpolicy.data.encoding import is_flag, too_many_categories
 from offpolicy.data.estimated_logging import EstimatedLogging
 from offpolicy.data.preprocessing import AS_THEY_ARE, EncodedContext, Missing, Preprocessing
 from offpolicy.data.schema import Dimension, Preparation, Schema, dimensions
@@ -310,7 +310,7 @@ class Log:
         """
         if not self.source.ordered:
             raise InputError(
-                f"{name}: has one row per row of the log, but the rows of a Spark DataFrame have no order. {instead}"
+                f"{name}: has one row per round of the log, but the rows of a Spark DataFrame have no order. {instead}"
             )
 
     def head(self, rows: int = 1024, columns: tuple[str, ...] = ()) -> Batch:
@@ -392,8 +392,7 @@ def _encode_context(context: npt.ArrayLike | None, rows: int, preprocessing: Pre
 
 
 def _encode_actions(taken: npt.NDArray[Any], actions: Any, n_actions: int | None) -> tuple[npt.NDArray[Any], ActionSpace]:
-    """Encode the actions. If `actions` names no space, integers are codes (unless it is "labels"), and others sorted "
-    "labels."""
+    """Encode the actions. If `actions` names no space, integers are codes, unless it is "labels", and others are labels."""
     column = checks.to_arrow(taken, "action")
     missing = np.asarray(column.is_null()) | (taken != taken)
     if missing.any():
@@ -413,7 +412,7 @@ def _encode_actions(taken: npt.NDArray[Any], actions: Any, n_actions: int | None
 def _feature_matrix(
     values: npt.ArrayLike | None, name: str, rows: int | None, letter: str
 ) -> tuple[FloatArray | None, tuple[Dimension, ...]]:
-    """Features as numbers: floats are used as they are, integers are one-hot encoded."""
+    """Features as numbers: floats are used as they are, integers are one-hot encoded unless a catalog has 0 and 1."""
     if values is None:
         return None, ()
     whole_numbers = checks.array(values, name).dtype.kind in "iub"
@@ -423,6 +422,10 @@ def _feature_matrix(
         return checks.checked("features", name, matrix), dimensions(numbers)
     parts, named = [], []
     for j, column in enumerate(matrix.T):
+        if name == "catalog" and is_flag(column):
+            parts.append(column[:, None])
+            named.append((f"{letter}{j}", 1, True))
+            continue
         categories, code = np.unique(column, return_inverse=True)
         too_many_categories(f"{name} {j}", len(categories))
         parts.append(np.equal.outer(code, np.arange(len(categories))).astype(np.float64))

@@ -14,7 +14,7 @@ from offpolicy.data.spaces import ActionSpace, Discrete, unserved
 
 @dataclass(frozen=True)
 class Dimension:
-    """One pre-defined feature: columns start..stop, several if its categories are one-hot encoded."""
+    """One pre-defined feature: columns start..stop, several if its categories are one-hot encoded; flags are one column."""
 
     name: str
     start: int

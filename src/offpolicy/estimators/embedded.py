@@ -253,8 +253,7 @@ class MIPS(_Predefined):
                 f"{self.name}: select chooses dimensions, and numbers in a catalog need a bandwidth, which it cannot also "
                 'choose; give one: op.MIPS(op.Gaussian(0.3), select="exact") (mips:select=exact,bandwidth=0.3).'
             )
-        # a dimension with a single category does not distinguish actions
-        names = tuple(d.name for d in features.dimensions if d.width > 1 or not d.categorical)
+        names = tuple(d.name for d in features.dimensions if features.distinguishes(d))
         if not names:
             return settled
         if len(names) > MOST_SUBSETS and settled.select == "exact":

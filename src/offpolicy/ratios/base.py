@@ -11,6 +11,7 @@ import numpy as np
 
 from offpolicy.core.arrays import FloatArray
 from offpolicy.data.batch import Batch
+from offpolicy.data.estimated_logging import EstimatedLogging
 from offpolicy.data.features import Features, Inputs
 from offpolicy.data.schema import Schema
 from offpolicy.data.spaces import Serves
@@ -48,7 +49,10 @@ class Available:
     def lacks_propensities(self) -> str | None:
         if self.has_propensities:
             return None
-        return "it weights rounds by π/π0, and the log has neither propensities nor a logging policy"
+        remedy = "log them as `propensity=` (--propensity)"
+        if EstimatedLogging().mismatch(self.schema.space) is None:
+            remedy += ", or estimate them with `logging=op.EstimatedLogging()` (--logging estimate)"
+        return f"it weights rounds by π/π0, and the log has neither propensities nor a logging policy; {remedy}"
 
     @property
     def lacks_whole_policies(self) -> str | None:

@@ -149,8 +149,10 @@ def choose(
     unserved = [policy for policy, (row, _) in zip(lacking, rows, strict=True) if len(row) == 1]
     if unserved and requested.default:
         whose = "new policy" if len(unserved) == len(lacking) else f"policy {unserved[0]!r}"
-        reasons = rows[list(lacking).index(unserved[0])][1]
-        raise InputError(f"the {whose} cannot be evaluated: {'; '.join(dict.fromkeys(reasons.values()))}.")
+        why = list(dict.fromkeys(rows[list(lacking).index(unserved[0])][1].values()))
+        # The reasons of a blend's candidates contain those of single estimators.
+        distinct = [reason for reason in why if not any(reason in other for other in why if other != reason)]
+        raise InputError(f"the {whose} cannot be evaluated: {'; '.join(distinct)}.")
     return [column for column in columns if column], skipped
 
 

@@ -19,9 +19,12 @@ from offpolicy.data.checks import whole
 from offpolicy.data.encoding import (
     Catalog,
     Encoding,
+    Flag,
     OneHot,
     Quantity,
+    as_floats,
     is_category,
+    is_flag,
     kind_of,
     plain_text,
     too_many_categories,
@@ -99,7 +102,8 @@ def read_log(  # noqa: PLR0913
     action_features : str or sequence of str, default ()
         Columns with features of the logged action. Text and integers are categories.
     catalog : path, data frame or table, optional
-        Features of each action: a table with one row per action, whose column `action` has the label.
+        Features of each action: a table with one row per action, whose column `action` has the label. Text and
+        integers are categories, and flags (0 and 1) take a single column.
     cluster : str, optional
         The column of the unit, such as the user, if rounds of one unit are dependent.
     row_id : str, optional
@@ -278,12 +282,15 @@ def _read_catalog(catalog: Any, action: str, csv: CsvFormat) -> tuple[Catalog, D
 
 
 def _catalog_encoding(name: str, column: pa.Array) -> Encoding:
+    """Text and integers are categories, which are one-hot encoded unless they are 0 and 1; other numbers are quantities."""
     if not is_category(column.type):
         if kind_of(column.type) != "number":
             raise InputError(f"catalog column {name}: has type {column.type}; numbers and text can be used.")
         return Quantity(name)
     if column.null_count:
         raise InputError(f"catalog column {name}: {column.null_count} rows are missing (null); fill them in first.")
+    if kind_of(column.type) == "number" and is_flag(as_floats(column)):
+        return Flag(name)
     values = pc.unique(plain_text(column))
     too_many_categories(f"catalog column {name}", len(values))
     return OneHot(name, values.take(pc.sort_indices(values)))

@@ -64,14 +64,16 @@ class Categorical(Posterior):
             raise InputError(f"Categorical: smoothing is {self.smoothing}; give a number of rounds, 0 or more.")
 
     def fit(self, name: str, embedding: Embedding, affine: Affine, known: Known) -> Pooling:  # noqa: ARG002
-        plain = [d.name for d in _dimensions(name, "Categorical", known) if not d.categorical]
+        dimensions = _dimensions(name, "Categorical", known)
+        plain = [d.name for d in dimensions if not d.categorical]
         if plain:
             raise InputError(
                 f"{name}: Categorical counts categories, and {plain[0]!r} is a number. Use op.Gaussian(), or convert the "
                 "column to whole numbers or text."
             )
+        flags = np.isin(known.columns, [d.start for d in dimensions if d.width == 1])
         if not known.features.varies:  # a catalog is not a sample: it has every action
-            return _pooling(embedding, embedding.table)
+            return _pooling(embedding, embedding.table, flags)
         n = known.sums.n[:, None]
         counts = (known.sums.total + known.sums.origin * n)[:, known.columns]  # sums of one-hot columns are counts
         marginal = counts.sum(axis=0) / n.sum()
@@ -79,7 +81,7 @@ class Categorical(Posterior):
         p = np.where(rounds > 0, (counts + self.smoothing * marginal) / np.where(rounds > 0, rounds, 1.0), marginal)
         certain = known.columns >= known.features.per_round  # those of a catalog, where there are features per round too
         p[:, certain] = embedding.table[:, certain]
-        return _pooling(embedding, p)
+        return _pooling(embedding, p, flags)
 
 
 @dataclass(frozen=True)
@@ -166,7 +168,15 @@ class _Likelihood:
         return p
 
 
-def _pooling(embedding: Embedding, p: FloatArray) -> Pooling:
-    """From p(e_d|a), actions × one-hot columns of all dimensions: scores are sums of logarithms."""
+def _pooling(embedding: Embedding, p: FloatArray, flags: npt.NDArray[np.bool_] | None = None) -> Pooling:
+    """From p(e_d|a), actions × one-hot columns of all dimensions: scores are sums of logarithms.
+
+    Flags are single columns, for which log p(e|a) = e·(log p − log(1 − p)) + log(1 − p).
+    """
     plain = Affine(np.zeros(p.shape[1]), np.eye(p.shape[1]))
-    return Pooling("ratio", embedding, plain, np.log(np.maximum(p, TINY)), np.zeros(len(p)))
+    weight, bias = np.log(np.maximum(p, TINY)), np.zeros(len(p))
+    for j in np.flatnonzero(flags) if flags is not None else ():
+        if (p[:, j] < 1).any():  # else all actions have the same category
+            zero = np.log(np.maximum(1 - p[:, j], TINY))
+            weight[:, j], bias = weight[:, j] - zero, bias + zero
+    return Pooling("ratio", embedding, plain, weight, bias)
