@@ -283,7 +283,7 @@ def test_of_the_defaults_what_does_not_fit_is_left_out() -> None:
     target = op.Candidates(items.tolist(), [[0.4, 0.2, 0.2, 0.2]] * n)
     result = op.evaluate(log, target, memory="700MB", cross_fit=2)
     assert "Auto" in result.skipped
-    assert "does not fit the memory budget of 700 MB" in result.skipped["Auto"]
+    assert "exceeds the memory budget of 700 MB" in result.skipped["Auto"]
     assert "DR" in result.estimators
     with pytest.raises(op.InputError, match="the job needs about"):
         op.evaluate(log, target, [op.Auto()], memory="700MB")

@@ -6,7 +6,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from functools import cache
 from typing import Any, TypeVar
@@ -14,6 +14,8 @@ from typing import Any, TypeVar
 from threadpoolctl import ThreadpoolController
 
 T = TypeVar("T")
+WAIT_SECONDS = 0.2
+"""How long to wait for a task before looking for Ctrl-C again."""
 _share: list[int] = []
 
 
@@ -36,7 +38,14 @@ def parallel(function: Callable[..., T], *items: Iterable[Any]) -> list[T]:
     if cores() == 1:
         return list(map(function, *items))
     with task_pool(cores()) as pool:
-        return list(pool.map(function, *items))
+        return [result(task) for task in [pool.submit(function, *each) for each in zip(*items, strict=False)]]
+
+
+def result(task: Future[T]) -> T:
+    """The result of a task, waited for in short spells: Ctrl-C pressed just before a wait is only seen when that wait ends."""
+    while not wait([task], timeout=WAIT_SECONDS).done:
+        pass
+    return task.result()
 
 
 class TaskStoppedError(BaseException):

@@ -9,7 +9,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
-from offpolicy.core.threads import checkpoint, cores, one_blas_thread, task_pool
+from offpolicy.core.threads import checkpoint, cores, one_blas_thread, result, task_pool
 from offpolicy.data.batch import Partition, in_blocks
 from offpolicy.data.checks import whole
 from offpolicy.data.log import Log
@@ -120,6 +120,6 @@ class Local:
             for partition in partitions:
                 waiting.append(pool.submit(run, partition))
                 if len(waiting) > threads:
-                    yield waiting.popleft().result()
+                    yield result(waiting.popleft())
             while waiting:
-                yield waiting.popleft().result()
+                yield result(waiting.popleft())
