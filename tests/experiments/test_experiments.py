@@ -465,7 +465,7 @@ def test_own_estimators(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     ranked = {row["estimator"]: row for row in bench.leaders(results)}
     assert ranked["own_estimators:sometimes"]["worlds"] == 0
     assert "no such luck" in printed
-    for name, said in (("number", "is int"), ("Plain", "is a class"), ("Needs", "cannot be created without settings")):
+    for name, said in (("number", "has type int"), ("Plain", "is a class"), ("Needs", "cannot be created without settings")):
         with pytest.raises(op.InputError, match=said):
             from_text(f"own_estimators:{name}")
     key = experiment.key

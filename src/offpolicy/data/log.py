@@ -304,7 +304,7 @@ class Log:
         Parameters
         ----------
         name : str
-            What has one row per row of the log.
+            What has one row per round of the log.
         instead : str
             What to do instead.
         """

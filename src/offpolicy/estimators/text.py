@@ -42,7 +42,7 @@ def own_estimator(text: str) -> Any:
         estimator = made(text, estimator, {})
     if not callable(estimator) and not isinstance(estimator, Estimator):
         raise InputError(
-            f"{text}: is a {type(estimator).__name__}; give an op.Estimator, or a function of (log, target) that returns a "
+            f"{text}: has type {type(estimator).__name__}; give an op.Estimator, or a function of (log, target) that returns a "
             "number."
         )
     return estimator
