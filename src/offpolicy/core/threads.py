@@ -42,7 +42,7 @@ def parallel(function: Callable[..., T], *items: Iterable[Any]) -> list[T]:
 
 
 def result(task: Future[T]) -> T:
-    """The result of a task, waited for in short spells: Ctrl-C pressed just before a wait is only seen when that wait ends."""
+    """The result of a task, waited for in short spells: Ctrl-C just before a wait is only seen when that wait ends."""
     while not wait([task], timeout=WAIT_SECONDS).done:
         pass
     return task.result()

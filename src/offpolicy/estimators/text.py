@@ -42,8 +42,8 @@ def own_estimator(text: str) -> Any:
         estimator = made(text, estimator, {})
     if not callable(estimator) and not isinstance(estimator, Estimator):
         raise InputError(
-            f"{text}: has type {type(estimator).__name__}; give an op.Estimator, or a function of (log, target) that returns a "
-            "number."
+            f"{text}: has type {type(estimator).__name__}; give an op.Estimator, or a function of (log, target) that "
+            "returns a number."
         )
     return estimator
 
