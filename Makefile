@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test coverage lint golden fuzz trials bench bench-quick docs pictures floors package torch spark browser clean
+.PHONY: demo test coverage lint golden fuzz trials bench bench-quick docs pictures floors pythons package torch spark browser clean
 
 demo: .venv/.core
 	$(BIN)/offpolicy demo --out build/demo
@@ -63,17 +63,31 @@ trials: .venv/.core
 docs: .venv/.docs
 	$(BIN)/sphinx-build -W -b html docs build/docs
 
+# A part of the tests that uses every dependency and takes a minute or two.
+QUICK := tests/core tests/data tests/policies tests/estimators/test_by_hand.py tests/models/test_scikit.py \
+	tests/results/test_value.py tests/report/test_html.py tests/report/test_plots.py tests/cli/test_commands.py
+TOOLS := duckdb pandas polars pytest pytest-xdist hypothesis
+
 # The oldest supported dependencies, in a separate environment. Old packages meet new ones in it, so deprecation warnings are
 # not errors.
-FLOORS := tests/core tests/data tests/estimators tests/policies tests/ratios tests/cli/test_commands.py
-
 floors: export OPENBLAS_NUM_THREADS = 1
 floors: export OMP_NUM_THREADS = 1
 floors:
 	rm -rf build/floors
 	$(PYTHON) -m venv build/floors
-	build/floors/bin/python -m pip install --quiet --disable-pip-version-check --constraint floors.txt . duckdb pandas polars pytest pytest-xdist hypothesis
-	build/floors/bin/python -m pytest -n 2 --dist loadfile -W ignore::DeprecationWarning $(FLOORS)
+	build/floors/bin/python -m pip install --quiet --disable-pip-version-check --constraint floors.txt . $(TOOLS)
+	build/floors/bin/python -m pytest -n 2 --dist loadfile -W ignore::DeprecationWarning $(QUICK)
+
+# Other versions of Python, if they are installed, with the newest dependencies.
+pythons: export OPENBLAS_NUM_THREADS = 1
+pythons: export OMP_NUM_THREADS = 1
+pythons:
+	for each in python3.12 python3.13; do \
+	  $$each -c "" 2>/dev/null || { echo "$$each is not installed: not tested"; continue; }; \
+	  rm -rf build/$$each && $$each -m venv build/$$each && \
+	  build/$$each/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt . $(TOOLS) && \
+	  build/$$each/bin/python -m pytest -n 2 --dist loadfile $(QUICK) || exit 1; \
+	done
 
 # Builds and checks the distributions, and tries the wheel in a clean environment.
 package: export PIP_CONSTRAINT = $(CURDIR)/constraints.txt

@@ -32,7 +32,7 @@ from offpolicy.statistics.base import Joint, Statistic
 LEAST_GROUPS = 20
 MOST_GROUPS = 200
 PLANNED_THREADS = 2
-"""The rung is chosen for at least so many threads: otherwise it, and with it the numbers, could differ between one thread
+"""The rung is chosen for at least two threads: otherwise it, and with it the numbers, could differ between one thread
 and two."""
 Rung = Literal["refits", "folds", "shared"]
 RUNGS: tuple[Rung, ...] = get_args(Rung)
