@@ -93,6 +93,8 @@ def test_a_lazy_frame_streams(folder: Path) -> None:
     assert max(len(batch) for batch in log.batches(7)) <= 7
     with pytest.raises(op.InputError, match="there is no column 'clicks'. Did you mean 'click'"):
         read(lazy, reward="clicks")
+    with pytest.raises(op.InputError, match=r"the LazyFrame cannot be read: No such file.*gone\.parquet"):
+        read(polars.scan_parquet(folder / "gone.parquet"))
 
 
 def test_a_reader_is_stored_and_can_be_read_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -125,6 +127,12 @@ def test_csv_in_another_format(tmp_path: Path) -> None:
     items.to_csv(tmp_path / "items.csv", index=False, sep=";", decimal=",")
     catalog = read(tmp_path / "log.csv", catalog=tmp_path / "items.csv", **settings).schema.catalog
     np.testing.assert_array_equal(catalog, [[1.5], [2.5]])
+
+
+@pytest.mark.parametrize("delimiter", ["\t", r"\t"])
+def test_tabs_as_python_and_as_a_shell_has_them(tmp_path: Path, delimiter: str) -> None:
+    frame().to_csv(tmp_path / "log.csv", index=False, sep="\t")
+    assert len(read(tmp_path, delimiter=delimiter)) == 40
 
 
 @pytest.mark.parametrize(

@@ -93,3 +93,15 @@ def test_a_constant_id_is_refused() -> None:
     log = op.Log(data[["x"]], data["item"], data["click"], propensity=data["p"], row_id=np.zeros(10))
     with pytest.raises(op.InputError, match="all of the first 10 rows have the same value"):
         op.evaluate(log, op.Uniform(), [op.SNIPS()])
+
+
+def test_a_short_first_file_is_no_constant_id(tmp_path: Path) -> None:
+    """Its one row, or one row that was logged twice, says nothing about the others."""
+    data = frame(50)
+    for name, part in (("a", data[:1]), ("b", data[1:])):
+        part.to_parquet(tmp_path / f"{name}.parquet")
+    assert found(op.evaluate(op.read_log(tmp_path, **COLUMNS, row_id="id"), op.Uniform(), [op.SNIPS()])["SNIPS"]) is None
+    pd.concat([data[:1], data[:1]]).to_parquet(tmp_path / "a.parquet")
+    twice = found(op.evaluate(op.read_log(tmp_path, **COLUMNS, row_id="id"), op.Uniform(), [op.SNIPS()])["SNIPS"])
+    assert twice is not None
+    assert "1 of 51 rows" in twice.seen

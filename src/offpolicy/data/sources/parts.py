@@ -137,6 +137,8 @@ class CsvFormat:
     decimal: str = "."
 
     def __post_init__(self) -> None:
+        if self.delimiter == "\\t":  # as it is typed on a command line
+            object.__setattr__(self, "delimiter", "\t")
         for name in ("delimiter", "quote", "decimal"):
             value = getattr(self, name)
             if not (isinstance(value, str) and len(value) == 1 and value.isascii()):

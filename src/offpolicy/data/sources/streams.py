@@ -7,6 +7,7 @@ import shutil
 import tempfile
 import weakref
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -29,8 +30,9 @@ def open_stream(source: Any) -> Opened | None:
     if isinstance(source, pa.RecordBatchReader):
         return _stored(source)
     if type(source).__name__ == "LazyFrame" and type(source).__module__.startswith("polars."):
-        schema = pa.table(source.head(0).collect()).schema
-        return (QueryPart(source, rows=_count(source)),), schema
+        with _query_errors():
+            schema = pa.table(source.head(0).collect()).schema
+            return (QueryPart(source, rows=_count(source)),), schema
     return None
 
 
@@ -75,13 +77,26 @@ class QueryPart(RowRange):
     query: Any
 
     def read(self, columns: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
-        query = self.query.select(list(columns))
-        if hasattr(query, "collect_batches"):
-            frames = query.collect_batches(chunk_size=rows, maintain_order=True)
-        else:
-            frames = query.collect(engine="streaming").iter_slices(rows)
-        for frame in frames:
-            yield from pa.table(frame).to_batches(max_chunksize=rows)
+        with _query_errors():
+            query = self.query.select(list(columns))
+            if hasattr(query, "collect_batches"):
+                frames = query.collect_batches(chunk_size=rows, maintain_order=True)
+            else:
+                frames = query.collect(engine="streaming").iter_slices(rows)
+            for frame in frames:
+                yield from pa.table(frame).to_batches(max_chunksize=rows)
+
+
+@contextmanager
+def _query_errors() -> Iterator[None]:
+    """Turn the errors of a query into ours; those of its reader pass."""
+    import polars
+
+    try:
+        yield
+    except (polars.exceptions.PolarsError, OSError) as error:
+        reason = next(iter(str(error).splitlines()), type(error).__name__)
+        raise InputError(f"the LazyFrame cannot be read: {reason}") from error
 
 
 def _count(query: Any) -> int:
