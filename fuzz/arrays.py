@@ -40,6 +40,9 @@ LOG_SETTINGS: tuple[tuple[str, Any, str], ...] = (
     ("reward_range", (-1e9, 1e9), FINE), ("reward_range", (1, 0), BAD), ("reward_range", (0, 0), BAD), ("reward_range", (0,), BAD),
     ("reward_range", (math.nan, 1), BAD), ("reward_range", 1, BAD), ("reward_range", ("a", "b"), BAD),
     ("reward_range", (-math.inf, math.inf), ODD), ("reward_range", (None, 1), BAD), ("reward_range", (0, 1, 2), BAD),
+    ("missing", "median", BAD), ("missing", 3, BAD), ("missing", ["mean"], BAD), ("missing", np.array(["mean", "level"]), BAD),
+    ("dates", 5, BAD), ("dates", "minute", BAD), ("dates", [["hour"]], BAD), ("dates", "hour", BAD), ("levels", 0, BAD), ("levels", "8", BAD),
+    ("levels", 2.5, BAD), ("levels", math.nan, BAD), ("levels", True, BAD), ("levels", 10**300, BAD),
 )  # fmt: skip
 COLUMNS = ("action", "reward", "p", "q", "x", "weight")
 

@@ -102,6 +102,11 @@ def test_infinite_values_and_empty_columns_have_no_mean() -> None:
         read(FRAME.assign(age=np.nan), context="age", missing="mean")
 
 
+def test_no_two_columns_of_the_context_have_one_name() -> None:
+    with pytest.raises(op.InputError, match="age is missing: two columns of the prepared context have this name"):
+        read(FRAME.assign(**{"age is missing": 1.0}), context=["age", "age is missing"], missing="mean")
+
+
 def test_slices_and_features_still_need_every_value() -> None:
     with pytest.raises(op.InputError, match=r"country: 429 rows are missing \(null\).*remove those rows first\. "):
         read(context=["country"], missing="level", by="country")
@@ -223,6 +228,8 @@ def test_arrays_that_are_refused(values: Any, options: dict[str, Any], message: 
         ({"missing": "median"}, "missing is 'median'; give \"level\""),
         ({"dates": "minute"}, "there is no part of dates 'minute'.*Known: 'hour', 'weekday'"),
         ({"dates": [3]}, "there is no part of dates '3'"),
+        ({"dates": 5}, "there is no part of dates '5'"),
+        ({"missing": ["mean"]}, "missing is .'mean'.; give"),
         ({"levels": 1}, "levels is 1; give a whole number from 2 to 1,000"),
         ({"levels": True}, "levels is True"),
     ],

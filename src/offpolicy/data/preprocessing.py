@@ -45,14 +45,16 @@ class Preprocessing:
     @classmethod
     def of(cls, missing: Any = None, dates: Any = (), levels: Any = None) -> Preprocessing:
         """Validate the three options of `op.Log` and `op.read_log`."""
-        if missing is not None and missing not in get_args(Missing):
+        known = (type(None), str)  # an array cannot be looked up in a tuple
+        if type(missing) not in known or missing not in (None, *get_args(Missing)):
             raise InputError(
                 f'missing is {missing!r}; give "level" (missing text is a level of its own) or "mean" (missing numbers and '
                 "dates are replaced by the mean as well)."
             )
-        named: Sequence[Any] = (dates,) if isinstance(dates, str) else tuple(dates or ())
+        several = () if dates is None else dates
+        named: Sequence[Any] = tuple(several) if isinstance(several, (list, tuple)) else (several,)
         for part in named:
-            if part not in PARTS:
+            if not isinstance(part, str) or part not in PARTS:
                 raise unknown_name("part of dates", str(part), PARTS)
         count = None if levels is None else whole("levels", levels, 2, MOST_CATEGORIES)
         return cls(missing, tuple(dict.fromkeys(named)), count)
@@ -110,6 +112,15 @@ class Preprocessing:
             raise InputError(f"{name}: all {sums.missing:,} values are missing, so that there is no mean; leave it out.")
         return Imputed(name, self.plain(field), sums.missing, sums.means)
 
+    def encodings(self, fields: Sequence[pa.Field], contents: Contents) -> tuple[Encoding, ...]:
+        """How all columns of the context are encoded."""
+        encodings = tuple(self.encoding(field, contents) for field in fields)
+        names = encoded_names(encodings)
+        twice = next((name for name in names if names.count(name) > 1), None) if self.settings else None
+        if twice is not None:
+            raise InputError(f"{twice}: two columns of the prepared context have this name; rename the one in the table.")
+        return encodings
+
 
 AS_THEY_ARE = Preprocessing()
 """Missing values, dates and many levels are refused."""
@@ -137,7 +148,7 @@ class EncodedContext:
                 if (kind := preprocessing.kind(fields[name])) in ("number", "date") and preprocessing.fills(kind)
             },
         )
-        encodings = [preprocessing.encoding(field, contents) for field in fields.values()]
+        encodings = preprocessing.encodings(list(fields.values()), contents)
         parts = [_encoded(encoding, columns[encoding.name]) for encoding in encodings]
         matrix = np.hstack(parts) if parts else np.empty((rows, 0))
         return cls(matrix, encoded_names(encodings), encoded_notes(encodings))

@@ -230,7 +230,7 @@ class TableSource:
             return OneHot(name, contents.levels[name].values) if category else Quantity(name)
 
         return {
-            "context": tuple(self.columns.preprocessing.encoding(types(name), contents) for name in columns.context),
+            "context": columns.preprocessing.encodings([types(name) for name in columns.context], contents),
             "features": tuple(map(of_feature, columns.features)),
         }
 
