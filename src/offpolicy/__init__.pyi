@@ -61,6 +61,7 @@ from .models.rewards.scikit import Regressor as Regressor
 from .models.rewards.torch import AdamW as AdamW, Torch as Torch, two_layer as two_layer
 from .policies.base import Policy as Policy
 from .policies.candidates import Candidates as Candidates
+from .policies.classifier import Classifier as Classifier
 from .policies.deterministic import Deterministic as Deterministic
 from .policies.functions import Function as Function
 from .policies.mixture import Mixture as Mixture

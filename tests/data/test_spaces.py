@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from sklearn.linear_model import LogisticRegression
 
 import offpolicy as op
 from offpolicy.data.batch import Batch, in_blocks
@@ -225,6 +226,7 @@ POLICIES: dict[str, Any] = {
     "Column": op.Column(np.full(N, 0.5)),
     "Columns": "p_*",
     "Candidates": ("items", "chances"),
+    "Classifier": op.Classifier(LogisticRegression().fit([[0.0], [1.0]], [0, 1])),
     "Mixture": op.Mixture([op.Uniform(), op.Uniform()], [0.5, 0.5]),
 }
 
@@ -240,7 +242,7 @@ def test_policies_over_discrete_actions_are_refused(name: str, blind: Callable[[
 
 def test_every_public_policy_over_discrete_actions_is_among_them() -> None:
     public = {name: getattr(op, name) for name in op.__all__ if isinstance(getattr(op, name), type)}
-    kinds = {name for name, kind in public.items() if issubclass(kind, op.Policy) and op.Discrete in _spaces(kind)}
+    kinds = {name for name, kind in public.items() if issubclass(kind, op.Policy) and _spaces(kind) == (op.Discrete,)}
     assert {type(as_policy(policy)).__name__ for policy in POLICIES.values()} == kinds - {"Policy"}
 
 

@@ -13,6 +13,7 @@ import pytest
 import offpolicy as op
 from offpolicy.cli.app import app
 from offpolicy.estimators import REGISTRY
+from offpolicy.estimators.defaults import default_estimators
 from tests.docs import pages, refresh as refresh_docs
 from tests.engines.sessions import OWN_WARNINGS
 
@@ -134,6 +135,13 @@ def test_the_command_line_reference_has_every_command() -> None:
 def test_the_mathematics_has_every_estimator() -> None:
     text = (DOCS / "mathematics.md").read_text()
     assert [name for name in REGISTRY if f"`{name}`" not in text] == []
+
+
+def test_which_estimator_names_the_default_that_runs() -> None:
+    page = (DOCS / "which.md").read_text()
+    first, *others = (estimator.name for estimator in default_estimators())
+    assert f"`{first}`, the default" in page
+    assert [name for name in others if re.search(rf"`{name}`,? (is |\()?the default", page)] == []
 
 
 def test_every_page_is_on_the_front_page() -> None:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 import numpy as np
 import pytest
 from scipy import sparse
-from sklearn.ensemble import RandomForestRegressor
-from sklearn.linear_model import LinearRegression
+from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
+from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.neural_network import MLPRegressor
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.svm import LinearSVC
 from sklearn.tree import DecisionTreeRegressor
 
 import offpolicy as op
@@ -152,3 +156,46 @@ def test_models_that_need_pytorch_say_so(model: RewardModel, monkeypatch: pytest
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(op.InputError, match=r'this reward model needs PyTorch: pip install "offpolicy\[torch\]"'):
         fit(model, make_log())
+
+
+def clicks(n: int = 600) -> tuple[op.Log, float]:
+    """Rewards of 0 and 1, and the value of the uniform policy."""
+    rng = np.random.default_rng(0)
+    x, action = rng.normal(size=(n, 1)), rng.integers(0, 4, n)
+    rate = 0.1 + 0.1 * action
+    return op.Log(x, action, (rng.random(n) < rate).astype(float), propensity=np.full(n, 0.25)), 0.25
+
+
+@pytest.mark.parametrize("model", [
+    LogisticRegression(),
+    make_pipeline(StandardScaler(), LogisticRegression()),
+    RandomForestClassifier(20, max_depth=2, random_state=0),
+])  # fmt: skip
+def test_a_classifier_predicts_expected_rewards_and_not_labels(model: Any) -> None:
+    """By its labels it would predict 0 for every action."""
+    log, truth = clicks()
+    assert op.evaluate(log, op.Uniform(), [op.DM(model)])["DM"].value == pytest.approx(truth, abs=0.04)
+
+
+def test_any_two_values_are_rewards_of_a_classifier() -> None:
+    log, _ = clicks()
+    batch = rows_of(log)
+    other = op.Log(batch.context, batch.action, 2.5 - 4 * batch.reward[:, 0], propensity=np.full(len(log), 0.25))
+    values = [op.evaluate(each, op.Uniform(), [op.DM(LogisticRegression())])["DM"].value for each in (log, other)]
+    assert values[1] == pytest.approx(2.5 - 4 * values[0], abs=1e-3)
+
+
+def test_a_fit_with_one_value_predicts_it() -> None:
+    log, _ = clicks(40)
+    batch = rows_of(log)
+    same = op.Log(batch.context, batch.action, np.full(40, 0.5), propensity=np.full(40, 0.25))
+    assert op.evaluate(same, op.Uniform(), [op.DR(LogisticRegression())])["DR"].value == pytest.approx(0.5)
+
+
+def test_classifiers_that_cannot_be_reward_models() -> None:
+    with pytest.raises(
+        op.InputError, match=r"LogisticRegression is a classifier, and the reward has 400 values \(.*a regressor"
+    ):
+        op.evaluate(make_log(), op.Uniform(), [op.DM(LogisticRegression())])
+    with pytest.raises(op.InputError, match="LinearSVC is a classifier without predict_proba"):
+        op.DR(LinearSVC())

@@ -15,8 +15,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import offpolicy as op
-from offpolicy.cli.settings import policy
 from offpolicy.core.describe import described
+from offpolicy.policies.text import policy
 from offpolicy.worlds import Linear
 
 W = np.random.default_rng(5).normal(size=(2, 3))

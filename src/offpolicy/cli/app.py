@@ -124,7 +124,8 @@ def evaluate(
         Many,
         typer.Option(
             help="The new policy: a column with its probability of the logged action; two list columns "
-            "ACTIONS,PROBABILITIES (in CSV, text such as a|b|c); one column per action, as 'p_*'; or module:object. "
+            "ACTIONS,PROBABILITIES (in CSV, text such as a|b|c); one column per action, as 'p_*'; deterministic:COLUMN, a "
+            "column with its action; uniform, or uniform:COLUMN with a list column of candidates; or module:object. "
             "Repeat as NAME=POLICY to compare several."
         ),
     ] = None,

@@ -29,7 +29,7 @@ from offpolicy.inference.intervals import Method
 from offpolicy.models.embedding_table import EmbeddingTable
 from offpolicy.models.rewards.ridge.model import Ridge
 from offpolicy.policies.base import Policy
-from offpolicy.policies.conversion import as_policy
+from offpolicy.policies.text import names_module, policy
 from offpolicy.results.evaluate import evaluate
 from offpolicy.results.evaluation import Evaluation
 from offpolicy.results.fitting import embed
@@ -108,7 +108,7 @@ def _objects(setting: str, text: str) -> list[str]:
     if setting == "logs":
         return [text] if _is_object(text) else []
     named = _named(text, 0)[1] if setting == "target" else text
-    return [named] if ":" in named and not (setting == "logging" and _estimates(text)) else []
+    return [named] if names_module(named) and not (setting == "logging" and _estimates(text)) else []
 
 
 def _is_object(log: str) -> bool:
@@ -302,18 +302,3 @@ def _logging(text: str) -> Policy | EstimatedLogging:
 
 def _estimates(logging: str) -> bool:
     return logging.partition(":")[0] == "estimate"
-
-
-def policy(text: str) -> Policy:
-    """A policy from `column`, `pattern_*`, `actions,probabilities` or `module:object`."""
-    if ":" in text:
-        try:
-            return as_policy(imported(text))
-        except InputError as error:
-            raise InputError(str(error) if text in str(error) else f"{text}: {error}") from None
-    if "," in text:
-        names = tuple(part.strip() for part in text.split(","))
-        if len(names) != 2:
-            raise InputError(f"policy {text!r}: a pair of list columns is two names, ACTIONS,PROBABILITIES.")
-        return as_policy(names)
-    return as_policy(text)

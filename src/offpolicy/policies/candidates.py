@@ -41,6 +41,15 @@ class Eligible(ActionLists):
         return eligible
 
     @classmethod
+    def required(cls, name: str, batch: Batch, policy: str) -> Eligible:
+        """The same for a policy that needs at least one candidate in every round."""
+        eligible = cls.named(name, batch, policy)
+        empty = np.diff(eligible.starts) == 0
+        if empty.any():
+            raise RowsError(policy, "have no candidate", batch.row[empty], f"Every round needs at least one in {name!r}.")
+        return eligible
+
+    @classmethod
     def of(cls, column: pa.Array, batch: Batch, policy: str) -> Eligible:
         """From a column of lists of actions."""
         lengths = list_lengths(column, policy, "actions")
@@ -167,6 +176,15 @@ class Candidates(Policy):
 
     def distribution(self, batch: Batch) -> FloatArray:
         return self.listed(batch).grid(batch.n_actions)
+
+
+def check_candidates(policy: str, candidates: Any) -> None:
+    """Raise if `candidates` is not the name of a column."""
+    if candidates is not None and not isinstance(candidates, str):
+        raise InputError(
+            f"{policy}: candidates must be the name of one list column of the log; if the lists are in memory, put them "
+            "into the table and read it with `read_log`, or use op.Candidates."
+        )
 
 
 def as_numbers(column: pa.Array, name: str) -> FloatArray:

@@ -8,6 +8,7 @@ from offpolicy.core.errors import InputError
 from offpolicy.data.checks import array
 from offpolicy.policies.base import Policy
 from offpolicy.policies.candidates import Candidates
+from offpolicy.policies.classifier import is_model, model_advice
 from offpolicy.policies.functions import Function
 from offpolicy.policies.tables import Column, Columns, Table
 from offpolicy.policies.two_tower import TwoTower
@@ -27,6 +28,8 @@ def as_policy(policy: Any) -> Policy:
         raise InputError(
             "TwoTower gives scores, not probabilities; write op.Softmax(op.TwoTower(…)) or op.EpsilonGreedy(…)."
         )
+    if is_model(policy):
+        raise InputError(model_advice(policy))
     if callable(policy):
         return Function(policy)
     shape = array(policy, "policy").shape

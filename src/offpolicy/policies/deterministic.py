@@ -4,67 +4,143 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NoReturn, final
+from typing import Any, final
 
+import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from offpolicy.core.arrays import IntArray
+from offpolicy.core.arrays import FloatArray, IntArray
 from offpolicy.core.errors import InputError, RowsError
 from offpolicy.data.batch import Batch
 from offpolicy.data.box import Box
+from offpolicy.data.checks import to_arrow
+from offpolicy.data.log import Log
+from offpolicy.data.spaces import Discrete
 from offpolicy.policies.base import Policy
-from offpolicy.policies.functions import Score, called, column_names, with_columns
+from offpolicy.policies.blocks import Listed
+from offpolicy.policies.functions import Score, called, column_names, returned, with_columns
 
 
 @final
 @dataclass(frozen=True)
 class Deterministic(Policy):
-    """A policy that takes one action τ(x) per round, for logs whose actions are an `op.Box`.
+    """A policy that takes one action τ(x) per round.
+
+    On a log with discrete actions, it gives that action probability 1. On a log whose actions are an `op.Box`, it is
+    evaluated by `op.KernelIPS`.
 
     Parameters
     ----------
-    function : callable
-        Maps contexts (rounds × columns, as in `log.schema.context`) to one number per round. With `columns`, it is called
-        with a dict of arrays by name instead.
+    function : str or callable
+        The column of the log with the action of each round; or a function from contexts (rounds × columns, as in
+        `log.schema.context`) to one action per round. Actions are labels, as in `log.actions`, or numbers for an `op.Box`.
+        With `columns`, the function is called with a dict of arrays by name instead.
     columns : sequence of str, default ()
         Columns of the log that the function reads by name, in the context or not.
 
     Examples
     --------
     >>> import offpolicy as op
-    >>> log = op.Log([[0.2], [0.8]], action=[0.25, 0.5], reward=[1, 1], propensity=[1, 1], actions=op.Box(0, 1))
-    >>> result = op.evaluate(log, op.Deterministic(lambda x: x[:, 0]), [op.KernelIPS(0.1)])
-    >>> round(result["KernelIPS"].value, 4)
+    >>> log = op.Log([[0.2], [0.8]], action=["a", "b"], reward=[1, 0], propensity=[0.5, 0.5])
+    >>> policy = op.Deterministic(lambda x: np.where(x[:, 0] < 0.5, "a", "b"))
+    >>> op.evaluate(log, policy, [op.IPS()])["IPS"].value
+    1.0
+    >>> doses = op.Log([[0.2], [0.8]], action=[0.25, 0.5], reward=[1, 1], propensity=[1, 1], actions=op.Box(0, 1))
+    >>> round(op.evaluate(doses, op.Deterministic(lambda x: x[:, 0]), [op.KernelIPS(0.1)])["KernelIPS"].value, 4)
     2.8125
     """
 
-    function: Score
+    function: Score | str
     columns: Sequence[str] = ()  # type: ignore[assignment]
-    spaces = (Box,)
+    spaces = (Discrete, Box)
     deterministic = True
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "columns", column_names(self.columns, "Deterministic"))
+        names = column_names(self.columns, "Deterministic")
+        if isinstance(self.function, str):
+            if names not in ((), (self.function,)):
+                raise InputError("Deterministic: `columns` are for a function; a column of actions needs none.")
+            names = (self.function,)
+        elif isinstance(self.function, type) or not callable(self.function):
+            raise InputError(
+                f"Deterministic: {self.function!r} is neither a function of the context nor the name of a column of actions."
+            )
+        object.__setattr__(self, "columns", names)
+
+    def settled(self, log: Log) -> Policy:
+        return self if log.space.count is None else _DiscreteChoice(self)
 
     def actions(self, batch: Batch) -> npt.NDArray[Any]:
-        values = called(with_columns(self.function, self.columns, "Deterministic"), batch, "Deterministic")
-        if values.shape != (len(batch),):
-            raise InputError(
-                f"Deterministic: the function returned shape {values.shape} for {len(batch)} rounds; return one action per "
-                "round."
-            )
-        taken, bad = batch.space.encode(pa.array(values))
+        chosen = batch.extra[self.function] if isinstance(self.function, str) else self._returned(batch)
+        try:
+            taken, bad = batch.space.encode(chosen if batch.space.count is None else as_integers(chosen))
+        except InputError as error:
+            raise InputError(f"Deterministic: {error} Correct the {self._where}: {_remedy(batch)}") from None
         if bad.any():
-            what, _ = batch.space.unknown(values[bad][:3].tolist())
-            raise RowsError("Deterministic", what, batch.row[bad], "Correct the function: np.clip keeps it within bounds.")
+            what, _ = batch.space.unknown(chosen.filter(pa.array(bad)).slice(0, 3).to_pylist())
+            raise RowsError("Deterministic", what, batch.row[bad], f"Correct the {self._where}: {_remedy(batch)}")
         return taken
 
-    def distribution(self, batch: Batch) -> NoReturn:  # noqa: ARG002
-        raise InputError(
-            "Deterministic takes one action per round and has no density, which logging policies and the parts of a mixture "
-            "need."
-        )
+    def _returned(self, batch: Batch) -> pa.Array:
+        """The actions that the function returns, as a column."""
+        assert not isinstance(self.function, str)
+        call = called if batch.space.count is None else returned
+        values = call(with_columns(self.function, self.columns, "Deterministic"), batch, "Deterministic")
+        shape = np.shape(values)
+        if shape != (len(batch),):
+            raise InputError(
+                f"Deterministic: the function returned shape {shape} for {len(batch)} rounds; return one action per round."
+            )
+        return to_arrow(values, "Deterministic")
 
-    def entries(self, batch: Batch, row: IntArray, code: IntArray) -> NoReturn:  # noqa: ARG002
-        self.distribution(batch)
+    @property
+    def _where(self) -> str:
+        return f"column {self.function!r}" if isinstance(self.function, str) else "function"
+
+    def distribution(self, batch: Batch) -> FloatArray:
+        if batch.space.count is None:
+            raise InputError(
+                "Deterministic takes one action per round and has no density, which logging policies and the parts of a "
+                "mixture need."
+            )
+        return _DiscreteChoice(self).distribution(batch)
+
+    def entries(self, batch: Batch, row: IntArray, code: IntArray) -> FloatArray:
+        return self.distribution(batch)[row, code]
+
+
+def as_integers(labels: pa.Array) -> pa.Array:
+    """Whole numbers that were computed or stored as floats, as integers; other labels are unchanged."""
+    try:
+        return labels.cast(pa.int64()) if pa.types.is_floating(labels.type) else labels
+    except pa.ArrowException:
+        return labels
+
+
+def _remedy(batch: Batch) -> str:
+    if batch.space.count is None:
+        return "np.clip keeps it within bounds."
+    return "actions are labels, as in `log.actions`; log.actions[codes] are the labels of codes."
+
+
+@final
+@dataclass(frozen=True)
+class _DiscreteChoice(Policy):
+    """`Deterministic` over discrete actions: a list of one action per round, with probability 1."""
+
+    policy: Deterministic
+    lists = True
+
+    def __repr__(self) -> str:
+        return repr(self.policy)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return tuple(self.policy.columns)
+
+    def listed(self, batch: Batch) -> Listed:
+        return Listed(np.arange(len(batch) + 1), self.policy.actions(batch), np.ones(len(batch)))
+
+    def distribution(self, batch: Batch) -> FloatArray:
+        return self.listed(batch).grid(batch.n_actions)

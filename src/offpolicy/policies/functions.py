@@ -59,23 +59,35 @@ def columns_of(function: Score | None) -> tuple[str, ...]:
 
 
 def called(function: Score, batch: Batch, name: str) -> npt.NDArray[Any]:
-    """The return value of a user's function for a batch; errors are reported with the rows of the batch."""
-    columns = columns_of(function)
-    argument: Any = {column: batch.column(column) for column in columns} if columns else batch.context
-    shown = f"columns {', '.join(columns)}" if columns else f"contexts of shape {argument.shape}"
-    call = f"rows {batch.row.min()} to {batch.row.max()}, {shown}"
+    """The numbers that a user's function returns for a batch; errors are reported with the rows of the batch."""
+    values = returned(function, batch, name)
     try:
-        returned = function(argument)
+        read = np.asarray(values)
+        return read if read.dtype.kind in NUMBERS else floats(values, name)
+    except ValueError:  # includes InputError
+        kind = type(values).__name__
+        raise InputError(
+            f"{name}: the function returned a {kind}, which is not an array of numbers ({_call(function, batch)})."
+        ) from None
+
+
+def returned(function: Score, batch: Batch, name: str) -> Any:
+    """The return value of a user's function for a batch."""
+    columns = columns_of(function)
+    try:
+        return function({column: batch.column(column) for column in columns} if columns else batch.context)
     except InputError:
         raise
     except (Exception, SystemExit) as error:
-        raise InputError(f"{name}: the function raised {type(error).__name__}: {error} ({call}).") from error
-    try:
-        read = np.asarray(returned)
-        return read if read.dtype.kind in NUMBERS else floats(returned, name)
-    except ValueError:  # includes InputError
-        kind = type(returned).__name__
-        raise InputError(f"{name}: the function returned a {kind}, which is not an array of numbers ({call}).") from None
+        raise InputError(
+            f"{name}: the function raised {type(error).__name__}: {error} ({_call(function, batch)})."
+        ) from error
+
+
+def _call(function: Score, batch: Batch) -> str:
+    columns = columns_of(function)
+    shown = f"columns {', '.join(columns)}" if columns else f"contexts of shape {batch.context.shape}"
+    return f"rows {batch.row.min()} to {batch.row.max()}, {shown}"
 
 
 @final

@@ -16,7 +16,7 @@ from offpolicy.data.batch import Batch
 from offpolicy.data.log import Log
 from offpolicy.policies.base import Policy
 from offpolicy.policies.blocks import Listed, blocks
-from offpolicy.policies.candidates import Eligible
+from offpolicy.policies.candidates import Eligible, check_candidates
 from offpolicy.policies.functions import Score, called, columns_of, with_columns
 from offpolicy.policies.two_tower import TwoTower, best_of_towers, runs
 
@@ -31,14 +31,6 @@ def _scores(score: Score, batch: Batch, name: str) -> FloatArray:
             f"{name}: the scores have shape {scores.shape}; rounds × actions, {(len(batch), batch.n_actions)}, is expected."
         )
     return scores
-
-
-def _eligible(batch: Batch, column: str, name: str) -> Eligible:
-    eligible = Eligible.named(column, batch, name)
-    empty = np.diff(eligible.starts) == 0
-    if empty.any():
-        raise RowsError(name, "have no candidate", batch.row[empty], f"Every round needs at least one in {column!r}.")
-    return eligible
 
 
 def _eligible_scores(score: Score, batch: Batch, eligible: Eligible, name: str) -> FloatArray:
@@ -73,11 +65,7 @@ class _Scored(Policy):
         return 1e-3 if isinstance(self.score, TwoTower) and self.score.single else super().accuracy
 
     def check(self, log: Log) -> None:
-        if self.candidates is not None and not isinstance(self.candidates, str):
-            raise InputError(
-                f"{type(self).__name__}: candidates must be the name of one list column of the log; if the lists are in "
-                "memory, put them into the table and read it with `read_log`, or use op.Candidates."
-            )
+        check_candidates(type(self).__name__, self.candidates)
         if isinstance(self.score, TwoTower):
             self.score.check(log.n_actions)
 
@@ -138,7 +126,7 @@ class Softmax(_Scored):
 
     def listed(self, batch: Batch) -> Listed:
         assert self.candidates is not None
-        eligible = _eligible(batch, self.candidates, "Softmax")
+        eligible = Eligible.required(self.candidates, batch, "Softmax")
         scores = _eligible_scores(self.score, batch, eligible, "Softmax") / self.temperature
         starts, lengths = eligible.starts[:-1], np.diff(eligible.starts)
         top = np.maximum.reduceat(scores, starts)
@@ -239,7 +227,7 @@ class EpsilonGreedy(_Scored):
 
     def listed(self, batch: Batch) -> Listed:
         assert self.candidates is not None
-        eligible = _eligible(batch, self.candidates, "EpsilonGreedy")
+        eligible = Eligible.required(self.candidates, batch, "EpsilonGreedy")
         scores = _eligible_scores(self.score, batch, eligible, "EpsilonGreedy")
         starts, lengths = eligible.starts[:-1], np.diff(eligible.starts)
         top: FloatArray = np.maximum.reduceat(scores, starts)

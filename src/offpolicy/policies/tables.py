@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, final
 
 import numpy as np
@@ -17,14 +17,19 @@ from offpolicy.data.checks import floats, to_arrow
 from offpolicy.data.log import Log
 from offpolicy.data.spaces import ActionSpace, discrete
 from offpolicy.policies.base import SUM_TOLERANCE, Policy, check_sums
-from offpolicy.policies.blocks import blocks
-from offpolicy.policies.candidates import as_numbers
+from offpolicy.policies.blocks import Listed, blocks
+from offpolicy.policies.candidates import Eligible, as_numbers, check_candidates
 
 
 @final
 @dataclass(frozen=True)
 class Uniform(Policy):
-    """The uniform policy: every action with the same probability.
+    """The uniform policy: every action, or every candidate of the round, with the same probability.
+
+    Parameters
+    ----------
+    candidates : str, optional
+        The list column of the eligible actions of each round; by default all actions are eligible.
 
     Examples
     --------
@@ -34,10 +39,36 @@ class Uniform(Policy):
     0.3125
     """
 
+    candidates: str | None = None
+
+    def __post_init__(self) -> None:
+        check_candidates("Uniform", self.candidates)
+
+    def __repr__(self) -> str:
+        return "Uniform()" if self.candidates is None else f"Uniform(candidates={self.candidates!r})"
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return () if self.candidates is None else (self.candidates,)
+
+    @property
+    def lists(self) -> bool:
+        return self.candidates is not None
+
+    def listed(self, batch: Batch) -> Listed:
+        assert self.candidates is not None
+        eligible = Eligible.required(self.candidates, batch, "Uniform")
+        distinct = eligible.with_probabilities(np.ones(len(eligible.codes)))
+        return replace(distinct, probabilities=1 / np.diff(distinct.starts)[distinct.row])
+
     def distribution(self, batch: Batch) -> FloatArray:
+        if self.lists:
+            return self.listed(batch).grid(batch.n_actions)
         return np.full((len(batch), batch.n_actions), 1 / batch.n_actions)
 
-    def answers(self, batch: Batch, values: FloatArray, row: IntArray, code: IntArray) -> tuple[FloatArray, FloatArray]:  # noqa: ARG002
+    def answers(self, batch: Batch, values: FloatArray, row: IntArray, code: IntArray) -> tuple[FloatArray, FloatArray]:
+        if self.lists:
+            return super().answers(batch, values, row, code)
         return np.tile(values.mean(axis=0), (len(batch), 1)), np.full(len(row), 1 / batch.n_actions)
 
 

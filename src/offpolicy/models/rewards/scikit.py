@@ -26,16 +26,19 @@ EmbeddingOf = Callable[[Any, FloatArray], npt.ArrayLike]
 
 @dataclass(frozen=True, eq=False)
 class Regressor(RewardModel):
-    """A scikit-learn regressor as a reward model, cloned and fitted once per fold.
+    """A scikit-learn regressor, or a classifier of two rewards, as a reward model, cloned and fitted once per fold.
 
     Its inputs are the context, then the action (for inputs="identity" and "both"), then the action's features (for
     "features" and "both"). The action is one-hot encoded, or encoded by its mean reward if there are more than 50 actions
     (scikit-learn's cross-fitted `TargetEncoder`). Where features vary per round, the reward of an action that was not taken
     is predicted at the mean of its features over its rounds in the sample.
 
+    A classifier is for rewards with two values, such as clicks: q is the expected reward by its `predict_proba`. With more
+    values it is refused.
+
     Parameters
     ----------
-    estimator : scikit-learn regressor
+    estimator : scikit-learn regressor or classifier
         It is cloned, and never fitted itself.
     rows : int, default=1_000_000
         Fit on at most this number of rows, chosen by hash.
@@ -60,6 +63,11 @@ class Regressor(RewardModel):
     embedding: EmbeddingOf | None = None
 
     def __post_init__(self) -> None:
+        if predicts_classes(self.estimator) and not hasattr(self.estimator, "predict_proba"):
+            raise InputError(
+                f"rewards: {type(self.estimator).__name__} is a classifier without predict_proba, and a reward model needs "
+                "expected rewards. Calibrate it with scikit-learn's CalibratedClassifierCV, or use a regressor."
+            )
         if self.embedding is not None and not callable(self.embedding):
             raise InputError(
                 f"Regressor: embedding is a {type(self.embedding).__name__}; give a function of (fitted regressor, input "
@@ -77,6 +85,18 @@ class Regressor(RewardModel):
         return SampleFits(shape, results[0], lambda rows: (_FittedRegressor.train(self, rows), {}))
 
 
+def predicts_classes(model: Any) -> bool:
+    """Whether a scikit-learn model predicts classes; also for libraries that only follow its interface."""
+    if hasattr(model, "predict_proba"):
+        return True
+    from sklearn.base import is_classifier
+
+    try:
+        return bool(is_classifier(model))
+    except (AttributeError, TypeError):  # a model without scikit-learn's tags
+        return False
+
+
 def as_reward_model(model: Any) -> RewardModel:
     """A reward model from what users write: a reward model of the package, or a scikit-learn regressor."""
     if isinstance(model, RewardModel):
@@ -90,7 +110,7 @@ def as_reward_model(model: Any) -> RewardModel:
 
 @dataclass(frozen=True)
 class _FittedRegressor:
-    """A fitted regressor.
+    """A fitted regressor, or a classifier of the two `values` of the reward.
 
     `inputs` are the columns after the context for each action, at its mean features where these vary; `codes` is the part of
     them that encodes the identity.
@@ -103,16 +123,19 @@ class _FittedRegressor:
     shape: FitShape
     counts: FloatArray
     mean_context: FloatArray
+    values: tuple[float, float] | None = None
 
     @classmethod
     def train(cls, model: Regressor, rows: FitRows) -> _FittedRegressor:
         from sklearn.base import clone
 
         seen, codes = _encoded(rows)
-        fitted = clone(model.estimator)
-        _fit_regressor(fitted, np.hstack([rows.context, seen, rows.features]), rows)
+        fitted, values = clone(model.estimator), _two_values(model.estimator, rows.reward)
+        target = rows.reward if values is None else (rows.reward == values[1]).astype(np.int64)
+        if values is None or values[0] < values[1]:
+            _fit_regressor(fitted, np.hstack([rows.context, seen, rows.features]), target, rows.weight)
         inputs = np.hstack([codes, rows.action_features])
-        return cls(model, fitted, inputs, codes, rows.shape, rows.counts, rows.mean_context)
+        return cls(model, fitted, inputs, codes, rows.shape, rows.counts, rows.mean_context, values)
 
     def all(self, batch: Batch) -> FloatArray:
         n, m = len(batch), len(self.inputs)
@@ -151,7 +174,13 @@ class _FittedRegressor:
         return np.hstack([np.broadcast_to(self.mean_context, (len(inputs), len(self.mean_context))), inputs])
 
     def _predict(self, inputs: FloatArray) -> FloatArray:
-        return np.asarray(self.regressor.predict(inputs), dtype=np.float64)
+        if self.values is None:
+            return np.asarray(self.regressor.predict(inputs), dtype=np.float64)
+        low, high = self.values
+        if low == high:  # all rounds of the fit have the same reward
+            return np.full(len(inputs), low)
+        expected: FloatArray = low + (high - low) * np.asarray(self.regressor.predict_proba(inputs), dtype=np.float64)[:, 1]
+        return expected
 
     def _embed(self, inputs: FloatArray) -> FloatArray:
         assert self.model.embedding is not None
@@ -189,12 +218,27 @@ def _encoded(rows: FitRows) -> tuple[FloatArray, FloatArray]:
     return seen, encoder.fit(action, rows.reward).transform(np.arange(n_actions)[:, None])
 
 
-def _fit_regressor(regressor: Any, inputs: FloatArray, rows: FitRows) -> None:
-    if rows.weight is None:
-        regressor.fit(inputs, rows.reward)
+def _two_values(model: Any, reward: FloatArray) -> tuple[float, float] | None:
+    """The two values of the reward, for a classifier; None for a regressor."""
+    if not predicts_classes(model):
+        return None
+    values = np.unique(reward)
+    if len(values) > 2:
+        shown = ", ".join(f"{value:g}" for value in values[:3])
+        raise InputError(
+            f"rewards: {type(model).__name__} is a classifier, and the reward has {len(values):,} values ({shown}, …). "
+            "Classifiers are for rewards with two values, such as clicks; use a regressor, such as scikit-learn's "
+            "HistGradientBoostingRegressor, or op.Ridge()."
+        )
+    return float(values[0]), float(values[-1])
+
+
+def _fit_regressor(regressor: Any, inputs: FloatArray, target: npt.NDArray[Any], weight: FloatArray | None) -> None:
+    if weight is None:
+        regressor.fit(inputs, target)
         return
     try:
-        regressor.fit(inputs, rows.reward, sample_weight=rows.weight)
+        regressor.fit(inputs, target, sample_weight=weight)
     except TypeError:
         raise InputError(
             f"rewards: {type(regressor).__name__} takes no sample_weight, but this fit needs row weights "
