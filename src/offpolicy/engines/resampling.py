@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -36,7 +36,8 @@ class Resampled:
     def reduce(self, log: Log, statistic: Statistic, progress: Progress | None = None) -> Any:
         """Fold the statistic over the resampled log."""
         if isinstance(statistic, Joint):  # part by part, so that an engine can still split large states into pieces
-            drawn: Statistic = Joint({key: Drawn(part, self.seed, self.draw) for key, part in statistic.parts.items()})
+            parts = {key: Drawn(part, self.seed, self.draw) for key, part in statistic.parts.items()}
+            drawn: Statistic = replace(statistic, parts=parts)
         else:
             drawn = Drawn(statistic, self.seed, self.draw)
         return self.engine.reduce(log, drawn, progress)

@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from offpolicy.core.hashing import buckets
 from offpolicy.core.progress import PassProgress
 from offpolicy.data.batch import Batch
 from offpolicy.data.log import Log
-from offpolicy.engines.base import Engine
+from offpolicy.engines.base import BATCH_ROWS, Engine
 from offpolicy.inference.intervals import normal_quantile
 from offpolicy.policies.base import Policy
 from offpolicy.ratios.actions import ratio_of
@@ -169,14 +169,14 @@ class RewardPass:
     logging: Policy | None
     bins: Sequence[RewardBins]
     seed: int
-    batch_rows: ClassVar[int | None] = None
+    batch_rows: int | None = None
 
     @classmethod
     def of(cls, log: Log, scorer: Scorer) -> RewardPass:
         """The bins of the rewards are chosen from the first rounds."""
         first = log.head().reward.T
         bins = [RewardBins(points_of(r), float(origin)) for r, origin in zip(first, scorer.origin, strict=True)]
-        return cls(scorer.policies, scorer.logging, bins, scorer.seed)
+        return cls(scorer.policies, scorer.logging, bins, scorer.seed, scorer.at_most(BATCH_ROWS))
 
     @property
     def columns(self) -> tuple[str, ...]:

@@ -160,22 +160,14 @@ class Job:
         tests = PropensityTests(self.log.space.n_codes, len(self.log), logging, trim)
         return tests if tests.mismatch(self.log.space) is None else None
 
-    def _listed(self, score_pass: ScorePass) -> float:
-        """The mean number of candidates that the policies list per round, from the first rounds."""
-        policies = (*score_pass.scorer.policies, score_pass.scorer.logging)
-        listing = [policy for policy in policies if policy is not None and policy.lists]
-        if not listing:
-            return 0.0
-        first = self.log.head(64, score_pass.columns)
-        return float(sum(len(policy.listed(first).codes) for policy in listing)) / len(first)
-
     def score(self, fitted: FitResults, scorer: Scorer) -> Scores:
         """The one pass that scores every estimator for every policy and reward."""
         request, schema = self.request, self.log.schema
         statistics = self.checks.statistics()
         score_pass = ScorePass(scorer, self.log.space.n_codes, len(schema.slices or ()), schema.clustered, statistics)
         try:
-            score_pass = replace(score_pass, most_rows=self.fits.batch_rows(self._listed(score_pass)))
+            scorer = replace(scorer, most_rows=self.fits.batch_rows(score_pass.columns))
+            score_pass = replace(score_pass, scorer=scorer)
             with PassProgress("scoring", len(self.log), request.progress) as progress:
                 state = request.engine.reduce(self.log, score_pass, progress)
         except RowsError as error:

@@ -22,7 +22,7 @@ def audited(error: RowsError, log: Log, scorer: Scorer, columns: tuple[str, ...]
     """The same error for the whole log. The scoring pass stops at the first block of rows that fails."""
     rows: list[int] = []
     for partition in log.partitions(columns):
-        for batch in partition.batches(BATCH_ROWS):
+        for batch in partition.batches(scorer.at_most(BATCH_ROWS)):
             for block in blocks(len(batch), batch.space.count or 1):
                 rows += (row for other in _errors(batch.take(block), scorer, error.column) for row in other.rows)
     invalid = np.unique(rows) if len(rows) > len(error.rows) else error.rows

@@ -69,7 +69,7 @@ def write_scores(path: Path, log: Log, scorer: Scorer, scores: RoundScores) -> N
     score_pass = ScorePass(scorer, log.space.n_codes, len(log.schema.slices or ()), log.schema.clustered)
     with whole_file(path) as draft, pq.ParquetWriter(draft, SCHEMA) as writer:
         for partition in log.partitions(score_pass.columns):
-            for batch in partition.batches(BATCH_ROWS):
+            for batch in partition.batches(scorer.at_most(BATCH_ROWS)):
                 rows, bucket = scorer.ordered(batch)
                 values = scorer.score(rows, bucket, score_pass.zero(), weighted=False).columns
                 order = np.argsort(rows.row)

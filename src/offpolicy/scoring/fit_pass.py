@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal, get_args
@@ -21,7 +21,7 @@ from offpolicy.core.progress import PassProgress
 from offpolicy.core.threads import cores
 from offpolicy.data.features import Features
 from offpolicy.data.log import Log
-from offpolicy.engines.base import Engine
+from offpolicy.engines.base import BATCH_ROWS, Engine
 from offpolicy.models.rewards.base import NO_FEATURES, Fits, FitShape
 from offpolicy.policies.base import Policy
 from offpolicy.ratios.actions import LoggedRatio
@@ -40,7 +40,9 @@ BASE = 250e6
 """Bytes for the libraries and the smallest batches."""
 BATCH_SHARE = 0.2
 """The share of the budget that batches may use."""
-FEWEST_ROWS = 1_024
+FEWEST_ROWS = 16
+LISTED_ROWS = 64
+"""Rounds whose lists show how long lists are."""
 ENTRY_BYTES = 120
 """Bytes per listed action in the scoring pass."""
 COLUMN_BYTES = 64
@@ -143,14 +145,22 @@ def rung_for(sizes: Sizes, budget: Budget) -> Rung:
 
 
 def fit_pass(
-    log: Log, engine: Engine, needed: Mapping[Any, tuple[Statistic, ...]], progress: bool | None
+    log: Log,
+    engine: Engine,
+    needed: Mapping[Any, tuple[Statistic, ...]],
+    progress: bool | None,
+    most_rows: Callable[[tuple[str, ...]], int | None] = lambda columns: None,  # noqa: ARG005
 ) -> dict[Any, list[Any]]:
-    """The results of each key's statistics, from one pass; equal statistics are folded once."""
+    """The results of each key's statistics, from one pass; equal statistics are folded once.
+
+    `most_rows` is the largest number of rows per batch, for the columns that are read.
+    """
     distinct: dict[Statistic, Statistic] = {s: s for several in needed.values() for s in several}
     results = {}
     if distinct:
         with PassProgress("fitting", len(log), progress) as report:
-            results = engine.reduce(log, Joint(distinct), report)
+            joint = Joint(distinct)
+            results = engine.reduce(log, replace(joint, most_rows=most_rows(joint.columns)), report)
     return {key: [results[statistic] for statistic in several] for key, several in needed.items()}
 
 
@@ -206,14 +216,24 @@ class FitPlan:
         """Whether there are too many actions for refits."""
         return self.rung != "refits"
 
-    def batch_rows(self, listed: float) -> int | None:
-        """How many rows a batch may have if policies list so many actions per round."""
+    def batch_rows(self, columns: Collection[str] = ()) -> int | None:
+        """How many rows a batch may have that includes these columns, for policies to read; None: any number."""
         if self.sizes is None:
             return None
+        listed = self._listed(columns)
         schema = self.log.schema
-        columns = len(schema.context) + len(schema.features) + len(schema.rewards) + self.plan.width
-        each = COLUMN_BYTES * columns + ENTRY_BYTES * listed
+        numbers = len(schema.context) + len(schema.features) + len(schema.rewards) + self.plan.width
+        each = COLUMN_BYTES * numbers + ENTRY_BYTES * listed
         return max(FEWEST_ROWS, int(BATCH_SHARE * self.budget.bytes / (self.sizes.threads * each)))
+
+    def _listed(self, columns: Collection[str]) -> float:
+        """The mean number of actions per round that policies list in these columns, from the first rounds."""
+        policies = [policy for policy in (*self.policies, self.logging) if policy is not None and policy.lists]
+        listing = [policy for policy in policies if set(policy.columns) & set(columns)]
+        if not listing:
+            return 0.0
+        first = self.log.head(LISTED_ROWS, tuple(columns))
+        return float(sum(len(policy.listed(first).codes) for policy in listing)) / len(first)
 
     def run(self, engine: Engine, progress: bool | None) -> FitResults:
         """Fit everything in one pass. Equal statistics are shared."""
@@ -222,7 +242,7 @@ class FitPlan:
         fittings = {key: self.fitting(key) for key in self.plan.ratios}
         needed: dict[Any, tuple[Statistic, ...]] = {key: models[key].statistics(s) for key, s in shapes.items()}
         needed |= {key: key.ratio.statistics(fitting) for key, fitting in fittings.items()}
-        results = fit_pass(self.log, engine, needed, progress)
+        results = fit_pass(self.log, engine, needed, progress, self._fit_rows)
         fits = {key: models[key].fits(shape, results[key]) for key, shape in shapes.items()}
         ratios = {}
         for key, fitting in fittings.items():
@@ -230,6 +250,11 @@ class FitPlan:
             fitting = replace(fitting, fits=None if model is None else fits[model])
             ratios[key] = key.ratio.fit(fitting, results[key])
         return FitResults(fits, tuple(ratios[ratio_key(weight)] for weight in self.plan.weights))
+
+    def _fit_rows(self, columns: tuple[str, ...]) -> int | None:
+        """A bound for batches with long lists; others have the size that the statistics prefer."""
+        rows = self.batch_rows(columns)
+        return None if rows is None or rows >= BATCH_ROWS else rows
 
     @property
     def _shape(self) -> FitShape:
@@ -240,7 +265,7 @@ class FitPlan:
 
     @cached_property
     def _base_shape(self) -> FitShape:
-        return replace(self._shape, features=NO_FEATURES, origin=self._origin(), most_rows=self.batch_rows(0.0))
+        return replace(self._shape, features=NO_FEATURES, origin=self._origin(), most_rows=self.batch_rows())
 
     @cached_property
     def _shape_by_action(self) -> FitShape:

@@ -34,7 +34,6 @@ class ScorePass:
     n_slices: int
     clustered: bool
     diagnostics: Mapping[str, BlockStatistic] = field(default_factory=dict)
-    most_rows: int | None = None
     summed: ClassVar[frozenset[str]] = frozenset({"tables", "mass", "scores", "points", "counts", "left_out"})
 
     @property
@@ -50,7 +49,7 @@ class ScorePass:
         """The columns of models take more memory than others, and listed actions still more."""
         plan = self.scorer.plan
         rows = BATCH_ROWS // 2 if plan.models or any(key.ratio.whole for key in plan.ratios) else BATCH_ROWS
-        return rows if self.most_rows is None else min(rows, self.most_rows)
+        return self.scorer.at_most(rows)
 
     @cached_property
     def moments(self) -> Moments:

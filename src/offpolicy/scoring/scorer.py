@@ -58,6 +58,12 @@ class Scorer:
     errors: bool = True
     """Whether the sums that the fit's error needs are computed at all."""
     kernel: Kernel = field(default_factory=NumpyKernel)
+    most_rows: int | None = None
+    """The largest number of rows per batch, for the memory budget."""
+
+    def at_most(self, rows: int) -> int:
+        """So many rows, or as many as a batch may have."""
+        return rows if self.most_rows is None else min(rows, self.most_rows)
 
     @property
     def tables(self) -> Sequence[TableKey]:

@@ -71,6 +71,8 @@ class Joint:
     """Several statistics in one pass."""
 
     parts: Mapping[Any, Statistic]
+    most_rows: int | None = None
+    """The largest number of rows per batch, for the memory budget."""
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -78,7 +80,8 @@ class Joint:
 
     @property
     def batch_rows(self) -> int | None:
-        return max((part.batch_rows for part in self.parts.values() if part.batch_rows is not None), default=None)
+        preferred = max((part.batch_rows for part in self.parts.values() if part.batch_rows is not None), default=None)
+        return min((rows for rows in (preferred, self.most_rows) if rows is not None), default=None)
 
     def zero(self) -> State:
         return {key: part.zero() for key, part in self.parts.items()}

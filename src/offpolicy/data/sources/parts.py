@@ -208,9 +208,10 @@ class ParquetPart(RowRange):
                 raise self._damaged(list(columns), error) from error
 
     def _open(self) -> pq.ParquetFile:
-        return pq.ParquetFile(
-            self.path, metadata=self.metadata, buffer_size=PARQUET_BUFFER_BYTES, page_checksum_verification=True
-        )
+        return pq.ParquetFile(  # pre-buffering would hold whole row groups in memory
+            self.path, metadata=self.metadata, buffer_size=PARQUET_BUFFER_BYTES, pre_buffer=False,
+            page_checksum_verification=True,
+        )  # fmt: skip
 
     def _damaged(self, columns: list[str], error: Exception) -> InputError:
         """The error for damaged bytes, with the first row group that cannot be read."""
