@@ -287,7 +287,7 @@ def test_a_full_disk(log: Path, tiny_disk: Path, tmp_path: Path, capsys: pytest.
             op.InputError, match=rf"{re.escape(str(path))}.*: cannot be .*written: .*[Nn]o space left"
         ) as caught:
             write(path)
-        assert "What is there is kept" in str(caught.value) or path.read_bytes() == OLD
+        assert "Existing results are kept" in str(caught.value) or path.read_bytes() == OLD
         assert not [path for path in tiny_disk.rglob("*") if path.name.startswith(DRAFT)]
         if path.is_dir():  # and when there is room again, it goes on
             assert list(path.glob("runs-*.parquet"))
@@ -425,7 +425,7 @@ def test_two_processes_in_one_folder(tmp_path: Path, start: Start) -> None:
     said = [process.communicate(timeout=PATIENCE)[1] for process in together]
     codes = [process.returncode for process in together]
     assert 0 in codes, said
-    assert all(code == 0 or "another run is at work here" in text for code, text in zip(codes, said, strict=True)), said
+    assert all(code == 0 or "another run is using this folder" in text for code, text in zip(codes, said, strict=True)), said
     rows = pq.read_table(tmp_path / "shared" / "runs.parquet").select(["point", "world", "log", "estimator"]).to_pylist()
     assert len(rows) == len({tuple(row.values()) for row in rows}) == 2 * 30 * 2 * 2
 
@@ -460,7 +460,7 @@ def test_a_worker_that_dies_is_replaced(tmp_path: Path, capfd: pytest.CaptureFix
     done = dict(finished(partial(die_once, tmp_path), range(8), 2, lambda task: f"task {task}"))
     assert done == {task: task * task for task in range(8)}
     said = capfd.readouterr().err
-    assert "a worker process died by SIGKILL (perhaps out of memory); its work is done again: " in said
+    assert "a worker process died by SIGKILL (perhaps out of memory); its tasks are repeated: " in said
     assert "task 2" in said
     assert "Traceback" not in said
 
@@ -468,7 +468,7 @@ def test_a_worker_that_dies_is_replaced(tmp_path: Path, capfd: pytest.CaptureFix
 def test_work_that_always_kills_is_given_up_last() -> None:
     """All else is done first, and the work is named."""
     done: list[tuple[int, int]] = []
-    with pytest.raises(op.InputError, match=rf"died {DEATHS} times, the last by SIGSEGV, at work on: .*task 3"):
+    with pytest.raises(op.InputError, match=rf"died {DEATHS} times, the last by SIGSEGV, while working on: .*task 3"):
         done.extend(finished(always_die, range(6), 2, lambda task: f"task {task}"))
     assert {0, 1, 2} <= {task for task, _ in done} <= {0, 1, 2, 4, 5}
 

@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from rich.cells import cell_len
 from typer.testing import CliRunner
 
 import offpolicy as op
@@ -377,7 +378,7 @@ def test_no_bias_to_draw(tiny: Path, tmp_path: Path) -> None:
 def test_two_runs_in_one_folder(tiny: Path, tmp_path: Path) -> None:
     experiment = load(str(tiny))
     store = Store.open(tmp_path / "out", experiment)
-    with store.alone(), pytest.raises(op.InputError, match="another run is at work"):
+    with store.alone(), pytest.raises(op.InputError, match="another run is using this folder"):
         run(experiment, store, 1)
     assert np.isfinite(run(experiment, store, 1).values).all()
 
@@ -450,10 +451,10 @@ def test_own_estimators(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     np.testing.assert_array_equal(results.values[0], 0.5)
     assert sum(results.failures["own_estimators:raises"].values()) == 6
     assert "ZeroDivisionError: no such luck (own_estimators.py, line 9)" in results.failures["own_estimators:raises"]
-    assert results.failures["own_estimators:nan"] == {"gave NaN": 6}
+    assert results.failures["own_estimators:nan"] == {"returned NaN": 6}
     assert np.isfinite(results.values[[4, 5, 7, 9, 10]]).all()
     assert next(iter(results.failures["own_estimators:leaves"])).startswith("SystemExit: 3 (own_estimators.py")
-    assert results.failures["own_estimators:words"] == {"gave '0.5', a str, where a number is wanted": 6}
+    assert results.failures["own_estimators:words"] == {"returned '0.5', of type str, instead of a number": 6}
     again = run(experiment, Store.open(tmp_path / "again", experiment), 1)
     np.testing.assert_array_equal(again.values, results.values)
     plain = run(alone, Store.open(tmp_path / "alone", alone), 1)
@@ -482,7 +483,7 @@ def test_a_claim_about_an_estimator_that_failed_is_not_judged() -> None:
     failed = replace(results, failures={"A": Counter({"too hard": 3})})
     judged = Lower("", "A", ("B",)).judge(failed)
     assert judged.verdict == "undecided"
-    assert judged.evidence == ("A failed in 3 runs, so it is not compared",)
+    assert judged.evidence == ("A failed in 3 runs, so it cannot be compared",)
     assert "A (failed in 3 runs)" in tables.plain(failed)
 
 
@@ -518,7 +519,7 @@ def test_stopped_by_hand(tmp_path: Path) -> None:
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=30)
     assert process.returncode == 130
-    assert "kept in cut: run it again" in said
+    assert "Finished runs are in cut" in said
     assert "Traceback" not in said
 
 
@@ -654,7 +655,7 @@ def test_bad_words(words: list[str], said: str, monkeypatch: pytest.MonkeyPatch,
         (('axis = "rounds"', 'figure = "series"'), "end in a number"),
         (('axis = "rounds"', 'figure = "cdf"'), "name them in relative_to"),
         (('kind = "toy"', "kind = 3"), "as text"),
-        (('"DM" = "dm"', '"DM" = { estimator = 3 }'), "is no estimator"),
+        (('"DM" = "dm"', '"DM" = { estimator = 3 }'), "is not an estimator"),
         (('"DM" = "dm"', '"DM" = { estimator = "dm", worlds = -2 }'), "worlds is -2"),
         (('lower = "DM"', "lower = 3"), "lower is 3"),
         (('than = "IPS"', "than = []"), "than is []"),
@@ -666,7 +667,7 @@ def test_bad_words(words: list[str], said: str, monkeypatch: pytest.MonkeyPatch,
         (("[[claims]]", "[published.DM]\n60 = 'much'\n[[claims]]"), "[published] needs"),
         (('axis = "rounds"', 'figure = "pie"'), "there is no figure 'pie'"),
         (("rounds = [60, 120]", "rounds = 60"), "give a list"),
-        (('"DM" = "dm"', '"DM" = 3'), "3 is no estimator"),
+        (('"DM" = "dm"', '"DM" = 3'), "3 is not an estimator"),
         (('than = "IPS"', 'than = "IPS"\nat = [61]'), "is about 61"),
         (("[vary]", "[[points]]\nworld = 'toy'\n[vary]"), "leave out [world]"),
         (('says = "DM', 'measure = "MSE"\nsays = "DM'), "measure is 'MSE'"),
@@ -680,3 +681,20 @@ def test_bad_toml(change: tuple[str, str], said: str, tiny: Path) -> None:
     with pytest.raises(op.InputError) as caught:
         load(str(tiny))
     assert said in str(caught.value)
+
+
+def test_the_bench_fits_the_width_of_the_terminal() -> None:
+    values = np.random.default_rng(3).normal(size=(3, 30, 2, 2))
+    results = made(values)
+    named = replace(
+        results.experiment,
+        points=tuple(replace(p, label=f"world {k} of many") for k, p in enumerate(results.experiment.points)),
+    )
+    for width in (60, 80, 200):
+        shown = bench.plain(replace(results, experiment=named), width)
+        assert max(map(cell_len, shown.splitlines())) <= width
+        header = [line.split() for line in shown.splitlines() if line.startswith("estimator ")]
+        assert [name for line in header for name in line if name[:1] == "w" and name[1:].isdigit()] == [
+            f"w{k}" for k in range(1, 31)
+        ]
+        assert all(f"w{k}: world {k - 1} of many" in shown for k in range(1, 31))

@@ -40,6 +40,20 @@ def nothing():
     return None
 
 
+def mean(log, policy):
+    print("averaging")
+    batch = log.head(len(log))
+    return float(policy.probabilities(batch, batch.action) @ batch.reward[:, 0] * 3 / len(batch))
+
+
+def words(log, policy):
+    return "0.5"
+
+
+def raises(log, policy):
+    raise ZeroDivisionError("no rounds")
+
+
 @dataclasses.dataclass(frozen=True)
 class Share(op.Diagnostic):
     action: int = 2
@@ -103,8 +117,8 @@ def test_a_log_is_named_in_the_place_of_files(name: str) -> None:
 @pytest.mark.parametrize(
     ("named", "message"),
     [
-        ("own_command:number", "own_command:number: is of type int; name an op.Log, or a function"),
-        ("own_command:nothing", "own_command:nothing: is of type NoneType; name an op.Log"),
+        ("own_command:number", "own_command:number: has type int; name an op.Log, or a function"),
+        ("own_command:nothing", "own_command:nothing: has type NoneType; name an op.Log"),
         ("own_command:fails", "own_command:fails: the function raised OSError: no such table"),
         ("own_command:lgo", "Did you mean 'log'"),
         ("no_such_module:log", "cannot import 'no_such_module'"),
@@ -154,10 +168,10 @@ def test_diagnostics_are_named() -> None:
 @pytest.mark.parametrize(
     ("named", "message"),
     [
-        ("own_command:number", "own_command:number: is of type int; give an op.Diagnostic."),
+        ("own_command:number", "own_command:number: has type int; give an op.Diagnostic."),
         ("own_command:Needy", "own_command:Needy: cannot be created without settings"),
-        ("own_command:estimator", "own_command:estimator: is of type SNIPS; give an op.Diagnostic."),
-        ("builtins:int", "builtins:int: is of type type; give an op.Diagnostic."),
+        ("own_command:estimator", "own_command:estimator: has type SNIPS; give an op.Diagnostic."),
+        ("builtins:int", "builtins:int: has type type; give an op.Diagnostic."),
         ("own_command:frist", "Did you mean 'first'"),
         ("no_such_module:check", "cannot import 'no_such_module'"),
         ("overlap", "diagnostic 'overlap': name your own as module:object"),
@@ -196,3 +210,54 @@ def test_a_settings_file_may_not_choose_what_is_imported(folder: Path, line: str
     with pytest.raises(op.InputError, match=f"names '{named}'.*add --import own_command"):
         settings.merged(Path("job.toml"), {}, settings.Accepted(settings.settings_of(evaluate)), imports=["allowed"])
     assert "own_command" not in sys.modules
+
+
+def test_an_estimator_of_your_own_has_the_name_it_is_given() -> None:
+    done = run("own_command:log", "--target", "own_command:new", "--estimator", "own_command:estimator",
+               "--estimator", "again=own_command:estimator", "--estimator", "A=dr,B=ips", "--json")  # fmt: skip
+    estimates = {e["estimator"]: e["value"] for e in json.loads(done.stdout)["estimates"]}
+    assert list(estimates) == ["LoggedMean", "mine", "again", "A", "B"]
+    assert estimates["again"] == estimates["mine"]
+
+
+def test_plain_functions_are_estimators_of_evaluate(tmp_path: Path) -> None:
+    """The function is IPS: its value is the same, and it has no error; in text, JSON, HTML and a saved result."""
+    arguments = ["own_command:log", "--target", "a=own_command:new", "--target", "b=own_command:new"]
+    arguments += ["--estimator", "ips", "--estimator", "own_command:mean", "--estimator", "mine=own_command:mean"]
+    saved, page = tmp_path / "r.json", tmp_path / "r.html"
+    done = run(*arguments, "--json", "--save", str(saved), "--report", str(page))
+    assert done.exit_code == 0, done.output
+    estimates = {(e["policy"], e["estimator"]): e for e in json.loads(done.stdout)["estimates"]}
+    for policy in ("a", "b"):
+        assert estimates[policy, "mine"]["value"] == pytest.approx(estimates[policy, "IPS"]["value"], rel=1e-12)
+        assert estimates[policy, "own_command:mean"]["std_error"] is None
+        assert estimates[policy, "mine"]["verdict"] == "CAUTION"
+    loaded = op.load_result(saved)
+    assert loaded["a", "mine"].value == estimates["a", "mine"]["value"]
+    assert "without a standard error" in str(loaded)
+    assert "without a standard error" in page.read_text()
+    alone = run("own_command:log", "--target", "own_command:new", "--estimator", "mine=own_command:mean")
+    assert "mine estimates" in alone.stdout
+    assert "averaging" not in alone.stdout
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--estimator", "x=own_command:words"], "x: the function returned '0.5'; it must return a finite number."),
+        (["--estimator", "own_command:raises"], "own_command:raises: the function raised ZeroDivisionError: no rounds"),
+        (["--estimator", "own_command:mean"] * 2, "two estimators are called 'own_command:mean'"),
+        (["--estimator", "IPS=own_command:mean", "--estimator", "ips"], "two estimators are called 'IPS'"),
+        (["--estimator", "x=own_command:number"], "own_command:number: "),
+    ],
+)
+def test_what_a_function_may_not_do(options: list[str], message: str) -> None:
+    done = run("own_command:log", "--target", "own_command:new", *options)
+    assert message in str(done.exception)
+
+
+def test_a_file_may_not_hide_an_import_behind_a_name(tmp_path: Path) -> None:
+    config = tmp_path / "c.toml"
+    config.write_text('estimator = "harmless=own_command:estimator"')
+    done = run("own_command:log", "--target", "own_command:new", "--config", str(config))
+    assert "add --import own_command" in str(done.exception)

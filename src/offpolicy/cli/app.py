@@ -137,7 +137,10 @@ def evaluate(
         ),
     ] = None,
     estimator: Annotated[
-        Many, typer.Option(help="Such as DR, clipped-ips:clip=10 or module:object; repeatable.", autocompletion=_estimators)
+        Many,
+        typer.Option(
+            help="Such as DR, clipped-ips:clip=10, module:object or NAME=…; repeatable.", autocompletion=_estimators
+        ),
     ] = None,
     diagnostic: Annotated[Many, typer.Option(help="A diagnostic of your own, as module:object; repeatable.")] = None,
     inputs: Inputs = None,
@@ -397,7 +400,7 @@ def reproduce(
     folder = out or Path("results") / (chosen.name + ("-quick" if quick else ""))
     with output.resumable_from(folder):
         results = experiments.reproduce(chosen, folder, processes=processes, progress=progress)
-    output.say(tables.as_dict(results) if json else tables.plain(results))
+    output.say(tables.as_dict(results) if json else tables.plain(results, output.width()))
     print(f"\nWritten to {folder}: summary.md, figure.png, runs.parquet", file=sys.stderr)
 
 
@@ -427,7 +430,7 @@ def study(
     folder = out or Path("results") / (chosen.name + ("-quick" if quick else ""))
     with output.resumable_from(folder):
         summary = experiments.study(chosen, folder, processes=processes, progress=progress)
-    output.say(summary if json else study_tables.plain(summary))
+    output.say(summary if json else study_tables.plain(summary, output.width()))
     print(f"\nWritten to {folder}: summary.json, summary.md, figure.png, runs.parquet", file=sys.stderr)
 
 
@@ -469,7 +472,7 @@ def bench(
     ).experiment()
     with tempfile.TemporaryDirectory(prefix="offpolicy-") as scratch, output.resumable_from(out):
         results = run(chosen, Store.open(out or Path(scratch), chosen), processes, progress)
-    output.say(board.as_dict(results) if json else board.plain(results))
+    output.say(board.as_dict(results) if json else board.plain(results, output.width()))
 
 
 def main() -> None:

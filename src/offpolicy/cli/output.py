@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import shutil
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -13,6 +14,8 @@ from typing import Any
 
 from offpolicy.cli import signals
 from offpolicy.core.errors import InputError
+
+NARROWEST = 40
 
 
 @contextmanager
@@ -111,6 +114,11 @@ def typed() -> str:
     """The command line without secrets in the address of a Spark server, since reports are passed on."""
     words = [re.sub(r"\b(token|password)=[^;\s]*", r"\1=…", part) for part in sys.argv[1:]]
     return shlex.join(["offpolicy", *words])
+
+
+def width() -> int:
+    """The width of the terminal; 80 in a pipe or a file, unless COLUMNS is set."""
+    return max(shutil.get_terminal_size().columns, NARROWEST)
 
 
 def show(summary: dict[str, Any], as_json: bool) -> None:

@@ -23,8 +23,8 @@ from offpolicy.diagnostics.base import Diagnostic
 from offpolicy.engines.base import Engine
 from offpolicy.engines.local import Local
 from offpolicy.engines.spark import Spark
-from offpolicy.estimators import Estimator
-from offpolicy.estimators.text import estimator, own_objects
+from offpolicy.estimators import Estimator, LoggedMean
+from offpolicy.estimators.text import estimator, is_own, own_estimator, own_objects, split_name
 from offpolicy.inference.intervals import Method
 from offpolicy.models.embedding_table import EmbeddingTable
 from offpolicy.models.rewards.ridge.model import Ridge
@@ -33,6 +33,7 @@ from offpolicy.policies.text import names_module, policy
 from offpolicy.results.evaluate import evaluate
 from offpolicy.results.evaluation import Evaluation
 from offpolicy.results.fitting import embed
+from offpolicy.results.functions import Function, with_functions
 
 CODE = ("target", "logging", "estimator", "diagnostic")
 """Settings besides the log that may name an object as module:object."""
@@ -104,7 +105,7 @@ def merged(
 def _objects(setting: str, text: str) -> list[str]:
     """Each `module:object` in the text of a setting."""
     if setting == "estimator":
-        return own_objects(text)
+        return own_objects(split_name(text)[1])
     if setting == "logs":
         return [text] if _is_object(text) else []
     named = _named(text, 0)[1] if setting == "target" else text
@@ -162,9 +163,8 @@ def run(settings: Mapping[str, Any], progress: bool | None) -> Evaluation:
     if len(targets) < len(settings["target"]):
         raise InputError("target: two policies have the same name.")
     policies = {name: policy(text) for name, text in targets.items()}
-    names = (name for text in settings.get("estimator", []) for name in ([text] if ":" in text else text.split(",")))
-    estimators = [_with_inputs(estimator(name.strip()), settings.get("inputs")) for name in names] or None
-    if estimators is None and settings.get("inputs"):
+    estimators, functions = _estimators(settings)
+    if not estimators and settings.get("inputs"):
         raise InputError("inputs: a setting of estimators that learn embeddings; add one, such as --estimator learned-mips.")
     interval = settings.get("interval", "normal")
     if interval not in get_args(Method):
@@ -176,10 +176,13 @@ def run(settings: Mapping[str, Any], progress: bool | None) -> Evaluation:
     factors(gammas or [1.0])  # before the log is read
     diagnostics = [_diagnostic(text) for text in settings.get("diagnostic", [])]
     with opened(settings) as (log, engine):
+        named = estimators or ([LoggedMean()] if functions else None)
         result = evaluate(
-            log, policies, estimators, engine=engine, progress=progress, diagnostics=diagnostics,
+            log, policies, named, engine=engine, progress=progress, diagnostics=diagnostics,
             **_chosen(settings, OF_EVALUATE),
-        ).with_interval(interval, refit=refit)  # fmt: skip
+        )  # fmt: skip
+        result = with_functions(result, log, policies, functions) if functions else result
+        result = result.with_interval(interval, refit=refit)
         if gammas:
             result = result.with_sensitivity(gammas)
         if refit or gammas:
@@ -227,6 +230,24 @@ def check_output(out: Path, settings: Mapping[str, Any]) -> None:
         raise InputError(f"{out}: is an input of this command and would be overwritten; give another name with --out.")
 
 
+def _estimators(settings: Mapping[str, Any]) -> tuple[list[Estimator], dict[str, Function]]:
+    """The named estimators, and the plain functions among them by name."""
+    estimators: list[Estimator] = []
+    functions: dict[str, Function] = {}
+    for text in settings.get("estimator", []):
+        for each in [text] if ":" in text else text.split(","):
+            name, rest = split_name(each)
+            chosen = own_estimator(rest) if is_own(rest) else estimator(rest)
+            if isinstance(chosen, Estimator):
+                named = chosen if name is None else dataclasses.replace(chosen, name=name)
+                estimators.append(_with_inputs(named, settings.get("inputs")))
+            elif (label := name or rest) in functions:
+                raise InputError(f"two estimators are called {label!r}; name one of them as NAME=module:function.")
+            else:
+                functions[label] = chosen
+    return estimators, functions
+
+
 def _with_inputs(chosen: Estimator, inputs: str | None) -> Estimator:
     """Apply `--inputs` to an estimator that has this setting, unless it was given its own."""
     fields = {f.name: f for f in dataclasses.fields(chosen)}
@@ -246,7 +267,7 @@ def _imported_log(text: str) -> Log:
             raise InputError(f"{text}: the function raised {type(error).__name__}: {error}") from error
     if not isinstance(log, Log):
         raise InputError(
-            f"{text}: is of type {type(log).__name__}; name an op.Log, or a function without arguments that returns one."
+            f"{text}: has type {type(log).__name__}; name an op.Log, or a function without arguments that returns one."
         )
     return log
 
@@ -259,7 +280,7 @@ def _diagnostic(text: str) -> Diagnostic:
     if isinstance(diagnostic, type) and issubclass(diagnostic, Diagnostic):
         diagnostic = made(text, diagnostic, {})
     if not isinstance(diagnostic, Diagnostic):
-        raise InputError(f"{text}: is of type {type(diagnostic).__name__}; give an op.Diagnostic.")
+        raise InputError(f"{text}: has type {type(diagnostic).__name__}; give an op.Diagnostic.")
     return diagnostic
 
 

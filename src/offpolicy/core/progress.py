@@ -1,4 +1,4 @@
-"""A progress bar on stderr for work that takes more than a second."""
+"""Progress on stderr for work that takes more than a second: a bar on a terminal, lines of text in a file."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ from types import TracebackType
 from typing import Any
 
 DELAY = 1.0
+STEP = 10
+"""Percent between two lines of text."""
 
 
 class PassProgress:
-    """Counts the rows of a pass; the bar appears once the pass has taken longer than a second.
+    """Counts the rows of a pass; its progress is shown once the pass has taken longer than a second.
 
     `done` rows were processed earlier; the remaining time is estimated without them.
     """
@@ -23,6 +25,7 @@ class PassProgress:
         self._done = self._before = done
         self._bar: Any = None
         self._task: Any = None
+        self._printed = 0
         self._lock = threading.Lock()
 
     def __enter__(self) -> PassProgress:
@@ -33,7 +36,17 @@ class PassProgress:
         with self._lock:
             self._done += rows
             if self._shown and time.monotonic() - self._start > DELAY:
-                self._draw()
+                if sys.stderr.isatty():
+                    self._draw()
+                else:
+                    self._print()
+
+    def _print(self) -> None:
+        """A line whenever another tenth is done; a bar that redraws itself would fill a file with empty lines."""
+        percent = 100 * self._done // max(self._rows, 1)
+        if percent >= self._printed + STEP or (self._printed < percent == 100):
+            self._printed = percent - percent % STEP
+            print(f"{self._what}: {percent}%", file=sys.stderr, flush=True)
 
     def _draw(self) -> None:
         if self._bar is None:

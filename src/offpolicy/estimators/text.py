@@ -26,6 +26,16 @@ def is_own(text: str) -> bool:
     return plain_name(module) not in _registered() and attribute.replace(".", "_").isidentifier()
 
 
+def split_name(text: str) -> tuple[str | None, str]:
+    """The NAME in NAME=estimator, or None; and the estimator.
+
+    >>> split_name("mine = module:object"), split_name("clipped-ips:clip=10")
+    (('mine', 'module:object'), (None, 'clipped-ips:clip=10'))
+    """
+    name, separator, rest = text.partition("=")
+    return (name.strip(), rest.strip()) if separator and ":" not in name else (None, text.strip())
+
+
 def own_objects(text: str) -> list[str]:
     """Every `module:object` that the text of an estimator names: the estimator, or parts of it."""
     if is_own(text):
@@ -73,7 +83,7 @@ def estimator(text: str) -> Estimator:
     if is_own(text):
         custom = own_estimator(text)
         if not isinstance(custom, Estimator):
-            raise InputError(f"{text}: is a function; only `offpolicy bench` accepts functions. Give an op.Estimator.")
+            raise InputError(f"{text}: is a function; give an op.Estimator here.")
         return custom
     name, _, options = text.partition(":")
     kind = _registered().get(plain_name(name))

@@ -1,4 +1,4 @@
-"""The bench: any estimators in a suite of worlds, and who came nearest to the best of each."""
+"""The bench: estimators in a suite of worlds, ranked by how close they come to the best estimator of each."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from offpolicy.experiments.experiment import AxisPoint, Experiment, checked
 from offpolicy.experiments.ranking import Ranking
 from offpolicy.experiments.runs import Results
 from offpolicy.experiments.tables import notes
-from offpolicy.report.formatting import aligned, label
+from offpolicy.report.formatting import WIDTH, blocks, label, wrapped
 from offpolicy.worlds import OpenBandit
 from offpolicy.worlds.registry import DATA_VARIABLE, data_folder, from_text
 
 OPEN_BANDIT_ROUNDS = 10_000
 LOGS = 10
-"""Of each world, where there are many runs: a world's own value takes longer to find than an estimate."""
+"""Logs per world if there are many runs, since the value of a world takes longer to compute than an estimate."""
 
 
 @dataclass(frozen=True)
 class Bench:
-    """The standard suite, with the estimators and worlds that are named in place of its own; `add` adds to its own.
+    """The standard suite; named estimators and worlds replace its own, and `add` adds estimators.
 
-    With `intervals` the 95% intervals of all estimators are kept, else those of the suite's own headline.
+    With `intervals`, the 95% intervals of all estimators are stored, otherwise those of the suite's headline estimators.
     """
 
     estimators: Sequence[str] = ()
@@ -51,12 +51,12 @@ class Bench:
                 raise InputError(f"runs is {self.runs}; give at least 2.")
             logs = LOGS if self.runs >= 10 * LOGS else 1
             standard = replace(standard, worlds=math.ceil(self.runs / logs), logs=logs)
-        given = [entries.from_text(text) for text in self.estimators] or list(standard.entries)
-        chosen = (*given, *(entries.from_text(text) for text in self.add))
+        named = [entries.from_text(text) for text in self.estimators] or list(standard.entries)
+        chosen = (*named, *(entries.from_text(text) for text in self.add))
         labels = [each.label for each in chosen]
-        kept = labels if self.intervals else [label for label in standard.intervals if label in labels]
+        intervals = labels if self.intervals else [label for label in standard.intervals if label in labels]
         points = self._named_points() if self.worlds else self._standard_points(standard)
-        return checked(replace(standard, points=points, entries=chosen, intervals=tuple(kept)), standard.name)
+        return checked(replace(standard, points=points, entries=chosen, intervals=tuple(intervals)), standard.name)
 
     def _named_points(self) -> tuple[AxisPoint, ...]:
         named = [(text, *from_text(text)) for text in self.worlds]
@@ -77,7 +77,7 @@ class Bench:
 
 
 def leaders(results: Results) -> list[dict[str, Any]]:
-    """One row an estimator, the best first: by the geometric mean; those that did not serve every world come last."""
+    """One row per estimator, ordered by the geometric mean; those without a value in every world come last."""
     ranking = Ranking.of(results)
     rows = [
         {
@@ -96,25 +96,25 @@ def leaders(results: Results) -> list[dict[str, Any]]:
 
 
 def coverage(results: Results) -> dict[str, list[float]]:
-    """How often the 95% interval held the truth, by point, of the estimators whose intervals were kept."""
-    kept = [label for label in results.experiment.labels if label in results.experiment.intervals]
-    at = [results.experiment.labels.index(label) for label in kept]
-    return {label: np.nanmean(results.covered[k], axis=(1, 2)).tolist() for label, k in zip(kept, at, strict=True)}
+    """The coverage of the 95% intervals by point, for the estimators whose intervals were stored."""
+    stored = [label for label in results.experiment.labels if label in results.experiment.intervals]
+    at = [results.experiment.labels.index(label) for label in stored]
+    return {label: np.nanmean(results.covered[k], axis=(1, 2)).tolist() for label, k in zip(stored, at, strict=True)}
 
 
-def plain(results: Results) -> str:
-    """The leaderboard as text."""
+def plain(results: Results, width: int = WIDTH) -> str:
+    """The leaderboard as text of this width."""
     e = results.experiment
     letters = [f"w{k + 1}" for k in range(len(e.points))]
     header, rows = table(results, letters)
-    lines = ["Mean squared error relative to the best single estimator of each world", ""]
-    lines += [*aligned(header, rows, right=set(header[1:])), ""]
+    lines = [*wrapped("Mean squared error relative to the best single estimator of each world", width), ""]
+    lines += [*blocks(header, rows, width), ""]
     held = coverage(results)
     if held:
         head = ["coverage of 95% intervals", *letters]
         cells = [[label(name), *(f"{100 * share:.0f}%" for share in shares)] for name, shares in held.items()]
-        lines += [*aligned(head, cells, right=set(letters)), ""]
-    mean = results.summary("mse")[0]
+        lines += [*blocks(head, cells, width), ""]
+    mean, about = results.summary("mse")[0], len(lines)
     for k, (letter, place) in enumerate(zip(letters, e.points, strict=True)):
         known = np.isfinite(results.values[:, k]).all(axis=(1, 2))
         least = f"{mean[known, k].min():.3g}" if known.any() else "–"
@@ -122,7 +122,9 @@ def plain(results: Results) -> str:
     lines.append(
         f"{results.runs} runs in each world; the best of a world is chosen on one half of them, scored on the other."
     )
-    return "\n".join([*lines, *notes(results)])
+    return "\n".join(
+        [*lines[:about], *(line for each in [*lines[about:], *notes(results)] for line in wrapped(each, width, "  "))]
+    )
 
 
 def table(results: Results, letters: Sequence[str]) -> tuple[list[str], list[list[str]]]:

@@ -1,10 +1,10 @@
 """Claims about an experiment, and the verdict on each: holds, does not hold, or undecided, with the numbers.
 
-Two measures are compared by the paired differences over worlds (over logs, where there is one world). Squared errors are
-skewed, so the differences are judged by a bootstrap of Student's t, which knows the skewness; of fewer than ten worlds
-nothing is said. A claim about each of several comparisons holds when all of them do, which takes no correction; it does not
-hold when one goes surely the other way, at a level shared out among all. For most points, the same without the largest
-p-values that the claim can spare (the partial conjunction of Benjamini & Heller 2008).
+Two measures are compared by their paired differences over worlds (over logs, if there is one world). Squared errors are
+skewed, so the differences are tested by a bootstrap of Student's t, which accounts for skewness; with fewer than ten worlds
+there is no verdict. A claim about each of several comparisons holds if all of them are significant, which needs no
+correction; it does not hold if one is significant in the opposite direction, at a level divided among all. A claim about
+most points ignores the largest p-values that it can spare (the partial conjunction of Benjamini & Heller 2008).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Outcome = Literal["holds", "does not hold", "undecided"]
 
 
 class Comparable(Protocol):
-    """What a claim reads of the runs of an experiment."""
+    """What a claim needs from the runs of an experiment."""
 
     @property
     def labels(self) -> Sequence[str]: ...
@@ -53,7 +53,7 @@ class Comparable(Protocol):
 
 @dataclass(frozen=True)
 class Judged:
-    """A claim with its verdict and what it rests on."""
+    """A claim with its verdict and the evidence for it."""
 
     says: str
     verdict: Outcome
@@ -62,21 +62,21 @@ class Judged:
 
 @dataclass(frozen=True)
 class Claim(ABC):
-    """Something said of an experiment."""
+    """A statement about the results of an experiment."""
 
     says: str
 
     @property
     @abstractmethod
     def names(self) -> tuple[str, ...]:
-        """The estimators that it is about."""
+        """The estimators that the claim is about."""
 
     @final
     def judge(self, results: Comparable) -> Judged:
-        """The verdict; none where an estimator failed in some runs, for those that are left may be the easy ones."""
+        """The verdict; undecided if an estimator failed in some runs, since the remaining ones may be easier."""
         failed = {name: sum(results.failures[name].values()) for name in self.names if name in results.failures}
         if failed:
-            lines = tuple(f"{name} failed in {count:,} runs, so it is not compared" for name, count in failed.items())
+            lines = tuple(f"{name} failed in {count:,} runs, so it cannot be compared" for name, count in failed.items())
             return Judged(self.says, "undecided", lines)
         return self._judge(results)
 
@@ -101,16 +101,16 @@ class Lower(Claim):
 
     def _judge(self, results: Comparable) -> Judged:
         labels, units = results.labels, results.units(self.measure)
-        chances, evidence = [], []
+        p_values, evidence = [], []
         for p in (p for p, place in enumerate(results.places) if not self.at or place in self.at):
             a = units[labels.index(self.lower), p]
             others = [units[labels.index(other), p] for other in self.than]
-            found = [_chances(a - self.factor * b) for b in others]
-            chances.append(found)
-            for other, b, chance in zip(self.than, others, found, strict=True):
-                compared = _compare(a, b, other, chance, self.factor)
+            here = [_p_values(a - self.factor * b) for b in others]
+            p_values.append(here)
+            for other, b, pair in zip(self.than, others, here, strict=True):
+                compared = _compare(a, b, other, pair, self.factor)
                 evidence.append(f"{results.at(p)}{_measured(self.measure)}{self.lower} {compared}")
-        return Judged(self.says, _overall(chances, self.need), tuple(evidence))
+        return Judged(self.says, _overall(p_values, self.need), tuple(evidence))
 
 
 @dataclass(frozen=True)
@@ -126,13 +126,13 @@ class Falling(Claim):
 
     def _judge(self, results: Comparable) -> Judged:
         units = results.units(self.measure)[results.labels.index(self.falling)]
-        chances, evidence = [], []
+        p_values, evidence = [], []
         for p in range(1, len(results.places)):
-            chance = _chances(units[p] - units[p - 1])
-            chances.append([chance])
-            change = _compare(units[p], units[p - 1], "before", chance, 1.0)
+            pair = _p_values(units[p] - units[p - 1])
+            p_values.append([pair])
+            change = _compare(units[p], units[p - 1], "before", pair, 1.0)
             evidence.append(f"{results.at(p)}{_measured(self.measure)}{change}")
-        return Judged(self.says, _overall(chances, "each"), tuple(evidence))
+        return Judged(self.says, _overall(p_values, "each"), tuple(evidence))
 
 
 @dataclass(frozen=True)
@@ -184,7 +184,7 @@ class Share(Claim):
 MEASURE = re.compile(r"mse|bias2|variance|median[1-9][0-9]*")
 
 TEXT: tuple[Any, str] = (lambda v: isinstance(v, str), "text")
-WANTED: dict[Any, tuple[Any, str]] = {
+VALID: dict[Any, tuple[Any, str]] = {
     "says": TEXT, "lower": TEXT, "falling": TEXT, "better": TEXT, Share: TEXT,
     Lower: (lambda v: isinstance(v, tuple) and v and all(isinstance(n, str) for n in v), "a label, or a list of labels"),
     "crossover": (lambda v: isinstance(v, tuple) and len(v) == 2 and all(isinstance(n, str) for n in v), "two labels"),
@@ -201,7 +201,7 @@ KINDS: dict[str, type[Claim]] = {"lower": Lower, "falling": Falling, "crossover"
 
 
 def claim(name: str, given: Any) -> Claim:
-    """A claim from TOML; its kind is told by the setting that only it has."""
+    """A claim from TOML; a setting that is specific to it identifies its kind."""
     kind = next((kind for key, kind in KINDS.items() if isinstance(given, dict) and key in given), None)
     if kind is None:
         raise InputError(f"{name}: a claim needs one of {', '.join(KINDS)}: {given!r}")
@@ -215,55 +215,55 @@ def claim(name: str, given: Any) -> Claim:
             raise InputError(f"{name}: a claim of {kind.__name__.lower()!r}: {unknown_name('setting', key, fields)}")
         if key not in plain:
             raise InputError(f"{name}: a claim needs {key!r}: {given!r}")
-        test, words = WANTED[kind if key == "than" else key]
+        test, words = VALID[kind if key == "than" else key]
         if not test(plain[key]):
             raise InputError(f"{name}: {key} is {given[key]!r}, but must be {words}.")
     return kind(**plain)
 
 
-Chances = tuple[float, float]
-"""How likely the mean of some differences would be so far below 0, or above 0, if its truth were 0: two p-values."""
+PValues = tuple[float, float]
+"""One-sided p-values of a mean difference below 0, and above 0."""
 
 
-def _chances(differences: FloatArray) -> Chances:
-    kept = differences[np.isfinite(differences)]
-    if len(kept) < LEAST_UNITS:
+def _p_values(differences: FloatArray) -> PValues:
+    known = differences[np.isfinite(differences)]
+    if len(known) < LEAST_UNITS:
         return 1.0, 1.0
     rng = np.random.default_rng(0)
-    drawn = kept[rng.integers(len(kept), size=(RESAMPLES, len(kept)))]
-    # the law of t = (mean − truth) / error, skewness and all, is that of a resample about the mean of what was seen
-    t = (drawn.mean(axis=1) - kept.mean()) / np.maximum(drawn.std(axis=1, ddof=1), TINY)
-    seen = kept.mean() / max(float(kept.std(ddof=1)), TINY)
-    return float(((t <= seen).sum() + 1) / (RESAMPLES + 1)), float(((t >= seen).sum() + 1) / (RESAMPLES + 1))
+    drawn = known[rng.integers(len(known), size=(RESAMPLES, len(known)))]
+    # the distribution of t = (mean − truth) / error, including its skewness, is that of resamples around the observed mean
+    t = (drawn.mean(axis=1) - known.mean()) / np.maximum(drawn.std(axis=1, ddof=1), TINY)
+    observed = known.mean() / max(float(known.std(ddof=1)), TINY)
+    return float(((t <= observed).sum() + 1) / (RESAMPLES + 1)), float(((t >= observed).sum() + 1) / (RESAMPLES + 1))
 
 
 def _measured(measure: str) -> str:
-    """The name of a measure, where it is not the mean squared error."""
+    """The name of a measure other than the mean squared error."""
     names = {"mse": "", "bias2": "bias² of ", "variance": "variance of "}
     return names.get(measure, f"median over {measure[6:]} logs, ")
 
 
-def _compare(a: FloatArray, b: FloatArray, other: str, chances: Chances, factor: float) -> str:
+def _compare(a: FloatArray, b: FloatArray, other: str, p_values: PValues, factor: float) -> str:
     both = np.isfinite(a) & np.isfinite(b)
     if not both.any():
-        return f"and {other}: not known (bias² and variance take two logs)"
+        return f"and {other}: unknown (bias² and variance need two logs)"
     times = "" if factor == 1 else f"{factor:g} × "
-    few = f" (of {both.sum()} worlds, too few to tell)" if both.sum() < LEAST_UNITS else ""
-    sign = "<" if chances[0] < LEVEL / 2 else ">" if chances[1] < LEVEL / 2 else "?"
+    few = f" ({both.sum()} worlds, too few to decide)" if both.sum() < LEAST_UNITS else ""
+    sign = "<" if p_values[0] < LEVEL / 2 else ">" if p_values[1] < LEVEL / 2 else "?"
     return f"{a[both].mean():.3g} {sign} {times}{b[both].mean():.3g} {other}{few}"
 
 
-def _overall(chances: Sequence[Sequence[Chances]], need: str) -> Outcome:
+def _overall(p_values: Sequence[Sequence[PValues]], need: str) -> Outcome:
     """The verdict from the p-values of all comparisons at each point."""
-    if not chances:
+    if not p_values:
         return "undecided"
-    points = len(chances)
-    many = sum(len(found) for found in chances)
-    for_it = sorted(max(below for below, _ in found) for found in chances)
-    against = sorted(min(above for _, above in found) * len(found) for found in chances)
+    points = len(p_values)
+    many = sum(len(found) for found in p_values)
+    for_it = sorted(max(below for below, _ in found) for found in p_values)
+    against = sorted(min(above for _, above in found) * len(found) for found in p_values)
     if need == "most":
         enough, half = points // 2 + 1, -(-points // 2)
         holds, fails = for_it[enough - 1] * (points - enough + 1), against[half - 1] * (points - half + 1)
     else:
-        holds, fails = for_it[-1], min(above for found in chances for _, above in found) * many
+        holds, fails = for_it[-1], min(above for found in p_values for _, above in found) * many
     return "does not hold" if fails < LEVEL / 2 else "holds" if holds < LEVEL / 2 else "undecided"

@@ -1,4 +1,4 @@
-"""Experiments from TOML: those of the paper by name, and anyone's own."""
+"""Experiments from TOML: those of the paper by name, and your own."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ KEYS: dict[str, type] = {
 
 @dataclass(frozen=True)
 class Size:
-    """How many worlds and logs are run, where not as many as the settings say."""
+    """Overrides for the numbers of worlds and logs in the settings."""
 
     quick: bool = False
     worlds: int | None = None
@@ -39,7 +39,7 @@ FULL = Size()
 
 
 def load(name: str, size: Size = FULL, *, data: Path | None = None, imports: Sequence[str] = ()) -> Experiment:
-    """An experiment by its name, or from a TOML file, which may name objects of `imports` only."""
+    """An experiment by name, or from a TOML file, which may only name objects of `imports`."""
     read = _read(name)
     _check_keys(name, read)
     _check_keys(f"{name}: [quick]", read.get("quick", {}))
@@ -47,12 +47,13 @@ def load(name: str, size: Size = FULL, *, data: Path | None = None, imports: Seq
         if "quick" not in read:
             raise InputError(f"{name}: has no [quick] size; run it without --quick, or with --worlds and --logs.")
         read |= read["quick"]
-    read |= {key: given for key, given in (("worlds", size.worlds), ("logs", size.logs)) if given is not None}
+    read |= {key: value for key, value in (("worlds", size.worlds), ("logs", size.logs)) if value is not None}
     label = Path(name).stem
     source = f"{name} --quick" if size.quick else name
-    made = replace(_experiment(label, read, data, imports), source=source)
-    fit = tuple(c for c in made.claims if _can_be_judged(c, made, size.quick))
-    return checked(replace(made, claims=fit, unjudged=tuple(c.says for c in made.claims if c not in fit)), name)
+    experiment = replace(_experiment(label, read, data, imports), source=source)
+    judged = tuple(c for c in experiment.claims if _can_be_judged(c, experiment, size.quick))
+    unjudged = tuple(c.says for c in experiment.claims if c not in judged)
+    return checked(replace(experiment, claims=judged, unjudged=unjudged), name)
 
 
 def _check_keys(name: str, read: Mapping[str, Any]) -> None:
@@ -83,8 +84,8 @@ def _read(name: str) -> dict[str, Any]:
 def _experiment(name: str, read: Mapping[str, Any], data: Path | None, imports: Sequence[str]) -> Experiment:
     points = _points(name, read, data)
     logs = read.get("logs", 1)
-    plain = [entry(label, given, False, imports) for label, given in read.get("estimators", {}).items()]
-    featured = [entry(label, given, True, imports) for label, given in read.get("features", {}).items()]
+    plain = [entry(label, value, False, imports) for label, value in read.get("estimators", {}).items()]
+    featured = [entry(label, value, True, imports) for label, value in read.get("features", {}).items()]
     return Experiment(
         name=name,
         title=read.get("title", name),
@@ -99,16 +100,16 @@ def _experiment(name: str, read: Mapping[str, Any], data: Path | None, imports: 
         figure=read.get("figure", "curves"),
         medians=tuple(k for k in _list(name, "medians", read, int) if k <= logs),
         relative_to=_list(name, "relative_to", read, str),
-        claims=tuple(claim(name, given) for given in read.get("claims", ())),
+        claims=tuple(claim(name, table) for table in read.get("claims", ())),
         published=read.get("published", {}),
         note=read.get("note", ""),
     )
 
 
-def _study(name: str, given: Mapping[str, Any]) -> Measurements:
-    """`[study]` names the methods of the intervals that are kept."""
-    methods = given.get("methods")
-    if set(given) != {"methods"} or not isinstance(methods, list) or not all(isinstance(m, str) for m in methods):
+def _study(name: str, settings: Mapping[str, Any]) -> Measurements:
+    """`[study]` names the methods of the stored intervals."""
+    methods = settings.get("methods")
+    if set(settings) != {"methods"} or not isinstance(methods, list) or not all(isinstance(m, str) for m in methods):
         raise InputError(f"{name}: [study] needs `methods`, a list of text, and nothing else.")
     return Measurements(tuple(methods))
 
@@ -120,12 +121,12 @@ def _list(name: str, key: str, read: Mapping[str, Any], kind: type) -> tuple[Any
     return tuple(values)
 
 
-def _can_be_judged(made: Claim, experiment: Experiment, quick: bool) -> bool:
-    """Whether there are the logs that a median is taken over, and (at the small size) the points that a claim is about."""
-    measure = getattr(made, "measure", "mse")
+def _can_be_judged(claim: Claim, experiment: Experiment, quick: bool) -> bool:
+    """Whether there are enough logs for a median, and (at the small size) the points that a claim is about."""
+    measure = getattr(claim, "measure", "mse")
     if measure.startswith("median") and int(measure[6:]) > experiment.logs:
         return False
-    return not quick or {point.label for point in experiment.points}.issuperset(getattr(made, "at", ()))
+    return not quick or {point.label for point in experiment.points}.issuperset(getattr(claim, "at", ()))
 
 
 def _points(name: str, read: Mapping[str, Any], data: Path | None) -> tuple[AxisPoint, ...]:
@@ -153,11 +154,11 @@ def _points(name: str, read: Mapping[str, Any], data: Path | None) -> tuple[Axis
     )
 
 
-def point(name: str, given: Any, rounds: int, data: Path | None) -> AxisPoint:
+def point(name: str, table: Any, rounds: int, data: Path | None) -> AxisPoint:
     """A point from its `label`, `world`, `rounds` and the settings of the world."""
-    if not isinstance(given, dict):
-        raise InputError(f"{name}: a point is {given!r}, but must be a table.")
-    settings = dict(given)
+    if not isinstance(table, dict):
+        raise InputError(f"{name}: a point is {table!r}, but must be a table.")
+    settings = dict(table)
     kind, label = settings.pop("world", None), settings.pop("label", None)
     if not isinstance(kind, str):
         raise InputError(f"{name}: a point needs its `world`, as text; it is {kind!r}.")

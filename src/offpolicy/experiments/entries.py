@@ -1,4 +1,4 @@
-"""The estimators of an experiment: ours by their settings, MIPS (true) of the world, or the user's own by module:object."""
+"""The estimators of an experiment: built-in ones, MIPS (true) of the world, or the user's own as module:object."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from offpolicy.core.errors import InputError
 from offpolicy.core.imports import check_import
 from offpolicy.data.log import Log
 from offpolicy.estimators import MIPS, Estimator
-from offpolicy.estimators.text import estimator, is_own, own_estimator, own_objects, plain_name
+from offpolicy.estimators.text import estimator, is_own, own_estimator, own_objects, plain_name, split_name
 from offpolicy.policies.base import Policy
 from offpolicy.worlds import World
 
@@ -30,13 +30,13 @@ class Entry:
     label: str
     text: str
     features: bool = False
-    """Whether it sees pre-defined features of actions, and not their identities only."""
+    """Whether it uses pre-defined features of actions, not only their identities."""
     worlds: int | None = None
-    """Run in the first so many worlds only: for what is slow."""
+    """Run only in this many worlds, the first ones, because it is slow."""
 
     @property
     def identity(self) -> str:
-        """What its numbers depend on: its settings, and for a user's own the source of its modules or packages."""
+        """What its values depend on: its settings, and for a user's own the source code of its modules or packages."""
         if not self.foreign:
             return self.text
         files: list[Path] = []
@@ -49,28 +49,28 @@ class Entry:
 
     @property
     def foreign(self) -> bool:
-        """Whether it, or a part of it, is the user's own."""
+        """Whether the estimator, or a part of it, is the user's own."""
         return bool(own_objects(self.text))
 
     def build(self, world: World) -> Estimator | Function:
         """The estimator itself."""
         if self.text == MIPS_TRUE:
             if world.exact is None:
-                raise InputError("p(e|a) of this world is not known.")
+                raise InputError("p(e|a) of this world is unknown.")
             return MIPS(world.exact, name=self.label)
-        found = own_estimator(self.text) if is_own(self.text) else estimator(self.text)
-        return dataclasses.replace(found, name=self.label) if isinstance(found, Estimator) else found
+        built = own_estimator(self.text) if is_own(self.text) else estimator(self.text)
+        return dataclasses.replace(built, name=self.label) if isinstance(built, Estimator) else built
 
 
-def entry(label: str, given: Any, features: bool, imports: Sequence[str] = ()) -> Entry:
-    """From TOML: the estimator as text, or a table with `estimator` and `worlds`. It may be an object of `imports` only."""
-    settings = {"estimator": given} if isinstance(given, str) else given
+def entry(label: str, value: Any, features: bool, imports: Sequence[str] = ()) -> Entry:
+    """From TOML: an estimator as text, or a table with `estimator` and `worlds`. It may only name objects of `imports`."""
+    settings = {"estimator": value} if isinstance(value, str) else value
     if (
         not isinstance(settings, dict)
         or not isinstance(settings.get("estimator"), str)
         or set(settings) - {"estimator", "worlds"}
     ):
-        raise InputError(f"{label}: {given!r} is no estimator; write text, or a table of `estimator` and `worlds`.")
+        raise InputError(f"{label}: {value!r} is not an estimator; write text, or a table of `estimator` and `worlds`.")
     worlds = settings.get("worlds")
     if worlds is not None and (type(worlds) is not int or worlds < 1):
         raise InputError(f"{label}: worlds is {worlds!r}; give a whole number from 1.")
@@ -82,7 +82,7 @@ def entry(label: str, given: Any, features: bool, imports: Sequence[str] = ()) -
 
 
 def check(made: Entry) -> None:
-    """Raise now for what is misspelt, and not in every run."""
+    """Raise for misspelled estimators before anything runs."""
     if is_own(made.text):
         own_estimator(made.text)
     elif made.text != MIPS_TRUE:
@@ -90,12 +90,9 @@ def check(made: Entry) -> None:
 
 
 def from_text(text: str) -> Entry:
-    """From a command line: LABEL=estimator, or the estimator alone."""
-    label, separator, rest = text.partition("=")
-    if separator and ":" not in label:
-        made = Entry(label.strip(), rest.strip(), _sees_features(rest))
-    else:
-        made = Entry(text, text.strip(), _sees_features(text))
+    """From the command line: NAME=estimator, or the estimator alone."""
+    name, rest = split_name(text)
+    made = Entry(text if name is None else name, rest, _sees_features(rest))
     check(made)
     return made
 

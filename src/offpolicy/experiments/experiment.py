@@ -1,4 +1,4 @@
-"""What an experiment is: points (worlds and sizes of logs), estimators, how many runs, and what is claimed of them."""
+"""An experiment: points (worlds and sizes of logs), estimators, the number of runs, and claims about them."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from offpolicy.results.estimate import Estimate
 from offpolicy.worlds.registry import world
 
 FORMAT = 1
-"""Of the results; a change in what a run means must change it."""
+"""The format of results; it changes when the meaning of a run changes."""
 
 
 @dataclass(frozen=True)
 class AxisPoint:
-    """One place on the horizontal axis: a kind of world and the number of rounds of its logs."""
+    """One point on the horizontal axis: a kind of world and the number of rounds of its logs."""
 
     label: str | int | float
     kind: str
@@ -34,13 +34,13 @@ class AxisPoint:
 
     @property
     def name(self) -> str:
-        """The label as a person would write it."""
+        """The label as text."""
         return self.label if isinstance(self.label, str) else f"{self.label:,}"
 
 
 @dataclass(frozen=True)
 class Experiment:
-    """All that decides what is run, and how it is shown."""
+    """Everything that determines what is run and how it is shown."""
 
     name: str
     title: str
@@ -52,27 +52,27 @@ class Experiment:
     axis: str = "world"
     figure: str = "curves"
     medians: tuple[int, ...] = ()
-    """Numbers of logs over which the median squared error is taken, times the rounds, as in the paper's table."""
+    """Numbers of logs over which the median squared error is taken, times the number of rounds, as in the paper's table."""
     relative_to: tuple[str, ...] = ()
-    """Estimators that squared errors are divided by, run by run."""
+    """Estimators whose squared error divides those of the others, run by run."""
     claims: tuple[Claim, ...] = ()
     published: Mapping[str, Mapping[str, Sequence[float]]] = field(default_factory=dict)
     note: str = ""
     intervals: tuple[str, ...] = ()
-    """Estimators of which the 95% interval of each run is kept, to see how often it holds the truth."""
+    """Estimators whose 95% interval is stored for each run, to measure coverage."""
     study: Measurements | None = None
-    """What else is kept of each run, where it is a study of intervals and verdicts."""
+    """What else is stored for each run of a study of intervals and verdicts."""
     unjudged: tuple[str, ...] = ()
-    """Claims that this size has not the logs or the points for."""
+    """Claims that cannot be judged at this size."""
     source: str = ""
-    """The name or the file that it came from, and --quick where it was."""
+    """The name or the file of the experiment, with --quick if it was given."""
 
     @property
     def labels(self) -> list[str]:
         return [each.label for each in self.entries]
 
     def settings(self) -> dict[str, Any]:
-        """What a run's numbers depend on. More worlds may be added later, so their number is not among them."""
+        """What the values of a run depend on. The number of worlds is not included, since more may be added later."""
         return {
             "format": FORMAT,
             "version": __version__,
@@ -86,7 +86,7 @@ class Experiment:
 
     @property
     def keep(self) -> Callable[[Estimate], dict[str, Any]] | None:
-        """What a run keeps of an estimate besides its value; None where that is nothing."""
+        """What a run stores of an estimate besides its value; None if nothing."""
         if self.study is not None:
             return self.study.of
         return self._interval if self.intervals else None
@@ -106,13 +106,13 @@ class Experiment:
 
 @lru_cache
 def _digest(path: Path, changed: int) -> str:  # noqa: ARG001
-    """A hash of what a file holds; taken once for each time that it was changed."""
+    """A hash of the content of a file, cached until the file changes."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()[:16]
 
 
 def _plain(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings by which runs are known; a folder of data by what its files hold, wherever it lies."""
+    """Settings that identify runs; a folder of data is identified by the content of its files."""
     plain = dict(settings)
     if "path" in plain:
         folder = Path(plain["path"])
@@ -126,7 +126,7 @@ MOST_ROUNDS = 100_000_000
 
 
 def checked(experiment: Experiment, name: str) -> Experiment:
-    """The experiment, unless something in it cannot be run or judged: what is misspelt is said before anything runs."""
+    """The experiment, if everything in it can be run and judged; errors are raised before anything runs."""
     _check_size(experiment, name)
     _check_figure(experiment, name)
     _check_labels(experiment, name)
@@ -149,7 +149,7 @@ def _check_size(experiment: Experiment, name: str) -> None:
     for point in experiment.points:
         if not _is_whole(point.rounds, 2, MOST_ROUNDS):
             raise InputError(f"{name}: rounds is {point.rounds!r}; give a whole number from 2 to {MOST_ROUNDS:,}.")
-        world(point.kind, point.settings)  # says what is wrong with it before anything runs
+        world(point.kind, point.settings)  # raises before anything runs
     if experiment.seed < 0:
         raise InputError(f"{name}: seed is {experiment.seed}; give 0 or more.")
 
@@ -164,13 +164,13 @@ def _check_figure(experiment: Experiment, name: str) -> None:
 
 
 def _check_labels(experiment: Experiment, name: str) -> None:
-    """Every estimator has a label of its own, and what names one names one of them."""
+    """Check that labels of estimators are unique, and that references to them exist."""
     labels = experiment.labels
     if "" in labels:
         raise InputError(f"{name}: an estimator has an empty label.")
-    twice = next((label for label in labels if labels.count(label) > 1), None)
-    if twice is not None:
-        raise InputError(f"{name}: two estimators are called {twice!r}.")
+    repeated = next((label for label in labels if labels.count(label) > 1), None)
+    if repeated is not None:
+        raise InputError(f"{name}: two estimators are called {repeated!r}.")
     for named in (
         *experiment.intervals,
         *experiment.relative_to,
@@ -190,9 +190,11 @@ def _check_published(experiment: Experiment, name: str) -> None:
 def _check_claims(experiment: Experiment, name: str) -> None:
     places = [point.label for point in experiment.points]
     for each in experiment.claims:
-        lost = next((at for at in getattr(each, "at", ()) if at not in places), None)
-        if lost is not None:
-            raise InputError(f"{name}: the claim {each.says!r} is about {lost!r}, which is none of the points {places}.")
+        missing = next((at for at in getattr(each, "at", ()) if at not in places), None)
+        if missing is not None:
+            raise InputError(
+                f"{name}: the claim {each.says!r} is about {missing!r}, which is not one of the points {places}."
+            )
 
 
 def _is_pair(pair: Any) -> bool:

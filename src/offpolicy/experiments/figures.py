@@ -1,4 +1,4 @@
-"""Pictures of experiments, in the manner of the paper's (▽ sees only identities, × uses features), and of studies."""
+"""Figures of experiments, in the style of the paper (▽ uses only identities, × uses features), and of studies."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ COLOURS = (
 )  # fmt: skip
 DASHES = ("-", "--", ":")
 WORST = 0.5
-"""All that holds less often has one colour."""
+"""Coverage below this has a single colour."""
 
 
 def write(results: Results, path: Path) -> None:
-    """The picture that belongs to the experiment, whole or not at all."""
+    """Write the figure of an experiment atomically."""
     import matplotlib as mpl
 
     with mpl.rc_context({"svg.hashsalt": "offpolicy", "font.size": 9}):
@@ -69,7 +69,7 @@ def _curves(results: Results) -> Any:
 
 
 def _series(results: Results) -> Any:
-    """Estimators with a number at the end of their label against that number; the others as level lines."""
+    """Estimators whose label ends in a number against that number; the others as horizontal lines."""
     experiment = results.experiment
     families: dict[str, list[tuple[float, int]]] = {}
     for k, label in enumerate(experiment.labels):
@@ -99,7 +99,7 @@ def _series(results: Results) -> Any:
 
 
 def _line(ax: Any, x: FloatArray, mean: FloatArray, error: FloatArray, label: str, **style: Any) -> None:
-    """A curve with its band; what is not above 0 has no place on a log scale, and is left out of the picture."""
+    """A curve with its band; values that are not above 0 have no place on a log scale and are omitted."""
     shown = np.where(mean > 0, mean, np.nan)
     ax.plot(x, shown, label=label, **style)
     low = np.maximum(mean - error, np.where(mean > 0, mean / 20, np.nan))
@@ -109,7 +109,7 @@ def _line(ax: Any, x: FloatArray, mean: FloatArray, error: FloatArray, label: st
 
 @dataclass(frozen=True)
 class _Across:
-    """The horizontal axis: where its points are, what they are called, and whether they are numbers."""
+    """The horizontal axis: the positions and labels of its points, and whether they are numbers."""
 
     places: FloatArray
     labels: list[Any]
@@ -166,19 +166,19 @@ def _legend(figure: Any, axes: Any, results: Results) -> None:
 
 
 def _name(label: str) -> str:
-    """A label that Matplotlib takes as plain text, and does not hide."""
+    """A label that Matplotlib shows as plain text and does not hide."""
     plain = one_line(label).replace("$", r"\$")
     return f" {plain}" if plain.startswith("_") else plain
 
 
-def write_study(told: Mapping[str, Any], path: Path, method: str = "normal") -> None:
-    """A square for each estimator in each world, with the share in it; whole or not at all."""
+def write_study(summary: Mapping[str, Any], path: Path, method: str = "normal") -> None:
+    """Write a grid of coverage by estimator and world atomically."""
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
-    at, worlds = told["levels"].index(LEVEL), [w["world"] for w in told["worlds"]]
-    cells = [[told["coverage"][w].get(n, {}).get(method) for w in worlds] for n in told["estimators"]]
-    names = [n for n, row in zip(told["estimators"], cells, strict=True) if any(row)]
+    at, worlds = summary["levels"].index(LEVEL), [w["world"] for w in summary["worlds"]]
+    cells = [[summary["coverage"][w].get(n, {}).get(method) for w in worlds] for n in summary["estimators"]]
+    names = [n for n, row in zip(summary["estimators"], cells, strict=True) if any(row)]
     shares = np.array([[np.nan if cell is None else cell["held"][at] for cell in row] for row in cells if any(row)])
     with mpl.rc_context({"font.size": 9}):
         figure = Figure(figsize=(2.2 + 0.95 * len(worlds), 1.5 + 0.27 * len(names)), layout="constrained")
@@ -186,8 +186,8 @@ def write_study(told: Mapping[str, Any], path: Path, method: str = "normal") -> 
         colours = mpl.colormaps["RdYlGn"].with_extremes(bad="#eeeeee")
         axes.imshow(np.ma.masked_invalid(shares), cmap=colours, vmin=WORST, vmax=1.0, aspect="auto")
         for (row, col), share in np.ndenumerate(shares):
-            said = "–" if np.isnan(share) else f"{100 * share:.0f}"
-            axes.text(col, row, said, ha="center", va="center", color="white" if share < 0.55 else "black")
+            shown = "–" if np.isnan(share) else f"{100 * share:.0f}"
+            axes.text(col, row, shown, ha="center", va="center", color="white" if share < 0.55 else "black")
         axes.set_xticks(range(len(worlds)), [w.replace(", ", ",\n").replace(" ", "\n", 1) for w in worlds])
         axes.set_yticks(range(len(names)), names)
         axes.xaxis.tick_top()

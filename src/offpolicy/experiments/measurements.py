@@ -1,4 +1,4 @@
-"""What is kept of an estimate in a run of a study: intervals by every method, and the number of every check."""
+"""What a run of a study stores of an estimate: intervals by every method, and the measure of every check."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ def check_column(scale: str) -> str:
 
 @dataclass(frozen=True)
 class Measurements:
-    """Which intervals are kept. Verdicts are not: they follow from the checks, by the limits of the day they are read."""
+    """The stored intervals. Verdicts are not stored: they follow from the checks and the limits when the runs are read."""
 
     methods: tuple[str, ...]
     levels: tuple[float, ...] = (0.9, 0.95, 0.99)
 
     def __post_init__(self) -> None:
         unknown = [method for method in self.methods if method not in METHODS]
-        if unknown or "normal" not in self.methods:  # verdicts are held against the normal interval
-            given = ", ".join(self.methods) or "none"
-            raise InputError(f"[study] methods: give normal, and others of {'; '.join(METHODS[1:])}; not {given}.")
+        if unknown or "normal" not in self.methods:  # verdicts are compared with the normal interval
+            names = ", ".join(self.methods) or "none"
+            raise InputError(f"[study] methods: give normal, and others of {'; '.join(METHODS[1:])}; not {names}.")
 
     def fields(self) -> list[pa.Field]:
-        """The columns of it."""
+        """The columns to store."""
         ends = [column(end, method, level) for method in self.methods for level in self.levels for end in ("low", "high")]
         return [
             *(pa.field(name, pa.float64()) for name in ("std_error", *ends, *map(check_column, LIMITS))),
@@ -55,20 +55,21 @@ class Measurements:
                 ends = self._interval(estimate, method, level)
                 row |= {column(end, method, level): x for end, x in zip(("low", "high"), ends, strict=True)}
         for scale, limits in LIMITS.items():
-            seen = [float(check.measure) for check in checks if check.scale == scale and check.measure is not None]
-            if seen:  # the worst, where several are on one scale
-                row[check_column(scale)] = min(seen) if limits.stop < limits.caution else max(seen)
+            measures = [float(check.measure) for check in checks if check.scale == scale and check.measure is not None]
+            if measures:  # the worst, if several have the same scale
+                row[check_column(scale)] = min(measures) if limits.stop < limits.caution else max(measures)
         return row | {"unmeasured": worst(_unmeasured(checks)).severity}
 
     def _interval(self, estimate: Estimate, method: str, level: float) -> tuple[float | None, float | None]:
         try:
             if method == REFITTED:
-                found = estimate.confidence_interval(level, "bootstrap", refit=True)
+                interval = estimate.confidence_interval(level, "bootstrap", refit=True)
             else:
-                found = estimate.confidence_interval(level, method)
-        except InputError:  # a blend has no interval for finite samples
+                interval = estimate.confidence_interval(level, method)
+        except InputError:  # a blend has no finite-sample interval
             return None, None
-        return (found.low, found.high) if math.isfinite(found.low) and math.isfinite(found.high) else (None, None)
+        known = math.isfinite(interval.low) and math.isfinite(interval.high)
+        return (interval.low, interval.high) if known else (None, None)
 
 
 def _unmeasured(checks: tuple[Finding, ...]) -> list[Finding]:

@@ -1,7 +1,7 @@
-"""Who came nearest to the best estimator of each world: ratios of mean squared errors, with their standard errors.
+"""How close estimators come to the best one of each world: ratios of mean squared errors, with their standard errors.
 
-The best is chosen among estimators that are no blends of others, on one half of a world's runs, and scored on the other, and
-the other way round; else the winner's luck would count against everybody.
+The best is chosen among estimators that are not blends, on one half of a world's runs and scored on the other half, and vice
+versa; otherwise the luck of the winner would count against all others.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from offpolicy.experiments.tables import notes
 
 DRAWS = 200
 FEWEST = 4
-"""Units (worlds, or logs of one) from which on they are halved."""
+"""The number of units (worlds, or logs of one world) from which they are split in halves."""
 
 
 def is_blend(entry: Entry) -> bool:
@@ -30,7 +30,7 @@ def is_blend(entry: Entry) -> bool:
 
 @dataclass(frozen=True)
 class Ranking:
-    """Estimators × points, NaN where an estimator did not give a number in every run; standard errors from a bootstrap."""
+    """Estimators × points, NaN if an estimator has no value in some run; standard errors by a bootstrap."""
 
     ratios: FloatArray
     ratio_errors: FloatArray
@@ -44,7 +44,7 @@ class Ranking:
         units = results.units("mse")
         complete: npt.NDArray[np.bool_] = np.asarray(np.isfinite(results.values).all(axis=(2, 3)))
         if not complete.any():
-            raise InputError("no estimator gave a number in any world; the failures say why: " + "; ".join(notes(results)))
+            raise InputError("no estimator produced a value in any world; the failures were: " + "; ".join(notes(results)))
         single = np.array([not is_blend(entry) for entry in results.experiment.entries])
         judges = complete & (single[:, None] | ~complete[single].any(axis=0))
         halves = _halves(units.shape[2])
@@ -69,7 +69,7 @@ def _halves(units: int) -> list[IntArray]:
 def _ratios(
     units: FloatArray, complete: npt.NDArray[np.bool_], judges: npt.NDArray[np.bool_], halves: list[IntArray]
 ) -> FloatArray:
-    """Each mean squared error over that of the best of the other half."""
+    """Each mean squared error divided by that of the best estimator of the other half."""
     means = [np.where(complete, units[:, :, half].mean(axis=2), np.nan) for half in halves]
     best = [np.argmin(np.where(judges, mean, np.inf), axis=0) for mean in means]
     points = np.arange(units.shape[1])

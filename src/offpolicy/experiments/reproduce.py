@@ -1,4 +1,4 @@
-"""One experiment, or one study, from its settings to its tables and its picture."""
+"""Run an experiment or a study, and write its tables and figure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from offpolicy.experiments.study import Study
 
 
 def reproduce(experiment: Experiment, out: Path, *, processes: int | None = None, progress: bool | None = None) -> Results:
-    """Run what is missing in the folder `out`, and write summary.md and figure.png beside the results."""
+    """Run what is missing in the folder `out`, and write summary.md and figure.png next to the results."""
     if experiment.study is not None:
         raise InputError(f"{experiment.name}: is a study; see `offpolicy study`.")
     results = run(experiment, Store.open(out, experiment), processes, progress)
@@ -30,15 +30,15 @@ def reproduce(experiment: Experiment, out: Path, *, processes: int | None = None
 def study(
     experiment: Experiment, out: Path, *, processes: int | None = None, progress: bool | None = None
 ) -> dict[str, Any]:
-    """Run what is missing in the folder `out`, and give the summary; it is written beside the results, with a picture."""
+    """Run what is missing in the folder `out`, and return the summary, which is also written there with a figure."""
     if experiment.study is None:
-        raise InputError(f"{experiment.name}: is no study, for it has no [study]; see `offpolicy reproduce`.")
+        raise InputError(f"{experiment.name}: is not a study, since it has no [study]; see `offpolicy reproduce`.")
     store = Store.open(out, experiment)
     run(experiment, store, processes, progress)
-    told = Study.of(experiment, experiment.study, store.read()).summary()
+    summary = Study.of(experiment, experiment.study, store.read()).summary()
     with whole_file(out / "summary.json") as draft:
-        draft.write_text(json.dumps(told, indent=1, allow_nan=False) + "\n")
+        draft.write_text(json.dumps(summary, indent=1, allow_nan=False) + "\n")
     with whole_file(out / "summary.md") as draft:
-        draft.write_text(study_tables.markdown(told))
-    figures.write_study(told, out / "figure.png")
-    return told
+        draft.write_text(study_tables.markdown(summary))
+    figures.write_study(summary, out / "figure.png")
+    return summary

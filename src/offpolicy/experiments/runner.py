@@ -1,4 +1,4 @@
-"""Running an experiment: tasks are worlds at points with their logs, and are done in processes of their own."""
+"""Running an experiment: a task is a world at a point with its logs, and runs in a worker process."""
 
 from __future__ import annotations
 
@@ -34,22 +34,22 @@ from offpolicy.worlds import World
 from offpolicy.worlds.registry import world
 
 Task = tuple[int, int, int]
-"""A point, a world and the first of its logs."""
+"""A point, a world and the first log of the task."""
 
 Run = tuple[int, int, int]
 """A point, a world and a log."""
 
 SEEDS = 1_000_003
-"""Experiments with other seeds have other worlds."""
+"""Separates the worlds of experiments with different seeds."""
 
 LARGEST_SQUARED = 1e150
 
 BLOCK = 10
-"""Logs of a task, where there is one world; else all logs of a world are one task."""
+"""Logs per task if there is one world; otherwise all logs of a world are one task."""
 
 
 def run(experiment: Experiment, store: Store, processes: int | None = None, progress: bool | None = None) -> Results:
-    """Do what is not yet done, and give all results."""
+    """Run what is missing, and return all results."""
     with store.alone():
         _finish(experiment, store, processes or cores(), progress)
         return Results.of(experiment, store.read())
@@ -58,16 +58,16 @@ def run(experiment: Experiment, store: Store, processes: int | None = None, prog
 def _finish(experiment: Experiment, store: Store, processes: int, progress: bool | None) -> None:
     done, every = _done(store.read()), tasks(experiment)
     todo = [task for task in every if not done.issuperset(_runs(experiment, task))]
-    with PassProgress(experiment.name, len(every), progress, done=len(every) - len(todo)) as told:
+    with PassProgress(experiment.name, len(every), progress, done=len(every) - len(todo)) as progressed:
         for task, rows in finished(partial(run_task, experiment), todo, processes, partial(_named, experiment)):
             store.write(task, rows)
-            told(1)
+            progressed(1)
             store.merge()
     store.merge(1)
 
 
 def tasks(experiment: Experiment) -> list[Task]:
-    """World by world, so that every point has some results early and the time that is left can be told."""
+    """World by world, so that every point has some results early and the remaining time can be estimated."""
     points, starts = range(len(experiment.points)), range(0, experiment.logs, _block(experiment))
     return [(point, w, log) for w in range(experiment.worlds) for point in points for log in starts]
 
@@ -102,62 +102,62 @@ def run_task(experiment: Experiment, task: Task) -> list[dict[str, Any]]:
         there, truth, error = _with_truth(point.kind, tuple(point.settings.items()), SEEDS * experiment.seed + w)
         rows = []
         for _, _, log in _runs(experiment, task):
-            # a seed of its own for every run: no two share a stream
+            # every run has its own seed, so that no two share a stream
             seed = np.random.SeedSequence(experiment.seed, spawn_key=(p, w, log))
             source = there.of_log(seed)
-            np.random.seed(seed.generate_state(1)[0])  # noqa: NPY002  (what a user's own estimator may draw from)
+            np.random.seed(seed.generate_state(1)[0])  # noqa: NPY002  (which a user's own estimator may use)
             values = estimates(entries, source, partial(source.sample, point.rounds, seed), experiment.keep)
             rows += [
                 {"point": p, "world": w, "log": log, "estimator": label, "truth": truth, "truth_error": error,
-                 "failure": None, **found}
-                for label, found in values.items()
+                 "failure": None, **outcome}
+                for label, outcome in values.items()
             ]  # fmt: skip
         return rows
 
 
 @lru_cache(maxsize=1)
 def _with_truth(kind: str, settings: tuple[tuple[str, Any], ...], seed: int) -> tuple[World, float, float]:
-    """A world and the value of its target with its error; kept, for the next task is often of the same world."""
+    """A world and the value of its target with its error; cached, since the next task often uses the same world."""
     there = world(kind, dict(settings), seed)
     return there, *there.value_with_error(there.target)
 
 
 Estimated = dict[str, Any]
-"""A `value`, or the `failure` why there is none; and what else is kept."""
+"""A `value`, or the reason of the `failure`; and what else is stored."""
 
 Keep = Callable[[Estimate], dict[str, Any]] | None
-"""What a run keeps of an estimate besides its value; None: nothing, so that no errors need be computed."""
+"""What a run stores of an estimate besides its value; None: nothing, so that no errors need to be computed."""
 
 
 def estimates(entries: Sequence[Entry], source: World, sample: Callable[[], Log], keep: Keep) -> dict[str, Estimated]:
-    """The value of each estimator, or why there is none. Ours are evaluated together, for they share fits.
+    """The value of each estimator, or why there is none. Built-in ones are evaluated together, since they share fits.
 
-    A user's own gets a copy of the log to itself, so that what it does to the arrays stays with it.
+    A user's own gets its own copy of the log, so that it cannot change the arrays of the others.
     """
     log, target = sample(), source.target
-    found: dict[str, Estimated] = {}
+    outcomes: dict[str, Estimated] = {}
     together: list[Estimator] = []
     for each in entries:
         try:
             built = each.build(source)
         except Exception as error:
-            found[each.label] = _failed(_words(error))
+            outcomes[each.label] = _failed(_words(error))
             continue
         if isinstance(built, Estimator) and not each.foreign:
             together.append(built)
         else:
-            found[each.label] = _alone(built, sample(), target, keep)
+            outcomes[each.label] = _alone(built, sample(), target, keep)
     try:
-        found |= _values(together, log, target, keep)
+        outcomes |= _values(together, log, target, keep)
     except Exception:
-        found |= {built.name: _alone(built, log, target, keep) for built in together}
-    return found
+        outcomes |= {built.name: _alone(built, log, target, keep) for built in together}
+    return outcomes
 
 
 def _alone(built: Any, log: Log, target: Policy, keep: Keep) -> Estimated:
-    """One estimator, whatever it does."""
+    """One estimator on its own, with any exception as a failure."""
     try:
-        with redirect_stdout(sys.stderr):  # what it prints must not mix with the answer
+        with redirect_stdout(sys.stderr):  # its output must not mix with the answer
             if isinstance(built, Estimator):
                 return _values([built], log, target, keep)[built.name]
             return _checked(built(log, target))
@@ -167,10 +167,10 @@ def _alone(built: Any, log: Log, target: Policy, keep: Keep) -> Estimated:
 
 def _checked(value: Any) -> Estimated:
     if isinstance(value, (bool, str, bytes, type(None))):
-        return _failed(f"gave {str(value)[:40]!r}, a {type(value).__name__}, where a number is wanted")
+        return _failed(f"returned {str(value)[:40]!r}, of type {type(value).__name__}, instead of a number")
     number = float(value)
     if not math.isfinite(number):
-        return _failed("gave NaN" if math.isnan(number) else "gave an infinite number")
+        return _failed("returned NaN" if math.isnan(number) else "returned an infinite number")
     return {"value": number} if abs(number) < LARGEST_SQUARED else _failed(f"{number:.0e} is too large to be squared")
 
 
@@ -181,18 +181,18 @@ def _failed(why: str) -> Estimated:
 def _values(estimators: Sequence[Estimator], log: Log, target: Policy, keep: Keep) -> dict[str, Estimated]:
     if not estimators:
         return {}
-    found = {}
+    outcomes = {}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         result = evaluate(log, target, list(estimators), engine=Local(1), progress=False, errors=keep is not None)
         for each in estimators:
             estimate = result["target", each.name]
-            found[each.name] = _checked(estimate.value) | ({} if keep is None else keep(estimate))
-    return found
+            outcomes[each.name] = _checked(estimate.value) | ({} if keep is None else keep(estimate))
+    return outcomes
 
 
 def _words(error: BaseException) -> str:
-    """The error, and the last line of the user's own code that led to it."""
+    """The error, and the last line of code that led to it."""
     last = traceback.extract_tb(error.__traceback__)[-1:]
     where = "" if isinstance(error, InputError) or not last else f" ({Path(last[0].filename).name}, line {last[0].lineno})"
     return f"{type(error).__name__}: {error}{where}"

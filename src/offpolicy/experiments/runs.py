@@ -1,4 +1,4 @@
-"""The numbers of an experiment's runs, and what is made of them: mean squared error, bias², variance, medians."""
+"""The values of an experiment's runs, and their mean squared error, bias², variance and medians."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DRAWS = 2_000
 
 @dataclass(frozen=True)
 class Results:
-    """Values as estimators × points × worlds × logs, NaN where there is none; truths and their errors as points × worlds."""
+    """Values as estimators × points × worlds × logs, NaN if missing; true values and their errors as points × worlds."""
 
     experiment: Experiment
     values: FloatArray
@@ -26,7 +26,7 @@ class Results:
     truth_error: FloatArray
     failures: dict[str, Counter[str]]
     covered: FloatArray = field(default_factory=lambda: np.empty(0))
-    """1 where the interval of a run holds the truth, 0 where it does not, NaN where none was kept; as `values`."""
+    """1 if the interval of a run contains the true value, 0 if not, NaN if none was stored; shaped as `values`."""
     widths: FloatArray = field(default_factory=lambda: np.empty(0))
 
     @classmethod
@@ -66,7 +66,7 @@ class Results:
         return [point.label for point in self.experiment.points]
 
     def at(self, place: int) -> str:
-        """A point in words, where there are several."""
+        """A point in words, if there are several."""
         points = self.experiment.points
         return f"{self.experiment.axis} {points[place].name}: " if len(points) > 1 else ""
 
@@ -75,21 +75,21 @@ class Results:
         return self.experiment.worlds * self.experiment.logs
 
     def units(self, measure: str) -> FloatArray:
-        """Estimators × points × units whose mean is the measure. Units are worlds; of one world, its logs."""
+        """Estimators × points × units whose mean is the measure. Units are worlds, or the logs of a single world."""
         e = self.errors
         rounds = np.array([point.rounds for point in self.experiment.points])[None, :, None]
         if measure.startswith("median"):
             squared = e[..., : int(measure[6:])] ** 2
-            lost = np.asarray(np.isnan(squared).all(axis=3))
-            medians: FloatArray = np.nanmedian(np.where(lost[..., None], 0.0, squared), axis=3)
-            return rounds * np.where(lost, np.nan, medians)
+            missing = np.asarray(np.isnan(squared).all(axis=3))
+            medians: FloatArray = np.nanmedian(np.where(missing[..., None], 0.0, squared), axis=3)
+            return rounds * np.where(missing, np.nan, medians)
         if measure.startswith("scaled "):
             return rounds * self.units(measure.removeprefix("scaled "))
         one_world = e.shape[2] == 1
         if measure == "mse":
             return e[:, :, 0] ** 2 if one_world else finite_mean(e**2)
-        found = np.array([[_spread(cell, one_world) for cell in row] for row in e])
-        return found[..., 0, :] if measure == "bias2" else found[..., 1, :]
+        spreads = np.array([[_spread(cell, one_world) for cell in row] for row in e])
+        return spreads[..., 0, :] if measure == "bias2" else spreads[..., 1, :]
 
     def summary(self, measure: str) -> tuple[FloatArray, FloatArray]:
         """The mean over units and its standard error: estimators × points each."""
@@ -103,7 +103,7 @@ class Results:
         return mean, np.where(count > 1, error, np.nan)
 
     def _truth_share(self) -> FloatArray:
-        """What an uncertain truth adds to the error of a squared distance to it, where all runs share that truth.
+        """What an uncertain true value adds to the error of a squared distance to it, if all runs share that value.
 
         (e + δ)² with δ ~ N(0, τ²) has the variance 4e²τ² + 2τ⁴.
         """
@@ -112,26 +112,26 @@ class Results:
         return share
 
     def shares(self, label: str, other: str) -> tuple[float, float, float, int]:
-        """How often `label` is nearer to the truth than `other`, its 95% interval, and of how many runs.
+        """How often `label` is nearer to the true value than `other`, its 95% interval, and the number of runs.
 
         With several worlds, worlds are resampled. With one world, its logs are samples of one data set at each point, so
         the data set is perturbed as well, by as much as a sample deviates from it; and so is the true value, by its error.
         """
         a, b = (self.values[self.experiment.labels.index(name)] for name in (label, other))
-        given = np.isfinite(a) & np.isfinite(b)
-        if not given.any():
+        known = np.isfinite(a) & np.isfinite(b)
+        if not known.any():
             return np.nan, np.nan, np.nan, 0
-        nearer = np.where(given, _nearer(a - self.truth[..., None], b - self.truth[..., None]), np.nan)
+        nearer = np.where(known, _nearer(a - self.truth[..., None], b - self.truth[..., None]), np.nan)
         rng = np.random.default_rng(0)
         if a.shape[1] > 1:
             drawn = rng.integers(a.shape[1], size=(DRAWS, a.shape[1]))
             each = finite_mean(finite_mean(nearer.transpose(1, 0, 2).reshape(a.shape[1], -1))[drawn])
         else:
-            there = [p for p in range(len(a)) if given[p].any()]
-            shares = [self._perturbed(p, a[p][given[p]], b[p][given[p]], rng) for p in there]
-            each = np.average(shares, axis=0, weights=[given[p].sum() for p in there])
+            there = [p for p in range(len(a)) if known[p].any()]
+            shares = [self._perturbed(p, a[p][known[p]], b[p][known[p]], rng) for p in there]
+            each = np.average(shares, axis=0, weights=[known[p].sum() for p in there])
         low, high = np.quantile(each, [0.025, 0.975])
-        return float(np.nanmean(nearer)), float(low), float(high), int(given.sum())
+        return float(np.nanmean(nearer)), float(low), float(high), int(known.sum())
 
     def _perturbed(self, point: int, a: FloatArray, b: FloatArray, rng: np.random.Generator) -> FloatArray:
         """How often the first is nearer in each perturbation of the data and of the true value of a point."""
@@ -142,14 +142,14 @@ class Results:
 
 
 def _nearer(a: FloatArray, b: FloatArray) -> FloatArray:
-    """1 where a is nearer to 0 than b, 0 where it is farther, a half where the two are the same but for rounding."""
+    """1 where a is nearer to 0 than b, 0 where it is farther, 0.5 where the two are equal up to rounding."""
     one, two = np.abs(a), np.abs(b)
     nearer: FloatArray = np.where(np.isclose(one, two, rtol=1e-9, atol=0), 0.5, (one < two).astype(np.float64))
     return nearer
 
 
 def finite_mean(values: FloatArray) -> FloatArray:
-    """The mean along the last axis of what is there; NaN where nothing is."""
+    """The mean of the finite values along the last axis; NaN if there are none."""
     there = np.isfinite(values)
     count = there.sum(axis=-1)
     total = np.where(there, values, 0.0).sum(axis=-1)
@@ -158,25 +158,25 @@ def finite_mean(values: FloatArray) -> FloatArray:
 
 
 def _spread(errors: FloatArray, one_world: bool) -> FloatArray:
-    """Bias² and variance of each world (2 × worlds); of one world, jackknife values of its logs.
+    """Bias² and variance of each world (2 × worlds); for a single world, jackknife values of its logs.
 
-    The square of a mean error is on average too large by its variance over the number of logs, which is taken off: so an
-    unbiased estimator's bias² is about 0, and may come out below.
+    The square of a mean error is too large on average, by the variance divided by the number of logs, which is subtracted:
+    so the bias² of an unbiased estimator is about 0, and may be negative.
     """
     if not one_world:
         return np.array([_bias_variance(world) for world in errors]).T
     logs = errors[0]
-    kept = logs[np.isfinite(logs)]
-    whole, n = _bias_variance(kept), len(kept)
-    without = np.array([_bias_variance(np.delete(kept, k)) for k in range(n)]).reshape(n, 2)
+    known = logs[np.isfinite(logs)]
+    whole, n = _bias_variance(known), len(known)
+    without = np.array([_bias_variance(np.delete(known, k)) for k in range(n)]).reshape(n, 2)
     values = np.full((len(logs), 2), np.nan)
     values[np.isfinite(logs)] = n * whole - (n - 1) * without
     return values.T
 
 
 def _bias_variance(errors: FloatArray) -> FloatArray:
-    kept = errors[np.isfinite(errors)]
-    if len(kept) < 2:
+    known = errors[np.isfinite(errors)]
+    if len(known) < 2:
         return np.array([np.nan, np.nan])
-    variance = kept.var(ddof=1)
-    return np.array([kept.mean() ** 2 - variance / len(kept), variance])
+    variance = known.var(ddof=1)
+    return np.array([known.mean() ** 2 - variance / len(known), variance])

@@ -1,6 +1,6 @@
-"""Results on disk: Parquet parts that appear whole, one for each task that is done, merged when all are.
+"""Results on disk: one Parquet part per finished task, written atomically, and merged when all are finished.
 
-A run that is killed at any moment keeps every part that was written; the next one reads them and goes on.
+A run that is killed at any moment leaves every finished part; the next run reads them and continues.
 """
 
 from __future__ import annotations
@@ -48,24 +48,26 @@ class Store:
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """Two runs in one folder would do the same work and merge each other's parts away: the second is refused."""
-        with _told(self.folder):
+        """Refuse a second run in the same folder, which would repeat the work and merge the parts of the first."""
+        with _explained(self.folder):
             file = (self.folder / ".lock").open("w")
         with file:
             try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # given back when the process ends, however it ends
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # released when the process ends, however it ends
             except OSError:
-                raise InputError(f"{self.folder}: another run is at work here; wait for it, or choose --out.") from None
+                raise InputError(
+                    f"{self.folder}: another run is using this folder; wait for it, or choose another with --out."
+                ) from None
             yield
 
     @classmethod
     def open(cls, folder: Path, experiment: Experiment) -> Store:
-        """The folder, made if need be; one that holds results of other settings is refused, and left as it is."""
-        with _told(folder):
+        """The folder, created if needed; a folder with results of other settings is refused and left unchanged."""
+        with _explained(folder):
             folder.mkdir(parents=True, exist_ok=True)
         store = cls(folder, experiment)
         if not store._note.exists():
-            with store.alone():  # of two that find none, one writes it; the other reads it, or is refused
+            with store.alone():  # of two runs that start together, one writes it
                 if not store._note.exists():
                     store._sign()
         store._check()
@@ -73,7 +75,7 @@ class Store:
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns of a run; those of a study come last."""
+        """The columns of a run, followed by those of a study."""
         study = self.experiment.study
         return pa.schema([*SCHEMA, *([] if study is None else study.fields())])
 
@@ -86,22 +88,22 @@ class Store:
         if self._parts():
             raise InputError(f"{self.folder}: holds results without their settings.json; choose another folder with --out.")
         said = {"experiment": self.experiment.name, "key": self.experiment.key, "settings": self.experiment.settings()}
-        with _told(self._note), whole_file(self._note) as draft:
+        with _explained(self._note), whole_file(self._note) as draft:
             draft.write_text(json.dumps(said, indent=2, default=str) + "\n")
 
     def _check(self) -> None:
-        """Raise where the results are those of other settings."""
-        with _told(self._note):
-            said = self._note.read_bytes()
+        """Raise if the results are those of other settings."""
+        with _explained(self._note):
+            content = self._note.read_bytes()
         try:
-            found = json.loads(said)
-            key, settings = found["key"], dict(found["settings"])
+            note = json.loads(content)
+            key, settings = note["key"], dict(note["settings"])
         except (ValueError, KeyError, TypeError):
             raise InputError(f"{self._note}: not a settings file of results; choose another folder with --out.") from None
         if key != self.experiment.key:
             difference = _difference(settings, self.experiment.settings())
             raise InputError(
-                f"{self.folder}: holds results of other settings ({difference}). They are left as they are: choose "
+                f"{self.folder}: contains results of other settings ({difference}), which are left unchanged: choose "
                 "another folder with --out, or delete this one."
             )
 
@@ -109,22 +111,22 @@ class Store:
         return sorted(self.folder.glob("runs*.parquet"))
 
     def read(self) -> pa.Table:
-        """Every run that is done, each once, in order."""
+        """Every finished run, once and in order."""
         schema = self.schema
-        found = [_read_part(path, self.experiment.key, schema) for path in self._parts()]
-        table = pa.concat_tables([schema.empty_table(), *found])
-        # the same rows stand twice where a merge was cut short before it deleted what it had merged
+        parts = [_read_part(path, self.experiment.key, schema) for path in self._parts()]
+        table = pa.concat_tables([schema.empty_table(), *parts])
+        # rows are repeated if a merge was stopped before it deleted the merged parts
         keys = [name for name, _ in ORDER]
         rest = [name for name in schema.names if name not in keys]
         once = table.group_by(keys, use_threads=False).aggregate([(name, "first") for name in rest])
         return once.rename_columns([*keys, *rest]).select(schema.names).sort_by(ORDER)
 
     def write(self, task: Sequence[int], rows: Sequence[dict[str, Any]]) -> None:
-        """The rows of one task, as a part of its own."""
+        """Write the rows of one task as a part."""
         self._write(pa.Table.from_pylist(list(rows), self.schema), f"runs-{'-'.join(str(k) for k in task)}.parquet")
 
     def merge(self, least: int = MERGE_AT) -> None:
-        """One file in place of many parts."""
+        """Merge the parts into one file, if there are more than `least`."""
         parts = self._parts()
         if len(parts) > least:
             self._write(self.read(), "runs.parquet")
@@ -133,29 +135,31 @@ class Store:
                     path.unlink()
 
     def _write(self, table: pa.Table, name: str) -> None:
-        with _told(self.folder / name), whole_file(self.folder / name) as draft:
+        with _explained(self.folder / name), whole_file(self.folder / name) as draft:
             pq.write_table(table.replace_schema_metadata({KEY: self.experiment.key.encode()}), draft)
 
 
 @contextmanager
-def _told(path: Path) -> Iterator[None]:
-    """What the system refuses, in words."""
+def _explained(path: Path) -> Iterator[None]:
+    """Turn system errors into messages."""
     try:
         yield
     except OSError as error:
-        raise InputError(f"{path}: cannot be read or written: {error.strerror or error}. What is there is kept.") from None
-    except InputError as error:  # of a file that could not be written whole
-        raise InputError(f"{error} What is there is kept.") from None
+        raise InputError(
+            f"{path}: cannot be read or written: {error.strerror or error}. Existing results are kept."
+        ) from None
+    except InputError as error:  # of a file that could not be written completely
+        raise InputError(f"{error} Existing results are kept.") from None
 
 
 def _read_part(path: Path, key: str, schema: pa.Schema) -> pa.Table:
     try:
         table = pq.read_table(path)
     except (pa.ArrowException, OSError) as error:
-        raise InputError(f"{path}: cannot be read ({error}); delete it, and its runs are made again.") from None
+        raise InputError(f"{path}: cannot be read ({error}); delete it to repeat its runs.") from None
     if (table.schema.metadata or {}).get(KEY, b"").decode() != key:
-        raise InputError(f"{path}: holds runs of other settings; choose another folder with --out, or delete it.")
-    for each in (each for each in schema if each.name not in table.column_names):  # runs from before it was kept
+        raise InputError(f"{path}: contains runs of other settings; choose another folder with --out, or delete it.")
+    for each in (each for each in schema if each.name not in table.column_names):  # runs from before it was stored
         table = table.append_column(each.name, pa.nulls(len(table), each.type))
     return table.select(schema.names).replace_schema_metadata(None).cast(schema)
 

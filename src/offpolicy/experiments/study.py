@@ -1,4 +1,4 @@
-"""Studies: how often intervals hold the truth, how wide they are, and whether the verdict knows which of them miss."""
+"""Studies: the coverage and width of intervals, and how well the verdict identifies those that miss."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from offpolicy.inference.intervals import normal_quantile
 
 LEVEL = 0.95
 NAIVE = "logged-mean"
-"""It answers another question, so it counts in no table of verdicts."""
+"""It answers another question, so it is not in the tables of verdicts."""
 UNBIASED = ("IPS", "SNIPS", "DR", "SNDR")
-"""Whose misses are for want of data; what is wrong with their numbers is not their own bias."""
+"""Estimators that miss for lack of data, not because of a bias of their own."""
 OF_ANY = ("hidden bias", "disagreement", "disagreement of a blend", "candidates", "rounds to check a model")
 """Scales on which estimators with a bias of their own, or blends, are graded."""
 LEAST_RUNS = 50
-"""Of one world in one bin, for its share to be told."""
+"""The fewest runs of one world in one bin for its share to be reported."""
 
 COUNTS = (0, 2, 5, 10, 25, 50, 100, 200, 500, 1_000, np.inf)
 ERRORS = (0, 0.5, 1, 1.5, 2, 2.5, 3, 4, 6, np.inf)
@@ -55,7 +55,7 @@ class Study:
         return numbers
 
     def held(self, method: str, level: float = LEVEL) -> FloatArray:
-        """Of every row: 1 where the interval holds the truth, 0 where it does not, NaN where there is none."""
+        """For every row: 1 if the interval contains the true value, 0 if not, NaN if there is none."""
         low, high = (self._numbers(column(end, method, level)) for end in ("low", "high"))
         truth = self._numbers("truth")
         inside: FloatArray = np.where(np.isfinite(low), ((low <= truth) & (truth <= high)).astype(np.float64), np.nan)
@@ -63,14 +63,14 @@ class Study:
 
     @cached_property
     def severity(self) -> IntArray:
-        """The verdict of every row by the limits that hold now."""
+        """The verdict of every row by the current limits."""
         unmeasured: IntArray = np.nan_to_num(self._numbers("unmeasured")).astype(np.int64)
         graded = [grades(limits, self._numbers(check_column(scale))) for scale, limits in LIMITS.items()]
         worst: IntArray = np.maximum.reduce([unmeasured, *graded])
         return worst
 
     def cells(self) -> Iterator[tuple[int, str, IntArray]]:
-        """The rows of each world and estimator that gave numbers there."""
+        """The rows of each world and estimator with values there."""
         for p in range(len(self.experiment.points)):
             here = self.columns["point"] == p
             for label in self.experiment.labels:
@@ -79,10 +79,10 @@ class Study:
                     yield p, label, rows
 
     def summary(self) -> dict[str, Any]:
-        """Everything that is told of the study, as plain values; the schema has a version."""
+        """The whole summary as plain values; the schema has a version."""
         e = self.experiment
         names = [point.name for point in e.points]
-        told: dict[str, Any] = {
+        summary: dict[str, Any] = {
             "schema": "offpolicy.study/1", "name": e.name, "title": e.title, "note": e.note, "key": e.key,
             "estimators": e.labels,
             "methods": list(self.keeping.methods), "levels": list(self.keeping.levels), "worlds": self._worlds(names),
@@ -91,14 +91,14 @@ class Study:
         }  # fmt: skip
         naive = [each.label for each in e.entries if each.text == NAIVE]
         for p, label, rows in self.cells():
-            told["coverage"][names[p]][label] = self._coverage(rows)
-            told["errors"][names[p]][label] = self._errors(rows)
+            summary["coverage"][names[p]][label] = self._coverage(rows)
+            summary["errors"][names[p]][label] = self._errors(rows)
             if label not in naive:
-                told["verdicts"][names[p]][label] = self._verdicts(rows)
-        return told | {"limits": {scale: self._limits(scale) for scale in EDGES}}
+                summary["verdicts"][names[p]][label] = self._verdicts(rows)
+        return summary | {"limits": {scale: self._limits(scale) for scale in EDGES}}
 
     def _worlds(self, names: list[str]) -> list[dict[str, Any]]:
-        """How many runs there are, and what the logs are like."""
+        """The number of runs, and the typical effective sample size of the logs."""
         found = []
         for p, point in enumerate(self.experiment.points):
             here = self.columns["point"] == p
@@ -114,7 +114,7 @@ class Study:
         return found
 
     def _coverage(self, rows: IntArray) -> dict[str, Any]:
-        """By method: the share that held at each level, and the median width, both of the runs that have an interval."""
+        """By method: coverage at each level and the median width, both over the runs with an interval."""
         found = {}
         for method in self.keeping.methods:
             held = np.array([self.held(method, level)[rows] for level in self.keeping.levels])
@@ -129,10 +129,10 @@ class Study:
         return float(np.median(high - low))
 
     def _errors(self, rows: IntArray) -> dict[str, float]:
-        """The mean error, how the values of one world's logs spread, and what the standard error says of it."""
+        """The mean error, the standard deviation over the logs of a world, and the median standard error."""
         off, world = self._numbers("value")[rows] - self._numbers("truth")[rows], self.columns["world"][rows]
         each = [off[world == w] for w in np.unique(world)]
-        several = [part.var(ddof=1) for part in each if len(part) > 1]  # of one log there is no spread
+        several = [part.var(ddof=1) for part in each if len(part) > 1]  # a single log has no spread
         spread = np.sqrt(np.mean(several)) if several else 0.0
         return {
             "bias": float(off.mean()),
@@ -141,7 +141,7 @@ class Study:
         }
 
     def _verdicts(self, rows: IntArray) -> dict[str, list[int]]:
-        """By verdict: how many runs had it, and how many of those missed the truth."""
+        """By verdict: the number of runs, and how many of their intervals missed the true value."""
         held = self.held("normal")[rows]
         return {
             verdict.name: [int(there.sum()), int((held[there] == 0).sum())]
@@ -150,7 +150,7 @@ class Study:
         }
 
     def _limits(self, scale: str) -> dict[str, Any]:
-        """How often intervals held for each stretch of a scale, in all worlds and in the one where they held least."""
+        """Coverage in each bin of a scale, in all worlds and in the world with the lowest coverage."""
         limits, measure, held = LIMITS[scale], self._numbers(check_column(scale)), self.held("normal")
         counts = np.isfinite(measure) & np.isfinite(held)
         if scale not in OF_ANY:
@@ -159,12 +159,12 @@ class Study:
         for low, high in zip(EDGES[scale], EDGES[scale][1:], strict=False):
             there = counts & (low <= measure) & (measure < high)
             if there.any():
-                told = {"from": low, "to": finite_or_none(high), "runs": int(there.sum()), "held": float(held[there].mean())}
-                bins.append(told | self._least(there, held))
+                bin_ = {"from": low, "to": finite_or_none(high), "runs": int(there.sum()), "held": float(held[there].mean())}
+                bins.append(bin_ | self._least(there, held))
         return {"caution": limits.caution, "stop": finite_or_none(limits.stop), "bins": bins}
 
     def _least(self, there: Any, held: FloatArray) -> dict[str, Any]:
-        """The world in which intervals held least, of those with enough runs."""
+        """The world with the lowest coverage, among those with enough runs."""
         found = []
         for p, point in enumerate(self.experiment.points):
             here = there & (self.columns["point"] == p)
@@ -174,7 +174,7 @@ class Study:
 
 
 def grades(limits: Limits, measures: FloatArray) -> IntArray:
-    """The severity of many measures; what was not measured says nothing."""
+    """The severity of many measures; missing ones count as 0."""
     falling = limits.stop < limits.caution
     with np.errstate(invalid="ignore"):
         caution = measures < limits.caution if falling else measures >= limits.caution

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from offpolicy.experiments.study import LEVEL, half_width
-from offpolicy.report.formatting import aligned, label as one_line, markdown_table
+from offpolicy.report.formatting import WIDTH, blocks, label as one_line, markdown_table
 
 Summary = Mapping[str, Any]
 Table = tuple[list[str], list[list[str]]]
@@ -14,65 +14,72 @@ MAIN = ("IPS", "SNIPS", "DR", "MIPS (true)", "Auto")
 """The estimators that methods and levels are compared by, of those that the study has; where it has few, all."""
 
 
-def worlds(told: Summary, of: str = "") -> Table:  # noqa: ARG001
-    """What the logs are like."""
+def worlds(summary: Summary, of: str = "") -> Table:  # noqa: ARG001
+    """The size of the logs, and their effective sample size."""
     header = ["world", "runs", "rounds", "effective rounds", "rewards other than 0"]
     rows = [
-        [w["world"], *(_count(w[key]) for key in ("runs", "rounds", "effective_rounds", "rewards"))] for w in told["worlds"]
+        [w["world"], *(_count(w[key]) for key in ("runs", "rounds", "effective_rounds", "rewards"))]
+        for w in summary["worlds"]
     ]
     return header, rows
 
 
-def coverage(told: Summary, of: str = "normal") -> Table:
+def coverage(summary: Summary, of: str = "normal") -> Table:
     """The share of 95% intervals that hold the truth: estimators by worlds."""
-    at = told["levels"].index(LEVEL)
+    at = summary["levels"].index(LEVEL)
     return _by_world(
-        told, told["estimators"], lambda cell: _percent(cell[of]["held"][at]) if of in cell else "–", "coverage"
+        summary, summary["estimators"], lambda cell: _percent(cell[of]["held"][at]) if of in cell else "–", "coverage"
     )
 
 
-def width(told: Summary, of: str = "normal") -> Table:
+def width(summary: Summary, of: str = "normal") -> Table:
     """The width of 95% intervals, relative to the spread of the values over logs."""
-    at = told["levels"].index(LEVEL)
+    at = summary["levels"].index(LEVEL)
     rows = []
-    for name in told["estimators"]:
+    for name in summary["estimators"]:
         cells = []
-        for world in (w["world"] for w in told["worlds"]):
-            cell, spread = told["coverage"][world].get(name, {}), told["errors"][world].get(name, {}).get("spread", 0.0)
+        for world in (w["world"] for w in summary["worlds"]):
+            cell, spread = (
+                summary["coverage"][world].get(name, {}),
+                summary["errors"][world].get(name, {}).get("spread", 0.0),
+            )
             there = of in cell and spread > 0
             cells.append(f"{cell[of]['width'][at] / (half_width() * spread):.2f}" if there else "–")
         rows.append([name, *cells])
-    return _header(told), [row for row in rows if set(row[1:]) != {"–"}]
+    return _header(summary), [row for row in rows if set(row[1:]) != {"–"}]
 
 
-def levels(told: Summary, of: str = "normal") -> Table:
+def levels(summary: Summary, of: str = "normal") -> Table:
     """The share that holds at 90, 95 and 99%."""
     return _by_world(
-        told, _main(told), lambda cell: " / ".join(_percent(h) for h in cell[of]["held"]) if of in cell else "–", "coverage"
+        summary,
+        _main(summary),
+        lambda cell: " / ".join(_percent(h) for h in cell[of]["held"]) if of in cell else "–",
+        "coverage",
     )
 
 
-def methods(told: Summary, of: str = "") -> Table:
+def methods(summary: Summary, of: str = "") -> Table:
     """The share of 95% intervals that hold, by method, of the main estimators or of one."""
-    at = told["levels"].index(LEVEL)
+    at = summary["levels"].index(LEVEL)
     rows = []
-    for name in [of] if of else _main(told):
-        for method in told["methods"]:
-            cells = [told["coverage"][w["world"]].get(name, {}).get(method) for w in told["worlds"]]
+    for name in [of] if of else _main(summary):
+        for method in summary["methods"]:
+            cells = [summary["coverage"][w["world"]].get(name, {}).get(method) for w in summary["worlds"]]
             if any(cells):
                 rows.append([f"{name}, {method}", *("–" if c is None else _percent(c["held"][at]) for c in cells)])
-    return ["interval", *_header(told)[1:]], rows
+    return ["interval", *_header(summary)[1:]], rows
 
 
-def verdicts(told: Summary, of: str = "worlds") -> Table:
-    """How well the verdict tells runs that missed from those that did not: by world, or by estimator."""
+def verdicts(summary: Summary, of: str = "worlds") -> Table:
+    """How well the verdict separates runs that missed from those that did not, by world or by estimator."""
     first = "world" if of == "worlds" else "estimator"
-    names = [w["world"] for w in told["worlds"]] if of == "worlds" else told["estimators"]
+    names = [w["world"] for w in summary["worlds"]] if of == "worlds" else summary["estimators"]
     rows = []
     for name in [*names, "all"]:
         cells = [
             cell
-            for world, each in told["verdicts"].items()
+            for world, each in summary["verdicts"].items()
             for label, cell in each.items()
             if name in (world if of == "worlds" else label, "all")
         ]
@@ -98,7 +105,7 @@ def _separation(cells: Sequence[Mapping[str, Sequence[int]]]) -> list[str]:
     return [f"{all_runs:,}", _share(all_missed, all_runs), *by_verdict, *caught]
 
 
-def limits(told: Summary, of: str) -> Table:
+def limits(summary: Summary, of: str) -> Table:
     """Coverage by the size of a number behind the verdict."""
     header = [of, "runs", "coverage of 95% intervals", "lowest in one world", "which world"]
     rows = [
@@ -109,7 +116,7 @@ def limits(told: Summary, of: str) -> Table:
             "–" if b["least"] is None else _percent(b["least"]),
             b["least_in"] or "–",
         ]
-        for b in told["limits"][of]["bins"]
+        for b in summary["limits"][of]["bins"]
     ]
     return header, rows
 
@@ -120,34 +127,34 @@ TABLES: dict[str, Callable[[Summary, str], Table]] = {
 }  # fmt: skip
 
 
-def chosen(told: Summary) -> Iterable[tuple[str, Table]]:
+def chosen(summary: Summary) -> Iterable[tuple[str, Table]]:
     """The tables that are shown by default."""
-    yield "The logs", worlds(told)
-    yield "Coverage of 95% intervals (normal)", coverage(told)
-    yield "Coverage of 90%, 95% and 99% intervals (normal)", levels(told)
-    if len(told["methods"]) > 1:
-        yield "Coverage of 95% intervals, by method", methods(told)
-    yield "Width of 95% intervals (normal), relative to the spread over logs", width(told)
-    yield "The verdict, by world, and whether the 95% interval missed", verdicts(told)
-    yield "The verdict, by estimator", verdicts(told, "estimators")
-    for scale in told["limits"]:
-        if told["limits"][scale]["bins"]:
-            yield f"Coverage by {scale}", limits(told, scale)
+    yield "The logs", worlds(summary)
+    yield "Coverage of 95% intervals (normal)", coverage(summary)
+    yield "Coverage of 90%, 95% and 99% intervals (normal)", levels(summary)
+    if len(summary["methods"]) > 1:
+        yield "Coverage of 95% intervals, by method", methods(summary)
+    yield "Width of 95% intervals (normal), relative to the spread over logs", width(summary)
+    yield "The verdict, by world, and whether the 95% interval missed", verdicts(summary)
+    yield "The verdict, by estimator", verdicts(summary, "estimators")
+    for scale in summary["limits"]:
+        if summary["limits"][scale]["bins"]:
+            yield f"Coverage by {scale}", limits(summary, scale)
 
 
-def plain(told: Summary) -> str:
+def plain(summary: Summary, width: int = WIDTH) -> str:
     """As text."""
-    lines = [told["title"], ""]
-    for heading, (header, rows) in chosen(told):
+    lines = [summary["title"], ""]
+    for heading, (header, rows) in chosen(summary):
         shown = [[one_line(row[0]), *row[1:]] for row in rows]
-        lines += [heading, *aligned(header, shown, right=set(header[1:])), ""]
-    return "\n".join([*lines, *([told["note"]] if told["note"] else [])])
+        lines += [heading, *blocks(header, shown, width), ""]
+    return "\n".join([*lines, *([summary["note"]] if summary["note"] else [])])
 
 
-def markdown(told: Summary) -> str:
+def markdown(summary: Summary) -> str:
     """The same for a page."""
-    lines = [f"# {told['title']}", "", *([told["note"], ""] if told["note"] else [])]
-    for heading, table in chosen(told):
+    lines = [f"# {summary['title']}", "", *([summary["note"], ""] if summary["note"] else [])]
+    for heading, table in chosen(summary):
         lines += [f"## {heading}", "", *as_markdown(table), ""]
     return "\n".join(lines)
 
@@ -157,18 +164,18 @@ def as_markdown(table: Table) -> list[str]:
     return markdown_table(header, rows, set(header[1:]))
 
 
-def _header(told: Summary) -> list[str]:
-    return ["estimator", *(w["world"] for w in told["worlds"])]
+def _header(summary: Summary) -> list[str]:
+    return ["estimator", *(w["world"] for w in summary["worlds"])]
 
 
-def _main(told: Summary) -> list[str]:
-    names: list[str] = told["estimators"]
+def _main(summary: Summary) -> list[str]:
+    names: list[str] = summary["estimators"]
     return names if len(names) < 10 else [name for name in names if name in MAIN]
 
 
-def _by_world(told: Summary, names: Iterable[str], shown: Callable[[Any], str], part: str) -> Table:
-    rows = [[name, *(shown(told[part][w["world"]].get(name, {})) for w in told["worlds"])] for name in names]
-    return _header(told), [row for row in rows if set(row[1:]) != {"–"}]
+def _by_world(summary: Summary, names: Iterable[str], shown: Callable[[Any], str], part: str) -> Table:
+    rows = [[name, *(shown(summary[part][w["world"]].get(name, {})) for w in summary["worlds"])] for name in names]
+    return _header(summary), [row for row in rows if set(row[1:]) != {"–"}]
 
 
 def _percent(share: float) -> str:

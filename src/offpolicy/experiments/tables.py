@@ -9,7 +9,7 @@ import numpy as np
 
 from offpolicy.experiments.claims import Judged
 from offpolicy.experiments.runs import MEASURES, Results
-from offpolicy.report.formatting import aligned, label as one_line, markdown_table, number
+from offpolicy.report.formatting import WIDTH, blocks, label as one_line, markdown_table, number, wrapped
 from offpolicy.worlds.registry import world
 
 NAMES = {"mse": "mean squared error", "bias2": "bias²", "variance": "variance"}
@@ -23,10 +23,10 @@ def name_of(measure: str) -> str:
 
 
 def measures(results: Results) -> list[str]:
-    """What is shown: the medians of the paper's table with the means beside, then what there are numbers for."""
+    """The measures to show: the medians of the paper's table and the means, or those with values."""
     medians = [f"median{k}" for k in results.experiment.medians]
-    wanted = [*medians, *(f"scaled {m}" for m in MEASURES)] if medians else MEASURES
-    return [m for m in wanted if np.isfinite(results.summary(m)[0]).any()]
+    possible = [*medians, *(f"scaled {m}" for m in MEASURES)] if medians else MEASURES
+    return [m for m in possible if np.isfinite(results.summary(m)[0]).any()]
 
 
 def judged(results: Results) -> list[Judged]:
@@ -45,7 +45,7 @@ def table_of(results: Results, measure: str) -> tuple[list[str], list[list[str]]
 
 
 def _row_label(results: Results, k: int) -> str:
-    """The label, with the number of worlds where it is smaller than that of the others."""
+    """The label, with the number of worlds if it is smaller than that of the others."""
     each, worlds = results.experiment.entries[k], results.experiment.worlds
     name = one_line(each.label)
     failed = sum(results.failures.get(each.label, {}).values())
@@ -65,7 +65,7 @@ def _cell(mean: float, error: float) -> str:
 
 
 def published_table(results: Results, measure: str) -> tuple[list[str], list[list[str]]]:
-    """Ours, the published figure, and their difference in standard errors of both."""
+    """Our value, the published one, and their difference in standard errors."""
     mean, error = results.summary(measure)
     rows = []
     for name, figures in results.experiment.published.items():
@@ -80,7 +80,7 @@ def published_table(results: Results, measure: str) -> tuple[list[str], list[lis
 
 
 def share_table(results: Results) -> tuple[list[str], list[list[str]]]:
-    """How often each is nearer to the truth than the estimators that errors are relative to."""
+    """How often each estimator is nearer to the true value than those that errors are relative to."""
     header = ["estimator", *(f"nearer than {other}" for other in results.experiment.relative_to)]
     rows = []
     for label in results.experiment.labels:
@@ -117,14 +117,14 @@ def heading(results: Results) -> list[str]:
 
 
 def command(results: Results) -> str:
-    """What gives these numbers."""
+    """The command that produces these values."""
     e = results.experiment
     data = " --data FOLDER" if any(point.kind == "open-bandit" for point in e.points) else ""
     return f"offpolicy reproduce {e.source} --worlds {e.worlds} --logs {e.logs}{data}"
 
 
 def notes(results: Results) -> list[str]:
-    """How well the truth is known, and what failed."""
+    """How well the true values are known, and what failed."""
     worlds = (world(point.kind, point.settings) for point in results.experiment.points)
     lines = list(dict.fromkeys(note for note in (each.value_note for each in worlds) if note))
     if np.nanmax(results.truth_error) > 0:
@@ -146,12 +146,18 @@ def notes(results: Results) -> list[str]:
     return lines
 
 
-def plain(results: Results) -> str:
-    lines = heading(results)
+def plain(results: Results, width: int = WIDTH) -> str:
+    """The tables, notes and claims as text of this width."""
+    lines = _wrapped(heading(results), width)
     for title, header, rows in tables(results):
-        lines += ["", title, "", *aligned(header, rows, right=set(header[1:]))]
-    lines += ["", *notes(results), *(f"Not judged at this size: {says}" for says in results.experiment.unjudged)]
+        lines += ["", *wrapped(title, width), "", *blocks(header, rows, width)]
+    unjudged = [f"Not judged at this size: {says}" for says in results.experiment.unjudged]
+    lines += ["", *_wrapped([*notes(results), *unjudged], width)]
     return "\n".join([*lines, *_claims_text(judged(results))]).rstrip()
+
+
+def _wrapped(paragraphs: Sequence[str], width: int) -> list[str]:
+    return [line for each in paragraphs for line in wrapped(each, width, indent="  ")]
 
 
 def _claims_text(claims: Sequence[Judged]) -> list[str]:
@@ -162,7 +168,7 @@ def _claims_text(claims: Sequence[Judged]) -> list[str]:
 
 
 def markdown(results: Results) -> str:
-    """The same as Markdown, with the picture beside it."""
+    """The same as Markdown, with the figure."""
     title, about = heading(results)
     lines = [f"# {title}", "", about, "", f"Made by `{command(results)}`.", "", "![](figure.png)", ""]
     for name, header, rows in tables(results):

@@ -1,4 +1,4 @@
-"""Tasks in processes of their own. A process that dies is noticed, and its tasks are given to others."""
+"""Tasks in worker processes. If a process dies, its tasks are given to others."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 DEATHS = 3
-"""So many times workers may die before all is given up: what dies again and again does so for a reason."""
+"""The number of deaths after which the run ends: repeated deaths have a cause."""
 
 
 def finished(work: Callable[[T], R], todo: Sequence[T], processes: int, named: Callable[[T], str]) -> Iterator[tuple[T, R]]:
-    """Tasks with their results, as they are finished. One process: here, without a pool."""
+    """Tasks with their results, as they finish. With one process, they run here, without a pool."""
     if processes == 1 or len(todo) < 2:
         yield from ((task, work(task)) for task in todo)
         return
@@ -41,15 +41,15 @@ def finished(work: Callable[[T], R], todo: Sequence[T], processes: int, named: C
             lost = "; ".join(named(task) for task in left[:processes])
             if deaths == DEATHS:
                 raise InputError(
-                    f"worker processes died {deaths} times, the last {died}, at work on: {lost}. What was finished is kept "
-                    "in the folder of results (of a bench: where --out was given). Where memory ran out, run the same "
-                    "command again with fewer --processes; --processes 1 shows what else went wrong."
+                    f"worker processes died {deaths} times, the last {died}, while working on: {lost}. Finished tasks are "
+                    "in the folder of results (of a bench: if --out was given). If memory ran out, run the same command "
+                    "again with fewer --processes; --processes 1 shows other causes."
                 ) from None
-            print(f"offpolicy: a worker process died {died}; its work is done again: {lost}.", file=sys.stderr)
+            print(f"offpolicy: a worker process died {died}; its tasks are repeated: {lost}.", file=sys.stderr)
 
 
 class _DiedError(Exception):
-    """Says how."""
+    """A worker process died; the message states how."""
 
 
 def _pooled(work: Callable[[T], R], todo: Sequence[T], processes: int) -> Iterator[tuple[T, R]]:
@@ -58,7 +58,7 @@ def _pooled(work: Callable[[T], R], todo: Sequence[T], processes: int) -> Iterat
     try:
         waiting, running = iter(todo), dict[Future[R], T]()
         while True:
-            # a pool that breaks here says so again below, after what is finished
+            # a pool that breaks here raises again below, after the finished tasks
             with _deaf(), suppress(BrokenProcessPool):
                 while len(running) < 2 * processes and (task := next(waiting, None)) is not None:
                     running[pool.submit(work, task)] = task
@@ -66,36 +66,36 @@ def _pooled(work: Callable[[T], R], todo: Sequence[T], processes: int) -> Iterat
                 pool.shutdown()
                 return
             done = wait(running, return_when=FIRST_COMPLETED).done
-            # what is finished comes before what died beside it, so that it is kept
+            # finished tasks come before those that died, so that they are stored
             for future in sorted(done, key=lambda future: isinstance(future.exception(), BrokenProcessPool)):
                 yield running.pop(future), future.result()
     except BrokenProcessPool:
-        pool.shutdown()  # its thread ends the other workers and reads exit codes, which two threads cannot do at once
+        pool.shutdown()  # its thread ends the other workers and reads exit codes, which only one thread can do
         raise _DiedError(_how(context.started)) from None
     finally:
-        for worker in context.started:  # those still at work when all is stopped: nothing waits for what they do
+        for worker in context.started:  # those still running when the run is stopped
             worker.terminate()
         pool.shutdown(cancel_futures=True)
 
 
 class _Remembering(SpawnContext):
-    """Keeps the processes it starts: one that died at once must still be asked how. A fork with threads may hang."""
+    """Remembers the processes it starts, to read the exit code of one that died. Spawns, since a fork may hang."""
 
     def __init__(self) -> None:
-        self._made: list[SpawnProcess] = []
+        self._processes: list[SpawnProcess] = []
 
     def Process(self, *arguments: Any, **options: Any) -> SpawnProcess:  # type: ignore[override]  # noqa: N802
-        self._made.append(SpawnProcess(*arguments, **options))
-        return self._made[-1]
+        self._processes.append(SpawnProcess(*arguments, **options))
+        return self._processes[-1]
 
     @property
     def started(self) -> list[SpawnProcess]:
-        return [process for process in self._made if process.pid is not None]
+        return [process for process in self._processes if process.pid is not None]
 
 
 @contextmanager
 def _deaf() -> Iterator[None]:
-    """Processes that are started here never hear Ctrl-C, which goes to all of a terminal: the parent ends them."""
+    """Processes started here ignore Ctrl-C, which a terminal sends to all processes: the parent ends them."""
     if sys.platform == "win32":
         yield
         return
@@ -107,7 +107,7 @@ def _deaf() -> Iterator[None]:
 
 
 def _how(workers: Sequence[BaseProcess]) -> str:
-    """What ended the worker that died first; the rest of them were then ended by SIGTERM."""
+    """What ended the worker that died first; the others were then ended by SIGTERM."""
     codes = [worker.exitcode for worker in workers if worker.exitcode]
     code = next((code for code in codes if code != -signal.SIGTERM), -signal.SIGTERM)
     if code > 0:
@@ -116,13 +116,13 @@ def _how(workers: Sequence[BaseProcess]) -> str:
 
 
 def _begin(processes: int) -> None:
-    """What a worker does first."""
+    """Set up a worker."""
     share_cores(processes)
     _follow_parent()
 
 
 def _follow_parent() -> None:
-    """A worker whose parent was killed ends, too, instead of waiting for tasks for ever."""
+    """End the worker when its parent is killed, instead of waiting for tasks forever."""
     parent = multiprocessing.parent_process()
     assert parent is not None
 

@@ -209,6 +209,16 @@ class Undefined(Expression):
 
 
 @dataclass(frozen=True)
+class Unresampled(Expression):
+    """A value that is known for the log itself, but not for resamples of it."""
+
+    value: float
+
+    def __call__(self, m: FloatArray) -> FloatArray:
+        return np.asarray(self.value) if m.ndim == 1 else np.full(m.shape[:-1], np.nan)
+
+
+@dataclass(frozen=True)
 class Functional:
     """A value with its gradient in the columns' means. Differences of functionals are functionals: paired by design.
 

@@ -130,6 +130,22 @@ def aligned(header: Sequence[str], rows: Sequence[Sequence[str]], right: Set[str
     return [line.plain for line in columns(header, rows, right)]
 
 
+def blocks(header: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> list[str]:
+    """A table with numbers in all columns but the first, as blocks that fit the width; each repeats the first column."""
+    cells = [max(cell_len(row[k]) for row in [header, *rows]) for k in range(len(header))]
+    groups: list[list[int]] = [[0]]
+    for k in range(1, len(header)):
+        if len(groups[-1]) > 1 and sum(cells[j] + 2 for j in groups[-1]) + cells[k] > width:
+            groups.append([0])
+        groups[-1].append(k)
+    lines: list[str] = []
+    for group in groups:
+        names = [header[k] for k in group]
+        block = aligned(names, [[row[k] for k in group] for row in rows], right=set(names[1:]))
+        lines += ["", *block] if lines else block
+    return lines
+
+
 def columns(header: Sequence[str], rows: Sequence[Sequence[Cell]], right: Set[str] = RIGHT) -> list[Text]:
     """The same with styles. A row with one cell spans all columns."""
     cells = [[cell if isinstance(cell, Text) else Text(cell) for cell in row] for row in [header, *rows]]

@@ -28,6 +28,7 @@ from offpolicy.inference.functionals import (
     Relative,
     ScoreSums,
     Undefined,
+    Unresampled,
 )
 from offpolicy.inference.intervals import Range
 from offpolicy.report import markdown, text
@@ -38,7 +39,7 @@ from offpolicy.scoring.plan import Terms
 NOT_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 KINDS = {
     kind.__name__: kind
-    for kind in (Functional, Formula, Terms, Minus, Relative, Divided, Blended, ColumnMean, Undefined, Range)
+    for kind in (Functional, Formula, Terms, Minus, Relative, Divided, Blended, ColumnMean, Undefined, Unresampled, Range)
 }
 
 
