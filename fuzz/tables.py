@@ -76,6 +76,8 @@ class Table:
             return None
         if len(set(map(str, made["action"]))) < 2 and made["action"] != [1] * len(made["action"]):
             certain = False
+        if "row_id" in self.options and len(set(map(str, made.get(self.options["row_id"], ())))) < 2:
+            certain = False  # a constant one identifies nothing
         return truth_of(made, certain)
 
     def judge(self) -> Verdict:

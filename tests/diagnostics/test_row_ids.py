@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,7 @@ import pandas as pd
 import pytest
 
 import offpolicy as op
-from offpolicy.diagnostics.row_ids import RowIds
+from offpolicy.diagnostics.row_ids import SAMPLED_ROWS, RowIds
 
 COLUMNS: dict[str, Any] = {"context": "x", "action": "item", "reward": "click", "propensity": "p"}
 
@@ -67,23 +69,24 @@ def test_a_file_that_is_read_twice(tmp_path: Path) -> None:
 def test_a_sample_of_the_ids_is_enough_for_a_long_log() -> None:
     """In any order and partitioning, and within the error of a sample of that size."""
     rng = np.random.default_rng(0)
-    ids = rng.integers(0, 2**64, 40_000, dtype=np.uint64)
-    ids = rng.permutation(np.concatenate([ids, ids[:10_000]]))
-    check = RowIds(sampled=2_000)
+    ids = rng.integers(0, 2**64, 400_000, dtype=np.uint64)
+    ids = rng.permutation(np.concatenate([ids, ids[:100_000]]))
+    check = RowIds.of(len(ids))
+    batch = next(iter(op.Log(None, [0, 1] * 250_000, [0.0, 1.0] * 250_000, row_id=np.arange(500_000)).batches(500_000)))
+    whole = replace(batch, row_id=ids)
 
-    def state(parts: list[np.ndarray]) -> dict[str, np.ndarray]:
-        each = [check.merge(check.zero(), {"ids": part, "rows": np.ones(len(part), np.int64)}) for part in parts]
+    def state(edges: np.ndarray) -> dict[str, np.ndarray]:
         total = check.zero()
-        for part in each:
-            total = check.merge(total, part)
+        for a, b in pairwise(edges):
+            total = check.merge(total, check.fold(check.zero(), whole.take(slice(a, b)), None))  # type: ignore[arg-type]
         return total
 
-    few, many = state(np.array_split(ids, 3)), state(np.array_split(ids, 50)[::-1])
+    few, many = state(np.array([0, 7, 250_000, 500_000])), state(np.linspace(0, 500_000, 51).astype(int))
     for name in few:
         np.testing.assert_array_equal(few[name], many[name])
-    assert len(few["ids"]) == 2_000
-    share = 1 - 2_000 / few["rows"].sum()
-    assert share == pytest.approx(0.2, abs=4 * np.sqrt(0.2 * 0.8 / 2_000))
+    assert few["rows"].sum() == pytest.approx(SAMPLED_ROWS, rel=0.05)
+    share = 1 - len(few["ids"]) / few["rows"].sum()
+    assert share == pytest.approx(0.2, abs=4 * np.sqrt(0.2 * 0.8 / SAMPLED_ROWS))
 
 
 def test_a_constant_id_is_refused() -> None:

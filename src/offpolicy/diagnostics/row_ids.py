@@ -8,43 +8,47 @@ from typing import Any
 
 import numpy as np
 
-from offpolicy.core.arrays import IntArray, UInt64Array
 from offpolicy.data.batch import Batch
 from offpolicy.diagnostics.base import Diagnostic, Subject
 from offpolicy.diagnostics.verdict import Finding, Measure
 from offpolicy.scoring.scored_block import ScoredBlock
 from offpolicy.statistics.base import State
 
-SAMPLED_IDS = 1 << 16
-"""The ids with the smallest hashes, with all of their rows: exact for so many ids, a random sample of more."""
+ALL = 2**64 - 1
+SAMPLED_ROWS = 1 << 16
+"""In a log of so many rows all ids are counted, and in a longer one those with small hashes, about so many rows of them."""
 
 
 @dataclass(frozen=True)
 class RowIds(Diagnostic):
-    """Counts the rows whose `row_id` occurred before, in a bottom-k sample of the hashes of the ids."""
+    """Counts the rows whose `row_id` occurred before, among the ids whose hash is at most `limit`."""
 
-    sampled: int = SAMPLED_IDS
+    limit: int
+
+    @classmethod
+    def of(cls, rows: int) -> RowIds:
+        """The check for a log of so many rows."""
+        return cls(ALL if rows <= SAMPLED_ROWS else ALL * SAMPLED_ROWS // rows)
 
     def zero(self) -> State:
         return {"ids": np.empty(0, np.uint64), "rows": np.empty(0, np.int64)}
 
     def fold(self, state: State, batch: Batch, scored: ScoredBlock) -> State:  # noqa: ARG002
-        ids = batch.row_id
-        if ids is None:
+        if batch.row_id is None:
             return state
-        if len(state["ids"]) == self.sampled:
-            ids = ids[ids <= state["ids"][-1]]  # most rows of a long log end here
+        ids = batch.row_id[batch.row_id <= np.uint64(self.limit)]
         return self.merge(state, {"ids": ids, "rows": np.ones(len(ids), np.int64)})
 
     def merge(self, a: State, b: State) -> State:
-        ids, rows = _counted(np.concatenate([a["ids"], b["ids"]]), np.concatenate([a["rows"], b["rows"]]))
-        return {"ids": ids[: self.sampled], "rows": rows[: self.sampled]}
+        ids, which = np.unique(np.concatenate([a["ids"], b["ids"]]), return_inverse=True)
+        rows = np.bincount(which, np.concatenate([a["rows"], b["rows"]]), len(ids))
+        return {"ids": ids, "rows": rows.astype(np.int64)}
 
     def findings(self, state: State, subject: Subject) -> Sequence[Finding]:
         share, n = self._share(state), subject.sums.n
         if not subject.whole:
             return []
-        about = "About " if len(state["ids"]) == self.sampled else ""
+        about = "" if self.limit == ALL else "About "
         most = int(state["rows"].max(initial=0))
         return [
             Measure("repeated row ids", share).finding(
@@ -63,8 +67,3 @@ class RowIds(Diagnostic):
     def _share(self, state: State) -> float:
         rows = int(state["rows"].sum())
         return (rows - len(state["ids"])) / rows if rows else 0.0
-
-
-def _counted(ids: UInt64Array, rows: IntArray) -> tuple[UInt64Array, IntArray]:
-    distinct, which = np.unique(ids, return_inverse=True)
-    return distinct, np.bincount(which, rows, len(distinct)).astype(np.int64)

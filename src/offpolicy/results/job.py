@@ -147,7 +147,7 @@ class Job:
         """The diagnostics and what they sum."""
         plan, space = self.fits.plan, self.log.space
         sizes = tuple(space.n_codes if plan.whole(p) else 0 for p in range(plan.n_policies))
-        own = (*([RowIds()] if self.log.schema.identified else []), *self.request.diagnostics)
+        own = (*([RowIds.of(len(self.log))] if self.log.schema.identified else []), *self.request.diagnostics)
         return Checks(OverlapSums(sizes), ModelSums(tuple(plan.models)), self._propensity_tests, own)
 
     @property
