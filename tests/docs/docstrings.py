@@ -25,14 +25,10 @@ class Documented:
     module: str
     """Below `offpolicy`, such as `data.log`."""
     name: str
-    """Within its module, such as `Log.batches`: the name in lists, so that modules can be merged and renamed."""
+    """Within its module, such as `Log.batches`."""
     object: Any
     docstring: str
     """Of its own: nothing is inherited."""
-
-    @property
-    def package(self) -> str:
-        return self.module.partition(".")[0]
 
     def __str__(self) -> str:
         return self.name

@@ -270,8 +270,11 @@ def _bin(p: FloatArray) -> IntArray:
 
 
 def _variance(naive: FloatArray, sums: FloatArray, rounds: FloatArray) -> tuple[FloatArray, float]:
-    """The variance of the total of each cell: as if rounds were independent, or from the differences between groups (`sums`
-    is groups × cells) if that is larger; and the factor between the two over all cells, for cells too rare to show it."""
+    """The variance of the total of each cell, and by how much dependent rounds raise it over all cells.
+
+    It is the variance of independent rounds, or that from the differences between groups (`sums` is groups × cells) if that
+    is larger. The factor between the two over all cells is for cells too rare to show it.
+    """
     share = rounds / max(float(rounds.sum()), 1e-300)
     apart = sums - share[:, None] * sums.sum(axis=0)
     between = (apart**2).sum(axis=0) * GROUPS / (GROUPS - 1)

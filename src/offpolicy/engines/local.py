@@ -97,7 +97,6 @@ class Local:
 
     def _states(self, partitions: Any, statistic: Statistic, progress: Progress | None) -> Generator[State]:
         """The state of each partition, in order, with only a few of them in memory at a time."""
-
         rows = statistic.batch_rows or BATCH_ROWS
 
         def run(partition: Partition) -> State:

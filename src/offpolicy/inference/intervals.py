@@ -103,8 +103,10 @@ def _percentiles(draws: FloatArray, level: float) -> tuple[float, float]:
 
 
 def refitted_interval(f: Functional, sums: ScoreSums, level: float, draws: FloatArray) -> Interval:
-    """Percentiles of the values on resampled logs, with everything refitted; what no draw shows (the possible bias of a
-    blend) is added as a normal draw of its size."""
+    """Percentiles of the values on resampled logs, with everything refitted.
+
+    What no draw shows (the possible bias of a blend) is added as a normal draw of its size.
+    """
     spread = np.sqrt(unresampled_variance(f, sums))
     if spread > 0:
         further = np.random.default_rng([sums.seed % 2**64, 0xB007, 1]).standard_normal(max(0, len(draws) - DRAWS))

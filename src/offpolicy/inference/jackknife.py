@@ -29,8 +29,11 @@ class Refits:
     state: State
 
     def matters(self, member: Member, model: ModelKey | None) -> bool:
-        """Whether the value depends, to first order, on what was fitted. With the exact ratio of actions, or of embeddings,
-        the error of a reward model cancels: on average, baseline and control change by the same amount."""
+        """Whether the value depends, to first order, on what was fitted.
+
+        With the exact ratio of actions, or of embeddings, the error of a reward model cancels: on average, baseline and
+        control change by the same amount.
+        """
         if member.weight.ratio.fitted:
             return True
         return model is not None and not member.weight.model_error_cancels and _is_fitted(model)

@@ -82,7 +82,7 @@ class _Embedded(Simulated):
         """q(x, e) of each round; e is rounds × dimensions."""
 
     @cached_property
-    def chances(self) -> FloatArray:
+    def embedding_probabilities(self) -> FloatArray:
         """p(e_k|a), a softmax of normal draws: dimensions × actions × categories."""
         rng = np.random.default_rng([self.seed, 4])
         p: FloatArray = np.exp(rng.normal(size=(self.dimensions, self.n_actions, self.categories)))
@@ -104,7 +104,7 @@ class _Embedded(Simulated):
 
     @property
     def exact(self) -> Posterior:
-        return Exact(list(self.chances[: self.dimensions - self.hidden]))
+        return Exact(list(self.embedding_probabilities[: self.dimensions - self.hidden]))
 
     def mean_reward(self, contexts: FloatArray) -> FloatArray:
         if self.clicks:
@@ -114,7 +114,7 @@ class _Embedded(Simulated):
         return self._score(contexts)
 
     def _embeddings(self, action: IntArray, rng: np.random.Generator) -> IntArray:
-        return np.column_stack([draw(p[action], rng.random(len(action))) for p in self.chances])
+        return np.column_stack([draw(p[action], rng.random(len(action))) for p in self.embedding_probabilities])
 
     def outcome(self, contexts: FloatArray, action: IntArray, rng: np.random.Generator) -> tuple[FloatArray, IntArray]:
         e = self._embeddings(action, rng)
@@ -209,7 +209,9 @@ class Synthetic(_Embedded):
     def _by_action(self) -> tuple[FloatArray, FloatArray]:
         """q(x, a) is linear in x: its slopes (context × actions) and levels."""
         slope, level = self._parameters
-        return np.einsum("kac,kcd->da", self.chances, slope), np.einsum("kac,kc->a", self.chances, level)
+        return np.einsum("kac,kcd->da", self.embedding_probabilities, slope), np.einsum(
+            "kac,kc->a", self.embedding_probabilities, level
+        )
 
     def _score(self, contexts: FloatArray) -> FloatArray:
         slope, level = self._by_action
@@ -296,10 +298,10 @@ class NonLinear(_Embedded):
         return of_x, whole.reshape(-1, h), second / drawn.std(), float(drawn.mean() / drawn.std())
 
     @cached_property
-    def _combined_chances(self) -> FloatArray:
+    def _combined_probabilities(self) -> FloatArray:
         """p(e|a) of each combination of categories: combinations × actions."""
         p = np.ones((1, self.n_actions))
-        for each in self.chances:
+        for each in self.embedding_probabilities:
             p = (p[:, None, :] * each.T[None]).reshape(-1, self.n_actions)
         return p
 
@@ -311,7 +313,7 @@ class NonLinear(_Embedded):
             q = np.full((len(x), len(of_e)), -shift)
             for h, weight in enumerate(second):
                 q += weight * np.maximum(np.add.outer(x[:, h], of_e[:, h]), 0)
-            score[rows] = q @ self._combined_chances
+            score[rows] = q @ self._combined_probabilities
         return score
 
     def _score_of(self, contexts: FloatArray, e: IntArray) -> FloatArray:
