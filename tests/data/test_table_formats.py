@@ -44,7 +44,7 @@ def hudi(table: Path) -> None:
 
 FORMATS = [
     (delta, "is a Delta table", "op.read_log(deltalake.DeltaTable('{table}').to_pyarrow_dataset(), …)"),
-    (iceberg, "is an Iceberg table", "StaticTable.from_metadata('{table}/metadata/v1.metadata.json').scan().to_arrow(), …)"),
+    (iceberg, "is an Iceberg table", "op.read_log(polars.scan_iceberg('{table}/metadata/v1.metadata.json'), …)"),
     (hudi, "is a Hudi table", "HudiTableBuilder.from_base_uri('{table}')"),
 ]
 

@@ -33,10 +33,7 @@ class TableFormat:
 
 TABLE_FORMATS = (
     TableFormat("a Delta table", "_delta_log", "op.read_log(deltalake.DeltaTable({table!r}).to_pyarrow_dataset(), …)"),
-    TableFormat(
-        "an Iceberg table", "metadata/*.metadata.json",
-        "op.read_log(pyiceberg.table.StaticTable.from_metadata({marker!r}).scan().to_arrow(), …)",
-    ),
+    TableFormat("an Iceberg table", "metadata/*.metadata.json", "op.read_log(polars.scan_iceberg({marker!r}), …)"),
     TableFormat(
         "a Hudi table", ".hoodie",
         "op.read_log(pa.Table.from_batches(hudi.HudiTableBuilder.from_base_uri({table!r}).build().read_snapshot()), …)",
