@@ -74,6 +74,7 @@ from .policies.tables import (
     Uniform as Uniform,
 )  # fmt: skip
 from .policies.two_tower import TwoTower as TwoTower
+from .policies.whole_batches import WholeBatches as WholeBatches
 from .ratios.base import FittedRatio as FittedRatio, Ratio as Ratio
 from .ratios.weights import Bend as Bend, Weight as Weight
 from .results.estimate import Difference as Difference, Estimate as Estimate

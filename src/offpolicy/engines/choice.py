@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from offpolicy.data.log import Log
 from offpolicy.engines.base import Engine
 from offpolicy.engines.local import Local
 from offpolicy.engines.spark import Spark
 
 
-def engine_for(log: Log, requested: Engine | None) -> Engine:
-    """The requested engine, if it can read this log; without one, the engine that can."""
-    if requested is None:
-        return Local() if log.source.ordered else Spark()
-    requested.check(log)
-    return requested
+def engine_for(log: Log, requested: Engine | None, one_thread: bool = False) -> Engine:
+    """The requested engine, if it can read this log; without one, the engine that can.
+
+    With `one_thread`, this machine uses the calling thread alone; Spark's workers have one each anyway.
+    """
+    engine = requested or (Local() if log.source.ordered else Spark())
+    engine.check(log)
+    return replace(engine, threads=1) if one_thread and isinstance(engine, Local) else engine

@@ -55,6 +55,11 @@ class Policy(Serves, ABC):
         """Whether the policy gives the probabilities of actions that were not logged."""
         return True
 
+    @property
+    def whole_batches(self) -> bool:
+        """Whether it is evaluated for whole batches of rounds, from one thread, as in `op.WholeBatches`."""
+        return False
+
     @final
     def over(self, space: ActionSpace) -> Self:
         """Return the policy if it is defined over the actions of the space, and raise otherwise.

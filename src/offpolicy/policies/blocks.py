@@ -7,6 +7,8 @@ logged action, one number per round beside the values of its actions, and produc
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -21,9 +23,22 @@ BLOCK_ELEMENTS = 1 << 18
 """Elements of a rounds × actions block: 2 MB, so that a block stays in the cache of a core."""
 
 
+_one_block: ContextVar[bool] = ContextVar("_one_block", default=False)
+
+
+@contextmanager
+def in_one_block() -> Iterator[None]:
+    """Let `blocks` return one block, for policies that are evaluated for whole batches."""
+    token = _one_block.set(True)
+    try:
+        yield
+    finally:
+        _one_block.reset(token)
+
+
 def blocks(rows: int, n_actions: int) -> Iterator[slice]:
     """Neighbouring rows, in slices of about equal length, whose rounds × actions block stays small."""
-    return even_slices(rows, min(-(-rows * n_actions // BLOCK_ELEMENTS), rows))
+    return even_slices(rows, min(1 if _one_block.get() else -(-rows * n_actions // BLOCK_ELEMENTS), rows))
 
 
 def even_slices(rows: int, count: int) -> Iterator[slice]:

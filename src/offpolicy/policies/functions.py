@@ -95,6 +95,9 @@ def _call(function: Score, batch: Batch) -> str:
 class Function(Policy):
     """A policy from a function that returns probabilities.
 
+    The function is called from several threads at once, each time with a block of rounds (262 rounds for 1,000 actions). Use
+    `op.WholeBatches` if it is not thread-safe, or if it takes long per call.
+
     Parameters
     ----------
     function : callable

@@ -62,6 +62,10 @@ class Mixture(Policy):
     def whole(self) -> bool:
         return all(policy.whole for policy in self._policies)
 
+    @property
+    def whole_batches(self) -> bool:
+        return any(policy.whole_batches for policy in self._policies)
+
     def settled(self, log: Log) -> Policy:
         return Mixture([policy.settled(log) for policy in self._policies], self._weights)
 

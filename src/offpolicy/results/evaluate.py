@@ -104,7 +104,8 @@ def evaluate(  # noqa: PLR0913
         cross_fit = whole("cross_fit", cross_fit, 2, besides=" (an estimator's own cross_fit=0 turns it off)")
     seed = whole("seed", seed, -(2**63))
     policies = {name: policy.on(log) for name, policy in _policies(target).items()}
-    engine = engine_for(log, engine)
+    called = (*policies.values(), log.logging)
+    engine = engine_for(log, engine, one_thread=any(isinstance(p, Policy) and p.whole_batches for p in called))
     log.check_row_ids()
     budget = Budget.of(memory)
     original, log = log, estimate_logging(log, engine, seed, progress)

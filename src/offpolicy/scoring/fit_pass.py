@@ -45,6 +45,8 @@ LISTED_ROWS = 64
 """Rounds whose lists show how long lists are."""
 ENTRY_BYTES = 120
 """Bytes per listed action in the scoring pass."""
+WHOLE_BYTES = 24
+"""Bytes per probability of a policy that is evaluated for whole batches: its own array, and two copies."""
 COLUMN_BYTES = 64
 """Bytes per number of a row: raw, decoded, sorted, stacked, centred."""
 
@@ -223,7 +225,8 @@ class FitPlan:
         listed = self._listed(columns)
         schema = self.log.schema
         numbers = len(schema.context) + len(schema.features) + len(schema.rewards) + self.plan.width
-        each = COLUMN_BYTES * numbers + ENTRY_BYTES * listed
+        whole = sum(policy.whole_batches for policy in (*self.policies, self.logging) if policy is not None)
+        each = COLUMN_BYTES * numbers + ENTRY_BYTES * listed + WHOLE_BYTES * whole * self.log.space.n_codes
         return max(FEWEST_ROWS, int(BATCH_SHARE * self.budget.bytes / (self.sizes.threads * each)))
 
     def _listed(self, columns: Collection[str]) -> float:

@@ -222,7 +222,8 @@ class Query:
             return "lists"
         clipped = any(key.clip is not None for key in self.baselines)
         near = all(ratio.nearest_suffice for ratio in ratios)
-        return "apart" if self.scorer.many and near and not clipped else "grid"
+        apart = self.scorer.many and near and not clipped and not self.policy.whole_batches
+        return "apart" if apart else "grid"
 
     def answer(self, work: BatchWork, pools: Sequence[Pool]) -> Logged:
         """Evaluate the policy block by block; fill in baselines and pools."""
@@ -231,6 +232,7 @@ class Query:
         pi0 = np.empty(len(batch)) if self.needs_logging else None
         target = self.policy.listed(batch) if lists else None
         logging = self.logging.listed(batch) if lists and self.needs_logging and self.logging is not None else None
+        grids = Grids.of(batch, self.policy, self.logging) if self.mode == "grid" else Grids()
         # Sums that are not stored by group need only the folds.
         each = math.lcm(1, *self.scorer.plan.folds) if self.mode == "apart" else groups
         for part, run in work.runs(each):
@@ -244,7 +246,7 @@ class Query:
                 elif target is not None:
                     logged = block.listed(target.take(rows), None if logging is None else logging.take(rows))
                 else:
-                    logged = block.grid()
+                    logged = block.grid(grids)
                 pi[rows] = logged[0]
                 if pi0 is not None and logged[1] is not None:
                     pi0[rows] = logged[1]
@@ -302,6 +304,22 @@ class Query:
 
 
 @dataclass(frozen=True)
+class Grids:
+    """π and π0 of all actions for a whole batch, of policies that are evaluated for whole batches."""
+
+    target: FloatArray | None = None
+    logging: FloatArray | None = None
+
+    @classmethod
+    def of(cls, batch: Batch, target: Policy, logging: Policy | None) -> Grids:
+        whole = logging is not None and logging.whole_batches
+        return cls(
+            target.probabilities(batch) if target.whole_batches else None,
+            logging.probabilities(batch) if logging is not None and whole else None,
+        )
+
+
+@dataclass(frozen=True)
 class Block:
     """Some rounds for which a policy is evaluated."""
 
@@ -327,12 +345,13 @@ class Block:
     def _massed(self) -> bool:
         return self.rounds.group < self.query.scorer.mass_groups
 
-    def grid(self) -> Logged:
+    def grid(self, grids: Grids) -> Logged:
         """With π of all actions."""
-        q, batch = self.query, self.rounds.batch
-        pi, loose = q.policy.proportional(batch)
-        needed = q.needs_logging or self._massed
-        pi0 = q.logging.probabilities(batch) if needed and q.logging is not None else None
+        q, batch, rows = self.query, self.rounds.batch, self.rounds.rows
+        pi, loose = q.policy.proportional(batch) if grids.target is None else (grids.target[rows], False)
+        pi0 = None
+        if q.logging is not None and (q.needs_logging or self._massed):
+            pi0 = q.logging.probabilities(batch) if grids.logging is None else grids.logging[rows]
         if loose and not (self.baselines.only_linear and pi0 is None):
             pi, loose = pi / pi.sum(axis=1, keepdims=True), False
         return self._sum(Probabilities(Grid(batch.codes), pi, pi0, loose))
