@@ -18,9 +18,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from typer.testing import CliRunner
 
 import offpolicy as op
-from offpolicy.cli.app import main
+from offpolicy.cli.app import app, main
 
 CONTEXT = "x0,x1,x2,x3,x4"
 
@@ -390,7 +391,7 @@ def test_an_estimator_of_ones_own(
     )
     assert estimator("mine_here:half") == op.ClippedIPS(0.5, name="half")
     assert capsys.readouterr().out == ""
-    with pytest.raises(op.InputError, match="only `offpolicy bench` accepts functions"):
+    with pytest.raises(op.InputError, match="is a function; give an op.Estimator here"):
         estimator("mine_here:plain")
 
 
@@ -499,3 +500,26 @@ def test_options_prepare_the_context(tmp_path: Path) -> None:
     embedded = run("embed", tmp_path / "log.parquet", *roles, "--out", out, *options)
     assert embedded.returncode == 0, embedded.stderr
     assert pq.read_table(out).num_rows == 2
+
+
+def test_no_summary_of_the_help_is_cut_off() -> None:
+    shown = CliRunner().invoke(app, ["--help"], env={"COLUMNS": "80"}).output
+    for command in ("evaluate", "report", "embed", "simulate", "demo", "reproduce", "study", "bench"):
+        (line,) = (line for line in shown.splitlines() if line.startswith(f"  {command} "))
+        assert line.endswith("."), line
+        assert not line.endswith(("..", "…"))
+
+
+@pytest.mark.parametrize(
+    ("typed", "completed"),
+    [
+        ("offpolicy eval", ["evaluate"]),
+        ("offpolicy evaluate --interval b", ["bootstrap", "bernstein"]),
+        ("offpolicy bench --estimator Learned", ["LearnedMIPS", "LearnedMDR"]),
+        ("offpolicy evaluate --engine s", ["spark"]),
+    ],
+)
+def test_the_shell_completes_commands_and_values(typed: str, completed: list[str]) -> None:
+    words = {"_OFFPOLICY_COMPLETE": "complete_bash", "COMP_WORDS": typed, "COMP_CWORD": str(len(typed.split()) - 1)}
+    done = CliRunner().invoke(app, [], prog_name="offpolicy", env=words)
+    assert sorted(done.stdout.split()) == sorted(completed)

@@ -377,3 +377,19 @@ def test_an_output_with_few_characters_gets_simpler_ones(monkeypatch: pytest.Mon
 def test_explained_fits(small: Small) -> None:
     words = op.evaluate(small.log(), small.target)["Auto"].explain()
     assert max(map(cell_len, words.splitlines())) <= 80
+
+
+def test_an_explanation_keeps_its_lines_in_a_notebook_and_at_a_prompt(small: Small) -> None:
+    said = op.evaluate(small.log(), small.target, op.DR(name="<b>"))["<b>"].explain()
+    assert said.count("\n") > 1
+    assert repr(said) == said
+    assert "\n" in said._repr_html_()
+    assert said._repr_html_().startswith("<pre>&lt;b&gt; for ")
+
+
+def test_a_table_has_the_same_decimals_in_every_row() -> None:
+    rows = [estimate("new", "Auto", 0.3552, 0.025), estimate("new", "DR", 12.4, 3.0), estimate("new", "DM", 0.09241, 0.0004)]
+    table = text.plain(summary(*rows)).split("\n\n")[2].splitlines()[2:]
+    assert [line.split()[1] for line in table] == ["0.355", "12.400", "0.092"]
+    ends = [number for line in table for number in line.split()[2:5:2]]
+    assert {len(number.partition(".")[2]) for number in ends} == {3}

@@ -200,12 +200,12 @@ VALID: dict[Any, tuple[Any, str]] = {
 KINDS: dict[str, type[Claim]] = {"lower": Lower, "falling": Falling, "crossover": Crossover, "better": Share}
 
 
-def claim(name: str, given: Any) -> Claim:
+def claim(name: str, table: Any) -> Claim:
     """A claim from TOML; a setting that is specific to it identifies its kind."""
-    kind = next((kind for key, kind in KINDS.items() if isinstance(given, dict) and key in given), None)
+    kind = next((kind for key, kind in KINDS.items() if isinstance(table, dict) and key in table), None)
     if kind is None:
-        raise InputError(f"{name}: a claim needs one of {', '.join(KINDS)}: {given!r}")
-    plain: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in given.items()}
+        raise InputError(f"{name}: a claim needs one of {', '.join(KINDS)}: {table!r}")
+    plain: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in table.items()}
     if kind is Lower and isinstance(plain.get("than"), str):
         plain["than"] = (plain["than"],)
     fields = {f.name: f for f in dataclasses.fields(kind)}
@@ -214,10 +214,10 @@ def claim(name: str, given: Any) -> Claim:
         if key not in fields:
             raise InputError(f"{name}: a claim of {kind.__name__.lower()!r}: {unknown_name('setting', key, fields)}")
         if key not in plain:
-            raise InputError(f"{name}: a claim needs {key!r}: {given!r}")
+            raise InputError(f"{name}: a claim needs {key!r}: {table!r}")
         test, words = VALID[kind if key == "than" else key]
         if not test(plain[key]):
-            raise InputError(f"{name}: {key} is {given[key]!r}, but must be {words}.")
+            raise InputError(f"{name}: {key} is {table[key]!r}, but must be {words}.")
     return kind(**plain)
 
 
@@ -258,12 +258,12 @@ def _overall(p_values: Sequence[Sequence[PValues]], need: str) -> Outcome:
     if not p_values:
         return "undecided"
     points = len(p_values)
-    many = sum(len(found) for found in p_values)
-    for_it = sorted(max(below for below, _ in found) for found in p_values)
-    against = sorted(min(above for _, above in found) * len(found) for found in p_values)
+    many = sum(len(pairs) for pairs in p_values)
+    for_it = sorted(max(below for below, _ in pairs) for pairs in p_values)
+    against = sorted(min(above for _, above in pairs) * len(pairs) for pairs in p_values)
     if need == "most":
         enough, half = points // 2 + 1, -(-points // 2)
         holds, fails = for_it[enough - 1] * (points - enough + 1), against[half - 1] * (points - half + 1)
     else:
-        holds, fails = for_it[-1], min(above for found in p_values for _, above in found) * many
+        holds, fails = for_it[-1], min(above for pairs in p_values for _, above in pairs) * many
     return "does not hold" if fails < LEVEL / 2 else "holds" if holds < LEVEL / 2 else "undecided"

@@ -87,9 +87,9 @@ class Store:
         """Write down whose results these are to be; it is never written again."""
         if self._parts():
             raise InputError(f"{self.folder}: holds results without their settings.json; choose another folder with --out.")
-        said = {"experiment": self.experiment.name, "key": self.experiment.key, "settings": self.experiment.settings()}
+        note = {"experiment": self.experiment.name, "key": self.experiment.key, "settings": self.experiment.settings()}
         with _explained(self._note), whole_file(self._note) as draft:
-            draft.write_text(json.dumps(said, indent=2, default=str) + "\n")
+            draft.write_text(json.dumps(note, indent=2, default=str) + "\n")
 
     def _check(self) -> None:
         """Raise if the results are those of other settings."""

@@ -99,7 +99,7 @@ class Study:
 
     def _worlds(self, names: list[str]) -> list[dict[str, Any]]:
         """The number of runs, and the typical effective sample size of the logs."""
-        found = []
+        worlds = []
         for p, point in enumerate(self.experiment.points):
             here = self.columns["point"] == p
             runs = len({*zip(self.columns["world"][here], self.columns["log"][here], strict=True)})
@@ -107,22 +107,22 @@ class Study:
                 self._numbers(check_column("effective rounds"))[here & np.isin(self.columns["estimator"], UNBIASED)]
             )
             rewards = _median(self._numbers(check_column("rewards"))[here])
-            found.append(
+            worlds.append(
                 {"world": names[p], "rounds": point.rounds, "runs": runs, "effective_rounds": ess,
                  "rewards": point.rounds if rewards is None else rewards}
             )  # fmt: skip
-        return found
+        return worlds
 
     def _coverage(self, rows: IntArray) -> dict[str, Any]:
         """By method: coverage at each level and the median width, both over the runs with an interval."""
-        found = {}
+        by_method = {}
         for method in self.keeping.methods:
             held = np.array([self.held(method, level)[rows] for level in self.keeping.levels])
             there = np.isfinite(held).all(axis=0)
             if there.any():
                 widths = [self._median_width(method, level, rows[there]) for level in self.keeping.levels]
-                found[method] = {"runs": int(there.sum()), "held": held[:, there].mean(axis=1).tolist(), "width": widths}
-        return found
+                by_method[method] = {"runs": int(there.sum()), "held": held[:, there].mean(axis=1).tolist(), "width": widths}
+        return by_method
 
     def _median_width(self, method: str, level: float, rows: IntArray) -> float:
         low, high = (self._numbers(column(end, method, level))[rows] for end in ("low", "high"))
@@ -165,12 +165,12 @@ class Study:
 
     def _least(self, there: Any, held: FloatArray) -> dict[str, Any]:
         """The world with the lowest coverage, among those with enough runs."""
-        found = []
+        coverage = []
         for p, point in enumerate(self.experiment.points):
             here = there & (self.columns["point"] == p)
             if here.sum() >= LEAST_RUNS:
-                found.append((float(held[here].mean()), point.name))
-        return {"least": min(found)[0], "least_in": min(found)[1]} if found else {"least": None, "least_in": None}
+                coverage.append((float(held[here].mean()), point.name))
+        return {"least": min(coverage)[0], "least_in": min(coverage)[1]} if coverage else {"least": None, "least_in": None}
 
 
 def grades(limits: Limits, measures: FloatArray) -> IntArray:

@@ -94,16 +94,16 @@ def share_table(results: Results) -> tuple[list[str], list[list[str]]]:
 
 def tables(results: Results) -> list[tuple[str, list[str], list[list[str]]]]:
     """All tables with their titles."""
-    found = [(f"{name_of(m)} (mean ± standard error)", *table_of(results, m)) for m in measures(results)]
+    shown = [(f"{name_of(m)} (mean ± standard error)", *table_of(results, m)) for m in measures(results)]
     if results.experiment.published:
-        found += [
+        shown += [
             (f"beside the published figures: {name_of(f'median{k}')}", *published_table(results, f"median{k}"))
             for k in results.experiment.medians
         ]
     if results.experiment.relative_to:
         title = "share of samples nearer to the truth (95% interval: the data and the truth are themselves samples)"
-        found.append((title, *share_table(results)))
-    return found
+        shown.append((title, *share_table(results)))
+    return shown
 
 
 def heading(results: Results) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from html import escape
 
 from rich.text import Text
 
@@ -96,7 +97,19 @@ def sensitivity(bounds: Summary) -> str:
     return "\n".join(_bounded(bounds, WIDTH, several=True))
 
 
-def explained(estimate: Summary) -> str:
+class Explanation(str):
+    """Text that keeps its lines where an interactive session shows it: in a notebook, and at a Python prompt."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{escape(self)}</pre>"
+
+
+def explained(estimate: Summary) -> Explanation:
     """An estimate in words; for a blend, every candidate with its weight and the reason for it."""
     error, diagnostics, ci = estimate["std_error"], estimate["diagnostics"], estimate["interval"]
     name, level = f"{label(estimate['estimator'])} for {label(estimate['policy'])}", percent(ci["level"])
@@ -117,7 +130,7 @@ def explained(estimate: Summary) -> str:
         lines += [line for each in notes for line in wrapped(each, indent="  ")]
     for reason in sentences.worst_first(estimate):
         lines += wrapped(f"- {reason['seen']} {reason['why']} {reason['do']}", indent="  ")
-    return "\n".join(lines)
+    return Explanation("\n".join(lines))
 
 
 def _candidates(diagnostics: Summary) -> list[str]:

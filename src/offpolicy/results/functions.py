@@ -41,10 +41,10 @@ def with_functions(
     if repeated is not None:
         raise InputError(f"two estimators are called {repeated!r}; name one of them as NAME=module:function.")
     estimates = dict(result.estimates)
-    for policy, asked in policies.items():
+    for policy, evaluated in policies.items():
         logged = result[policy, result.logged_estimator]
         for name, function in functions.items():
-            value = _value(name, function, log, asked.on(log))
+            value = _value(name, function, log, evaluated.on(log))
             estimates[policy, name] = _estimate(name, value, logged)
     alone = result.headline_estimator == result.logged_estimator
     return replace(

@@ -118,10 +118,10 @@ class _Embedded(Simulated):
 
     def outcome(self, contexts: FloatArray, action: IntArray, rng: np.random.Generator) -> tuple[FloatArray, IntArray]:
         e = self._embeddings(action, rng)
-        score, seen = self._score_of(contexts, e), e[:, : self.dimensions - self.hidden]
+        score, logged = self._score_of(contexts, e), e[:, : self.dimensions - self.hidden]
         if self.clicks:
-            return clicks(sigmoid(score + self.odds), rng), seen
-        return score + rng.normal(size=len(score)) * self.noise, seen
+            return clicks(sigmoid(score + self.odds), rng), logged
+        return score + rng.normal(size=len(score)) * self.noise, logged
 
     def value_with_error(self, policy: Any) -> tuple[float, float]:
         """By Monte Carlo over contexts; for clicks, also over actions and embeddings."""
