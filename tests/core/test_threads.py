@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
@@ -62,6 +62,15 @@ def test_a_checkpoint_outside_of_a_pool_does_nothing() -> None:
     checkpoint()
 
 
+@pytest.fixture
+def keyboard() -> Iterator[None]:
+    """Ctrl-C raises KeyboardInterrupt, also where a shell started the tests in the background, which ignores it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("keyboard")
 @pytest.mark.parametrize("estimator", [op.MRDR(), op.IPS(), op.DR()], ids=["fitting", "logged actions", "all actions"])
 @pytest.mark.parametrize("threads", [1, 2])
 def test_ctrl_c_ends_an_evaluation_within_a_second(estimator: op.Estimator, threads: int) -> None:
