@@ -162,21 +162,21 @@ def test_the_pictures() -> None:
     log = Linear(4, seed=1).sample(2_000, 1)
     b = whole_of(log)
     alone = op.Log(b.context, b.action, b.reward, propensity=b.propensity)
-    for each, label in ((without_propensities(log), "estimated out of fold"), (log, "chance of an action")):
+    for each, label in ((without_propensities(log), "estimated out of fold"), (log, "probability of an action")):
         result = op.evaluate(each, op.Uniform(), op.SNIPS())
         ax = result.plot.propensities()
         assert label in ax.get_xlabel()
         assert len(ax.containers[0].lines[0].get_xdata()) == len(result.to_dict()["propensities"]["bins"]) > 3
-        assert "Chances of the old policy" in result._repr_html_()
+        assert "Logging probabilities" in result._repr_html_()
         matplotlib.pyplot.close("all")
     result = op.evaluate(alone, op.Uniform(), op.SNIPS())
     ax = result.plot.propensities()
     values = ax.containers[0].lines[0].get_ydata()
     expected = [np.sum(1 / b.propensity[b.action == int(t.get_text())]) / 2_000 for t in ax.get_xticklabels()]  # type: ignore[index]
     np.testing.assert_allclose(values, expected)
-    assert "Chances of the old policy" not in result._repr_html_()
+    assert "Logging probabilities" not in result._repr_html_()
     matplotlib.pyplot.close("all")
-    with pytest.raises(op.InputError, match="no propensities to draw"):
+    with pytest.raises(op.InputError, match="no propensities to plot"):
         op.evaluate(op.Log(b.context, b.action, b.reward), op.Uniform(), op.DM()).plot.propensities()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -57,7 +58,11 @@ def test_bernstein_by_formula(five: op.Log) -> None:
     terms = np.array([0.4, 0, 2, 1.8, 3.6])
     log = np.log(4 / 0.05)
     half = np.sqrt(2 * log * terms.var(ddof=1) / 5) + 7 * (1.8 * 3) * log / (3 * 4)
-    assert estimate.confidence_interval(method="bernstein").high == pytest.approx(1.56 + half, rel=1e-12)
+    evidence = estimate.evidence
+    assert evidence is not None
+    unlimited = replace(evidence, value_range=None)
+    assert unlimited.interval(0.95, "bernstein").high == pytest.approx(1.56 + half, rel=1e-12)
+    assert estimate.confidence_interval(method="bernstein").high == 3  # the end of the range of the rewards
 
 
 def test_cressie_read_solves_its_problem() -> None:

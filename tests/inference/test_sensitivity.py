@@ -139,7 +139,7 @@ def test_a_claim_that_nothing_can_end() -> None:
     told = found.to_dict()
     assert told["holds_to"] is None
     assert told["always"] == ["holds_to", "surely_to"]
-    assert "at any Γ; with the 95% interval, too" in str(found)
+    assert "at any Γ; also with the 95% interval" in str(found)
 
 
 def test_errors_are_the_spread_over_logs() -> None:
