@@ -229,7 +229,9 @@ def test_real_runs_every_campaign_of_the_folder(tmp_path: Path) -> None:
     experiment = load("real", Size(quick=True, logs=2), data=folder)
     assert [point.label for point in experiment.points] == ["men", "women"]
     small = replace(experiment, points=tuple(replace(point, rounds=200) for point in experiment.points))
-    shown = tables.plain(reproduce(small, tmp_path / "out", processes=1, progress=False))
+    results = reproduce(small, tmp_path / "out", processes=1, progress=False)
+    shown = tables.plain(results)
+    assert "another policy" in tables.as_dict(results)["notes"][0]
     assert "campaign →" in shown
     assert "women" in shown
     assert " ".join(shown.split()).count("so this is the value of another policy") == 1

@@ -160,6 +160,7 @@ def as_dict(results: Results) -> dict[str, Any]:
             {"world": str(p.label), "rounds": p.rounds, "largest_truth_error": float(error)}
             for p, error in zip(results.experiment.points, results.truth_error.max(axis=1), strict=True)
         ],
+        "notes": notes(results),
         "leaderboard": leaders(results),
         "coverage": coverage(results),
         "mean_squared_errors": dict(zip(results.experiment.labels, mean.tolist(), strict=True)),

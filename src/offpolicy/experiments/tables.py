@@ -199,6 +199,7 @@ def as_dict(results: Results) -> dict[str, Any]:
         "key": results.experiment.key,
         "runs": results.runs,
         "command": command(results),
+        "notes": notes(results),
         "table": rows,
         "claims": [{"says": j.says, "verdict": j.verdict, "evidence": list(j.evidence)} for j in judged(results)],
         "failures": {label: dict(why) for label, why in results.failures.items()},
