@@ -72,8 +72,8 @@ def test_the_advice_for_a_class_works(tmp_path: Path, monkeypatch: pytest.Monkey
     said = r"^offpolicy:Softmax is a class that needs arguments\. Create the policy in a Python file, such as `new = Softmax\(…\)`"
     with pytest.raises(op.InputError, match=said):
         policy("offpolicy:Softmax")
-    with pytest.raises(op.InputError, match="^offpolicy:InputError is a class, not a policy"):
-        policy("offpolicy:InputError")
+    with pytest.raises(op.InputError, match="^offpolicy:IPS is a class, but not one of policies"):
+        policy("offpolicy:IPS")
     (tmp_path / "policies_of_a_test.py").write_text("import offpolicy as op\nnew = op.Softmax(lambda x: x @ [[0, 0, 1]])\n")
     monkeypatch.chdir(tmp_path)
     assert isinstance(policy("policies_of_a_test:new"), op.Softmax)

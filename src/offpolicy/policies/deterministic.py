@@ -76,10 +76,10 @@ class Deterministic(Policy):
         try:
             taken, bad = batch.space.encode(chosen if batch.space.count is None else as_integers(chosen))
         except InputError as error:
-            raise InputError(f"Deterministic: {error} Correct the {self._where}: {_remedy(batch)}") from None
+            raise InputError(f"Deterministic: {error} {self._remedy(batch)}") from None
         if bad.any():
             what, _ = batch.space.unknown(chosen.filter(pa.array(bad)).slice(0, 3).to_pylist())
-            raise RowsError("Deterministic", what, batch.row[bad], f"Correct the {self._where}: {_remedy(batch)}")
+            raise RowsError("Deterministic", what, batch.row[bad], self._remedy(batch))
         return taken
 
     def _returned(self, batch: Batch) -> pa.Array:
@@ -94,9 +94,12 @@ class Deterministic(Policy):
             )
         return to_arrow(values, "Deterministic")
 
-    @property
-    def _where(self) -> str:
-        return f"column {self.function!r}" if isinstance(self.function, str) else "function"
+    def _remedy(self, batch: Batch) -> str:
+        if isinstance(self.function, str):
+            return f"Correct the column {self.function!r}: it must hold one action of the log per round."
+        if batch.space.count is None:
+            return "Correct the function: np.clip keeps it within bounds."
+        return "Correct the function: actions are labels, as in `log.actions`; log.actions[codes] are the labels of codes."
 
     def distribution(self, batch: Batch) -> FloatArray:
         if batch.space.count is None:
@@ -116,12 +119,6 @@ def as_integers(labels: pa.Array) -> pa.Array:
         return labels.cast(pa.int64()) if pa.types.is_floating(labels.type) else labels
     except pa.ArrowException:
         return labels
-
-
-def _remedy(batch: Batch) -> str:
-    if batch.space.count is None:
-        return "np.clip keeps it within bounds."
-    return "actions are labels, as in `log.actions`; log.actions[codes] are the labels of codes."
 
 
 @final

@@ -51,11 +51,13 @@ def _created(text: str, named: Any) -> Any:
     """An instance of a class of policies that needs no arguments; any other object as it is."""
     if not isinstance(named, type):
         return named
-    line = f"new = {named.__name__}(…)"
-    advice = f"Create the policy in a Python file, such as `{line}` in my_policies.py, and give my_policies:new."
     if not issubclass(named, Policy):
-        raise InputError(f"{text} is a class, not a policy. {advice}")
+        raise InputError(f"{text} is a class, but not one of policies; give an op.Policy or a function of the context.")
     try:
         return named()
     except (TypeError, InputError):
-        raise InputError(f"{text} is a class that needs arguments. {advice}") from None
+        line = f"new = {named.__name__}(…)"
+        raise InputError(
+            f"{text} is a class that needs arguments. Create the policy in a Python file, such as `{line}` in "
+            "my_policies.py, and give my_policies:new."
+        ) from None
