@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from importlib import import_module
 from typing import Any, final
 
 import numpy as np
@@ -185,11 +184,12 @@ class Classifier(Policy):
 
 def _frame(columns: dict[str, npt.NDArray[Any]]) -> Any:
     try:
-        return import_module("pandas").DataFrame(columns)
+        import pandas as pd
     except ImportError:
         raise InputError(
             "Classifier: the model was trained on a data frame, and pandas is not installed: pip install pandas."
         ) from None
+    return pd.DataFrame(columns)
 
 
 def is_model(policy: Any) -> bool:
