@@ -10,8 +10,7 @@ from offpolicy.statistics.base import Statistic
 
 BATCH_ROWS = 65_536
 
-Progress = Callable[[int], None]
-"""Called with the number of rows read since the last call."""
+Progress = Callable[[int], None]  # called with the number of rows read since the last call
 
 
 class Engine(Protocol):

@@ -16,8 +16,7 @@ from offpolicy.data.log import Log
 from offpolicy.engines.base import BATCH_ROWS, Progress
 from offpolicy.statistics.base import State, Statistic
 
-MOST_THREADS = 1_024
-"""More than any machine has cores; each thread holds the state of a partition."""
+MOST_THREADS = 1_024  # more than any machine has cores; each thread holds the state of a partition
 
 
 @dataclass(frozen=True)

@@ -28,8 +28,7 @@ from offpolicy.statistics.base import Joint, State, Statistic
 from offpolicy.statistics.wire import Leaf, Pieces
 
 ROWS = "piece string, leaf int, dtype string, shape array<bigint>, data binary, part int, block int, error string"
-FAN = 32
-"""The states of so many partitions are merged at a time, so that no worker has to hold all of them."""
+FAN = 32  # the states of so many partitions are merged at a time, so that no worker has to hold all of them
 
 
 @dataclass(frozen=True)

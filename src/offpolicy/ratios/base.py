@@ -22,10 +22,10 @@ from offpolicy.ratios.pools import Pool, Rounds
 from offpolicy.statistics.base import State, Statistic, added
 from offpolicy.statistics.histogram import LARGEST_OF
 
+# Entries of a ratio's state that are merged by their maximum instead of their sum.
 MAXIMA = ("largest", "contextual", *LARGEST_OF)
-"""Entries of a ratio's state that are merged by their maximum instead of their sum."""
+# Groups × 2: how Σω·weight and Σω·weight·residual change when each group is left out of the fit; and the Σω they cover.
 Moves = tuple[FloatArray, float]
-"""Groups × 2: how Σω·weight and Σω·weight·residual change when each group is left out of the fit; and the Σω they cover."""
 
 
 @dataclass(frozen=True)
@@ -66,50 +66,75 @@ class Available:
 
 @dataclass(frozen=True)
 class Fitting:
-    """What a ratio is fitted with, besides the results of its statistics."""
+    """What a ratio is fitted with, besides the results of its statistics.
+
+    Attributes
+    ----------
+    name : str
+        The estimator that first uses it, for messages.
+    shape : FitShape
+        Sizes and groups of units; its columns are those that the ratio and the policies read.
+    by_action : FitShape
+        The same for sums by action: groups only as fine as the memory budget allows.
+    action_ratio : Callable[[Batch], FloatArray] | None
+        π/π0 of each round, for ratios that are fitted for each policy.
+    fits : Fits | None
+        The fits of its reward model.
+    families : int
+        How many ratios that sum over all actions share the memory for tables.
+    """
 
     name: str
-    """The estimator that first uses it, for messages."""
     shape: FitShape
-    """Sizes and groups of units; its columns are those that the ratio and the policies read."""
     by_action: FitShape
-    """The same for sums by action: groups only as fine as the memory budget allows."""
     features: Features
     action_ratio: Callable[[Batch], FloatArray] | None = None
-    """π/π0 of each round, for ratios that are fitted for each policy."""
     fits: Fits | None = None
-    """The fits of its reward model."""
     families: int = 1
-    """How many ratios that sum over all actions share the memory for tables."""
 
 
 @dataclass(frozen=True)
 class RatioNumbers:
-    """How many numbers per action a ratio stores, for the memory budget."""
+    """How many numbers per action a ratio stores, for the memory budget.
+
+    Attributes
+    ----------
+    near : int
+        Neighbours that are looked up in each fold.
+    sums : int
+        Per group of units, in the fit pass.
+    slopes : int
+        Per sum that an estimate is made of, for the fit's share of the error.
+    """
 
     fitted: int = 0
     folds: int = 0
     near: int = 0
-    """Neighbours that are looked up in each fold."""
     sums: int = 0
-    """Per group of units, in the fit pass."""
     slopes: int = 0
-    """Per sum that an estimate is made of, for the fit's share of the error."""
 
 
 @dataclass(frozen=True)
 class PoolingDiagnostics:
-    """What a ratio reports about its weights over the whole log."""
+    """What a ratio reports about its weights over the whole log.
+
+    Attributes
+    ----------
+    pooling : float | None
+        The average share of a round's weight that comes from actions other than its own.
+    new_actions : int
+        Rounds whose action does not occur in the fit, and which get their action weight.
+    misread : bool
+        Whether weights in the posterior form are used with a logging policy that depends on the context.
+    left_out : float | None
+        By what share the weights could change, at most, if sums ran over all actions instead of the nearest ones.
+    """
 
     pooling: float | None = None
-    """The average share of a round's weight that comes from actions other than its own."""
     new_actions: int = 0
-    """Rounds whose action does not occur in the fit, and which get their action weight."""
     misread: bool = False
-    """Whether weights in the posterior form are used with a logging policy that depends on the context."""
     details: Mapping[str, Any] = field(default_factory=dict)
     left_out: float | None = None
-    """By what share the weights could change, at most, if sums ran over all actions instead of the nearest ones."""
 
 
 class FittedRatio(ABC):
@@ -292,30 +317,44 @@ class Ratio(Serves, ABC):
     A ratio is a setting: a frozen, hashable dataclass. A ratio of your own defines `fit`, and those of the other methods and
     properties whose defaults do not apply; a property may be overridden by a class attribute, as in `fitted = False`. Use it
     as `op.Member(op.Weight(MyRatio()))` among the members of an `op.Estimator`.
+
+    Attributes
+    ----------
+    columns : tuple[str, ...]
+        Columns of the log that it reads by name, with `batch.column(name)`.
+    cross_fit : int
+        In how many folds it is fitted, each without the rounds that it weights; 0: once, on all rounds.
+    rewards : RewardModel | None
+        The reward model that it is fitted from.
+    inputs : Inputs | None
+        What that model uses of an action.
+    dimensions : tuple[str, ...] | None
+        The pre-defined features to use; None: all.
+    weighs : bool
+        Whether it compares the two policies at all.
+    exact : bool
+        Whether it is unbiased whatever the rewards are, as π/π0 is.
+    whole : bool
+        Whether it sums over all actions of both policies, instead of using the logged actions alone.
+    per_policy : bool
+        Whether it is fitted separately for each target policy.
+    of_actions : bool
+        Whether it is π/π0, whose overlap is reported for each policy anyway.
+    shown : bool
+        Whether the report shows the distribution of its weights.
     """
 
     columns: tuple[str, ...] = ()
-    """Columns of the log that it reads by name, with `batch.column(name)`."""
     cross_fit: int = 0
-    """In how many folds it is fitted, each without the rounds that it weights; 0: once, on all rounds."""
     rewards: RewardModel | None = None
-    """The reward model that it is fitted from."""
     inputs: Inputs | None = "identity"
-    """What that model uses of an action."""
     dimensions: tuple[str, ...] | None = None
-    """The pre-defined features to use; None: all."""
     weighs: bool = True
-    """Whether it compares the two policies at all."""
     exact: bool = False
-    """Whether it is unbiased whatever the rewards are, as π/π0 is."""
     whole: bool = False
-    """Whether it sums over all actions of both policies, instead of using the logged actions alone."""
     per_policy: bool = True
-    """Whether it is fitted separately for each target policy."""
     of_actions: bool = False
-    """Whether it is π/π0, whose overlap is reported for each policy anyway."""
     shown: bool = False
-    """Whether the report shows the distribution of its weights."""
 
     def lacks(self, available: Available) -> str | None:
         """What it needs and this evaluation does not have.

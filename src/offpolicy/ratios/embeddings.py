@@ -24,24 +24,30 @@ from offpolicy.ratios.pools import Pool, Rounds
 from offpolicy.statistics.base import State, Statistic
 from offpolicy.statistics.histogram import LogHistogram
 
-AGREE = 1e-6
-"""The largest difference at which the logging policy's probabilities of an action count as equal in all rounds."""
+AGREE = 1e-6  # the largest difference at which the logging policy's probabilities of an action count as equal in all rounds
 
 
 @final
 @dataclass(frozen=True)
 class EmbeddingRatio(Ratio):
-    """p(e|π, x)/p(e|π0, x)."""
+    """p(e|π, x)/p(e|π0, x).
+
+    Attributes
+    ----------
+    posterior : Posterior
+        What pools actions by their embedding.
+    rewards : RewardModel | None
+        The model that the embedding is taken from; None: the pre-defined features themselves.
+    reward : int
+        Which reward the embedding is learned from.
+    """
 
     posterior: Posterior
-    """What pools actions by their embedding."""
     rewards: RewardModel | None
-    """The model that the embedding is taken from; None: the pre-defined features themselves."""
     inputs: Inputs | None = "identity"
     cross_fit: int = 0
     dimensions: tuple[str, ...] | None = None
     reward: int = 0
-    """Which reward the embedding is learned from."""
     whole = True
     per_policy = False
     shown = True
@@ -105,13 +111,19 @@ class EmbeddingRatio(Ratio):
 @final
 @dataclass(frozen=True, eq=False)
 class _Fitted(FittedRatio):
-    """Weights by embeddings, from one pooling per fold, or one for all rounds."""
+    """Weights by embeddings, from one pooling per fold, or one for all rounds.
+
+    Attributes
+    ----------
+    sloped : bool
+        Whether slopes are summed, so that the fit's share of the error can be computed.
+    fits : PooledFits | None
+        None on workers.
+    """
 
     poolings: Sequence[Pooling]
     sloped: bool
-    """Whether slopes are summed, so that the fit's share of the error can be computed."""
     fits: PooledFits | None
-    """None on workers."""
 
     def pool(self, rounds: Rounds, state: State) -> Pool:
         return Pool(self.poolings, rounds, state, self.sloped)
@@ -173,16 +185,22 @@ class _Fitted(FittedRatio):
 
 @dataclass(frozen=True)
 class PooledFits:
-    """Everything that is fitted for one embedding. Every fold uses the scale of the fit on all rows."""
+    """Everything that is fitted for one embedding. Every fold uses the scale of the fit on all rows.
+
+    Attributes
+    ----------
+    rows : Any
+        The second statistic of the posterior, if it has one.
+    fits : Fits | None
+        The fits of the reward model; None if the embedding is the features themselves.
+    """
 
     name: str
     ratio: EmbeddingRatio
     shape: FitShape
     sums: FeatureMoments
     rows: Any
-    """The second statistic of the posterior, if it has one."""
     fits: Fits | None
-    """The fits of the reward model; None if the embedding is the features themselves."""
 
     @cached_property
     def affine(self) -> Affine:

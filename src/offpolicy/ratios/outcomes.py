@@ -19,8 +19,8 @@ from offpolicy.statistics.base import State, Statistic
 
 MOST_ROWS = 500_000
 MOST_DISTINCT = 100
+# Up to so many distinct rewards, with so many rows each on average, have a mean weight each; otherwise there are bins.
 ROWS_OF_A_VALUE = 10
-"""Up to so many distinct rewards, with so many rows each on average, have a mean weight each; otherwise there are bins."""
 
 
 @final
@@ -46,14 +46,20 @@ class OutcomeRatio(Ratio):
 @final
 @dataclass(frozen=True, eq=False)
 class _Fitted(FittedRatio):
-    """The mean weight of each bin of rewards, once or without each fold."""
+    """The mean weight of each bin of rewards, once or without each fold.
+
+    Attributes
+    ----------
+    means : FloatArray
+        Folds × bins.
+    fits : OutcomeFits | None
+        None on workers.
+    """
 
     reward: int
     edges: FloatArray
     means: FloatArray
-    """Folds × bins."""
     fits: OutcomeFits | None
-    """None on workers."""
 
     def _bins(self, rounds: Rounds) -> IntArray:
         return bin_of(rounds.batch.reward[:, self.reward], self.edges)

@@ -20,19 +20,23 @@ from offpolicy.models.posteriors.base import Pooling
 from offpolicy.policies.blocks import Layout, Lists
 from offpolicy.statistics.base import State
 
-Both = tuple[FloatArray, FloatArray]
-"""For the target policy and for the logging policy."""
+Both = tuple[FloatArray, FloatArray]  # for the target policy and for the logging policy
 
 
 @dataclass(frozen=True)
 class Sides:
-    """π and π0 of a block, and their quotient, which all weights in the posterior form share."""
+    """π and π0 of a block, and their quotient, which all weights in the posterior form share.
+
+    Attributes
+    ----------
+    logged : Both | None
+        Those of the logged actions, if the layout does not contain them.
+    """
 
     pi: FloatArray
     pi0: FloatArray
     layout: Layout
     logged: Both | None = None
-    """Those of the logged actions, if the layout does not contain them."""
 
     @cached_property
     def supported(self) -> FloatArray | None:
@@ -65,15 +69,21 @@ class Sides:
 
 @dataclass(frozen=True)
 class BlockRows:
-    """The rounds of a block: consecutive rows of a batch, all in one group of units."""
+    """The rounds of a block: consecutive rows of a batch, all in one group of units.
+
+    Attributes
+    ----------
+    batch : Batch
+        These rounds alone.
+    sampled : bool
+        Whether it belongs to the sample that shows how estimates depend on what was fitted.
+    """
 
     rows: slice
     batch: Batch
-    """These rounds alone."""
     group: int
     groups: int
     sampled: bool
-    """Whether it belongs to the sample that shows how estimates depend on what was fitted."""
 
     def fold(self, folds: int) -> int:
         """The fold that the group is in."""
@@ -82,27 +92,41 @@ class BlockRows:
 
 @dataclass(frozen=True)
 class SlopeSums:
-    """Derivatives of the ratios of a block with respect to the scores of the pooling."""
+    """Derivatives of the ratios of a block with respect to the scores of the pooling.
+
+    Attributes
+    ----------
+    scores : FloatArray
+        Actions × multipliers × (m + 1): Σ multiplier·∂w/∂s·(z, 1) over the rounds.
+    rounds : FloatArray
+        Rounds × m: ∂w/∂z.
+    """
 
     scores: FloatArray
-    """Actions × multipliers × (m + 1): Σ multiplier·∂w/∂s·(z, 1) over the rounds."""
     rounds: FloatArray
-    """Rounds × m: ∂w/∂z."""
 
 
 @dataclass(frozen=True)
 class PoolSums:
-    """What a pooling gives each round of a block."""
+    """What a pooling gives each round of a block.
+
+    Attributes
+    ----------
+    ratio : FloatArray
+        The ratio of actions, where the action does not occur in the fit.
+    own : FloatArray
+        The part of the ratio that comes from the logged action.
+    contextual : float | None
+        How much the logging policy's probabilities differ between rounds; None if that was not checked.
+    left_out : FloatArray | None
+        How far the actions that are not near could change the ratio, if sums are over the near ones.
+    """
 
     ratio: FloatArray
-    """The ratio of actions, where the action does not occur in the fit."""
     own: FloatArray
-    """The part of the ratio that comes from the logged action."""
     new: npt.NDArray[np.bool_]
     contextual: float | None = None
-    """How much the logging policy's probabilities differ between rounds; None if that was not checked."""
     left_out: FloatArray | None = None
-    """How far the actions that are not near could change the ratio, if sums are over the near ones."""
     slopes: SlopeSums | None = None
 
 
@@ -182,24 +206,35 @@ def _left_out(sides: Sides, farthest: FloatArray, above: FloatArray, below: Floa
 
 @dataclass(frozen=True)
 class Rounds:
-    """The rounds of a batch, as the ratio of one weight sees them."""
+    """The rounds of a batch, as the ratio of one weight sees them.
+
+    Attributes
+    ----------
+    folds : int
+        In how many folds the ratio was fitted; 1 if it was fitted on all rounds.
+    omega : FloatArray
+        The row weights of the log; 1 if it has none.
+    residuals : Callable[[], Sequence[FloatArray]]
+        r less the control, for each correction that uses this weight.
+    action : FloatArray | None
+        π/π0 of the logged actions; None if the log has no propensities or the target policy is deterministic.
+    propensity : FloatArray | None
+        π0 of the logged actions, a probability or a density; None if the log has none.
+    target : npt.NDArray[Any] | None
+        The action that a deterministic target policy takes; None for other policies.
+    pool : Pool | None
+        The sums over all actions, for a ratio that uses them.
+    """
 
     batch: Batch
     bucket: IntArray
     folds: int
-    """In how many folds the ratio was fitted; 1 if it was fitted on all rounds."""
     omega: FloatArray
-    """The row weights of the log; 1 if it has none."""
     residuals: Callable[[], Sequence[FloatArray]]
-    """r less the control, for each correction that uses this weight."""
     action: FloatArray | None = None
-    """π/π0 of the logged actions; None if the log has no propensities or the target policy is deterministic."""
     propensity: FloatArray | None = None
-    """π0 of the logged actions, a probability or a density; None if the log has none."""
     target: npt.NDArray[Any] | None = None
-    """The action that a deterministic target policy takes; None for other policies."""
     pool: Pool | None = None
-    """The sums over all actions, for a ratio that uses them."""
 
     @cached_property
     def fold(self) -> IntArray:
@@ -214,16 +249,23 @@ class Rounds:
 
 @dataclass
 class Pool:
-    """The ratios of a batch for one policy, from the sums of its blocks; other sums are added to `state`."""
+    """The ratios of a batch for one policy, from the sums of its blocks; other sums are added to `state`.
+
+    Attributes
+    ----------
+    poolings : Sequence[Pooling]
+        One per fold, or one.
+    sloped : bool
+        Whether slopes are summed, over the rounds that are sampled for them.
+    _slopes : list[tuple[slice, int, FloatArray]]
+        Rows, their fold, and ∂w/∂z of each.
+    """
 
     poolings: Sequence[Pooling]
-    """One per fold, or one."""
     rounds: Rounds
     state: State
     sloped: bool
-    """Whether slopes are summed, over the rounds that are sampled for them."""
     _slopes: list[tuple[slice, int, FloatArray]] = field(default_factory=list)
-    """Rows, their fold, and ∂w/∂z of each."""
 
     def __post_init__(self) -> None:
         self._ratio = np.empty(len(self.rounds.batch))

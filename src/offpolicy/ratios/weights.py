@@ -148,8 +148,7 @@ class Constant(UnfittedRatio):
         return np.full(len(rounds.batch), self.value)
 
 
-NAMED: dict[str, Ratio] = {"action": ActionRatio(), "one": Constant(1.0), "none": Constant(0.0)}
-"""Short names of ratios."""
+NAMED: dict[str, Ratio] = {"action": ActionRatio(), "one": Constant(1.0), "none": Constant(0.0)}  # short names of ratios
 
 
 @dataclass(frozen=True, init=False)

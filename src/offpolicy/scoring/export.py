@@ -24,15 +24,22 @@ SCHEMA = pa.schema([("row", pa.int64()), *((name, pa.float64()) for name in ("ba
 
 @dataclass(frozen=True)
 class RoundScores:
-    """What the scores of the rounds are computed from, for one estimate."""
+    """What the scores of the rounds are computed from, for one estimate.
+
+    Attributes
+    ----------
+    parts : Sequence[tuple[float, Terms]]
+        The estimators that it combines, and the weight of each.
+    means : FloatArray
+        The means of the columns.
+    alone : bool
+        Whether it is one estimator, not a blend: a self-normalised one then leaves the division to the reader.
+    """
 
     parts: Sequence[tuple[float, Terms]]
-    """The estimators that it combines, and the weight of each."""
     origin: float
     means: FloatArray
-    """The means of the columns."""
     alone: bool = False
-    """Whether it is one estimator, not a blend: a self-normalised one then leaves the division to the reader."""
 
     def numbers(self, values: FloatArray) -> FloatArray:
         """Baseline, correction and weight of some rounds, from their columns."""

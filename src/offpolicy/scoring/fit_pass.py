@@ -31,24 +31,18 @@ from offpolicy.statistics.base import Joint, Statistic
 
 LEAST_GROUPS = 20
 MOST_GROUPS = 200
+# The rung is chosen for at least two threads: otherwise it, and with it the numbers, could differ between one thread and
+# two.
 PLANNED_THREADS = 2
-"""The rung is chosen for at least two threads: otherwise it, and with it the numbers, could differ between one thread
-and two."""
 Rung = Literal["refits", "folds", "shared"]
 RUNGS: tuple[Rung, ...] = get_args(Rung)
-BASE = 250e6
-"""Bytes for the libraries and the smallest batches."""
-BATCH_SHARE = 0.2
-"""The share of the budget that batches may use."""
+BASE = 250e6  # bytes for the libraries and the smallest batches
+BATCH_SHARE = 0.2  # the share of the budget that batches may use
 FEWEST_ROWS = 16
-LISTED_ROWS = 64
-"""Rounds whose lists show how long lists are."""
-ENTRY_BYTES = 120
-"""Bytes per listed action in the scoring pass."""
-WHOLE_BYTES = 24
-"""Bytes per probability of a policy that is evaluated for whole batches: its own array, and two copies."""
-COLUMN_BYTES = 64
-"""Bytes per number of a row: raw, decoded, sorted, stacked, centred."""
+LISTED_ROWS = 64  # rounds whose lists show how long lists are
+ENTRY_BYTES = 120  # bytes per listed action in the scoring pass
+WHOLE_BYTES = 24  # bytes per probability of a policy that is evaluated for whole batches: its own array, and two copies
+COLUMN_BYTES = 64  # bytes per number of a row: raw, decoded, sorted, stacked, centred
 
 
 @dataclass(frozen=True)
@@ -57,16 +51,22 @@ class Sizes:
 
     It counts what grows with actions, context and rewards. The memory of a batch is bounded by its rows, which follow from
     the budget. Each need is an upper bound of what is in memory at one time, with `threads` partitions in progress.
+
+    Attributes
+    ----------
+    shape : FitShape
+        With all groups of units.
+    folds : int
+        Groups without refits: a multiple of every number of folds, and enough to choose a penalty.
+    listed : bool
+        Whether all policies list the few actions of a round, so that no neighbours are looked up.
     """
 
     shape: FitShape
-    """With all groups of units."""
     folds: int
-    """Groups without refits: a multiple of every number of folds, and enough to choose a penalty."""
     plan: Plan
     threads: int
     listed: bool = False
-    """Whether all policies list the few actions of a round, so that no neighbours are looked up."""
 
     def needs(self, rung: Rung) -> list[Need]:
         """The memory that a rung takes."""
@@ -188,7 +188,13 @@ class FitResults:
 
 @dataclass(frozen=True)
 class FitPlan:
-    """What a plan fits, in which shape, and within which memory."""
+    """What a plan fits, in which shape, and within which memory.
+
+    Attributes
+    ----------
+    names : Mapping[Ratio, str]
+        The estimator that first uses each ratio, for messages.
+    """
 
     log: Log
     plan: Plan
@@ -197,7 +203,6 @@ class FitPlan:
     policies: tuple[Policy, ...] = ()
     logging: Policy | None = None
     names: Mapping[Ratio, str] = field(default_factory=dict)
-    """The estimator that first uses each ratio, for messages."""
     rung: Rung = "refits"
     sizes: Sizes | None = None
     budget: Budget = field(default_factory=lambda: Budget.of(None))

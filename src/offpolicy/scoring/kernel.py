@@ -26,13 +26,18 @@ Columns = dict[int, FloatArray]
 
 @dataclass(frozen=True)
 class Probabilities:
-    """π and, if needed, π0 of the actions of a block."""
+    """π and, if needed, π0 of the actions of a block.
+
+    Attributes
+    ----------
+    loose : bool
+        Whether the rows of π have yet to be divided by their sums.
+    """
 
     layout: Layout
     pi: FloatArray
     pi0: FloatArray | None
     loose: bool = False
-    """Whether the rows of π have yet to be divided by their sums."""
 
     @cached_property
     def sides(self) -> Sides | None:
@@ -50,13 +55,18 @@ class Probabilities:
 
 @dataclass(frozen=True)
 class BaselinePart:
-    """The baselines of one share of a policy in one fold. Linear models are one matrix product."""
+    """The baselines of one share of a policy in one fold. Linear models are one matrix product.
+
+    Attributes
+    ----------
+    coef : FloatArray
+        The stacked coefficients of the linear models, less the origin, and a row of ones, which yields the row sums.
+    """
 
     clip: float | None
     table: int | None
     columns: list[int]
     coef: FloatArray
-    """The stacked coefficients of the linear models, less the origin, and a row of ones, which yields the row sums."""
     other: list[tuple[int, Predictor, float]]
 
     @cached_property
@@ -104,30 +114,43 @@ class Baselines:
 
 @dataclass(frozen=True)
 class BlockInput:
-    """A block of rounds, and what to sum over its actions."""
+    """A block of rounds, and what to sum over its actions.
+
+    Attributes
+    ----------
+    x : FloatArray
+        x̃ of each round, (features + 1) × rounds.
+    pools : Sequence[tuple[Pooling, FloatArray | None]]
+        The pooling of each ratio, and the multipliers of its slopes.
+    mass : bool
+        Whether the target's mass on each action is summed.
+    tables : Sequence[IntArray | None]
+        The sets of rounds (None: all) that tables of the share are summed over.
+    """
 
     rounds: BlockRows
     probabilities: Probabilities
     x: FloatArray
-    """x̃ of each round, (features + 1) × rounds."""
     omega: FloatArray
     baselines: Baselines
     pools: Sequence[tuple[Pooling, FloatArray | None]] = ()
-    """The pooling of each ratio, and the multipliers of its slopes."""
     mass: bool = False
-    """Whether the target's mass on each action is summed."""
     tables: Sequence[IntArray | None] = ()
-    """The sets of rounds (None: all) that tables of the share are summed over."""
 
 
 @dataclass
 class TargetMass:
-    """The probability mass of a target policy by action, summed over some rounds."""
+    """The probability mass of a target policy by action, summed over some rounds.
+
+    Attributes
+    ----------
+    unsupported : float
+        The mass where the logging policy has zero probability.
+    """
 
     by_action: FloatArray
     rows: float = 0.0
     unsupported: float = 0.0
-    """The mass where the logging policy has zero probability."""
 
     def add(self, other: TargetMass) -> None:
         self.rows += other.rows
@@ -137,18 +160,26 @@ class TargetMass:
 
 @dataclass(frozen=True)
 class BlockSums:
-    """What a kernel computes for a block."""
+    """What a kernel computes for a block.
+
+    Attributes
+    ----------
+    target : FloatArray
+        π of the logged actions.
+    logging : FloatArray | None
+        π0 of the logged actions, if it was computed.
+    baselines : Mapping[int, FloatArray]
+        By column.
+    tables : Mapping[int, Sequence[FloatArray]]
+        Σ share·x̃, actions × (features + 1), of each table and set of rounds.
+    """
 
     target: FloatArray
-    """π of the logged actions."""
     logging: FloatArray | None
-    """π0 of the logged actions, if it was computed."""
     baselines: Mapping[int, FloatArray]
-    """By column."""
     pools: Sequence[PoolSums]
     mass: TargetMass | None
     tables: Mapping[int, Sequence[FloatArray]]
-    """Σ share·x̃, actions × (features + 1), of each table and set of rounds."""
 
 
 class Kernel(ABC):

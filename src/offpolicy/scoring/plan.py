@@ -87,19 +87,26 @@ ColumnKey = WeightColumn | BaselineColumn | CorrectionColumn
 
 @dataclass(frozen=True)
 class Terms:
-    """The columns of one member's three numbers (None: the number is 0), and how they combine."""
+    """The columns of one member's three numbers (None: the number is 0), and how they combine.
+
+    Attributes
+    ----------
+    scaling : tuple[int, int] | None
+        The columns of h·w and h², if the correction by h is scaled by the quotient of their means.
+    shifted_baseline : bool
+        Whether the baseline is stored less the origin; otherwise the correction is stored less origin·weight.
+    tables : tuple[TableKey | None, TableKey | None]
+        The share's and the weight's table, for estimators that depend on the fit to first order. With the exact
+        ratio they do not: baseline and control change alike on average.
+    """
 
     baseline: int | None
     correction: int | None
     weight: int | None
     normalised: bool
     scaling: tuple[int, int] | None
-    """The columns of h·w and h², if the correction by h is scaled by the quotient of their means."""
     shifted_baseline: bool
-    """Whether the baseline is stored less the origin; otherwise the correction is stored less origin·weight."""
     tables: tuple[TableKey | None, TableKey | None] = (None, None)
-    """The share's and the weight's table, for estimators that depend on the fit to first order. With the exact ratio they do
-    not: baseline and control change alike on average."""
 
 
 @dataclass
@@ -221,8 +228,7 @@ def model_key(member: Member, policy: int, reward: int) -> ModelKey | None:
     return ModelKey(fit, member.cross_fit, reward)
 
 
-Family = list[tuple[Member, Terms]]
-"""Members from which SLOPE selects one."""
+Family = list[tuple[Member, Terms]]  # members from which SLOPE selects one
 
 
 def plan_estimators(

@@ -13,8 +13,7 @@ from offpolicy.estimators import DM, REGISTRY, Combined, Estimator, LoggedMean, 
 from offpolicy.estimators.defaults import LARGEST_FIRST, default_estimators
 from offpolicy.ratios.base import Available
 
-MOST_NAMED = 3
-"""How many estimators are suggested in place of one that does not support the actions."""
+MOST_NAMED = 3  # how many estimators are suggested in place of one that does not support the actions
 
 
 @dataclass(frozen=True)
@@ -60,13 +59,19 @@ def mismatch_of(members: Sequence[Member], space: ActionSpace) -> str | None:
 
 @dataclass(frozen=True)
 class EstimatorList:
-    """The estimators to run, `LoggedMean` always among them."""
+    """The estimators to run, `LoggedMean` always among them.
+
+    Attributes
+    ----------
+    named : bool
+        Whether the user named them, so that one that cannot be computed is an error.
+    default : bool
+        Whether they are the defaults, which are replaced where none can be computed.
+    """
 
     estimators: tuple[Estimator, ...]
     named: bool
-    """Whether the user named them, so that one that cannot be computed is an error."""
     default: bool = False
-    """Whether they are the defaults, which are replaced where none can be computed."""
     skipped: tuple[tuple[str, str], ...] = ()
 
     @classmethod
@@ -124,8 +129,8 @@ class EstimatorList:
         return replace(self, estimators=tuple(retained), skipped=tuple(skipped))
 
 
+# One estimator, by the position of the policy; a blend may have other candidates for another policy.
 Column = Mapping[int, Estimator]
-"""One estimator, by the position of the policy; a blend may have other candidates for another policy."""
 
 
 def choose(

@@ -21,8 +21,8 @@ from offpolicy.statistics.fingerprint import Fingerprint
 from offpolicy.statistics.moments import Moments
 
 SLICE_BUCKETS = 256
+# Tables are summed by slice, for the fit's share of the error there, as long as they fit into 256 MB.
 MOST_SLICE_ELEMENTS = 1 << 25
-"""Tables are summed by slice, for the fit's share of the error there, as long as they fit into 256 MB."""
 
 
 @dataclass(frozen=True)

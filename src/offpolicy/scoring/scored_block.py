@@ -21,21 +21,30 @@ from offpolicy.statistics.base import State
 
 @dataclass(frozen=True)
 class BatchWork:
-    """The rounds of a batch, sorted by bucket if folds matter, and what has been computed for them so far."""
+    """The rounds of a batch, sorted by bucket if folds matter, and what has been computed for them so far.
+
+    Attributes
+    ----------
+    x : FloatArray
+        x̃ of each round, (features + 1) × rounds.
+    out : FloatArray
+        The columns, which are filled in one after the other.
+    state : State
+        The state of the scoring pass, which other sums are added to.
+    masses : tuple[TargetMass, ...]
+        Of each policy, for this batch.
+    weights : dict[tuple[int, Weight], FloatArray]
+        By policy.
+    """
 
     batch: Batch
     bucket: IntArray
     x: FloatArray
-    """x̃ of each round, (features + 1) × rounds."""
     out: FloatArray
-    """The columns, which are filled in one after the other."""
     state: State
-    """The state of the scoring pass, which other sums are added to."""
     masses: tuple[TargetMass, ...]
-    """Of each policy, for this batch."""
     controls: dict[ModelKey, FloatArray] = field(default_factory=dict)
     weights: dict[tuple[int, Weight], FloatArray] = field(default_factory=dict)
-    """By policy."""
 
     @cached_property
     def omega(self) -> FloatArray:

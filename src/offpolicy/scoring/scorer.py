@@ -27,39 +27,49 @@ from offpolicy.scoring.scored_block import BatchWork, ScoredBlock
 from offpolicy.statistics.base import State
 
 Mode = Literal["grid", "lists", "apart"]
-APART_ROWS = 4_096
-"""Rounds per call of a policy that computes sums over actions itself."""
+APART_ROWS = 4_096  # rounds per call of a policy that computes sums over actions itself
 MASS_ELEMENTS = 1 << 21
+# π of the logged actions, and their π0 if the logging policy was evaluated for all actions.
 Logged = tuple[FloatArray, FloatArray | None]
-"""π of the logged actions, and their π0 if the logging policy was evaluated for all actions."""
 
 
 @dataclass(frozen=True)
 class Scorer:
-    """Computes the planned columns of a batch. Rows are sorted by group, so that each fold is one run of rows."""
+    """Computes the planned columns of a batch. Rows are sorted by group, so that each fold is one run of rows.
+
+    Attributes
+    ----------
+    ratios : tuple[FittedRatio, ...]
+        One for each weight of the plan.
+    models : Mapping[ModelKey, Sequence[Predictor]]
+        Linear ones are all centred at `centre`, so that they share one design matrix.
+    table_groups : int
+        Tables, which only serve to compute the fit's error, are summed over the rows of these first groups.
+    mass_groups : int
+        The target's mass by action is summed over the rows of these first groups.
+    many : bool
+        Whether there are too many actions to compute the fit's error, and policies may return sums over them.
+    errors : bool
+        Whether the sums that the fit's error needs are computed at all.
+    most_rows : int | None
+        The largest number of rows per batch, for the memory budget.
+    """
 
     plan: Plan
     policies: tuple[Policy, ...]
     logging: Policy | None
     ratios: tuple[FittedRatio, ...]
-    """One for each weight of the plan."""
     models: Mapping[ModelKey, Sequence[Predictor]]
-    """Linear ones are all centred at `centre`, so that they share one design matrix."""
     origin: FloatArray
     centre: FloatArray
     groups: int
     table_groups: int
-    """Tables, which only serve to compute the fit's error, are summed over the rows of these first groups."""
     mass_groups: int
-    """The target's mass by action is summed over the rows of these first groups."""
     seed: int
     many: bool = False
-    """Whether there are too many actions to compute the fit's error, and policies may return sums over them."""
     errors: bool = True
-    """Whether the sums that the fit's error needs are computed at all."""
     kernel: Kernel = field(default_factory=NumpyKernel)
     most_rows: int | None = None
-    """The largest number of rows per batch, for the memory budget."""
 
     def at_most(self, rows: int) -> int:
         """So many rows, or as many as a batch may have."""

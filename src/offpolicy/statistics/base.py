@@ -10,8 +10,7 @@ import numpy as np
 
 from offpolicy.data.batch import Batch
 
-State = dict[str, Any]
-"""Named arrays, or named states, and nothing else, so that a state can be sent as Arrow."""
+State = dict[str, Any]  # named arrays, or named states, and nothing else, so that a state can be sent as Arrow
 
 
 class Statistic(Protocol):
@@ -68,11 +67,16 @@ class Keyed(Protocol):
 
 @dataclass(frozen=True)
 class Joint:
-    """Several statistics in one pass."""
+    """Several statistics in one pass.
+
+    Attributes
+    ----------
+    most_rows : int | None
+        The largest number of rows per batch, for the memory budget.
+    """
 
     parts: Mapping[Any, Statistic]
     most_rows: int | None = None
-    """The largest number of rows per batch, for the memory budget."""
 
     @property
     def columns(self) -> tuple[str, ...]:

@@ -14,17 +14,21 @@ _SHIFT = np.int64(49)  # retains the exponent and 3 bits of the fraction of a fl
 _LOW = np.int64((1023 - 64) << 3)
 _SIDE = 128 << 3
 _BINS = 2 * _SIDE + 1
-SAME = 1e-12
-"""Below this share of their square, the variation of rewards is rounding error."""
+SAME = 1e-12  # below this share of their square, the variation of rewards is rounding error
 
 
 class Bin(NamedTuple):
-    """Rounds with similar predictions: their mean prediction, their mean reward and its standard error."""
+    """Rounds with similar predictions: their mean prediction, their mean reward and its standard error.
+
+    Attributes
+    ----------
+    std_error : float | None
+        As if rounds were independent; None if all rewards are equal, so that their variance cannot be estimated.
+    """
 
     predicted: float
     observed: float
     std_error: float | None
-    """As if rounds were independent; None if all rewards are equal, so that their variance cannot be estimated."""
     rounds: int
 
 

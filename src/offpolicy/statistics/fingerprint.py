@@ -22,10 +22,15 @@ _ODD = np.uint64(1)
 
 @dataclass(frozen=True)
 class Fingerprint:
-    """The sum over rounds, modulo 2⁶⁴, of a hash of the columns of the log, without those that only policies read."""
+    """The sum over rounds, modulo 2⁶⁴, of a hash of the columns of the log, without those that only policies read.
+
+    Attributes
+    ----------
+    clustered : bool
+        Whether units are clusters, and so part of the data; otherwise they only identify the row.
+    """
 
     clustered: bool = False
-    """Whether units are clusters, and so part of the data; otherwise they only identify the row."""
 
     def zero(self) -> State:
         return {"sum": np.zeros(1, np.uint64)}

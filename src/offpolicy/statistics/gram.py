@@ -13,8 +13,7 @@ from offpolicy.core.threads import checkpoint
 from offpolicy.statistics.base import State
 
 TILE_ROWS = 8_192
-DENSE = 0.25
-"""The share of the keys above which a state stores all of them."""
+DENSE = 0.25  # the share of the keys above which a state stores all of them
 
 
 @dataclass(frozen=True)

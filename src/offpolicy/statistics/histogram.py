@@ -13,8 +13,7 @@ _SHIFT = np.int64(46)  # retains the exponent and 6 bits of the fraction of a fl
 _LOW = np.int64((1023 - 64) << 6)  # values below 2⁻⁶⁴ share the bin of zero
 _OCTAVES = 128
 _HALF = 27  # of 64 parts of an octave: 1 + 27/64 is about √2
-LARGEST_OF = ("max", "heaviest")
-"""Entries that are merged by their maximum instead of their sum."""
+LARGEST_OF = ("max", "heaviest")  # entries that are merged by their maximum instead of their sum
 
 
 @dataclass(frozen=True)

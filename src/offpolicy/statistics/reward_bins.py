@@ -10,11 +10,9 @@ from offpolicy.core.arrays import FloatArray, IntArray
 from offpolicy.core.hashing import BUCKETS
 from offpolicy.statistics.base import State
 
-GROUPS = 256
-"""Groups of units, for the errors of what is computed from the sums."""
+GROUPS = 256  # groups of units, for the errors of what is computed from the sums
 MOST_POINTS = 96
-BEYOND = 8
-"""Points on either side of the first rewards, each twice as far away as the one before."""
+BEYOND = 8  # points on either side of the first rewards, each twice as far away as the one before
 
 
 def points_of(rewards: FloatArray) -> FloatArray:
