@@ -460,7 +460,7 @@ def test_embed_does_not_write_over_its_log(tmp_path: Path) -> None:
     before = log.read_bytes()
     done = run("embed", log, "--out", log, "--context", "x", "--action", "item", "--reward", "click")
     assert done.returncode == 2
-    assert "log.parquet: is an input of this command and would be overwritten; give another name with --out." in done.stderr
+    assert "log.parquet is an input of this command and would be overwritten; give another name with --out." in done.stderr
     assert log.read_bytes() == before
 
 

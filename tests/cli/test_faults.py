@@ -367,7 +367,7 @@ CHANGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "written to": (lambda path: os.utime(path, (0, 0)), "changed since the log was opened .it was written to at 1970-01-01"),
     "replaced": (_replaced, "changed since the log was opened"),
     "rewritten": (_rewritten, "changed since the log was opened .its last bytes differ"),
-    "vanished": (Path.unlink, "has vanished since the log was opened"),
+    "vanished": (Path.unlink, "was deleted or moved after the log was opened"),
 }
 
 

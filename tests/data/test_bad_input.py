@@ -195,9 +195,9 @@ def test_sizes(tmp_path: Path) -> None:
         op.Log(None, [0], [1.0], n_actions=2)
     with pytest.raises(op.InputError, match="only one action"):
         op.Log(None, [0, 0], [1.0, 2.0])
-    with pytest.raises(op.InputError, match=r"reward: has shape \(3,\), which does not fit 2 rounds"):
+    with pytest.raises(op.InputError, match=r"reward has shape \(3,\), which does not fit 2 rounds"):
         op.Log(None, [0, 1], [1.0, 2.0, 3.0])
-    with pytest.raises(op.InputError, match=r"propensity: has shape \(1,\), which does not fit 2 rounds"):
+    with pytest.raises(op.InputError, match=r"propensity has shape \(1,\), which does not fit 2 rounds"):
         op.Log(None, [0, 1], [1.0, 2.0], propensity=[0.5])
     with pytest.raises(op.InputError, match="catalog: 3 rows for 2 actions"):
         op.Log(None, [0, 1], [1.0, 2.0], n_actions=2, catalog=np.eye(3))
@@ -273,7 +273,7 @@ def test_schemas_that_differ(tmp_path: Path) -> None:
 def test_types(tmp_path: Path) -> None:
     with pytest.raises(op.InputError, match="click: 8 rows do not contain a number .the first: 'a'."):
         evaluate(write(tmp_path / "log.parquet", click=list("abcdefgh")))
-    with pytest.raises(op.InputError, match="x: has type list"):
+    with pytest.raises(op.InputError, match="x has type list"):
         evaluate(write(tmp_path / "log.parquet", x=[[1.0]] * N))
     many = pa.table({name: np.tile(values, 200) for name, values in GOOD.items()} | {"x": [f"v{k}" for k in range(1600)]})
     pq.write_table(many, tmp_path / "log.parquet")

@@ -83,7 +83,7 @@ def test_what_is_missing_is_not_taken_for_text(tmp_path: Path) -> None:
 
 
 def test_other_encodings_and_separators(tmp_path: Path) -> None:
-    with pytest.raises(op.InputError, match="land: has type binary.*not UTF-8 text.*encoding='latin-1'"):
+    with pytest.raises(op.InputError, match="land has type binary.*not UTF-8 text.*encoding='latin-1'"):
         read(written(tmp_path, frame().assign(item="a"), encoding="latin-1"))
     with pytest.raises(op.InputError, match=r"is not UTF-8 text.*encoding='utf-16'"):
         read(written(tmp_path, frame(), encoding="utf-16"))
@@ -111,13 +111,13 @@ def test_two_columns_of_one_name(tmp_path: Path) -> None:
 def test_frames_of_mixed_values_and_of_dates() -> None:
     with pytest.raises(op.InputError, match="the data frame cannot be read.*one type"):
         read(cell("land", 7, 12))
-    with pytest.raises(op.InputError, match=r"land: has type timestamp.*Pass dates=.*\(--dates hour,weekday\)"):
+    with pytest.raises(op.InputError, match=r"land has type timestamp.*Pass dates=.*\(--dates hour,weekday\)"):
         read(frame().assign(land=pd.Timestamp("2026-01-01")))
 
 
 def test_what_came_of_the_action_is_no_context() -> None:
     for name in ("umsatz", "item"):
-        with pytest.raises(op.InputError, match=f"{name}: is also named as context"):
+        with pytest.raises(op.InputError, match=f"{name} is also named as context"):
             read(frame(), context=["age", name])
 
 

@@ -55,7 +55,7 @@ def evaluated(log: op.Log, policy: Any = None) -> op.Evaluation:
     [
         ("age", r'age: 300 rows are missing.*missing="mean" \(--missing mean\)'),
         ("country", r'country: 429 rows are missing.*missing="level" \(--missing level\)'),
-        ("time", r"time: has type timestamp.*dates=.*\(--dates hour,weekday\)"),
+        ("time", r"time has type timestamp.*dates=.*\(--dates hour,weekday\)"),
         ("shop", r"shop: 1,500 different values are too many.*levels=64 \(--levels 64\)"),
     ],
 )
@@ -145,7 +145,7 @@ def test_units_and_time_zones_do_not_matter(unit: str) -> None:
 def test_dates_without_a_time_have_no_hour() -> None:
     table = FRAME.assign(day=FRAME["time"].fillna(pd.Timestamp("2026-01-01")).dt.date)
     assert "day weekend" in read(table, context=["day"], dates=("hour", "weekend")).schema.context
-    with pytest.raises(op.InputError, match="day: has dates without a time of day"):
+    with pytest.raises(op.InputError, match="day has dates without a time of day"):
         read(table, context="day", dates="hour")
     with pytest.raises(op.InputError, match=r"dates: no column of the context has dates or timestamps: age \(double\)"):
         read(context="age", dates="hour")
@@ -209,12 +209,12 @@ def test_arrays_are_prepared_as_tables_are() -> None:
     ("values", "options", "message"),
     [
         (FRAME["age"], {}, r'context: 300 rows are missing.*missing="mean"'),
-        (FRAME["time"], {}, r"context x0: has type timestamp.*dates="),
+        (FRAME["time"], {}, r"context x0 has type timestamp.*dates="),
         (FRAME["country"], {"levels": 5}, r'context x0: 429 rows are missing.*missing="level"'),
         (FRAME["shop"], {"missing": "level"}, "context x0: 1,500 different values.*levels=64"),
         (FRAME["age"], {"dates": "hour", "missing": "mean"}, "dates: no column of the context has dates"),
         (FRAME["time"].dt.to_period("D").astype(object), {"missing": "level"}, "context x0: values have mixed or unsupported"),
-        (FRAME["age"][1:], {"missing": "mean"}, r"context: has shape \(2999, 1\), which does not fit 3000 rounds"),
+        (FRAME["age"][1:], {"missing": "mean"}, r"context has shape \(2999, 1\), which does not fit 3000 rounds"),
     ],
 )  # fmt: skip
 def test_arrays_that_are_refused(values: Any, options: dict[str, Any], message: str) -> None:

@@ -140,7 +140,7 @@ def test_tabs_as_python_and_as_a_shell_has_them(tmp_path: Path, delimiter: str) 
     [
         ({"delimiter": ";;"}, "delimiter is ';;'; give one ASCII character"),
         ({"delimiter": ";", "decimal": ";"}, "decimal and delimiter are both ';'"),
-        ({"encoding": "latin-99"}, "encoding is 'latin-99'; give one that Python knows"),
+        ({"encoding": "latin-99"}, "encoding is 'latin-99'; give an encoding that Python supports"),
         ({"quote": ""}, "quote is ''; give one"),
     ],
 )

@@ -296,8 +296,8 @@ def test_a_machine_without_java_says_what_to_install(folder: Path, tmp_path: Pat
 
 @pytest.mark.parametrize(("given", "said"), [
     ({"engine": "flink"}, "there is no engine 'flink'"),
-    ({"engine": "spark", "threads": 2}, "threads: has no effect on the engine 'spark'"),
-    ({"master": "local[2]"}, "master: has no effect on the engine 'local'; add --engine spark"),
+    ({"engine": "spark", "threads": 2}, "threads has no effect on the engine 'spark'"),
+    ({"master": "local[2]"}, "master has no effect on the engine 'local'; add --engine spark"),
     ({"engine": "spark", "master": "local[2]", "remote": "sc://here"}, "master, remote: give one of the two"),
 ])  # fmt: skip
 def test_options_that_do_not_fit_are_refused(given: dict[str, Any], said: str) -> None:

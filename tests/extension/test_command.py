@@ -117,8 +117,8 @@ def test_a_log_is_named_in_the_place_of_files(name: str) -> None:
 @pytest.mark.parametrize(
     ("named", "message"),
     [
-        ("own_command:number", "own_command:number: has type int; name an op.Log, or a function"),
-        ("own_command:nothing", "own_command:nothing: has type NoneType; name an op.Log"),
+        ("own_command:number", "own_command:number has type int; name an op.Log, or a function"),
+        ("own_command:nothing", "own_command:nothing has type NoneType; name an op.Log"),
         ("own_command:fails", "own_command:fails: the function raised OSError: no such table"),
         ("own_command:lgo", "Did you mean 'log'"),
         ("no_such_module:log", "cannot import 'no_such_module'"),
@@ -137,7 +137,7 @@ def test_what_is_not_a_log(named: str, message: str) -> None:
         (["--context", "x0"], "context: only for logs in files; own_command:log is already a log"),
         (["--by", "day", "--reward-range", "0,1"], "by, reward_range: only for logs in files"),
         (["other.parquet"], "logs: own_command:log is a complete log; give nothing else."),
-        (["--engine", "spark", "--threads", "2"], "threads: has no effect on the engine 'spark'"),
+        (["--engine", "spark", "--threads", "2"], "threads has no effect on the engine 'spark'"),
     ],
 )
 def test_settings_of_files_are_refused(options: list[str], message: str) -> None:
@@ -168,10 +168,10 @@ def test_diagnostics_are_named() -> None:
 @pytest.mark.parametrize(
     ("named", "message"),
     [
-        ("own_command:number", "own_command:number: has type int; give an op.Diagnostic."),
+        ("own_command:number", "own_command:number has type int; give an op.Diagnostic."),
         ("own_command:Needy", "own_command:Needy: cannot be created without settings"),
-        ("own_command:estimator", "own_command:estimator: has type SNIPS; give an op.Diagnostic."),
-        ("builtins:int", "builtins:int: has type type; give an op.Diagnostic."),
+        ("own_command:estimator", "own_command:estimator has type SNIPS; give an op.Diagnostic."),
+        ("builtins:int", "builtins:int has type type; give an op.Diagnostic."),
         ("own_command:frist", "Did you mean 'first'"),
         ("no_such_module:check", "cannot import 'no_such_module'"),
         ("overlap", "diagnostic 'overlap': name your own as module:object"),
@@ -248,7 +248,7 @@ def test_plain_functions_are_estimators_of_evaluate(tmp_path: Path) -> None:
         (["--estimator", "own_command:raises"], "own_command:raises: the function raised ZeroDivisionError: no rounds"),
         (["--estimator", "own_command:mean"] * 2, "two estimators are called 'own_command:mean'"),
         (["--estimator", "IPS=own_command:mean", "--estimator", "ips"], "two estimators are called 'IPS'"),
-        (["--estimator", "x=own_command:number"], "own_command:number: "),
+        (["--estimator", "x=own_command:number"], "own_command:number has type int; give an op.Estimator"),
     ],
 )
 def test_what_a_function_may_not_do(options: list[str], message: str) -> None:

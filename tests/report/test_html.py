@@ -205,7 +205,7 @@ def test_findings_stand_worst_first_with_what_to_do() -> None:
 
 def test_each_section_is_there_with_its_data_and_says_why_not_without() -> None:
     whole = read({**reports.several(), "command": "offpolicy evaluate log.csv"}, made="16 November 2026").text
-    for words in ("Estimates side by side", "How far to trust it", "Action weights: new", "Ridge(penalty='auto')",
+    for words in ("Estimates side by side", "How far to trust the answer", "Action weights: new", "Ridge(penalty='auto')",
                   "The 20 most frequently logged actions", "Policies compared", "Other rewards", "All estimates by slice",
                   "16 November 2026", "offpolicy evaluate log.csv", "0f1e2d3c4b5a6978", "Not shown MIPS, MDR"):  # fmt: skip
         assert words in whole, words

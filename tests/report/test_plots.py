@@ -218,7 +218,7 @@ def test_what_is_missing_is_asked_for(summary: dict[str, Any], ax: Axes) -> None
             getattr(plots, name)(bare, ax)
     with pytest.raises(op.InputError, match="there is no model 7"):
         plots.calibration(summary, ax, model=7)
-    with pytest.raises(op.InputError, match="no policy 'newer'; there are: 'new', 'old'"):
+    with pytest.raises(op.InputError, match="no policy 'newer'; the policies are 'new', 'old'"):
         plots.weights(summary, ax, policy="newer")
 
 

@@ -22,7 +22,7 @@ from offpolicy.core.errors import InputError
 
 app = typer.Typer(
     no_args_is_help=True, invoke_without_command=True, pretty_exceptions_enable=False, rich_markup_mode=None,
-    help="Estimate what a new policy would have earned, from the logs of another policy.",
+    help="Estimate what a new policy would have earned, from the logs of the old one.",
 )  # fmt: skip
 
 NOT_TRUSTED = 3
@@ -33,7 +33,7 @@ NO_PATH = (
 """Error numbers of wrong paths, as opposed to those of a failing system."""
 
 Logs = Annotated[
-    list[str] | None, typer.Argument(help="Parquet or CSV files, folders or globs; or module:object, an op.Log.")
+    list[str] | None, typer.Argument(help="Parquet or CSV files, folders or globs; or an op.Log, as module:object.")
 ]
 Names = Annotated[list[str] | None, typer.Option(help="Context columns, separated by commas or by repeating the option.")]
 Many = list[str] | None
@@ -44,7 +44,7 @@ Decimal = Annotated[str | None, typer.Option(help="The decimal point of CSV file
 Picture = Annotated[Path | None, typer.Option(help="Also write a plot of the estimates (.png, .svg or .pdf).")]
 Imports = Annotated[
     list[str] | None,
-    typer.Option("--import", help="A module whose objects the TOML file may name; by default it may name none."),
+    typer.Option("--import", help="A module whose objects the TOML file may refer to. [default: none]"),
 ]
 
 
@@ -72,7 +72,7 @@ Missing = Annotated[
     str | None,
     typer.Option(
         help="Missing values in the context: 'level' makes missing text a level of its own; 'mean' also replaces missing "
-        "numbers and dates by the mean.",
+        "numbers and dates with the mean.",
         autocompletion=_choices("level", "mean"),
     ),
 ]
@@ -84,16 +84,16 @@ Dates = Annotated[
     ),
 ]
 Levels = Annotated[
-    int | None, typer.Option(help="Hash text columns of the context with more values than this into this many columns.")
+    int | None, typer.Option(help="Hash context columns of text with more than this many values into this many columns.")
 ]
 ActionCount = Annotated[int | None, typer.Option(help="The number of actions, if actions are codes.")]
 Catalog = Annotated[str | None, typer.Option(help="A file with one row per action, keyed by the action column.")]
 Cluster = Annotated[str | None, typer.Option(help="Rows with the same value, such as a user id, form one unit.")]
 RowWeight = Annotated[str | None, typer.Option(help="A column with row weights.")]
 Threads = Annotated[int | None, typer.Option(help="Number of threads. [default: all cores]")]
-Memory = Annotated[str | None, typer.Option(help="Memory budget, such as 2GB. [default: a quarter of the machine]")]
+Memory = Annotated[str | None, typer.Option(help="Memory budget, such as 2GB. [default: a quarter of all memory]")]
 Config = Annotated[
-    Path | None, typer.Option(help="A TOML file with any of these settings; options on the command line override it.")
+    Path | None, typer.Option(help="A TOML file with any options except those for output; the command line overrides it.")
 ]
 Progress = Annotated[bool | None, typer.Option(help="Show progress on stderr. [default: on a terminal]")]
 Processes = Annotated[int | None, typer.Option(min=1, help="Worker processes. [default: all cores]")]
@@ -132,14 +132,15 @@ def evaluate(
     logging: Annotated[
         str | None,
         typer.Option(
-            help="The whole logging policy, in the same forms, which gives the propensities. 'estimate' fits it to the log "
-            "(estimate:logistic, estimate:boosting, estimate:counts)."
+            help="The full logging policy, in the same forms as --target, to compute the propensities from. 'estimate' "
+            "fits it to the log (estimate:logistic, estimate:boosting, estimate:counts)."
         ),
     ] = None,
     estimator: Annotated[
         Many,
         typer.Option(
-            help="Such as DR, clipped-ips:clip=10, module:object or NAME=…; repeatable.", autocompletion=_estimators
+            help="An estimator, such as DR, clipped-ips:clip=10, module:object or NAME=…; repeatable.",
+            autocompletion=_estimators,
         ),
     ] = None,
     diagnostic: Annotated[Many, typer.Option(help="A diagnostic of your own, as module:object; repeatable.")] = None,
@@ -158,7 +159,9 @@ def evaluate(
     row_id: Annotated[str | None, typer.Option(help="A column that identifies rows, for reproducible randomness.")] = None,
     weight: RowWeight = None,
     by: Annotated[str | None, typer.Option(help="Also report each value of this column as a slice.")] = None,
-    reward_range: Annotated[str | None, typer.Option(help="LOW,HIGH of the reward, for finite-sample intervals.")] = None,
+    reward_range: Annotated[
+        str | None, typer.Option(help="Range of the reward, as LOW,HIGH; for finite-sample intervals.")
+    ] = None,
     missing: Missing = None,
     dates: Dates = None,
     levels: Levels = None,
@@ -166,13 +169,13 @@ def evaluate(
     interval: Annotated[
         str | None,
         typer.Option(
-            help="normal, bootstrap, bernstein or cressie-read. [default: normal]",
+            help="Method: normal, bootstrap, bernstein or cressie-read. [default: normal]",
             autocompletion=_choices("normal", "bootstrap", "bernstein", "cressie-read"),
         ),
     ] = None,
     refit: Annotated[bool | None, typer.Option("--refit", help="Refit all models in each bootstrap resample; slow.")] = None,
     sensitivity: Annotated[
-        str | None, typer.Option(help="Factors such as 1.2,1.5: bounds if true propensities differ by up to this factor.")
+        str | None, typer.Option(help="Bound the value if true propensities differ by up to these factors, such as 1.2,1.5.")
     ] = None,
     cross_fit: Annotated[int | None, typer.Option(help="Folds for cross-fitting reward models. [default: 5]")] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of folds and resampling. [default: 0]")] = None,
@@ -181,13 +184,15 @@ def evaluate(
     engine: Annotated[
         str | None,
         typer.Option(
-            help="local, or spark (needs Java 17 and the extra 'spark').", autocompletion=_choices("local", "spark")
+            help="local, or spark (needs Java 17 or 21 and the extra 'spark').", autocompletion=_choices("local", "spark")
         ),
     ] = None,
     master: Annotated[
         str | None, typer.Option(help="Spark master, such as local[4] or yarn. [default: this machine]")
     ] = None,
-    remote: Annotated[str | None, typer.Option(help="A Spark Connect server instead, such as sc://host:15002.")] = None,
+    remote: Annotated[
+        str | None, typer.Option(help="Spark Connect server, such as sc://host:15002, instead of --master.")
+    ] = None,
     config: Config = None,
     report: Annotated[Path | None, typer.Option(help="Also write the report as one HTML file.")] = None,
     markdown: Annotated[Path | None, typer.Option(help="Also write the report as Markdown.")] = None,
@@ -268,10 +273,10 @@ def embed(
     encoding: Encoding = None,
     decimal: Decimal = None,
     rank: Annotated[
-        int | None, typer.Option(help="Dimensions of the embedding. [default: those of the context, plus 1]")
+        int | None, typer.Option(help="Number of dimensions of the embedding. [default: that of the context, plus 1]")
     ] = None,
     penalty: Annotated[
-        float | None, typer.Option(help="The ridge penalty, in rounds. [default: the best out of fold]")
+        float | None, typer.Option(help="The ridge penalty, in rounds. [default: the one that predicts best out of fold]")
     ] = None,
     actions: Actions = None,
     n_actions: ActionCount = None,
@@ -311,7 +316,9 @@ def embed(
 
 @app.command()
 def simulate(
-    out: Annotated[Path, typer.Argument(help="The Parquet file to write; the true value is written next to it.")],
+    out: Annotated[
+        Path, typer.Argument(help="The Parquet file to write; the true values are written to a JSON file next to it.")
+    ],
     rounds: Annotated[int, typer.Option(min=2, help="Number of rounds.")] = 100_000,
     actions: Annotated[int, typer.Option(min=2, help="Number of actions.")] = 50,
     overlap: Annotated[
@@ -321,7 +328,7 @@ def simulate(
     clicks: Annotated[bool, typer.Option(help="Whether rewards are 0 or 1.")] = True,
     seed: Annotated[int, typer.Option(help="Seed of the world and of the log.")] = 0,
 ) -> None:
-    """Write a synthetic log whose true value is known.
+    """Simulate a log whose true policy values are known.
 
     The log is a Parquet file; the true values are written next to it as JSON.
     """
@@ -338,7 +345,7 @@ def simulate(
 
 @app.command()
 def demo(
-    out: Annotated[Path | None, typer.Option(help="Keep the log, the report and the picture in this folder.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Keep the log, the report and the plot in this folder.")] = None,
     rounds: Annotated[int, typer.Option(min=100, help="Number of rounds.")] = 50_000,
     actions: Annotated[int, typer.Option(min=2, help="Number of actions.")] = 50,
     seed: Annotated[int, typer.Option(help="Seed of the world and of the log.")] = 0,
@@ -377,9 +384,9 @@ def reproduce(
     experiment: Annotated[
         str, typer.Argument(help="table1, actions, samples, hidden, real, rank, nonlinear, models; or a TOML file.")
     ],
-    quick: Annotated[bool, typer.Option("--quick", help="Run a small size (under 2 minutes).")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Run a smaller version (under 2 minutes).")] = False,
     out: Annotated[
-        Path | None, typer.Option(help="The folder for results; a stopped run continues. [default: results/NAME]")
+        Path | None, typer.Option(help="The folder for results; an interrupted run resumes. [default: results/NAME]")
     ] = None,
     worlds: Annotated[int | None, typer.Option(min=1, help="Override the number of worlds.")] = None,
     logs: Annotated[int | None, typer.Option(min=1, help="Override the number of logs (or samples) per world.")] = None,
@@ -389,9 +396,9 @@ def reproduce(
     progress: Progress = None,
     imports: Imports = None,
 ) -> None:
-    """Reproduce an experiment of the paper.
+    """Reproduce an experiment from the paper.
 
-    Prints its tables and a verdict on each claim, and draws its figure.
+    Prints its tables and whether each claim holds, and draws its figure.
     """
     from offpolicy.experiments import reproduce as experiments, tables
     from offpolicy.experiments.config import Size, load
@@ -407,9 +414,9 @@ def reproduce(
 @app.command()
 def study(
     name: Annotated[str, typer.Argument(help="coverage, limits, refit, propensities; or a TOML file with [study].")],
-    quick: Annotated[bool, typer.Option("--quick", help="Run a small size.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Run a smaller version.")] = False,
     out: Annotated[
-        Path | None, typer.Option(help="The folder for results; a stopped study continues. [default: results/NAME]")
+        Path | None, typer.Option(help="The folder for results; an interrupted study resumes. [default: results/NAME]")
     ] = None,
     worlds: Annotated[int | None, typer.Option(min=1, help="Override the number of worlds of each kind.")] = None,
     logs: Annotated[int | None, typer.Option(min=1, help="Override the number of logs per world.")] = None,
@@ -438,14 +445,17 @@ def study(
 def bench(
     estimator: Annotated[
         Many,
-        typer.Option(help="Such as DR, NAME=learned-mips:rank=4 or module:object; repeatable.", autocompletion=_estimators),
+        typer.Option(
+            help="An estimator, such as DR, NAME=learned-mips:rank=4 or module:object; repeatable.",
+            autocompletion=_estimators,
+        ),
     ] = None,
     add: Annotated[
-        Many, typer.Option(help="The same, in addition to the standard estimators.", autocompletion=_estimators)
+        Many, typer.Option(help="An estimator to run in addition to the standard ones.", autocompletion=_estimators)
     ] = None,
     world: Annotated[
         Many,
-        typer.Option(help="Such as synthetic:n_actions=100,rounds=5000; repeatable. [default: a suite of 21]"),
+        typer.Option(help="A world, such as synthetic:n_actions=100,rounds=5000; repeatable. [default: a suite of 21]"),
     ] = None,
     rounds: Annotated[int | None, typer.Option(min=2, help="Number of rounds per log.")] = None,
     runs: Annotated[int | None, typer.Option(help="Runs in each kind of world. [default: 400]")] = None,
@@ -453,15 +463,17 @@ def bench(
     intervals: Annotated[
         bool, typer.Option("--intervals", help="Also report the coverage of the 95% intervals of all estimators.")
     ] = False,
-    out: Annotated[Path | None, typer.Option(help="Store the runs in this folder; a stopped bench continues.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Store the runs in this folder; an interrupted benchmark resumes.")
+    ] = None,
     data: Annotated[Path | None, typer.Option(help="The folder of the Open Bandit Dataset, for `open-bandit`.")] = None,
     processes: Processes = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON instead of the table.")] = False,
     progress: Progress = None,
 ) -> None:
-    """Compare estimators in worlds with known values.
+    """Compare estimators in simulated worlds.
 
-    Your own estimators can take part. The leaderboard shows how close each came to the best estimator of each world.
+    You can add your own estimators. The leaderboard shows how close each one came to the best estimator in each world.
     """
     from offpolicy.experiments import bench as board
     from offpolicy.experiments.runner import run

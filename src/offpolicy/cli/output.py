@@ -85,7 +85,7 @@ def check_names(report: Path | None, markdown: Path | None, plot: Path | None, s
         if not path.parent.is_dir():
             raise InputError(f"{path.parent}: no such folder.")
         if path.is_dir():
-            raise InputError(f"{path}: is a folder; give a file name.")
+            raise InputError(f"{path} is a folder; give a file name.")
         if not os.access(path.parent, os.W_OK):
             raise InputError(f"{path.parent}: this folder is not writable.")
 

@@ -199,7 +199,7 @@ def opened(settings: Mapping[str, Any]) -> Iterator[tuple[Log, Engine]]:
     ignored = [name for name in (("threads",) if named == "spark" else ("master", "remote")) if settings.get(name)]
     if ignored:
         remedy = "use --master 'local[4]' instead" if named == "spark" else "add --engine spark"
-        raise InputError(f"{ignored[0]}: has no effect on the engine {named!r}; {remedy}.")
+        raise InputError(f"{ignored[0]} has no effect on the engine {named!r}; {remedy}.")
     own = own_log(settings)
     if named == "local":
         log = open_log(settings, list(settings["logs"])) if own is None else _imported_log(own)
@@ -227,7 +227,7 @@ def check_output(out: Path, settings: Mapping[str, Any]) -> None:
     elsewhere = settings.get("engine") == "spark" or own_log(settings) is not None
     read = [] if elsewhere else [*settings["logs"], *filter(None, [settings.get("catalog")])]
     if out.exists() and out.resolve() in [file.resolve() for file in find_files(read)]:
-        raise InputError(f"{out}: is an input of this command and would be overwritten; give another name with --out.")
+        raise InputError(f"{out} is an input of this command and would be overwritten; give another name with --out.")
 
 
 def _estimators(settings: Mapping[str, Any]) -> tuple[list[Estimator], dict[str, Function]]:
@@ -267,7 +267,7 @@ def _imported_log(text: str) -> Log:
             raise InputError(f"{text}: the function raised {type(error).__name__}: {error}") from error
     if not isinstance(log, Log):
         raise InputError(
-            f"{text}: has type {type(log).__name__}; name an op.Log, or a function without arguments that returns one."
+            f"{text} has type {type(log).__name__}; name an op.Log, or a function without arguments that returns one."
         )
     return log
 
@@ -280,7 +280,7 @@ def _diagnostic(text: str) -> Diagnostic:
     if isinstance(diagnostic, type) and issubclass(diagnostic, Diagnostic):
         diagnostic = made(text, diagnostic, {})
     if not isinstance(diagnostic, Diagnostic):
-        raise InputError(f"{text}: has type {type(diagnostic).__name__}; give an op.Diagnostic.")
+        raise InputError(f"{text} has type {type(diagnostic).__name__}; give an op.Diagnostic.")
     return diagnostic
 
 

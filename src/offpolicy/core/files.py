@@ -39,7 +39,7 @@ def whole_file(path: str | Path) -> Iterator[Path]:
         if not path.parent.is_dir():
             raise InputError(f"{path.parent}: no such folder.")
         if path.is_dir():
-            raise InputError(f"{path}: is a folder; give the name of a file.")
+            raise InputError(f"{path} is a folder; give a file name.")
         _sweep(path.parent, prefix)
         with _locked(draft):
             yield draft

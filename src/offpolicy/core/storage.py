@@ -35,7 +35,7 @@ def check_stamp(path: Path, kind: str, header: Mapping[str, Any]) -> None:
     """Raise if a file is of another kind, or newer than this release."""
     name, version = header.get("format"), header.get("version")
     if not isinstance(name, str) or name.removeprefix(PREFIX) not in VERSIONS:
-        raise InputError(f"{path}: is not a saved {kind}. Load a file that `save` has written.")
+        raise InputError(f"{path} is not a saved {kind}. Load a file that was written by `save`.")
     if name != PREFIX + kind:
         other = name.removeprefix(PREFIX)
         raise InputError(f"{path}: contains a saved {other}, not a saved {kind}; op.load_{other}(…) reads it.")
@@ -43,7 +43,7 @@ def check_stamp(path: Path, kind: str, header: Mapping[str, Any]) -> None:
         raise damaged(path, f"its version is {version!r:.40}")
     if version > VERSIONS[kind]:
         raise InputError(
-            f"{path}: was saved by a newer release of offpolicy, in version {version} of the format; this release reads up "
+            f"{path} was saved by a newer release of offpolicy, in version {version} of the format; this release reads up "
             f"to version {VERSIONS[kind]}. Upgrade offpolicy, or save the file again with this release."
         )
 
@@ -98,7 +98,7 @@ def check_room(path: Path, bytes_: float) -> None:
     """Raise if the contents that a file states would not fit into memory."""
     if bytes_ > Budget.of(None).bytes:
         raise InputError(
-            f"{path}: was not read, because it needs {size(bytes_)}, more than a quarter of this machine's memory."
+            f"{path} was not read, because it needs {size(bytes_)}, more than a quarter of this machine's memory."
         )
 
 

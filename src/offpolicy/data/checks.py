@@ -97,7 +97,7 @@ def floats(values: Any, name: str) -> FloatArray:
                 read.astype(np.float64, copy=False) if read.dtype.kind in NUMBERS else np.asarray(values, dtype=np.float64)
             )
     except (TypeError, ValueError, OverflowError):
-        raise InputError(f"{name}: is not numeric. For text and categories, use `read_log` on the table itself.") from None
+        raise InputError(f"{name} is not numeric. For text and categories, use `read_log` on the table itself.") from None
 
 
 def matrix(values: Any, name: str, rows: int | None) -> FloatArray:
@@ -105,7 +105,7 @@ def matrix(values: Any, name: str, rows: int | None) -> FloatArray:
     read = floats(values, name)
     read = read[:, None] if read.ndim == 1 else read
     if read.ndim != 2 or (rows is not None and len(read) != rows):
-        raise InputError(f"{name}: has shape {np.shape(values)}, which does not fit {rows} rounds.")
+        raise InputError(f"{name} has shape {np.shape(values)}, which does not fit {rows} rounds.")
     return read
 
 
@@ -137,7 +137,7 @@ def numbers(values: Any, name: str, rows: int, role: str | None = None) -> Float
 
 def _fits(read: npt.NDArray[Any], name: str, rows: int) -> None:
     if read.shape != (rows,):
-        raise InputError(f"{name}: has shape {read.shape}, which does not fit {rows} rounds.")
+        raise InputError(f"{name} has shape {read.shape}, which does not fit {rows} rounds.")
 
 
 def checked(role: str, name: str, values: FloatArray) -> FloatArray:

@@ -34,7 +34,7 @@ class Features:
         shifted = tuple(d.moved(len(schema.features)) for d in schema.catalog_dimensions)
         both = {d.name for d in schema.feature_dimensions} & {d.name for d in shifted}
         if both:
-            raise InputError(f"{min(both)}: is both an action feature and a column of the catalog; rename one of them.")
+            raise InputError(f"{min(both)} is both an action feature and a column of the catalog; rename one of them.")
         columns = len(schema.features)
         return cls(schema.feature_dimensions + shifted, columns, schema.catalog, schema.space.n_codes)
 

@@ -140,7 +140,7 @@ class Log:
         preprocessing = Preprocessing.of(missing, dates, levels)
         taken = checks.array(action, "action")
         if taken.ndim != 1:
-            raise InputError(f"action: has shape {taken.shape}; one action per round is expected.")
+            raise InputError(f"action has shape {taken.shape}; one action per round is expected.")
         n = len(taken)
         known, known_dimensions = _feature_matrix(catalog, "catalog", None, "c")
         n_actions = len(known) if n_actions is None and known is not None else n_actions
@@ -149,7 +149,7 @@ class Log:
         x = _encode_context(context, n, preprocessing)
         r = checks.checked("reward", "reward", checks.matrix(reward, "reward", n))
         if not r.shape[1]:
-            raise InputError("reward: has no columns; give at least one reward per round.")
+            raise InputError("reward has no columns; give at least one reward per round.")
         p = checks.numbers(propensity, "propensity", n, space.likelihood)
         omega = checks.numbers(weight, "weight", n)
         features, feature_dimensions = _feature_matrix(action_features, "action_features", n, "e")
@@ -313,7 +313,7 @@ class Log:
         """
         if not self.source.ordered:
             raise InputError(
-                f"{name}: has one row per round of the log, but the rows of a Spark DataFrame have no order. {instead}"
+                f"{name} has one row per round of the log, but the rows of a Spark DataFrame have no order. {instead}"
             )
 
     def head(self, rows: int = 1024, columns: tuple[str, ...] = ()) -> Batch:

@@ -94,7 +94,7 @@ class Preprocessing:
             return Quantity(field.name)
         parts = tuple(part for part in self.dates if part != "hour" or pa.types.is_timestamp(type_))
         if not parts:
-            raise InputError(f"{field.name}: has dates without a time of day; dates= needs another part than the hour.")
+            raise InputError(f"{field.name} has dates without a time of day; dates= needs a part other than the hour.")
         return DateParts(field.name, parts, type_)
 
     def encoding(self, field: pa.Field, contents: Contents) -> Encoding:
@@ -159,7 +159,7 @@ def _check_kinds(fields: Mapping[str, pa.Field], preprocessing: Preprocessing) -
     for name, field in fields.items():
         if preprocessing.kind(field) not in ("number", "text", "date"):
             remedy = f" {PARTS_OF_DATES}." if date_type(field) is not None else ""
-            raise InputError(f"context {name}: has type {field.type}, but numbers or text are needed here.{remedy}")
+            raise InputError(f"context {name} has type {field.type}, but numbers or text are needed here.{remedy}")
     preprocessing.check_dates(fields)
 
 
@@ -168,7 +168,7 @@ def _columns(context: Any, rows: int) -> list[pa.Array]:
     read = np.array(context, dtype=object) if isinstance(context, (list, tuple)) else np.asarray(context)
     read = read[:, None] if read.ndim == 1 else read
     if read.ndim != 2 or len(read) != rows:
-        raise InputError(f"context: has shape {read.shape}, which does not fit {rows} rounds.")
+        raise InputError(f"context has shape {read.shape}, which does not fit {rows} rounds.")
     return [_column(column, f"context x{j}") for j, column in enumerate(read.T)]
 
 

@@ -17,7 +17,7 @@ from offpolicy.inference.scores import Scores
 UNANCHORED = Finding(
     Verdict.DO_NOT_TRUST,
     "no anchor",
-    "No nearly unbiased candidate gave a number with a known error: too few rounds have an action that the new policy "
+    "No nearly unbiased candidate has a value and a standard error: too few rounds have an action that the new policy "
     "takes, or all rounds are in one cluster.",
     "Nothing shows how biased the other candidates are, so they are not blended.",
     "Log some rounds under a policy that overlaps with the new one.",
@@ -35,7 +35,7 @@ UNDEFINED = Finding(
     Verdict.DO_NOT_TRUST,
     "undefined",
     "The new policy never takes a logged action: every weight is 0.",
-    "With nothing to weight, the estimate does not exist.",
+    "Without any weight, the estimate is undefined.",
     "Log some rounds under a policy that overlaps with the new one.",
 )
 
@@ -124,8 +124,8 @@ class Plausibility(Reading):
                 f"The value of a policy is a mean of rewards, so the estimate is off by at least {distance:.2g}."
                 if outside
                 else "The value of a policy is a mean of rewards.",
-                "Compare with a self-normalised estimator (op.SNIPS, op.SNDR), and check the largest weights and the reward "
-                "model.",
+                "Compare it with a self-normalised estimator (op.SNIPS, op.SNDR), and check the largest weights and the "
+                "reward model.",
             )
         ]
 
@@ -141,7 +141,7 @@ class SampleSize(Reading):
                 Measure("rewards", nonzero).finding(
                     "few rewards",
                     f"Only {nonzero:,} of {sums.n:,} rounds have a reward other than 0.",
-                    "The intervals assume many such rounds, and are too narrow with few.",
+                    "Intervals assume many such rounds, and are too narrow if there are few.",
                     "Log more rounds, or evaluate a more frequent reward as well.",
                 )
             )
@@ -217,7 +217,8 @@ def own_bias(other: str, difference: float, error: float, own_error: float) -> F
         f"It may be biased by design, and {other} shows only that the bias is within ±{abs(difference) + 2 * error:.2g}, "
         f"which is {might:.1f} times the half-width of its 95% interval.",
         "The interval covers sampling error but not this bias, and may miss the true value because of it.",
-        f"Lead with a nearly unbiased estimate (op.DR, {other}) or with op.Auto, whose interval allows for it; or log more.",
+        f"Lead with a nearly unbiased estimate (op.DR, {other}) or with op.Auto, whose interval allows for it; or log more "
+        "rounds.",
     )
 
 
@@ -237,7 +238,7 @@ def combined_findings(combination: Combination, o: Overlap) -> list[Finding]:
                 "candidates disagree",
                 f"{candidates.names[a]} gives {candidates.values[a]:.4g} and {candidates.names[b]} gives "
                 f"{candidates.values[b]:.4g}, {z:.1f} standard errors of the paired difference apart.",
-                "Chance does not explain that, so the first is biased here, yet it is part of the blend.",
+                "This is more than chance explains, so the first one is biased on this log, and it is part of the blend.",
                 "Compare the candidates (in the report, or with .explain() in Python); trust the one whose assumptions you "
                 "can check, or log more rounds.",
             )

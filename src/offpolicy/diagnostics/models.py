@@ -36,7 +36,7 @@ FIT_NOT_COVERED = Finding(
     Verdict.CAUTION,
     "fit not covered",
     "The interval does not include the error of what was fitted (its reward model or its weights).",
-    "It is too narrow, by as much as the fit would change with another log.",
+    "It is too narrow by as much as the fit varies from log to log.",
     "Treat it as a lower bound on the error, or use a bootstrap that refits (refit=True, --refit). The error of Ridge "
     "models and smooth posteriors is included for the log as a whole, except with clusters, sums over the nearest actions, "
     "or features that vary within an action; DR does not need it.",
@@ -46,7 +46,7 @@ FITTED_BEFORE = Finding(
     Verdict.CAUTION,
     "fit not covered",
     "The interval does not include the error of its reward model, which was fitted beforehand.",
-    "It is too narrow, by as much as the model would change if it were fitted on another log.",
+    "It is too narrow by as much as the model varies with the log that it is fitted on.",
     "Treat it as a lower bound on the error. A bootstrap that refits (refit=True, --refit) leaves a saved model as it is: "
     "to include its error, have it fitted here (rewards=op.Ridge()); DR does not need it.",
 )
@@ -56,7 +56,7 @@ TOO_MANY_FOR_REFITS = Finding(
     "fit not covered",
     "The interval does not include the error of what was fitted: with so many actions, refits without parts of the log "
     "exceed the memory budget.",
-    "It is too narrow, by as much as the fit would change with another log.",
+    "It is too narrow by as much as the fit varies from log to log.",
     "Allow more memory (memory=, --memory), or treat it as a lower bound on the error; DR does not need it.",
 )
 
@@ -189,7 +189,7 @@ def model_findings(r2: float | None, corrected: bool) -> list[Finding]:
     if r2 is None or r2 > 0:
         return []
     why = (
-        "The correction removes its bias, at the price of variance."
+        "The correction removes its bias, at the cost of variance."
         if corrected
         else "The direct method is only as good as its model."
     )

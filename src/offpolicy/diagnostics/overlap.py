@@ -120,7 +120,7 @@ def pooled_findings(pooled: PooledOverlap, actions: Overlap | None, modelled: bo
     findings += [finding for finding in weight_findings(o) if finding.code in keys]
     spread, plain = _variance(o), 0.0 if actions is None else _variance(actions)
     if own.pooling is not None and plain > 0 and spread < 0.01 * plain:
-        is_in_effect = "the direct method with its mean residual added" if modelled else "the mean of the log"
+        is_in_effect = "the direct method plus its mean residual" if modelled else "the mean of the log"
         findings.append(
             Finding(
                 Verdict.CAUTION if modelled else Verdict.DO_NOT_TRUST,
@@ -136,7 +136,8 @@ def pooled_findings(pooled: PooledOverlap, actions: Overlap | None, modelled: bo
                 Verdict.CAUTION,
                 "posterior form",
                 "The logging policy depends on the context, but these weights use p(a|e) in place of p(a|x, e).",
-                "Actions that were very unlikely in a round then count in it, divided by their small probability: a bias.",
+                "Actions that were very unlikely in a round then add to its weight, divided by their small probability, "
+                "which biases the estimate.",
                 'Use the ratio form: posterior=op.Gaussian("slope") (learned-mips:posterior=gaussian,bandwidth=slope).',
             )
         )
@@ -177,7 +178,7 @@ def weight_findings(o: Overlap) -> list[Finding]:
         Measure("effective rounds", o.ess).finding(
             "effective sample size",
             f"The {o.n:,} rounds are worth {o.ess:,.0f} rounds of the new policy.",
-            spread if o.ess < o.n / 2 else "Intervals assume many rounds, and are too narrow with few.",
+            spread if o.ess < o.n / 2 else "Intervals assume many rounds, and are too narrow if there are few.",
             "Log more rounds, or evaluate a policy closer to the logging one." if o.ess < o.n / 2 else "Log more rounds.",
         ),
         Measure(
@@ -194,13 +195,14 @@ def weight_findings(o: Overlap) -> list[Finding]:
         findings += [
             Measure("top weights", o.top_share).finding(
                 "top weights",
-                f"The largest 1% of the weights hold {o.top_share:.0%} of their sum.",
+                f"The largest 1% of the weights account for {o.top_share:.0%} of their sum.",
                 spread,
-                "Prefer DR, SwitchDR or clipped weights, and compare them.",
+                "Compare with DR, SwitchDR and clipped weights (ClippedIPS).",
             ),
             Measure("largest weight", largest).finding(
                 "largest weight",
-                f"One round has {largest:.0%} of the sum of weights; the largest weight is {_plain(o.largest_weight)}.",
+                f"One round accounts for {largest:.0%} of the sum of weights; the largest weight is "
+                f"{_plain(o.largest_weight)}.",
                 "The answer depends on that one round.",
                 "Check its propensity; compare with ClippedIPS.",
             ),
@@ -218,11 +220,11 @@ def support_findings(o: Overlap, modelled: bool, by_actions: bool) -> list[Findi
     findings = []
     scale = "support, modelled" if modelled else "support"
     why = (
-        "There the answer rests on the reward model alone."
+        "For these, the answer rests on the reward model alone."
         if modelled
-        else "The log has no information about the rewards there."
+        else "The log has no information about their rewards."
     )
-    advice = "Explore those actions, or restrict the new policy to actions that were logged."
+    advice = "Log some rounds with those actions, or restrict the new policy to actions that were logged."
     # Actions that the logging policy could have taken, but by chance did not, are no gap: with more actions than rounds
     # there always are some, and weights by π/π0 are right on average.
     possible = by_actions and o.no_support is not None

@@ -121,7 +121,7 @@ class Spark:
         if (seen := int(state["rows"]["n"])) != len(log):
             raise InputError(
                 f"the DataFrame had {len(log):,} rows at first and has {seen:,} now. It must return the same rows each "
-                "time: write it to Parquet, and read that."
+                "time: write it to Parquet and read that file instead."
             )
         if progress is not None:
             progress(seen)

@@ -234,7 +234,7 @@ class Auto(_Reaching):
 
     rule: ClassVar[str] = (
         "Starting from the nearly unbiased candidate, the blend moves towards each of the others in turn, as far as that"
-        " lowers its estimated mean squared error. Bias is the part of the difference to the blend so far that sampling"
+        " lowers its estimated mean squared error. Bias is the part of the difference from the current blend that sampling"
         " error does not explain."
     )
 
@@ -273,7 +273,7 @@ class Blend(_Reaching):
     """
 
     rule: ClassVar[str] = (
-        "The weights minimise the estimated mean squared error. Bias is the part of the difference to the nearly unbiased "
+        "The weights minimise the estimated mean squared error. Bias is the part of the difference from the nearly unbiased "
         "candidate that sampling error does not explain."
     )
     reach: float = 1.0

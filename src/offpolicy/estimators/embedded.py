@@ -180,7 +180,7 @@ class _Predefined(_Pooled):
     def settled(self, features: Features, run: Run) -> Estimator:  # noqa: ARG002
         if not features.size:
             raise InputError(
-                f"{self.name}: needs features of the actions, and the log has none. Name columns that describe the action "
+                f"{self.name} needs features of the actions, and the log has none. Name columns that describe the action "
                 "of each round with `action_features=` (--features), give one row per action with `catalog=`, or use "
                 "op.LearnedMIPS."
             )

@@ -48,11 +48,11 @@ def own_estimator(text: str) -> Any:
     estimator = imported(text)
     if isinstance(estimator, type):
         if not issubclass(estimator, Estimator):
-            raise InputError(f"{text}: is a class; give an instance of it, an op.Estimator, or a function of (log, target).")
+            raise InputError(f"{text} is a class; give an instance of it, an op.Estimator, or a function of (log, target).")
         estimator = made(text, estimator, {})
     if not callable(estimator) and not isinstance(estimator, Estimator):
         raise InputError(
-            f"{text}: has type {type(estimator).__name__}; give an op.Estimator, or a function of (log, target) that "
+            f"{text} has type {type(estimator).__name__}; give an op.Estimator, or a function of (log, target) that "
             "returns a number."
         )
     return estimator
@@ -83,7 +83,7 @@ def estimator(text: str) -> Estimator:
     if is_own(text):
         custom = own_estimator(text)
         if not isinstance(custom, Estimator):
-            raise InputError(f"{text}: is a function; give an op.Estimator here.")
+            raise InputError(f"{text} is a function; give an op.Estimator here.")
         return custom
     name, _, options = text.partition(":")
     kind = _registered().get(plain_name(name))

@@ -45,7 +45,7 @@ def load(name: str, size: Size = FULL, *, data: Path | None = None, imports: Seq
     _check_keys(f"{name}: [quick]", read.get("quick", {}))
     if size.quick:
         if "quick" not in read:
-            raise InputError(f"{name}: has no [quick] size; run it without --quick, or with --worlds and --logs.")
+            raise InputError(f"{name} has no [quick] size; run it without --quick, or with --worlds and --logs.")
         read |= read["quick"]
     read |= {key: value for key, value in (("worlds", size.worlds), ("logs", size.logs)) if value is not None}
     label = Path(name).stem
@@ -137,7 +137,7 @@ def _points(name: str, read: Mapping[str, Any], data: Path | None) -> tuple[Axis
         return tuple(point(name, each, rounds, data) for each in read["points"])
     kind = shared.pop("kind", None)
     if not isinstance(kind, str):
-        raise InputError(f"{name}: needs [world] with its kind, as text, or [[points]].")
+        raise InputError(f"{name} needs [world] with its kind, as text, or [[points]].")
     vary = read.get("vary", {})
     if len(vary) > 1:
         raise InputError(f"{name}: [vary] names {len(vary)} settings; one is the axis.")

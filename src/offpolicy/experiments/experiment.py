@@ -145,7 +145,7 @@ def _check_size(experiment: Experiment, name: str) -> None:
         if not _is_whole(value, 1):
             raise InputError(f"{name}: {what} is {value!r}; give a whole number from 1.")
     if not experiment.points or not experiment.entries:
-        raise InputError(f"{name}: needs at least one point and one estimator.")
+        raise InputError(f"{name} needs at least one point and one estimator.")
     for point in experiment.points:
         if not _is_whole(point.rounds, 2, MOST_ROUNDS):
             raise InputError(f"{name}: rounds is {point.rounds!r}; give a whole number from 2 to {MOST_ROUNDS:,}.")

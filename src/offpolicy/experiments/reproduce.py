@@ -19,7 +19,7 @@ from offpolicy.experiments.study import Study
 def reproduce(experiment: Experiment, out: Path, *, processes: int | None = None, progress: bool | None = None) -> Results:
     """Run what is missing in the folder `out`, and write summary.md and figure.png next to the results."""
     if experiment.study is not None:
-        raise InputError(f"{experiment.name}: is a study; see `offpolicy study`.")
+        raise InputError(f"{experiment.name} is a study; use `offpolicy study`.")
     results = run(experiment, Store.open(out, experiment), processes, progress)
     with whole_file(out / "summary.md") as draft:
         draft.write_text(tables.markdown(results))
@@ -32,7 +32,7 @@ def study(
 ) -> dict[str, Any]:
     """Run what is missing in the folder `out`, and return the summary, which is also written there with a figure."""
     if experiment.study is None:
-        raise InputError(f"{experiment.name}: is not a study, since it has no [study]; see `offpolicy reproduce`.")
+        raise InputError(f"{experiment.name} is not a study, because it has no [study] section; use `offpolicy reproduce`.")
     store = Store.open(out, experiment)
     run(experiment, store, processes, progress)
     summary = Study.of(experiment, experiment.study, store.read()).summary()

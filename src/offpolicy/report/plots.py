@@ -79,7 +79,7 @@ def weights(summary: Summary, ax: Axes | None = None, policy: str | None = None)
     """The distribution of the weights on a logarithmic axis; one outline per policy and kind of weight."""
     shown = [o for o in summary.get("overlap", ()) if policy in (None, o["policy"])]
     if policy is not None and policy not in summary["policies"]:
-        raise InputError(f"there is no policy {policy!r}; there are: {', '.join(map(repr, summary['policies']))}.")
+        raise InputError(f"there is no policy {policy!r}; the policies are {', '.join(map(repr, summary['policies']))}.")
     if not shown:
         raise InputError(
             "there are no weights to plot: they need the propensities of the logged actions (propensity= or logging=), and "

@@ -111,7 +111,7 @@ class Answer(ABC):
         if requested == "normal":
             return normal_interval(self.value, self.std_error, level)
         raise InputError(
-            f"{self.name}: was saved by an older offpolicy, without sums: it has normal intervals at any level, and the "
+            f"{self.name} was saved by an older offpolicy, without sums: it has normal intervals at any level, and the "
             f"{shown.method} interval at level {shown.level:g}; for others, evaluate again."
         )
 

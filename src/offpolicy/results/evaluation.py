@@ -230,7 +230,9 @@ class Evaluation(EstimateSet):
     def _tilted(self, policy: str | None = None) -> Tilted:
         policy = self._named(policy)
         if self.settings.get("slice") is not None:
-            raise InputError("sensitivity: is computed for the whole log, not for a slice; read the slice as a log.")
+            raise InputError(
+                "sensitivity is computed for the whole log, not for a slice; read the slice as a log of its own."
+            )
         return self.log.open("sensitivity(…)").tilted(policy, self.reward)
 
     def with_sensitivity(self, gamma: float | Sequence[float] = GAMMAS) -> Evaluation:

@@ -74,7 +74,7 @@ class LogAccess:
         """The weighted rewards of a policy, for bounds on its value."""
         at = self.policies.index(policy), self.rewards.index(reward)
         if at not in self.weighable:
-            raise InputError("sensitivity: is about wrong propensities, and the log has none (`propensity=`).")
+            raise InputError("sensitivity needs discrete actions and their propensities (`propensity=` or `logging=`).")
         return self.tilting.of(*at)
 
 

@@ -85,7 +85,7 @@ class OpenBandit(World):
                 "bts/CAMPAIGN/, each with CAMPAIGN.csv and item_context.csv."
             )
         if self.campaign not in there:
-            raise InputError(f"{self.path}: has no campaign {self.campaign!r}; it has {', '.join(map(repr, there))}.")
+            raise InputError(f"{self.path} has no campaign {self.campaign!r}; it has {', '.join(map(repr, there))}.")
         if self.thompson == "prior" and not self._prior_path.is_file():
             raise InputError(
                 f"{self.path}: lacks {self._prior_path.name}, the priors of Thompson sampling as JSON lists `alpha` and "
@@ -193,7 +193,7 @@ class OpenBandit(World):
             prior = json.loads(self._prior_path.read_text())
             alpha, beta = (np.asarray(prior[name], dtype=np.float64) for name in ("alpha", "beta"))
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise InputError(f"{self._prior_path}: needs the lists `alpha` and `beta`: {error!r}") from None
+            raise InputError(f"{self._prior_path} needs the lists `alpha` and `beta`: {error!r}") from None
         items = self.n_actions // POSITIONS
         if alpha.shape != (items,) or beta.shape != (items,) or not (min(alpha.min(), beta.min()) > 0):
             raise InputError(f"{self._prior_path}: `alpha` and `beta` need {items} numbers above 0, one per item.")
@@ -286,7 +286,7 @@ def _read(path: Path, columns: tuple[str, ...]) -> pa.Table:
     except (pa.ArrowException, OSError, KeyError) as error:
         raise InputError(f"{path}: cannot read the columns {', '.join(columns)}: {error}") from None
     if not len(table):
-        raise InputError(f"{path}: has no rows.")
+        raise InputError(f"{path} has no rows.")
     empty = next((name for name in columns if table[name].null_count), None)
     if empty is not None:
         raise InputError(f"{path}: {empty} is missing in {table[empty].null_count:,} rows.")

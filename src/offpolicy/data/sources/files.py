@@ -62,7 +62,7 @@ def check_table_formats(files: Iterable[Path]) -> None:
             if markers := sorted(folder.glob(known.marker), key=lambda path: path.stat().st_mtime):
                 line = known.instead.format(table=str(folder), marker=str(markers[-1]))
                 raise InputError(
-                    f"{folder}: is {known.name}. Its Parquet files also contain rows that have been deleted or replaced, so "
+                    f"{folder} is {known.name}. Its Parquet files also contain rows that have been deleted or replaced, so "
                     f"they are not read directly. Write {line} instead."
                 )
 
@@ -113,7 +113,7 @@ def _local(url: str, scheme: str) -> str:
     else:
         remedy = f"Write op.read_log(pyarrow.dataset.dataset({f'{scheme}://{folder}'!r}{csv}), …)"
     raise InputError(
-        f"{scheme}://{rest}: is not on this machine, and only local files are read directly. {remedy}. On the command line, "
+        f"{scheme}://{rest} is not on this machine, and only local files are read directly. {remedy}. On the command line, "
         "name a log that is made this way as module:object, or use --engine spark."
     )
 

@@ -69,7 +69,7 @@ class Stamp:
 
     def _check(self, path: Path) -> None:
         if not path.exists():
-            raise InputError(f"{path}: has vanished since the log was opened. Restore it and open the log again.")
+            raise InputError(f"{path} was deleted or moved after the log was opened. Restore it and open the log again.")
         now = Stamp.of(path)
         if now != self:
             raise InputError(
@@ -148,7 +148,9 @@ class CsvFormat:
         try:
             codecs.lookup(self.encoding)
         except (LookupError, TypeError):
-            raise InputError(f"encoding is {self.encoding!r}; give one that Python knows, such as latin-1.") from None
+            raise InputError(
+                f"encoding is {self.encoding!r}; give an encoding that Python supports, such as latin-1."
+            ) from None
 
     def open(self, path: Path, convert: pa_csv.ConvertOptions | None = None) -> pa_csv.CSVStreamingReader:
         """Open a file for reading block by block."""
@@ -165,7 +167,7 @@ DELIMITERS = (";", "\t", "|", ",")
 def _not_encoded(path: Path, encoding: str) -> InputError:
     """The error for text in another encoding."""
     return InputError(
-        f"{path}: is not {encoding.upper()} text. Give its encoding, such as encoding='utf-16' or 'latin-1' (--encoding), "
+        f"{path} is not {encoding.upper()} text. Give its encoding, such as encoding='utf-16' or 'latin-1' (--encoding), "
         "or save it as UTF-8."
     )
 
@@ -308,7 +310,7 @@ def _csv_schema(path: Path, csv: CsvFormat) -> pa.Schema:
     other = [sign for sign in DELIMITERS if len(inferred) == 1 and sign != csv.delimiter and sign in inferred.names[0]]
     if other:
         raise InputError(
-            f"{path}: has one column, called {inferred.names[0]!r}. If cells are separated by {other[0]!r}, give "
+            f"{path} has one column, called {inferred.names[0]!r}. If cells are separated by {other[0]!r}, give "
             f"delimiter={other[0]!r} (--delimiter)."
         )
 

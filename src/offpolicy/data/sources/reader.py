@@ -157,7 +157,10 @@ def read_log(  # noqa: PLR0913
     features, listed = _read_catalog(catalog, action, csv) if catalog is not None else (None, None)
     named = named_space(actions)
     if isinstance(named, Discrete) and listed is not None and named != listed:
-        raise InputError("`actions` and the catalog list different actions or a different order; give one of them.")
+        raise InputError(
+            "`actions` and the catalog list different actions, or the same ones in a different order; give only one of "
+            "the two."
+        )
     space = listed if named is None else named
     if space is None and n_actions is not None:
         space = Discrete(whole("n_actions", n_actions, 1))
@@ -285,7 +288,7 @@ def _catalog_encoding(name: str, column: pa.Array) -> Encoding:
     """Text and integers are categories, which are one-hot encoded unless they are 0 and 1; other numbers are quantities."""
     if not is_category(column.type):
         if kind_of(column.type) != "number":
-            raise InputError(f"catalog column {name}: has type {column.type}; numbers and text can be used.")
+            raise InputError(f"catalog column {name} has type {column.type}; give numbers or text.")
         return Quantity(name)
     if column.null_count:
         raise InputError(f"catalog column {name}: {column.null_count} rows are missing (null); fill them in first.")

@@ -101,7 +101,7 @@ def check_names(names: Sequence[str], there: Sequence[str]) -> None:
             raise InputError(f"{name}: {count} columns have this name; rename all but one.")
 
 
-IN_CSV = " (In CSV, empty cells and the texts NaN and NULL are missing values.)"
+IN_CSV = " (In CSV, empty cells, NaN and NULL are missing values.)"
 
 
 def fill_in(instead: str = "") -> str:
@@ -134,14 +134,14 @@ class TableSource:
         outcomes = {self.columns.action, *self.columns.reward} & set(self.columns.context)
         if outcomes:
             raise InputError(
-                f"{min(outcomes)}: is also named as context. The context is what was known before the action was taken; "
+                f"{min(outcomes)} is also named as context. The context is what was known before the action was taken; "
                 "leave out the action and its outcome."
             )
         numeric = (*self.columns.reward, *filter(None, (self.columns.propensity, self.columns.weight)))
         for name in self.columns.names():
             if pt.is_nested(self.arrow_schema.field(name).type):
                 raise InputError(
-                    f"{name}: has type {self.arrow_schema.field(name).type}, but each round needs a single value here."
+                    f"{name} has type {self.arrow_schema.field(name).type}, but each round needs a single value here."
                 )
         for name in numeric:
             self._expect(name, "number")
@@ -177,7 +177,7 @@ class TableSource:
             remedy = f" {PARTS_OF_DATES}, or convert dates to numbers (such as days since the first) or to text."
         elif pt.is_temporal(type_):
             remedy = " Convert dates and times to numbers (such as days since the first) or to text."
-        raise InputError(f"{name}: has type {type_}, but a column of {' or '.join(kinds)} is needed here.{remedy}")
+        raise InputError(f"{name} has type {type_}, but a column of {' or '.join(kinds)} is needed here.{remedy}")
 
     def _not_numbers(self, name: str) -> InputError:
         """The error for text in a numeric column: reads the whole column for the count, the first rows and an example."""

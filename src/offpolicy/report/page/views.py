@@ -338,8 +338,8 @@ def _few_digits(value: float | None) -> str:
 def _concentrated(o: Summary) -> list[Fact]:
     part = f" It is {share(o['largest_share'])} of the sum." if finite(o["largest_share"]) else ""
     top = (
-        f"The largest 1% of the weights have this share of their sum. Below {LIMITS['top weights'].caution:.0%} is good; "
-        "near 100%, a few rounds determine the estimate."
+        f"The largest 1% of the weights account for this share of their sum. Below {LIMITS['top weights'].caution:.0%} is "
+        "good; near 100%, a few rounds determine the estimate."
     )
     largest = f"The weight of a single round.{part} Below {LIMITS['largest weight'].caution:.0%} is good."
     return [
@@ -349,9 +349,9 @@ def _concentrated(o: Summary) -> list[Fact]:
 
 
 def _mean(o: Summary) -> Fact:
-    meaning = "Close to 1 for most weights of this kind; self-normalised weights need not be."
+    meaning = "Usually close to 1, but weights that are self-normalised may differ from it."
     if o["kind"] == "action":
-        meaning = "1 up to sampling error if the propensities are right and the log covers the new policy."
+        meaning = "It is 1, up to sampling error, if the propensities are right and the log covers what the new policy does."
     return "Mean weight", _few_digits(o["mean"]), meaning
 
 
@@ -376,7 +376,8 @@ def _calibrated(bins: Sequence[Summary], alternative: str) -> tuple[str, View]:
     """How many groups are off the diagonal, in words; and the picture of all groups, with its numbers."""
     known = [b for b in bins if finite(b["predicted"]) and finite(b["observed"])]
     off = [b for b in known if finite(b["std_error"]) and abs(b["observed"] - b["predicted"]) > 2 * b["std_error"]]
-    deviation = f"{len(off)} of {len(known)} groups are more than two standard errors from the diagonal"
+    verb = "is" if len(off) == 1 else "are"
+    deviation = f"{len(off)} of {len(known)} groups {verb} more than two standard errors from the diagonal"
     return deviation, {
         "picture": charts.calibration(bins),
         "alternative": f"{alternative.format(len(known))}; {deviation}.",
@@ -419,7 +420,7 @@ def propensities(summary: Summary) -> View | None:
         return None
     deviation, view = _calibrated(p["bins"], "Observed frequencies of actions against their probability, in {} groups")
     source = {"estimated": f"Estimated ({p.get('model')}) on rounds that the model was not fitted on"}
-    return view | {"meaning": f"{source.get(p['source'], 'As given')}: {deviation}."}
+    return view | {"meaning": f"{source.get(p['source'], 'As provided')}: {deviation}."}
 
 
 def action_map(summary: Summary) -> View | None:
