@@ -180,7 +180,7 @@ def test_modules_are_imported_by_name_in_two_places() -> None:
     users = {str(f.relative_to(SOURCE)) for f in SOURCE.rglob("*.py") if "import_module" in f.read_text()}
     assert users == {"models/rewards/training.py", "core/imports.py"}
     callers = {str(f.relative_to(SOURCE)) for f in SOURCE.rglob("*.py") if "imported(" in f.read_text()}
-    assert callers == {"core/imports.py", "cli/settings.py", "estimators/text.py"}
+    assert callers == {"core/imports.py", "cli/settings.py", "estimators/text.py", "policies/text.py"}
 
 
 def test_states_travel_as_plain_arrays() -> None:
