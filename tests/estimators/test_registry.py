@@ -46,8 +46,13 @@ def test_intervals_are_nested(result: op.Evaluation, name: str, method: str) -> 
             result["new", name].confidence_interval(0.5, method=method)
         assert result.with_interval(method)["new", name].confidence_interval().method == "normal"
         return
-    narrow, wide = (result["new", name].confidence_interval(level, method=method) for level in (0.5, 0.99))
+    evidence = result["new", name].evidence
+    assert evidence is not None
+    unlimited = dataclasses.replace(evidence, value_range=None)  # or both may end where the rewards do
+    narrow, wide = (unlimited.interval(level, method) for level in (0.5, 0.99))
     assert wide.low < narrow.low < narrow.high < wide.high
+    limited = result["new", name].confidence_interval(0.99, method=method)
+    assert (limited.low, limited.high) == (max(wide.low, -20), min(wide.high, 20))
     if method in ("normal", "bootstrap", "bernstein"):
         assert result["new", name].value in wide
 

@@ -18,7 +18,7 @@ from offpolicy.report.formatting import (
     shortened,
     span,
 )
-from offpolicy.report.sentences import resolution
+from offpolicy.report.sentences import leading, resolution, worst_first
 
 RIGHT = frozenset({"rounds", "value", "vs. whole"})
 MOST_ROWS = 50
@@ -48,7 +48,12 @@ def tables(result: Summary, width: int = WIDTH) -> Iterator[SliceTable]:
         error = resolution(rows, rows[:1])
         cells = [_cells(row, error) for row in rows[:MOST_ROWS]]
         room = max(room_for_names(header, cells, width), SHORTEST_NAME)
-        yield SliceTable(heading, header, [[shortened(name, room), *rest] for name, *rest in cells], _notes(rows, of))
+        yield SliceTable(
+            heading,
+            header,
+            [[shortened(name, room), *rest] for name, *rest in cells],
+            [*_notes(rows, of), *_concerns(result, rows)],
+        )
 
 
 def differs(row: Summary) -> bool:
@@ -69,6 +74,22 @@ def change(row: Summary, error: float | None) -> str:
 def _cells(row: Summary, error: float | None) -> list[str]:
     interval, verdict = span(row["simultaneous_interval"], error), VERDICTS[row["verdict"]]
     return [label(row["slice"]), count(row["rounds"]), number(row["value"], error), interval, change(row, error), verdict]
+
+
+def _concerns(result: Summary, rows: Sequence[Summary]) -> list[str]:
+    """The main concern about each slice whose verdict is not ok; slices with the same concern share a line."""
+    groups: dict[tuple[str, str], list[str]] = {}
+    for row in rows:
+        part = result["slices"][row["slice"]]
+        part = part if part["reward"] == row["reward"] else part["other_rewards"][row["reward"]]
+        for reason in next((worst_first(e) for e in leading(part) if e["policy"] == row["policy"]), [])[:1]:
+            line = f"{label(row['slice'])} ({VERDICTS[row['verdict']]}): {reason['seen']}"
+            groups.setdefault((row["verdict"], reason["code"]), []).append(line)
+    more = {1: " The same concern applies to 1 more slice."}
+    return [
+        line + ("" if not others else more.get(len(others), f" The same concern applies to {len(others):,} more slices."))
+        for line, *others in groups.values()
+    ]
 
 
 def _notes(rows: Sequence[Summary], of: str) -> list[str]:
