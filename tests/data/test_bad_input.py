@@ -334,7 +334,7 @@ def test_a_file_that_changes_between_passes(tmp_path: Path) -> None:
     log = op.read_log(path, context="x", action="item", reward="click", propensity="p")
     path.write_text("x,item,click,p,p_new\n" + "0.5,0,1,0.5,0.5\n0.1,1,0,0.5,0.5\n" * 30)
     with pytest.raises(
-        op.InputError, match=r"log.csv: changed since the log was opened \(it had 1,621 bytes, and now has 981\)"
+        op.InputError, match=r"log.csv has changed since the log was opened \(it had 1,621 bytes, and now has 981\)"
     ):
         op.evaluate(log, "p_new", [op.IPS()])
 

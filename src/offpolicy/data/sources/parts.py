@@ -73,8 +73,8 @@ class Stamp:
         now = Stamp.of(path)
         if now != self:
             raise InputError(
-                f"{path}: changed since the log was opened ({self._difference(now)}). An evaluation reads a log more than "
-                "once, so it must not change: open the log again when nobody writes to it, or copy it first."
+                f"{path} has changed since the log was opened ({self._difference(now)}). An evaluation reads a log more "
+                "than once, so it must not change: open the log again when nothing writes to it, or copy it first."
             )
 
     def _difference(self, now: Stamp) -> str:
