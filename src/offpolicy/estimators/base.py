@@ -36,7 +36,7 @@ class Member:
     normalised : bool, default=False
         Divide the correction by the mean weight.
     inputs : {"identity", "features", "both"} or None, default="identity"
-        What q knows about an action. None means "both" where the log has action features.
+        How an action enters q. None means "both" where the log has action features.
     remainder : bool, default=False
         The baseline covers only the mass that clipping removed, Σ_a [π − min(π, Mπ0)]·q, and the control is 0 (CAB).
     fit_by_weight : bool, default=False

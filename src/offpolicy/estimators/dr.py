@@ -41,7 +41,7 @@ class DM(_Modelled):
     cross_fit : int, optional
         The number of folds that the reward model is cross-fitted on; not cross-fitted if None.
     inputs : {"identity", "features", "both"} or None, default="identity"
-        What the reward model knows about an action. None means "both" where the log has action features.
+        How an action enters the reward model. None means "both" where the log has action features.
     name : str, optional
         The name in results; the name of the class by default.
 
@@ -71,7 +71,7 @@ class DR(_Modelled):
     cross_fit : int, optional
         The number of folds that the reward model is cross-fitted on; the evaluation's default, 5, if None.
     inputs : {"identity", "features", "both"} or None, default="identity"
-        What the reward model knows about an action. None means "both" where the log has action features.
+        How an action enters the reward model. None means "both" where the log has action features.
     name : str, optional
         The name in results; the name of the class by default.
 
@@ -103,7 +103,7 @@ class SNDR(_Modelled):
     cross_fit : int, optional
         The number of folds that the reward model is cross-fitted on; the evaluation's default, 5, if None.
     inputs : {"identity", "features", "both"} or None, default="identity"
-        What the reward model knows about an action. None means "both" where the log has action features.
+        How an action enters the reward model. None means "both" where the log has action features.
     name : str, optional
         The name in results; the name of the class by default.
 
@@ -137,7 +137,7 @@ class MRDR(_Modelled):
     cross_fit : int, optional
         The number of folds that the reward model is cross-fitted on; the evaluation's default, 5, if None.
     inputs : {"identity", "features", "both"} or None, default="identity"
-        What the reward model knows about an action. None means "both" where the log has action features.
+        How an action enters the reward model. None means "both" where the log has action features.
     name : str, optional
         The name in results; the name of the class by default.
 
@@ -177,7 +177,7 @@ class SwitchDR(_BentModelled):
     cross_fit : int, optional
         The number of folds that the reward model is cross-fitted on; the evaluation's default, 5, if None.
     inputs : {"identity", "features", "both"} or None, default="identity"
-        What the reward model knows about an action. None means "both" where the log has action features.
+        How an action enters the reward model. None means "both" where the log has action features.
     threshold : float or "auto", default="auto"
         The largest weight that corrects the model. "auto" lets SLOPE choose from a grid.
     name : str, optional
@@ -211,7 +211,7 @@ class DRos(_BentModelled):
     cross_fit : int, optional
         The number of folds that the reward model is cross-fitted on; the evaluation's default, 5, if None.
     inputs : {"identity", "features", "both"} or None, default="identity"
-        What the reward model knows about an action. None means "both" where the log has action features.
+        How an action enters the reward model. None means "both" where the log has action features.
     shrinkage : float or "auto", default="auto"
         λ: DR as it goes to infinity, DM at 0. "auto" lets SLOPE choose from a grid.
     name : str, optional
@@ -248,7 +248,7 @@ class ScaledDR(_BentModelled):
     cross_fit : int, optional
         The number of folds that the reward model is cross-fitted on; the evaluation's default, 5, if None.
     inputs : {"identity", "features", "both"} or None, default="identity"
-        What the reward model knows about an action. None means "both" where the log has action features.
+        How an action enters the reward model. None means "both" where the log has action features.
     clip : float or "auto", default="auto"
         The largest weight. "auto" lets SLOPE choose from a grid.
     name : str, optional
@@ -285,7 +285,7 @@ class CAB(_BentModelled):
     cross_fit : int, optional
         The number of folds that the reward model is cross-fitted on; the evaluation's default, 5, if None.
     inputs : {"identity", "features", "both"} or None, default="identity"
-        What the reward model knows about an action. None means "both" where the log has action features.
+        How an action enters the reward model. None means "both" where the log has action features.
     clip : float or "auto", default="auto"
         The largest weight. "auto" lets SLOPE choose from a grid.
     name : str, optional

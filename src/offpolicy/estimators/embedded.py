@@ -99,7 +99,7 @@ class LearnedMIPS(_Learned):
     Parameters
     ----------
     inputs : {"identity", "features", "both"} or None, default=None
-        What the reward model knows about an action. None means "both" where the log has action features, else "identity".
+        How an action enters the reward model. None means "both" where the log has action features, else "identity".
     rewards : reward model, default=Ridge()
         A model that gives embeddings: `op.Ridge()`, `op.AdamW()`, `op.Torch()`, or `op.Regressor()` with `embedding=`.
     posterior : Posterior or "auto", default="auto"
@@ -139,7 +139,7 @@ class LearnedMDR(_Learned):
     Parameters
     ----------
     inputs : {"identity", "features", "both"} or None, default=None
-        What the reward model knows about an action. None means "both" where the log has action features, else "identity".
+        How an action enters the reward model. None means "both" where the log has action features, else "identity".
     rewards : reward model, default=Ridge()
         A model that gives embeddings: `op.Ridge()`, `op.AdamW()`, `op.Torch()`, or `op.Regressor()` with `embedding=`.
     posterior : Posterior or "auto", default="auto"
@@ -366,7 +366,7 @@ class GroupIPS(_Clustered):
     clusters : int or sequence of int, default=10
         The number of clusters that k-means finds among the learned embeddings, or one label per action.
     inputs : {"identity", "features", "both"} or None, default=None
-        What the reward model knows about an action. None means "both" where the log has action features, else "identity".
+        How an action enters the reward model. None means "both" where the log has action features, else "identity".
     rewards : reward model, default=Ridge()
         The model whose embeddings are clustered.
     normalised : bool, default=False

@@ -45,7 +45,7 @@ class FitShape:
     row_weight : callable, optional
         The fit's own weight of each row of a batch.
     inputs : {"identity", "features", "both"}
-        What the model knows about an action.
+        How an action enters the model.
     features : Features
         The action features of the log.
     folds : int

@@ -43,7 +43,7 @@ class FittedRewards(RewardModel):
     context : tuple of str
         The context columns of the fit.
     inputs : {"identity", "features", "both"}
-        What the model knows about an action.
+        How an action enters the model.
     features : Features
         The action features of the fit.
     rounds : int
