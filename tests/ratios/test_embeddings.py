@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 import offpolicy as op
@@ -47,6 +48,19 @@ def test_exact_one_hot_embeddings_are_ips(small: Small) -> None:
     log = small.log(action_features=small.action)
     exact = op.MIPS(op.Exact([np.eye(4)]))
     assert value(log, small.target, exact) == pytest.approx(value(log, small.target, op.IPS()), rel=1e-12)
+
+
+def test_exact_flags_are_two_categories(small: Small) -> None:
+    """In a catalog, 0 and 1 take one column; the same categories as text take two, and give the same weights."""
+    flag = np.array([0, 1, 1, 0])
+    exact, table = op.MIPS(op.Exact([np.eye(2)[flag]])), pa.table({"item": small.action, "reward": small.reward})
+
+    def of(categories: np.ndarray) -> float:
+        catalog = pa.table({"item": np.arange(4), "kind": categories})
+        log = op.read_log(table, context=[], action="item", reward="reward", logging=small.logging, catalog=catalog)
+        return value(log, small.target, exact)
+
+    assert of(flag) == pytest.approx(of(np.array(["no", "yes"])[flag]), rel=1e-12)
 
 
 def test_mdr_with_no_model_is_mips(small: Small) -> None:

@@ -25,6 +25,11 @@ class Dimension:
     def width(self) -> int:
         return self.stop - self.start
 
+    @property
+    def flag(self) -> bool:
+        """Whether it is a category in a single column, as one with the values 0 and 1 is."""
+        return self.categorical and self.width == 1
+
     def moved(self, by: int) -> Dimension:
         return Dimension(self.name, self.start + by, self.stop + by, self.categorical)
 

@@ -71,7 +71,7 @@ class Categorical(Posterior):
                 f"{name}: Categorical counts categories, and {plain[0]!r} is a number. Use op.Gaussian(), or convert the "
                 "column to whole numbers or text."
             )
-        flags = np.isin(known.columns, [d.start for d in dimensions if d.width == 1])
+        flags = np.isin(known.columns, [d.start for d in dimensions if d.flag])
         if not known.features.varies:  # a catalog is not a sample: it has every action
             return _pooling(embedding, embedding.table, flags)
         n = known.sums.n[:, None]
@@ -92,7 +92,7 @@ class Exact(Posterior):
     ----------
     p : callable or sequence of array-like
         A function from the features of the rounds (rounds × columns, as encoded) to p(e|a) (rounds × actions); or, for
-        categories, one matrix of actions × categories per dimension.
+        categories, one matrix of actions × categories per dimension, the categories in sorted order.
     scale : bool, default=True
         Has no effect.
 
@@ -135,16 +135,19 @@ class Exact(Posterior):
             matrices = [np.asarray(m, dtype=np.float64) for m in self.p]
         except (TypeError, ValueError):
             raise InputError(f"{name}: Exact: the matrices of p(e|a) must hold numbers.") from None
-        shapes = [(n_actions, d.width) for d in known.features.dimensions]
+        dimensions = known.features.dimensions
+        flags = [d.start for d, m in zip(dimensions, matrices, strict=False) if d.flag and m.shape == (n_actions, 2)]
+        shapes = [(n_actions, 2 if d.start in flags else d.width) for d in dimensions]
         if [m.shape for m in matrices] != shapes:
             raise InputError(
                 f"{name}: Exact has matrices of shapes {[m.shape for m in matrices]}; it needs one of actions × categories "
                 f"per dimension: {shapes}."
             )
-        p = np.hstack(matrices)[:, known.columns]
+        encoded = [m[:, 1:] if d.start in flags else m for d, m in zip(dimensions, matrices, strict=True)]
+        p = np.hstack(encoded)[:, known.columns]
         if not (p >= 0).all() or any(np.abs(m.sum(axis=1) - 1).max() > 1e-6 for m in matrices):
             raise InputError(f"{name}: Exact: each row of p(e|a) must be non-negative and sum to 1.")
-        return _pooling(embedding, p)
+        return _pooling(embedding, p, np.isin(known.columns, flags))
 
 
 @dataclass(frozen=True)
@@ -168,14 +171,14 @@ class _Likelihood:
         return p
 
 
-def _pooling(embedding: Embedding, p: FloatArray, flags: npt.NDArray[np.bool_] | None = None) -> Pooling:
+def _pooling(embedding: Embedding, p: FloatArray, flags: npt.NDArray[np.bool_]) -> Pooling:
     """From p(e_d|a), actions × one-hot columns of all dimensions: scores are sums of logarithms.
 
     Flags are single columns, for which log p(e|a) = e·(log p − log(1 − p)) + log(1 − p).
     """
     plain = Affine(np.zeros(p.shape[1]), np.eye(p.shape[1]))
     weight, bias = np.log(np.maximum(p, TINY)), np.zeros(len(p))
-    for j in np.flatnonzero(flags) if flags is not None else ():
+    for j in np.flatnonzero(flags):
         if (p[:, j] < 1).any():  # else all actions have the same category
             zero = np.log(np.maximum(1 - p[:, j], TINY))
             weight[:, j], bias = weight[:, j] - zero, bias + zero
