@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test coverage lint golden fuzz trials bench bench-quick docs pictures floors pythons package torch spark browser clean
+.PHONY: demo test coverage lint golden fuzz trials bench bench-quick docs pictures floors pythons package torch spark browser boosters clean
 
 demo: .venv/.core
 	$(BIN)/offpolicy demo --out build/demo
@@ -27,6 +27,9 @@ spark: .venv/.spark
 
 # Playwright, for tests of the HTML report; they also need the system's Chromium.
 browser: .venv/.browser
+
+# LightGBM, XGBoost and CatBoost, for tests of policies that are classifiers.
+boosters: .venv/.boosters
 
 lint: .venv/.dev
 	$(BIN)/ruff check .
@@ -128,6 +131,10 @@ pictures: .venv/.browser
 
 .venv/.browser: .venv/.core
 	$(PIP) --editable ".[browser]"
+	touch $@
+
+.venv/.boosters: .venv/.core
+	$(PIP) --editable ".[boosters]"
 	touch $@
 
 .venv/.docs: .venv/.core

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import os
 import warnings
 from typing import Any
 
@@ -136,3 +138,28 @@ def test_a_model_in_the_place_of_a_policy_names_the_line_to_write(frame: pd.Data
         ips(log, op.Classifier(trained))
     expected = ips(log, trained.predict_proba(frame[["age"]].rename(columns={"age": "years"})))
     assert ips(log, op.Classifier(trained, columns=["age"])) == pytest.approx(expected)
+
+
+BOOSTERS = {
+    "lightgbm": ("LGBMClassifier", {"n_estimators": 5, "verbose": -1}),
+    "xgboost": ("XGBClassifier", {"n_estimators": 5}),
+    "catboost": ("CatBoostClassifier", {"iterations": 5, "verbose": 0, "allow_writing_files": False}),
+}
+
+
+@pytest.mark.parametrize("framed", [True, False], ids=["frame", "array"])
+@pytest.mark.parametrize("library", BOOSTERS)
+def test_boosting_libraries(frame: pd.DataFrame, library: str, framed: bool) -> None:
+    """Trained on a frame whose columns are in another order than the context, or on the context itself."""
+    if os.environ.get("OFFPOLICY_BOOSTERS") != "required":
+        pytest.importorskip(library, reason=f"{library} is not installed: make boosters")
+    name, settings = BOOSTERS[library]
+    model = getattr(importlib.import_module(library), name)(**settings)
+    table = frame.assign(income=np.random.default_rng(1).normal(size=N))
+    log = op.read_log(table, context=["age", "income"], action="item", reward="click", propensity="p")
+    x = table[["income", "age"]] if framed else log.head(N).context
+    labels = LabelEncoder().fit(table["wish"])  # XGBoost takes classes from 0 on only
+    model.fit(x, labels.transform(table["wish"]) if library == "xgboost" else table["wish"])
+    policy = op.Classifier(model, classes=labels.classes_) if library == "xgboost" else op.Classifier(model)
+    assert policy.columns == (("income", "age") if framed else ())
+    assert ips(log, policy) == pytest.approx(ips(log, model.predict_proba(x)))
