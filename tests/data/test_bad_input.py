@@ -227,7 +227,7 @@ def test_files(tmp_path: Path) -> None:
         evaluate(tmp_path / "nothing.parquet")
     with pytest.raises(op.InputError, match="no file matches this pattern"):
         evaluate(str(tmp_path / "*.parquet"))
-    with pytest.raises(op.InputError, match="the folder contains no Parquet or CSV file"):
+    with pytest.raises(op.InputError, match="the folder contains no Parquet or CSV files"):
         evaluate(tmp_path)
     (tmp_path / "text.parquet").write_text("not parquet at all")
     with pytest.raises(op.InputError, match=r"text.parquet: cannot be read as Parquet \(is it truncated, damaged"):
@@ -263,7 +263,9 @@ def test_damage_inside_a_file(tmp_path: Path) -> None:
 def test_schemas_that_differ(tmp_path: Path) -> None:
     write(tmp_path / "a.parquet")
     write(tmp_path / "b.parquet", item=list("abcabcab"))
-    with pytest.raises(op.InputError, match=r"item: the files differ. It is int64 in .*a.parquet and string in .*b.parquet"):
+    with pytest.raises(
+        op.InputError, match=r"item: the type differs between files, int64 in .*a.parquet and string in .*b.parquet"
+    ):
         evaluate(tmp_path)
     pq.write_table(pa.table({k: v for k, v in GOOD.items() if k != "x"}), tmp_path / "b.parquet")
     with pytest.raises(op.InputError, match=r"b.parquet: there is no column 'x'"):

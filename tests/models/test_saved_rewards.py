@@ -144,7 +144,7 @@ def about(**other: Any) -> Callable[[Path], None]:
         ),
         (lambda p: rewritten(p, dict, format="other"), "is not a saved rewards"),
         (lambda p: rewritten(p, dict, about="[]"), "its parts do not fit together"),
-        (lambda p: rewritten(p, lambda a: {**a, "0.coef": a["0.coef"] * np.nan}), "'0.coef' holds NaN"),
+        (lambda p: rewritten(p, lambda a: {**a, "0.coef": a["0.coef"] * np.nan}), "'0.coef' contains NaN"),
         (
             lambda p: rewritten(p, lambda a: {**a, "0.coef": a["0.coef"][1:]}),
             r"'coef' has shape \(3, 3\) instead of \(4, 3\)",

@@ -145,7 +145,7 @@ def test_two_towers_say_what_is_wrong(listed: dict[str, np.ndarray]) -> None:
         op.evaluate(log, op.Softmax(op.TwoTower(np.zeros((5, 3)))))
     with pytest.raises(op.InputError, match="user vectors have shape .* 4 dimensions"):
         op.evaluate(log, op.Softmax(op.TwoTower(np.zeros((A, 4)))))
-    with pytest.raises(op.InputError, match="30 rows contain NaN or infinity, the first is row 0"):
+    with pytest.raises(op.InputError, match="30 rows contain NaN or infinity; the first is row 0"):
         op.TwoTower(np.full((A, 3), np.nan))
     with pytest.raises(op.InputError, match="labels of its own"):
         op.TwoTower(pd.DataFrame(np.zeros((A, 3)), index=[f"item {k}" for k in range(A)]))

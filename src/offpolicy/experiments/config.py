@@ -45,7 +45,7 @@ def load(name: str, size: Size = FULL, *, data: Path | None = None, imports: Seq
     _check_keys(f"{name}: [quick]", read.get("quick", {}))
     if size.quick:
         if "quick" not in read:
-            raise InputError(f"{name} has no [quick] size; run it without --quick, or with --worlds and --logs.")
+            raise InputError(f"{name} has no [quick] section; run it without --quick, or with --worlds and --logs.")
         read |= read["quick"]
     read |= {key: value for key, value in (("worlds", size.worlds), ("logs", size.logs)) if value is not None}
     label = Path(name).stem

@@ -265,7 +265,7 @@ class EmbeddingTable:
             raise InputError(f"{path}: an embedding is saved as Parquet; the name must end in .parquet.")
         parts = [self.counts, *(getattr(self, name) for name in MATRICES), *([] if self.reward is None else [self.reward])]
         if not all(np.isfinite(part).all() for part in parts):
-            raise InputError("the embedding holds NaN or infinite numbers, so it is not saved.")
+            raise InputError("the embedding contains NaN or infinite numbers, so it was not saved.")
         table = self.to_arrow()
         for name in ("published", "scaled"):
             table = table.append_column(name, pa.array(list(getattr(self, name)), pa.list_(pa.float64())))

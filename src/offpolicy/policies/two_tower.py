@@ -73,14 +73,13 @@ class TwoTower(ColumnReader):
         kind = np.float32 if vectors.dtype == np.float32 else np.float64
         if vectors.ndim != 2 or not np.issubdtype(vectors.dtype, np.number):
             raise InputError(
-                f"TwoTower: items must be a finite matrix of numbers, actions × k; this is {vectors.dtype} of shape "
+                f"TwoTower: items must be a matrix of numbers, actions × k; it has type {vectors.dtype} and shape "
                 f"{vectors.shape}."
             )
         bad = np.flatnonzero(~np.isfinite(vectors).all(axis=1))
         if len(bad):
             raise InputError(
-                f"TwoTower: items must be a finite matrix; {len(bad):,} rows contain NaN or infinity, the first is row "
-                f"{bad[0]}."
+                f"TwoTower: items must be finite, but {len(bad):,} rows contain NaN or infinity; the first is row {bad[0]}."
             )
         level = np.zeros(len(vectors)) if bias is None else floats(bias, "TwoTower: bias")
         if level.shape != (len(vectors),) or not np.isfinite(level).all():

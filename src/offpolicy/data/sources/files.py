@@ -83,7 +83,7 @@ def _matching(source: str | os.PathLike[str]) -> list[Path]:
         files = [f for f in path.rglob("*") if f.is_file() and f.name.lower().endswith((*PARQUET, *CSV))]
         files = [f for f in files if not any(p.startswith((".", "_")) for p in f.relative_to(path).parts)]
         if not files:
-            raise InputError(f"{path}: the folder contains no Parquet or CSV file.")
+            raise InputError(f"{path}: the folder contains no Parquet or CSV files.")
         return sorted(files)
     if path.exists():
         return [path]

@@ -259,8 +259,8 @@ def _same_columns(first: pa.Schema, first_file: Path, other: pa.Schema, file: Pa
     for name in columns.names():
         if name in first.names and kind_of(first.field(name).type) != kind_of(other.field(name).type):
             raise InputError(
-                f"{name}: the files differ. It is {first.field(name).type} in {first_file} and "
-                f"{other.field(name).type} in {file}; write them with one schema."
+                f"{name}: the type differs between files, {first.field(name).type} in {first_file} and "
+                f"{other.field(name).type} in {file}. Write all files with the same schema."
             )
 
 

@@ -148,7 +148,7 @@ class FittedRewards(RewardModel):
             arrays |= {f"{k}.{name}": array for name, array in model.arrays().items()}
         bad = next((name for name, array in arrays.items() if not np.isfinite(array).all()), None)
         if bad is not None:
-            raise InputError(f"the reward model holds NaN or infinite numbers (in {bad}), so it is not saved.")
+            raise InputError(f"the reward model contains NaN or infinite numbers (in {bad}), so it was not saved.")
         try:
             labels = storage.exact(self.actions.tolist())
         except (TypeError, ValueError):
@@ -204,7 +204,7 @@ def load_rewards(path: str | Path) -> FittedRewards:
     about = storage.as_json(path, metadata.get("about", "").encode())
     bad = next((name for name, array in arrays.items() if not np.isfinite(array).all()), None)
     if bad is not None:
-        raise storage.damaged(path, f"the array {bad!r} holds NaN or infinite numbers")
+        raise storage.damaged(path, f"the array {bad!r} contains NaN or infinite numbers")
     try:
         labels = np.array(storage.as_json(path, arrays.pop(ACTIONS).astype(np.uint8).tobytes()))
         if about["inputs"] not in get_args(Inputs):
