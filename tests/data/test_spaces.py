@@ -228,6 +228,7 @@ POLICIES: dict[str, Any] = {
     "Candidates": ("items", "chances"),
     "Classifier": op.Classifier(LogisticRegression().fit([[0.0], [1.0]], [0, 1])),
     "Mixture": op.Mixture([op.Uniform(), op.Uniform()], [0.5, 0.5]),
+    "WholeBatches": op.WholeBatches(op.Softmax(lambda x: x)),
 }
 
 

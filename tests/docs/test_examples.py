@@ -71,5 +71,5 @@ def test_open_bandit_says_what_it_needs(tmp_path: Path) -> None:
     assert "OPEN_BANDIT_DATASET" in without.stderr
     elsewhere = run("open_bandit.py", str(tmp_path), folder=tmp_path)
     assert elsewhere.returncode == 1
-    assert "it lacks random/all/all.csv" in elsewhere.stderr
+    assert "not a folder of the Open Bandit Dataset" in elsewhere.stderr
     assert "Traceback" not in without.stderr + elsewhere.stderr

@@ -377,7 +377,7 @@ def test_missing_values_dates_and_many_levels_are_prepared_as_without_spark(tmp_
     np.testing.assert_array_equal(spark.head(50).context, local.head(50).context)
     assert _dr(spark) == pytest.approx(_dr(local), rel=1e-9)
     for name, option in {"land": "--missing level", "time": "--dates", "shop": "--levels 64"}.items():
-        with pytest.raises(op.InputError, match=rf"^{name}: .*{option}"):
+        with pytest.raises(op.InputError, match=rf"^{name}\b.*{option}"):
             op.read_log(frame, **{**roles, "context": [name]})
 
 

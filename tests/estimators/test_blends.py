@@ -255,7 +255,7 @@ class TestBadCandidates:
         assert list(result[kind.__name__].diagnostics["left_out"]) == ["LearnedMIPS"]
         assert np.isfinite(result[kind.__name__].value)
         if kind is op.Auto:
-            assert "Auto excludes LearnedMIPS: it weights rounds by embeddings" in " ".join(str(result).split())
+            assert "Auto excludes LearnedMIPS. It weights rounds by embeddings" in " ".join(str(result).split())
 
     def test_one_that_fails_in_the_fit_is_left_out_and_said(self, kind: type[Combined], small: Small) -> None:
         log = op.Log(small.context, small.action, np.full(400, 3.0), logging=small.logging, n_actions=4)
@@ -360,7 +360,7 @@ def test_a_model_that_gives_nan_takes_nobody_with_it(small: Small) -> None:
 
 def test_a_model_that_raises_is_left_out_and_said(small: Small) -> None:
     result = op.evaluate(small.log(), small.target, [op.Auto([op.DR(), op.DM(Failing())])])
-    assert "Auto excludes DM: it failed (RuntimeError: boom" in " ".join(str(result).split())
+    assert "Auto excludes DM. It failed (RuntimeError: boom" in " ".join(str(result).split())
     with pytest.raises(RuntimeError, match="boom"):
         op.evaluate(small.log(), small.target, [op.DM(Failing())])
 

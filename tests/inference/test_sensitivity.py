@@ -224,7 +224,7 @@ def test_a_factor_below_one_is_refused(five: op.Log, gamma: object) -> None:
 
 def test_without_weights_there_are_no_bounds(small: Small) -> None:
     log = op.Log(small.context, small.action, small.reward, n_actions=4)
-    with pytest.raises(op.InputError, match="the log has none"):
+    with pytest.raises(op.InputError, match="needs discrete actions and their propensities"):
         op.evaluate(log, small.target, [op.DM()]).sensitivity(1.5)
     log = op.Log(None, [0, 0, 0], [1.0, 2.0, 3.0], propensity=[0.5, 0.5, 0.5], n_actions=2)
     with pytest.raises(op.InputError, match="every weight is 0"):

@@ -16,7 +16,7 @@ SAVED = Path(__file__).parent.parent / "golden" / "format_1"
 
 def test_a_result(tmp_path: Path) -> None:
     result = op.load_result(SAVED / "result.json")
-    assert str(result) == (MASTERS / "defaults.txt").read_text()
+    assert str(result) == (SAVED / "result.txt").read_text()
     result.save(tmp_path / "again.json")
     assert (tmp_path / "again.json").read_bytes() == (SAVED / "result.json").read_bytes()
 

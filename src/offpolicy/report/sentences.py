@@ -168,7 +168,7 @@ def notes(result: Summary) -> list[str]:
     prepared = (result.get("input") or {}).get("preparation")
     if prepared:
         lines.append(f"How the context was prepared: {'; '.join(map(visible, prepared))}.")
-    lines += [f"Not shown: {', '.join(map(label, names))}. {reason}" for reason, names in not_shown(result)]
+    lines += [f"Not shown: {', '.join(map(label, names))}. {reason}" for reason, names in by_reason(result["skipped"])]
     return list(dict.fromkeys(lines))  # what is not shown is the same for every policy, and is listed once
 
 
@@ -181,26 +181,17 @@ def composition(estimate: Summary, of: str = "", excluding_of: str = "", whole: 
     runner_up = next((c for c in candidates[1:] if c["error_known"]), None)
     if runner_up is not None:
         lines[0] += f" The runner-up, {label(runner_up['name'])}, estimates {number(runner_up['value'], error)}."
-    for reason, names in by_reason(estimate["diagnostics"]["left_out"]).items():
-        words = reason if whole else reason.partition(". ")[0]
-        lines.append(f"{name}{excluding_of} excludes {', '.join(map(label, names))}: {words.rstrip('.')}.")
+    for reason, names in by_reason(estimate["diagnostics"]["left_out"], whole):
+        lines.append(f"{name}{excluding_of} excludes {', '.join(map(label, names))}. {reason}")
     return lines
 
 
-def by_reason(reasons: Mapping[str, str]) -> dict[str, list[str]]:
-    """Names with the same reason together."""
+def by_reason(reasons: Mapping[str, str], whole: bool = True) -> list[tuple[str, list[str]]]:
+    """Each reason once, as a sentence (the first one, unless `whole`), with the names of what it applies to."""
     names: dict[str, list[str]] = {}
     for name, reason in reasons.items():
-        names.setdefault(reason, []).append(name)
-    return names
-
-
-def not_shown(result: Summary) -> list[tuple[str, list[str]]]:
-    """Why estimators are missing, as a sentence, with their names."""
-    return [
-        (_sentence(reason, "Each" if len(names) > 1 else "It"), names)
-        for reason, names in by_reason(result["skipped"]).items()
-    ]
+        names.setdefault(reason if whole else reason.partition(". ")[0], []).append(name)
+    return [(_sentence(reason, "Each" if len(same) > 1 else "It"), same) for reason, same in names.items()]
 
 
 def _sentence(reason: str, subject: str) -> str:

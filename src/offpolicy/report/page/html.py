@@ -95,7 +95,7 @@ def _view(summary: Summary) -> View:
             for name, policies, verdict, observed in sentences.other_concerns(summary)
         ],
         "blends": views.blends(summary),
-        "not_shown": [(views.listed(names), reason) for reason, names in sentences.not_shown(summary)],
+        "not_shown": [(views.listed(names), reason) for reason, names in sentences.by_reason(summary["skipped"])],
         "overlaps": views.overlaps(summary),
         "propensities": views.propensities(summary),
         "models": views.models(summary),

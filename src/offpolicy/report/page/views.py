@@ -284,7 +284,7 @@ def _blend(e: Summary) -> View:
         "anchor": label(diagnostics["anchor"]),
         "rule": diagnostics["rule"],
         "candidates": candidates,
-        "excluded": [(listed(names), reason) for reason, names in by_reason(diagnostics["left_out"]).items()],
+        "excluded": [(listed(names), reason) for reason, names in by_reason(diagnostics["left_out"])],
     }
 
 
