@@ -241,7 +241,7 @@ def test_a_blend_shows_its_parts() -> None:
     assert "All 4 candidates" in text
     assert "unknown" in text
     assert "nearly unbiased" in text
-    assert "Excluded: MIPS : the log has no features of actions." in text
+    assert "Excluded: MIPS . The log has no features of actions." in text
 
 
 def test_extreme_rewards_keep_their_digits() -> None:
