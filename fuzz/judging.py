@@ -19,6 +19,8 @@ from typing import Any
 import offpolicy as op
 
 TOLERANCE = 1e-9
+ROUNDING = 1e-14
+"""Rewards are summed relative to one of them, so that each keeps 14 digits of the largest."""
 NEXT_TO_NOTHING = 1e-100
 """A weight below this is 0."""
 NAMES = ("LoggedMean", "IPS", "SNIPS")
@@ -61,10 +63,12 @@ class Truth:
         logged = [o * r for o, r in zip(omega, reward, strict=True)]
         weighted = [w * x for w, x in zip(ratio, logged, strict=True)]
         below = math.fsum(o * w for o, w in zip(omega, ratio, strict=True))
+        largest = max(map(abs, reward), default=0.0) * ROUNDING / TOLERANCE
         values = {}
         for name, terms, under in (("LoggedMean", logged, total), ("IPS", weighted, total), ("SNIPS", weighted, below)):
             value = math.fsum(terms) / under if under else math.nan
-            values[name] = (value, math.fsum(map(abs, terms)) / under if under else math.nan)
+            counted = total if terms is logged else below
+            values[name] = (value, (math.fsum(map(abs, terms)) + largest * counted) / under if under else math.nan)
         return cls(len(reward), values, certain)
 
     def differs(self, n: Mapping[str, int], found: Mapping[str, float | None]) -> str | None:

@@ -166,6 +166,7 @@ def test_bad_policies(policy: object, words: str) -> None:
     ("make", "words"),
     [
         (lambda: op.Fixed([0.5, 0.6]), "sum to 1.1"),
+        (lambda: op.Fixed([1e308, 1e308]), "sum to inf"),
         (lambda: op.Softmax(lambda x: x, temperature=0), "temperature is 0"),
         (lambda: op.EpsilonGreedy(lambda x: x, epsilon=2), "epsilon is 2"),
         (lambda: op.Mixture([op.Uniform()], [0.5]), "the weights sum to 0.5"),

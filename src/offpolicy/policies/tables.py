@@ -96,14 +96,12 @@ class Fixed(Policy):
             self._probabilities = floats(list(probabilities.values()), "Fixed")
         else:
             self._labels, self._probabilities = None, floats(probabilities, "Fixed")
-        if (
-            self._probabilities.ndim != 1
-            or not (self._probabilities >= 0).all()
-            or abs(self._probabilities.sum() - 1) > SUM_TOLERANCE
-        ):
+        with np.errstate(over="ignore"):  # an infinite sum is reported below
+            total = self._probabilities.sum()
+        if self._probabilities.ndim != 1 or not (self._probabilities >= 0).all() or abs(total - 1) > SUM_TOLERANCE:
             raise InputError(
                 f"Fixed: probabilities must be a flat list of numbers ≥ 0 that sum to 1; these have shape "
-                f"{self._probabilities.shape} and sum to {self._probabilities.sum():.6g}."
+                f"{self._probabilities.shape} and sum to {total:.6g}."
             )
 
     def __repr__(self) -> str:
