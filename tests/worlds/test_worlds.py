@@ -12,7 +12,7 @@ import pytest
 
 import offpolicy as op
 from offpolicy.data.batch import Batch
-from offpolicy.worlds import Classification, Linear, NonLinear, OpenBandit, Simulated, Synthetic, Toy, World
+from offpolicy.worlds import Classification, Items, Linear, NonLinear, OpenBandit, Simulated, Synthetic, Toy, World
 from offpolicy.worlds.base import as_batch
 from offpolicy.worlds.registry import from_text, world
 
@@ -34,6 +34,9 @@ MAKERS = {
     "nonlinear": lambda seed: NonLinear(12, dimensions=2, categories=4, seed=seed),
     "nonlinear clicks": lambda seed: NonLinear(12, dimensions=2, categories=4, clicks=True, seed=seed),
     "classification": lambda seed: Classification("wine", seed=seed),
+    "faulty classification": lambda seed: Classification("wine", faulty=True, rate=0.2, seed=seed),
+    "items": lambda seed: Items("wine", 20, seed=seed),
+    "greedy items": lambda seed: Items("wine", 20, greedy=True, faulty=True, rate=0.2, seed=seed),
 }
 
 
@@ -183,6 +186,42 @@ def test_a_classification_value_is_the_mean_chance_of_the_right_class() -> None:
     assert there.value(there.target) > 0.7 > there.value(there.logging)
     log = there.sample(50, 0)
     assert set(rounds(log).reward.ravel()) <= {0.0, 1.0}
+
+
+def test_a_csv_file_is_the_same_world_as_its_arrays(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(90, 2))
+    y = np.where(x[:, 0] > 0, "a", "b")
+    y[0] = "rare"  # too rare for every third, but an action nevertheless
+    path = tmp_path / "data.csv"
+    path.write_text("\n".join(["u,v,class", *(f"{u},{v},{c}" for (u, v), c in zip(x.tolist(), y, strict=True))]))
+    from_file, from_arrays = Classification(str(path)), Classification((x, y))
+    assert from_file.n_actions == 3
+    assert from_file.value(from_file.target) == from_arrays.value(from_arrays.target)
+    (tmp_path / "text.csv").write_text("u,class\nred,a\nblue,b\n")
+    with pytest.raises(op.InputError, match="text.csv: cannot be read as numbers"):
+        _ = Classification(str(tmp_path / "text.csv")).n_actions
+
+
+def test_a_faulty_logging_policy_and_a_rate_lower_the_values() -> None:
+    plain, faulty, rare = Classification("wine"), Classification("wine", faulty=True), Classification("wine", rate=0.1)
+    assert faulty.value(faulty.logging) < 1 / 3 < plain.value(plain.logging)
+    assert faulty.value(faulty.target) == plain.value(plain.target)
+    assert rare.value(rare.target) == pytest.approx(0.1 * plain.value(plain.target))
+
+
+def test_items_of_the_class_of_the_round_are_rewarded() -> None:
+    there = Items("wine", 30)
+    _, y = there._labelled.rows
+    _, classes, appeal = there._items
+    rows = there._labelled.thirds[2]
+    same = np.array([(appeal * (classes == y[row])).mean() for row in rows])
+    assert there.value(op.Uniform()) == pytest.approx(same.mean())
+    assert there.value(there.target) > there.value(there.logging) > there.value(op.Uniform())
+    greedy = Items("wine", 30, greedy=True, epsilon=0.0)
+    assert set(np.unique(greedy.target.probabilities(there.sample(20, 0).head(20)))) == {0.0, 1.0}
+    with pytest.raises(op.InputError, match="a third of the data has 60 rows"):
+        Items("wine", 100).sample(10, 0)
 
 
 @pytest.mark.parametrize(

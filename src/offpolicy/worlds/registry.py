@@ -11,6 +11,7 @@ from typing import Any
 from offpolicy.core.errors import InputError, unknown_name
 from offpolicy.worlds.base import World
 from offpolicy.worlds.classification import Classification
+from offpolicy.worlds.items import Items
 from offpolicy.worlds.linear import Linear
 from offpolicy.worlds.open_bandit import OpenBandit
 from offpolicy.worlds.synthetic import NonLinear, Synthetic
@@ -19,7 +20,7 @@ from offpolicy.worlds.variants import Unlogged, Users
 
 WORLDS: dict[str, type[World]] = {
     "toy": Toy, "synthetic": Synthetic, "nonlinear": NonLinear, "linear": Linear, "classification": Classification,
-    "open-bandit": OpenBandit, "users": Users, "unlogged": Unlogged,
+    "items": Items, "open-bandit": OpenBandit, "users": Users, "unlogged": Unlogged,
 }  # fmt: skip
 
 DATA_VARIABLE = "OPEN_BANDIT_DATASET"
