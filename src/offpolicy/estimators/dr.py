@@ -26,7 +26,8 @@ class _Modelled(CrossFitted):
         return replace(self, inputs=features.resolve(self.inputs, self.name))
 
     def member(self, weight: Weight, cross_fit: int | None, **parts: Any) -> Member:
-        return Member(weight, self.rewards, self.folds(cross_fit), inputs=self.inputs, **parts)
+        rewards = self.rewards if weight.exact else self.rewards.uncorrected()
+        return Member(weight, rewards, self.folds(cross_fit), inputs=self.inputs, **parts)
 
 
 @register

@@ -489,6 +489,10 @@ class RewardModel(Named, Serves, ABC):
         """
         return self
 
+    def uncorrected(self) -> RewardModel:
+        """Return the settings for an estimator in which no exact weight corrects the model's errors, as in DM."""
+        return self
+
     @property
     def fitted(self) -> bool:
         """Whether any of it is fitted to the log that is evaluated."""

@@ -9,7 +9,7 @@ pooled model. The equations are in solve.py.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import cached_property, partial
 from typing import Any, Literal
@@ -29,6 +29,10 @@ from offpolicy.statistics.base import State, Statistic
 from offpolicy.statistics.gram import DENSE, Gram, GramState
 
 PENALTIES = np.logspace(-1, 5, 8)
+TOLERANCE = 0.05
+"""How much larger than the least the squared error out of fold may be at a lighter penalty."""
+LIGHT = 0.1
+"""The penalty, in rounds, of a model whose errors no weight corrects."""
 FOLDS_TO_CHOOSE = 5
 LEFT_OUT = 0.875
 ROWS_TO_CHOOSE = 10_000
@@ -42,9 +46,13 @@ class Ridge(RewardModel):
 
     Parameters
     ----------
-    penalty : float or "auto", default="auto"
+    penalty : float or {"auto", "prediction"}, default="auto"
         A number of rounds: an action that was logged that often is about half way between its own data and the pooled
-        model. "auto" minimises the squared error out of fold, from the same statistics.
+        model. "prediction" minimises the squared error out of fold, from the same statistics. "auto" is chosen for the value
+        of a policy: the lightest penalty whose error out of fold is at most 5% above the least, where exact weights correct
+        the model (DR, SNDR), or where it gives an embedding; and 0.1 rounds where they do not, or not everywhere (DM, DRos,
+        SwitchDR, ScaledDR, CAB). Shrinkage moves the predictions of all actions that a policy prefers in the same
+        direction, whereas their noise averages out.
     rank : int, optional
         Restrict the coefficients, and so the embeddings, to this number of dimensions around the pooled ones.
     intercept : bool, default=True
@@ -60,7 +68,7 @@ class Ridge(RewardModel):
     0.467
     """
 
-    penalty: float | Literal["auto"] = "auto"
+    penalty: float | Literal["auto", "prediction"] = "auto"
     _: KW_ONLY
     rank: int | None = None
     intercept: bool = True
@@ -69,12 +77,22 @@ class Ridge(RewardModel):
     embeds = knows_error = linear = True
 
     def __post_init__(self) -> None:
-        if self.penalty != "auto" and not (isinstance(self.penalty, (int, float)) and self.penalty >= 0):
-            raise InputError(f'Ridge: penalty is {self.penalty!r}; give a number of rounds, 0 or more, or "auto".')
+        if not self.chosen and not (isinstance(self.penalty, (int, float)) and self.penalty >= 0):
+            raise InputError(
+                f'Ridge: penalty is {self.penalty!r}; give a number of rounds, 0 or more, or "auto", or "prediction".'
+            )
         if self.rank is not None and not (isinstance(self.rank, int) and self.rank >= 1):
             raise InputError(f"Ridge: rank is {self.rank!r}; give the dimension of the embedding, 1 or more.")
         if self.unseen not in ("prior", "zero"):
             raise InputError(f'Ridge: unseen is {self.unseen!r}; give "prior" or "zero".')
+
+    @property
+    def chosen(self) -> bool:
+        """Whether the penalty is chosen from the log."""
+        return self.penalty in ("auto", "prediction")
+
+    def uncorrected(self) -> Ridge:
+        return replace(self, penalty=LIGHT) if self.penalty == "auto" else self
 
     def needs(self, shape: FitShape, threads: int) -> tuple[Need, ...]:
         return ridge_needs(shape, threads, at_once=shape.inputs != "identity")
@@ -303,7 +321,7 @@ class RidgeFits(Fits):
 
     def _penalty(self, reward: int, group: int | None = None, share: float = 1.0) -> float:
         """The penalty of the settings, or the chosen one; with a group, chosen without that share of the group."""
-        if self._model.penalty != "auto":
+        if not self._model.chosen:
             return float(self._model.penalty)
         choice = self._choice(reward)
         if group is None or len(choice.errors) < self._shape.groups:
@@ -344,23 +362,24 @@ def _left_out(parts: list[GramState]) -> list[GramState]:
 
 @dataclass(frozen=True)
 class _PenaltyChoice:
-    """Squared errors out of fold by (group, penalty), and the penalty that minimises them.
+    """Squared errors out of fold by (group, penalty), and the penalty that a rule picks from the grid.
 
-    The penalty is the minimum of a parabola through the three lowest neighbours on the log scale, so it is as smooth in the
-    data as the errors are. The jackknife repeats the choice without each group, which includes the error of the choice.
+    The rules interpolate on the log scale, so that the penalty is as smooth in the data as the errors are. The jackknife
+    repeats the choice without each group, which includes the error of the choice.
     """
 
     grid: FloatArray
     errors: FloatArray
     total: float
     rounds: float
+    rule: Callable[[FloatArray, FloatArray], float]
 
     @property
     def penalty(self) -> float:
-        return _least(self.grid, self.errors.sum(axis=0))
+        return self.rule(self.grid, self.errors.sum(axis=0))
 
     def without(self, group: int, share: float) -> float:
-        return _least(self.grid, self.errors.sum(axis=0) - share * self.errors[group])
+        return self.rule(self.grid, self.errors.sum(axis=0) - share * self.errors[group])
 
     @property
     def error(self) -> float:
@@ -382,7 +401,7 @@ def _choose(
 ) -> _PenaltyChoice:
     """Score every penalty on held-out folds, each with a leading axis of groups. Reads sums, not rows."""
     varies = train[0].cross is not None
-    grid = np.array([float(model.penalty)]) if model.penalty != "auto" else PENALTIES[1::2] if varies else PENALTIES
+    grid = np.array([float(model.penalty)]) if not model.chosen else PENALTIES[1::2] if varies else PENALTIES
 
     def on_fold(fitted: RowSums, test: RowSums, whole: GramState) -> tuple[FloatArray, float]:
         unseen = test.gram
@@ -393,7 +412,8 @@ def _choose(
         return np.array([squared_error(linear, unseen) for linear in solutions]).T, total
 
     errors, totals = zip(*parallel(on_fold, train, held_out, wholes), strict=True)
-    return _PenaltyChoice(grid, np.vstack(errors), sum(totals), sum(float(rows.gram.n.sum()) for rows in held_out))
+    rounds = sum(float(rows.gram.n.sum()) for rows in held_out)
+    return _PenaltyChoice(grid, np.vstack(errors), sum(totals), rounds, _lightest if model.penalty == "auto" else _least)
 
 
 def _choose_packed(packed: Packed, reward: int, model: Ridge, shape: FitShape) -> _PenaltyChoice:
@@ -407,7 +427,18 @@ def _choose_packed(packed: Packed, reward: int, model: Ridge, shape: FitShape) -
     return _choose(train, held_out, [packed.whole(each != k, reward) for k in each], model, shape)
 
 
+def _lightest(grid: FloatArray, errors: FloatArray) -> float:
+    """The lightest penalty with an error of at most 1 + `TOLERANCE` times the least."""
+    limit = (1 + TOLERANCE) * float(errors.min())
+    k = int(np.argmax(errors <= limit))
+    if k == 0:
+        return float(grid[0])
+    x, y = np.log(grid[k - 1 : k + 1]), errors[k - 1 : k + 1]
+    return float(np.exp(x[1] + (limit - y[1]) / (y[0] - y[1]) * (x[0] - x[1])))
+
+
 def _least(grid: FloatArray, errors: FloatArray) -> float:
+    """The minimum of a parabola through the three lowest neighbours."""
     k = int(np.argmin(errors))
     if k in (0, len(grid) - 1):
         return float(grid[k])
