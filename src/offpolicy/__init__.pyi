@@ -48,6 +48,7 @@ from .models.posteriors.base import Pooling as Pooling, Posterior as Posterior
 from .models.posteriors.categorical import Categorical as Categorical, Exact as Exact
 from .models.posteriors.gaussian import Gaussian as Gaussian
 from .models.posteriors.logistic import Logistic as Logistic
+from .models.posteriors.predicted import Predicted as Predicted
 from .models.rewards.base import (
     Fits as Fits,
     FitStatistic as FitStatistic,

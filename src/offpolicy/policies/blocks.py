@@ -117,6 +117,12 @@ class Grid:
         """One number per round, in a shape that broadcasts with the values."""
         return rounds[:, None]
 
+    def scores(self, points: FloatArray, weight: FloatArray, bias: FloatArray) -> FloatArray:
+        """points_t·weight_a + bias_a of each value."""
+        out: FloatArray = points @ weight.T
+        out += bias
+        return out
+
     def by_round(self, values: FloatArray, table: FloatArray) -> FloatArray:
         """Σ_a values·table_a of each round: rounds × columns."""
         return np.asarray(values @ table, dtype=np.float64)

@@ -1,6 +1,7 @@
 """Pooling of similar actions: the rounds that a ratio weights, and sums over the actions of their blocks.
 
-With Q the shares, u and v the two sides, w = Σ_a Q_a u_a / Σ_a Q_a v_a, and ∂w/∂s_a = Q_a (u_a − w·v_a) / Σ_b Q_b v_b.
+With Q = exp(s) the shares, u and v the two sides, w = Σ_a Q_a u_a / Σ_a Q_a v_a, and
+∂w/∂s_a = Q_a (u_a − w·v_a) / Σ_b Q_b v_b.
 """
 
 from __future__ import annotations
@@ -186,7 +187,13 @@ def _sums(pooling: Pooling, block: BlockRows, sides: Sides, multipliers: FloatAr
         scale = np.where(new | ~(below > 0), 0.0, 1 / np.maximum(below, 1e-300))
         z, m = pooling.points(batch), multipliers * scale[:, None]
         padded = np.column_stack([z, np.ones(len(z))])
-        scores = layout.by_action(slope, (m[:, :, None] * padded[:, None, :]).reshape(len(z), -1))
+        products = (m[:, :, None] * padded[:, None, :]).reshape(len(z), -1)
+        if pooling.width is None:
+            scores = layout.by_action(slope, products)
+        else:  # s = −d²/2 with d = (score − score of the logged action) / width
+            slope *= -pooling.distances(batch, layout) / pooling.width
+            scores = layout.by_action(slope, products)
+            np.subtract.at(scores, batch.codes, layout.dot(slope, np.ones_like(slope))[:, None] * products)
         by_round = layout.by_round(slope, pooling.weight) * scale[:, None]
         slopes = SlopeSums(scores.reshape(len(scores), m.shape[1], -1), by_round)
     return PoolSums(ratio, own, new, sides.contextual if first else None, left_out, slopes)

@@ -3,7 +3,7 @@
 Every posterior gives a round with embedding z the scores s_a(z) = z·weight_a + bias_a, and exp(s_a) is either p(e|a) or
 p(a|e), up to a factor per round. With Q = exp(s), the weight of a round has one of two forms:
 
-    ratio form      Σ_a π(a|x) Q_a / Σ_a π0(a|x) Q_a           Q ∝ p(e|a): Gaussian, Categorical, Exact, clusters
+    ratio form      Σ_a π(a|x) Q_a / Σ_a π0(a|x) Q_a           Q ∝ p(e|a): Gaussian, Predicted, Categorical, Exact, clusters
     posterior form  Σ_a Q_a π(a|x)/π0(a|x) / Σ_a Q_a           Q ∝ p(a|e): Logistic
 
 The ratio form takes the context into account: π0(a|x) is the prior. The posterior form replaces p(a|x, e) by p(a|e), as
@@ -67,6 +67,9 @@ class Pooling:
     groups : (array of shape (n_actions,), array of shape (n_clusters, n_actions)), optional
         The cluster of each action, and the members of each cluster as 0 and 1, if actions share in a round exactly where
         they share the cluster.
+    width : float, optional
+        If given, scores are predicted rewards, and exp(score) is replaced by a normal density, with this standard deviation,
+        of the distance between an action's prediction and that of the logged action.
     precision : array of shape (m, m), optional
         The inverse covariance of the normal distribution around each action, if there is one.
     free : bool, default=False
@@ -100,6 +103,7 @@ class Pooling:
     context: Affine | None = None
     likelihood: Callable[[Batch], FloatArray] | None = None
     groups: tuple[IntArray, FloatArray] | None = None
+    width: float | None = None
     precision: FloatArray | None = None
     free: bool = False
     table: FloatArray | None = field(default=None, repr=False)
@@ -160,6 +164,8 @@ class Pooling:
             return self.table[batch.codes]
         if self.likelihood is not None:
             return self._checked(self.likelihood(batch), batch)
+        if self.width is not None:
+            return normal_density(self.distances(batch, layout))
         return self._exp(self.points(batch))
 
     def _listed(self, batch: Batch, layout: Lists) -> FloatArray:
@@ -171,10 +177,30 @@ class Pooling:
             return same
         if self.table is not None:
             return self.table[batch.codes[layout.row], layout.codes]
+        if self.width is not None:
+            return normal_density(self.distances(batch, layout))
         scores = layout.scores(self.points(batch), self.weight, self.bias)
         most = layout.most(scores)
         scores -= layout.spread(np.where(np.isfinite(most), most, 0.0))  # all of the listed actions may have −∞
         return np.exp(scores, out=scores)
+
+    def distances(self, batch: Batch, layout: Layout) -> FloatArray:
+        """Return how far each action's score is from that of the logged action, in units of `width`.
+
+        Parameters
+        ----------
+        batch : Batch
+            Rounds of the log.
+        layout : Layout
+            The actions of each round: all of them, or a list per round.
+        """
+        assert self.width is not None
+        z = self.points(batch)
+        own = np.einsum("ij,ij->i", z, self.weight[batch.codes]) + self.bias[batch.codes]
+        scores = layout.scores(z, self.weight, self.bias)
+        scores -= layout.spread(own)
+        scores /= self.width
+        return scores
 
     def _exp(self, z: FloatArray) -> FloatArray:
         scores = z @ self.weight.T
@@ -220,6 +246,13 @@ class Pooling:
         if self.varies or self.groups is not None or n * n > room:
             return self
         return replace(self, table=self._exp(self.affine(self.embedding.table)))
+
+
+def normal_density(distances: FloatArray) -> FloatArray:
+    """exp(−d²/2), in place."""
+    np.multiply(distances, distances, out=distances)
+    distances *= -0.5
+    return np.exp(distances, out=distances)
 
 
 @dataclass(frozen=True)
