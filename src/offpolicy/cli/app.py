@@ -456,7 +456,7 @@ def bench(
     ] = None,
     world: Annotated[
         Many,
-        typer.Option(help="A world, such as synthetic:n_actions=100,rounds=5000; repeatable. [default: a suite of 21]"),
+        typer.Option(help="A world, such as synthetic:n_actions=100,rounds=5000; repeatable. [default: a suite of 50]"),
     ] = None,
     half: Annotated[
         str | None,
@@ -466,7 +466,7 @@ def bench(
         ),
     ] = None,
     rounds: Annotated[int | None, typer.Option(min=2, help="Number of rounds per log.")] = None,
-    runs: Annotated[int | None, typer.Option(help="Runs in each kind of world. [default: 400]")] = None,
+    runs: Annotated[int | None, typer.Option(help="Runs in each kind of world. [default: 200]")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Run five times in each world.")] = False,
     out: Annotated[
         Path | None, typer.Option(help="Store the runs in this folder; an interrupted benchmark resumes.")
