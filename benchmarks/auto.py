@@ -87,7 +87,7 @@ def variants(features: Features) -> dict[str, op.Estimator]:
 def errors_in(task: tuple[int, int, int]) -> tuple[int, dict[str, list[float]]]:
     """Squared errors in some logs of one world of the benchmark."""
     p, w, logs = task
-    point = bench.Bench().experiment().points[p]
+    point = bench.Bench(half="building").experiment().points[p]
     there = world(point.kind, point.settings, 500_000 + w)
     truth, out = there.value(there.target), {}
     warnings.simplefilter("ignore")
@@ -112,7 +112,7 @@ def _evaluated(log: op.Log, there: object, estimators: list[op.Estimator]) -> di
 
 def constants(worlds: int = 6, logs: int = 2) -> None:
     """The mean squared error with a constant halved or doubled, relative to the default: geometric mean and extremes."""
-    points = bench.Bench().experiment().points
+    points = bench.Bench(half="building").experiment().points
     tasks = [(p, w, logs) for w in range(worlds) for p in range(len(points))]
     sums: dict[str, np.ndarray] = {}
     with ProcessPoolExecutor(cores(), mp_context=get_context("spawn")) as pool:

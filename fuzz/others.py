@@ -37,7 +37,7 @@ OTHERS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     ),
     "bench": (
         ("--world", "no-such-world"),
-        ("--world", "--estimator", "--add", "--rounds", "--runs", "--processes", "--data", "--out"),
+        ("--world", "--estimator", "--add", "--half", "--rounds", "--runs", "--processes", "--data", "--openml", "--out"),
     ),
     "reproduce": (("no-such-experiment",), ("--worlds", "--logs", "--processes", "--data", "--out", "--quick")),
 }

@@ -31,6 +31,7 @@ from offpolicy.experiments.runner import run, run_task
 from offpolicy.experiments.runs import Results
 from offpolicy.experiments.store import Store
 from offpolicy.worlds import Toy
+from offpolicy.worlds.registry import Folders
 from tests.worlds.test_worlds import equal_actions, open_bandit
 
 TINY = """
@@ -75,7 +76,9 @@ def smaller(experiment: Experiment) -> Experiment:
 def test_every_experiment_at_a_tiny_size(name: str, tmp_path: Path) -> None:
     data = open_bandit(tmp_path / "data") if name == "real" else None
     experiment = smaller(
-        load(name, Size(quick=True, worlds=1 if name == "real" else 2, logs=3 if name == "real" else 2), data=data)
+        load(
+            name, Size(quick=True, worlds=1 if name == "real" else 2, logs=3 if name == "real" else 2), folders=Folders(data)
+        )
     )
     if name == "models":  # what needs PyTorch has tests of its own
         experiment = replace(experiment, entries=tuple(e for e in experiment.entries if "rewards=" not in e.text), claims=())
@@ -226,7 +229,7 @@ def test_shares_do_not_depend_on_how_far_points_are_apart() -> None:
 
 def test_real_runs_every_campaign_of_the_folder(tmp_path: Path) -> None:
     folder = open_bandit(open_bandit(tmp_path / "data", 400, "men"), 300, "women")
-    experiment = load("real", Size(quick=True, logs=2), data=folder)
+    experiment = load("real", Size(quick=True, logs=2), folders=Folders(folder))
     assert [point.label for point in experiment.points] == ["men", "women"]
     small = replace(experiment, points=tuple(replace(point, rounds=200) for point in experiment.points))
     results = reproduce(small, tmp_path / "out", processes=1, progress=False)
@@ -587,14 +590,22 @@ def test_blends_are_no_judges() -> None:
 
 
 def test_the_bench_counts_intervals_that_hold(tmp_path: Path) -> None:
-    experiment = bench.Bench(["auto", "snips"], ["linear:n_actions=4,rounds=200"], runs=6, intervals=True).experiment()
+    experiment = bench.Bench(["auto", "snips"], ["linear:n_actions=4,rounds=200"], runs=6).experiment()
     results = runner.run(experiment, Store.open(tmp_path, experiment), processes=1)
     held = bench.coverage(results)
     assert set(held) == {"auto", "snips"}
     assert results.widths.shape == (2, 1, 6, 1)
     inside = np.abs(results.errors) <= results.widths / 2 + 1e-12
-    assert held["auto"][0] == pytest.approx(inside[0].mean())
+    assert held["auto"] == {"share": [pytest.approx(inside[0].mean())], "runs": [6]}
     assert "coverage of 95% intervals" in bench.plain(results)
+    covered = results.covered.copy()
+    covered[0], covered[1, :, :2] = np.nan, np.nan  # as of an estimator without intervals, and of one that runs less often
+    fewer = replace(results, covered=covered)
+    assert bench.coverage(fewer)["snips"] == {"share": [pytest.approx(inside[1, :, 2:].mean())], "runs": [4]}
+    rows = [line.split("  ") for line in bench.plain(fewer).partition("coverage of")[2].splitlines()]
+    cells = {row[0]: row[-1].strip() for row in rows if row[0] in ("auto", "snips")}
+    assert cells["auto"] == "–"
+    assert cells["snips"].endswith("% of 4")
     assert bench.Bench(runs=400).experiment().worlds * bench.Bench(runs=400).experiment().logs == 400
 
 
@@ -603,8 +614,10 @@ def test_the_bench_on_the_command_line() -> None:
     done = CliRunner().invoke(app, [*words, "--runs", "3", "--processes", "1", "--json"])
     assert done.exit_code == 0, done.output
     found = json.loads(done.stdout)
-    assert found["schema"] == "offpolicy.bench/2"
+    assert found["schema"] == "offpolicy.bench/3"
     assert {row["estimator"] for row in found["leaderboard"]} == {"ips", "mine"}
+    assert found["worlds"][0]["half"] is None
+    assert found["coverage"]["ips"]["runs"] == [3]
     done = CliRunner().invoke(app, [*words, "--runs", "3", "--processes", "1"])
     assert "geo. mean" in done.stdout
 
@@ -629,10 +642,17 @@ def test_the_bench_on_the_command_line() -> None:
         (["bench", "--world", "toy", "--rounds", "100000000000000"], "rounds is 100000000000000"),
         (["bench", "--world", "classification:data=3"], "the name of a data set"),
         (["bench", "--world", "toy:rounds=many"], "rounds is 'many'"),
+        (["bench", "--half", "jugding"], "there is no half 'jugding'. Did you mean 'judging'"),
+        (["bench", "--half", "judging", "--world", "toy"], "leave out --half"),
+        (["bench", "--world", "items:data=openml:yeast"], "OPENML_CSV"),
+        (["bench", "--world", "items:data=openml:yeast", "--openml", "nowhere"], "nowhere/yeast.csv: no such file"),
+        (["bench", "--openml", "nowhere"], "nowhere/yeast.csv: no such file"),
+        (["bench", "--world", "items:data=nowhere.csv"], "nowhere.csv: no such file"),
     ],
 )
 def test_bad_words(words: list[str], said: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.delenv("OPEN_BANDIT_DATASET", raising=False)
+    for variable in ("OPEN_BANDIT_DATASET", "OPENML_CSV"):
+        monkeypatch.delenv(variable, raising=False)
     monkeypatch.chdir(tmp_path)
     done = subprocess.run([sys.executable, "-m", "offpolicy", *words], capture_output=True, text=True)
     assert done.returncode == 2

@@ -163,9 +163,7 @@ def embedded(folder: Path) -> None:
 def experiments(folder: Path) -> None:
     """`reproduce table1 --quick`, one task of the benchmark, one study."""
     command(folder, "table1", "reproduce", "table1", "--quick", "--out", "table1", "--json")
-    command(
-        folder, "bench", "bench", "--world", "synthetic:n_actions=50,rounds=1000", "--runs", "4", "--intervals", "--json"
-    )
+    command(folder, "bench", "bench", "--world", "synthetic:n_actions=50,rounds=1000", "--runs", "4", "--json")
     for part in (folder / "table1").iterdir():
         if part.name != "summary.md":
             part.unlink()

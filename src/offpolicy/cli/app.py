@@ -402,8 +402,9 @@ def reproduce(
     """
     from offpolicy.experiments import reproduce as experiments, tables
     from offpolicy.experiments.config import Size, load
+    from offpolicy.worlds.registry import Folders
 
-    chosen = load(experiment, Size(quick, worlds, logs), data=data, imports=imports or ())
+    chosen = load(experiment, Size(quick, worlds, logs), folders=Folders(data), imports=imports or ())
     folder = out or Path("results") / (chosen.name + ("-quick" if quick else ""))
     with output.resumable_from(folder):
         results = experiments.reproduce(chosen, folder, processes=processes, progress=progress)
@@ -455,18 +456,25 @@ def bench(
     ] = None,
     world: Annotated[
         Many,
-        typer.Option(help="A world, such as synthetic:n_actions=100,rounds=5000; repeatable. [default: a suite of 21]"),
+        typer.Option(help="A world, such as synthetic:n_actions=100,rounds=5000; repeatable. [default: a suite of 50]"),
+    ] = None,
+    half: Annotated[
+        str | None,
+        typer.Option(
+            help="Run one half of the suite: building (on which estimators are tuned) or judging. [default: all]",
+            autocompletion=_choices("building", "judging"),
+        ),
     ] = None,
     rounds: Annotated[int | None, typer.Option(min=2, help="Number of rounds per log.")] = None,
-    runs: Annotated[int | None, typer.Option(help="Runs in each kind of world. [default: 400]")] = None,
+    runs: Annotated[int | None, typer.Option(help="Runs in each kind of world. [default: 200]")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Run five times in each world.")] = False,
-    intervals: Annotated[
-        bool, typer.Option("--intervals", help="Also report the coverage of the 95% intervals of all estimators.")
-    ] = False,
     out: Annotated[
         Path | None, typer.Option(help="Store the runs in this folder; an interrupted benchmark resumes.")
     ] = None,
     data: Annotated[Path | None, typer.Option(help="The folder of the Open Bandit Dataset, for `open-bandit`.")] = None,
+    openml: Annotated[
+        Path | None, typer.Option(help="The folder of the OpenML sets as CSV files, for data such as openml:yeast.")
+    ] = None,
     processes: Processes = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON instead of the table.")] = False,
     progress: Progress = None,
@@ -478,10 +486,12 @@ def bench(
     from offpolicy.experiments import bench as board
     from offpolicy.experiments.runner import run
     from offpolicy.experiments.store import Store
+    from offpolicy.worlds.registry import Folders
 
     chosen = board.Bench(
-        estimator or (), world or (), add=add or (), runs=runs, rounds=rounds, quick=quick, intervals=intervals, data=data
-    ).experiment()
+        estimator or (), world or (), add=add or (), half=half, runs=runs, rounds=rounds, quick=quick,
+        folders=Folders(data, openml),
+    ).experiment()  # fmt: skip
     with tempfile.TemporaryDirectory(prefix="offpolicy-") as scratch, output.resumable_from(out):
         results = run(chosen, Store.open(out or Path(scratch), chosen), processes, progress)
     output.say(board.as_dict(results) if json else board.plain(results, output.width()))

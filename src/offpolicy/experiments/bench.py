@@ -1,51 +1,55 @@
-"""The bench: estimators in a suite of worlds, ranked by how close they come to the best estimator of each."""
+"""The bench: estimators in a suite of worlds, ranked by how close they come to the best estimator of each.
+
+The suite has two halves. Estimators and their constants are tuned on the building half, so only the judging half shows how
+good they are.
+"""
 
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from offpolicy.core.arrays import finite_or_none
-from offpolicy.core.errors import InputError
+from offpolicy.core.errors import InputError, unknown_name
 from offpolicy.experiments import entries
-from offpolicy.experiments.config import Size, load, point
-from offpolicy.experiments.experiment import AxisPoint, Experiment, checked
+from offpolicy.experiments.config import Size, located, parsed, point
+from offpolicy.experiments.experiment import HALVES, AxisPoint, Experiment, checked
 from offpolicy.experiments.ranking import Ranking
-from offpolicy.experiments.runs import Results
+from offpolicy.experiments.runs import Results, finite_mean
 from offpolicy.experiments.tables import notes
 from offpolicy.report.formatting import WIDTH, blocks, label, wrapped
 from offpolicy.worlds import OpenBandit
-from offpolicy.worlds.registry import DATA_VARIABLE, data_folder, from_text
+from offpolicy.worlds.registry import OPENML_VARIABLE, Folders, from_text, needs_openml
 
 OPEN_BANDIT_ROUNDS = 10_000
 LOGS = 10
 """Logs per world if there are many runs, since the value of a world takes longer to compute than an estimate."""
 
+ABSENT = (
+    "{} kinds of world need the OpenML sets and are left out; to include them, give the folder of the CSV files with "
+    f"--openml, or in the variable {OPENML_VARIABLE}."
+)
+
 
 @dataclass(frozen=True)
 class Bench:
-    """The standard suite; named estimators and worlds replace its own, and `add` adds estimators.
-
-    With `intervals`, the 95% intervals of all estimators are stored, otherwise those of the suite's headline estimators.
-    """
+    """The standard suite or one half of it; named estimators and worlds replace its own, and `add` adds estimators."""
 
     estimators: Sequence[str] = ()
     worlds: Sequence[str] = ()
     add: Sequence[str] = ()
+    half: str | None = None
     runs: int | None = None
     rounds: int | None = None
     quick: bool = False
-    intervals: bool = False
-    data: Path | None = None
+    folders: Folders = field(default_factory=Folders)
 
     def experiment(self) -> Experiment:
-        standard = load("bench", Size(self.quick), data=self.data)
+        standard = parsed("bench", Size(self.quick))
         if self.runs is not None:
             if self.runs < 2:
                 raise InputError(f"runs is {self.runs}; give at least 2.")
@@ -53,27 +57,40 @@ class Bench:
             standard = replace(standard, worlds=math.ceil(self.runs / logs), logs=logs)
         named = [entries.from_text(text) for text in self.estimators] or list(standard.entries)
         chosen = (*named, *(entries.from_text(text) for text in self.add))
-        labels = [each.label for each in chosen]
-        intervals = labels if self.intervals else [label for label in standard.intervals if label in labels]
         points = self._named_points() if self.worlds else self._standard_points(standard)
-        return checked(replace(standard, points=points, entries=chosen, intervals=tuple(intervals)), standard.name)
-
-    def _named_points(self) -> tuple[AxisPoint, ...]:
-        named = [(text, *from_text(text)) for text in self.worlds]
-        return tuple(
-            point(text, {"label": text, "world": kind, **settings}, self.rounds or 10_000, self.data)
-            for text, kind, settings in named
+        has_openml = bool(self.worlds) or self.folders.openml_folder is not None
+        absent = [] if has_openml else [each for each in points if needs_openml(each.settings)]
+        experiment = replace(
+            standard,
+            points=tuple(located(each, self.folders) for each in points if each not in absent),
+            entries=chosen,
+            intervals=True,
+            note=ABSENT.format(len(absent)) if absent else "",
         )
+        return checked(experiment, standard.name)
 
-    def _standard_points(self, standard: Experiment) -> tuple[AxisPoint, ...]:
-        """Those of the suite, and the Open Bandit Dataset if its folder is known."""
-        points = standard.points
-        if self.data is not None or os.environ.get(DATA_VARIABLE):
-            folder = self.data or data_folder()
-            for campaign in OpenBandit.campaigns(folder) or [OpenBandit(folder).campaign]:
-                real = {"label": f"Open Bandit, {campaign}", "world": "open-bandit", "campaign": campaign}
-                points = (*points, point("bench", real, OPEN_BANDIT_ROUNDS, folder))
-        return points if self.rounds is None else tuple(replace(each, rounds=self.rounds) for each in points)
+    def _named_points(self) -> list[AxisPoint]:
+        if self.half is not None:
+            raise InputError("half: only for the suite, and --world names worlds; leave out --half.")
+        named = [(text, *from_text(text)) for text in self.worlds]
+        return [
+            point(text, {"label": text, "world": kind, **settings}, self.rounds or 10_000) for text, kind, settings in named
+        ]
+
+    def _standard_points(self, standard: Experiment) -> list[AxisPoint]:
+        """Those of the suite or of its half, and the Open Bandit Dataset if its folder is known."""
+        if self.half is not None and self.half not in HALVES:
+            raise unknown_name("half", self.half, HALVES)
+        points = [each for each in (*standard.points, *self._open_bandit()) if self.half in (None, each.half)]
+        return points if self.rounds is None else [replace(each, rounds=self.rounds) for each in points]
+
+    def _open_bandit(self) -> list[AxisPoint]:
+        folder = self.folders.open_bandit_folder
+        campaigns = () if folder is None else OpenBandit.campaigns(folder) or (OpenBandit(folder).campaign,)
+        return [
+            AxisPoint(f"Open Bandit, {each}", "open-bandit", {"campaign": each}, OPEN_BANDIT_ROUNDS, "judging")
+            for each in campaigns
+        ]
 
 
 def leaders(results: Results) -> list[dict[str, Any]]:
@@ -95,11 +112,15 @@ def leaders(results: Results) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: (-row["worlds"], row["geometric_mean"] or np.inf))
 
 
-def coverage(results: Results) -> dict[str, list[float]]:
-    """The coverage of the 95% intervals by point, for the estimators whose intervals were stored."""
-    stored = [label for label in results.experiment.labels if label in results.experiment.intervals]
-    at = [results.experiment.labels.index(label) for label in stored]
-    return {label: np.nanmean(results.covered[k], axis=(1, 2)).tolist() for label, k in zip(stored, at, strict=True)}
+def coverage(results: Results) -> dict[str, dict[str, list[Any]]]:
+    """For each estimator and point: the number of runs with a 95% interval, and the share that contains the true value."""
+    if not results.experiment.intervals:
+        return {}
+    covered = results.covered.reshape(*results.covered.shape[:2], results.runs)
+    runs, shares = np.isfinite(covered).sum(axis=2), finite_mean(covered)
+    return {
+        label: {"share": shares[k].tolist(), "runs": runs[k].tolist()} for k, label in enumerate(results.experiment.labels)
+    }
 
 
 def plain(results: Results, width: int = WIDTH) -> str:
@@ -112,18 +133,23 @@ def plain(results: Results, width: int = WIDTH) -> str:
     held = coverage(results)
     if held:
         head = ["coverage of 95% intervals", *letters]
-        cells = [[label(name), *(f"{100 * share:.0f}%" for share in shares)] for name, shares in held.items()]
+        cells = [
+            [label(name), *(_share(*each, results.runs) for each in zip(of["share"], of["runs"], strict=True))]
+            for name, of in held.items()
+        ]
         lines += [*blocks(head, cells, width), ""]
     mean, about = results.summary("mse")[0], len(lines)
     for k, (letter, place) in enumerate(zip(letters, e.points, strict=True)):
         known = np.isfinite(results.values[:, k]).all(axis=(1, 2))
         least = f"{mean[known, k].min():.3g}" if known.any() else "–"
-        lines.append(f"{letter}: {place.label}, {place.rounds:,} rounds; least mean squared error {least}")
+        half = "" if place.half is None else f", {place.half} half"
+        lines.append(f"{letter}: {place.label}, {place.rounds:,} rounds{half}; least mean squared error {least}")
     lines.append(
-        f"{results.runs} runs in each world; the best of a world is chosen on one half of them, scored on the other."
+        f"{results.runs} runs in each world; the best of a world is chosen on one half of them, scored on the other. "
+        "Coverage is a share of these runs, or of the number given."
     )
     return "\n".join(
-        [*lines[:about], *(line for each in [*lines[about:], *notes(results)] for line in wrapped(each, width, "  "))]
+        [*lines[:about], *(line for each in [*lines[about:], *_notes(results)] for line in wrapped(each, width, "  "))]
     )
 
 
@@ -149,18 +175,28 @@ def _cell(value: float | None, error: float | None = None) -> str:
     return f"{value:,.{digits}f}" + (f" ± {error:,.{digits}f}" if error is not None else "")
 
 
+def _share(share: float, runs: int, of: int) -> str:
+    """A coverage, with the number of runs that have an interval unless all have one."""
+    return f"{100 * share:.0f}%" + (f" of {runs:,}" if runs < of else "") if runs else "–"
+
+
+def _notes(results: Results) -> list[str]:
+    """What was left out, how well the true values are known, and what failed."""
+    return [*filter(None, [results.experiment.note]), *notes(results)]
+
+
 def as_dict(results: Results) -> dict[str, Any]:
     """For JSON; the schema has a version."""
     mean, error = results.summary("mse")
     return {
-        "schema": "offpolicy.bench/2",
+        "schema": "offpolicy.bench/3",
         "key": results.experiment.key,
         "runs": results.runs,
         "worlds": [
-            {"world": str(p.label), "rounds": p.rounds, "largest_truth_error": float(error)}
+            {"world": str(p.label), "half": p.half, "rounds": p.rounds, "largest_truth_error": float(error)}
             for p, error in zip(results.experiment.points, results.truth_error.max(axis=1), strict=True)
         ],
-        "notes": notes(results),
+        "notes": _notes(results),
         "leaderboard": leaders(results),
         "coverage": coverage(results),
         "mean_squared_errors": dict(zip(results.experiment.labels, mean.tolist(), strict=True)),

@@ -12,17 +12,17 @@ from typing import Any
 from offpolicy.core.errors import InputError, unknown_name
 from offpolicy.experiments.claims import Claim, claim
 from offpolicy.experiments.entries import entry
-from offpolicy.experiments.experiment import AxisPoint, Experiment, checked
+from offpolicy.experiments.experiment import HALVES, AxisPoint, Experiment, checked
 from offpolicy.experiments.measurements import Measurements
 from offpolicy.worlds import OpenBandit
-from offpolicy.worlds.registry import data_folder, world
+from offpolicy.worlds.registry import Folders
 
 NAMES = ("table1", "actions", "samples", "hidden", "real", "rank", "nonlinear", "models")
 STUDIES = ("coverage", "limits", "refit", "propensities")
 KEYS: dict[str, type] = {
     "title": str, "axis": str, "figure": str, "note": str, "rounds": int, "worlds": int, "logs": int, "seed": int,
     "medians": list, "relative_to": list, "world": dict, "vary": dict, "points": list, "estimators": dict, "features": dict,
-    "claims": list, "published": dict, "quick": dict, "intervals": list, "study": dict,
+    "claims": list, "published": dict, "quick": dict, "study": dict,
 }  # fmt: skip
 
 
@@ -36,10 +36,17 @@ class Size:
 
 
 FULL = Size()
+ENVIRONMENT = Folders()
 
 
-def load(name: str, size: Size = FULL, *, data: Path | None = None, imports: Sequence[str] = ()) -> Experiment:
+def load(name: str, size: Size = FULL, *, folders: Folders = ENVIRONMENT, imports: Sequence[str] = ()) -> Experiment:
     """An experiment by name, or from a TOML file, which may only name objects of `imports`."""
+    stated = parsed(name, size, folders=folders, imports=imports)
+    return checked(replace(stated, points=tuple(located(each, folders) for each in stated.points)), name)
+
+
+def parsed(name: str, size: Size = FULL, *, folders: Folders = ENVIRONMENT, imports: Sequence[str] = ()) -> Experiment:
+    """An experiment whose points do not yet have the paths of their data, and are not yet checked."""
     read = _read(name)
     _check_keys(name, read)
     _check_keys(f"{name}: [quick]", read.get("quick", {}))
@@ -50,10 +57,10 @@ def load(name: str, size: Size = FULL, *, data: Path | None = None, imports: Seq
     read |= {key: value for key, value in (("worlds", size.worlds), ("logs", size.logs)) if value is not None}
     label = Path(name).stem
     source = f"{name} --quick" if size.quick else name
-    experiment = replace(_experiment(label, read, data, imports), source=source)
+    experiment = replace(_experiment(label, read, folders, imports), source=source)
     judged = tuple(c for c in experiment.claims if _can_be_judged(c, experiment, size.quick))
     unjudged = tuple(c.says for c in experiment.claims if c not in judged)
-    return checked(replace(experiment, claims=judged, unjudged=unjudged), name)
+    return replace(experiment, claims=judged, unjudged=unjudged)
 
 
 def _check_keys(name: str, read: Mapping[str, Any]) -> None:
@@ -81,8 +88,8 @@ def _read(name: str) -> dict[str, Any]:
         raise InputError(f"{name}: not a readable TOML file: {error}") from None
 
 
-def _experiment(name: str, read: Mapping[str, Any], data: Path | None, imports: Sequence[str]) -> Experiment:
-    points = _points(name, read, data)
+def _experiment(name: str, read: Mapping[str, Any], folders: Folders, imports: Sequence[str]) -> Experiment:
+    points = _points(name, read, folders)
     logs = read.get("logs", 1)
     plain = [entry(label, value, False, imports) for label, value in read.get("estimators", {}).items()]
     featured = [entry(label, value, True, imports) for label, value in read.get("features", {}).items()]
@@ -91,7 +98,6 @@ def _experiment(name: str, read: Mapping[str, Any], data: Path | None, imports: 
         title=read.get("title", name),
         points=points,
         entries=tuple(plain + featured),
-        intervals=tuple(read.get("intervals", ())),
         study=_study(name, read["study"]) if "study" in read else None,
         worlds=read.get("worlds", 1),
         logs=logs,
@@ -129,12 +135,12 @@ def _can_be_judged(claim: Claim, experiment: Experiment, quick: bool) -> bool:
     return not quick or {point.label for point in experiment.points}.issuperset(getattr(claim, "at", ()))
 
 
-def _points(name: str, read: Mapping[str, Any], data: Path | None) -> tuple[AxisPoint, ...]:
+def _points(name: str, read: Mapping[str, Any], folders: Folders) -> tuple[AxisPoint, ...]:
     shared, rounds = dict(read.get("world", {})), read.get("rounds", 20_000)
     if "points" in read:
         if shared or "vary" in read:
             raise InputError(f"{name}: [[points]] name their own worlds; leave out [world] and [vary].")
-        return tuple(point(name, each, rounds, data) for each in read["points"])
+        return tuple(point(name, each, rounds) for each in read["points"])
     kind = shared.pop("kind", None)
     if not isinstance(kind, str):
         raise InputError(f"{name} needs [world] with its kind, as text, or [[points]].")
@@ -142,29 +148,30 @@ def _points(name: str, read: Mapping[str, Any], data: Path | None) -> tuple[Axis
     if len(vary) > 1:
         raise InputError(f"{name}: [vary] names {len(vary)} settings; one is the axis.")
     if not vary:
-        return (point(name, {"world": kind, "label": kind, **shared}, rounds, data),)
+        return (point(name, {"world": kind, "label": kind, **shared}, rounds),)
     (setting, values), *_ = vary.items()
     if (kind, setting, values) == ("open-bandit", "campaign", "every"):
-        folder = data or shared.get("path") or data_folder()
+        folder = folders.located(kind, shared)["path"]
         values = list(OpenBandit.campaigns(folder)) or [OpenBandit(folder).campaign]  # which states what the folder lacks
     if not isinstance(values, list):
         raise InputError(f"{name}: [vary] {setting} is {values!r}; give a list of values.")
-    return tuple(
-        point(name, {"world": kind, "label": v, "rounds": rounds, **shared, setting: v}, rounds, data) for v in values
-    )
+    return tuple(point(name, {"world": kind, "label": v, "rounds": rounds, **shared, setting: v}, rounds) for v in values)
 
 
-def point(name: str, table: Any, rounds: int, data: Path | None) -> AxisPoint:
-    """A point from its `label`, `world`, `rounds` and the settings of the world."""
+def point(name: str, table: Any, rounds: int) -> AxisPoint:
+    """A point from its `label`, `world`, `half`, `rounds` and the settings of the world."""
     if not isinstance(table, dict):
         raise InputError(f"{name}: a point is {table!r}, but must be a table.")
     settings = dict(table)
     kind, label = settings.pop("world", None), settings.pop("label", None)
     if not isinstance(kind, str):
         raise InputError(f"{name}: a point needs its `world`, as text; it is {kind!r}.")
-    if kind == "open-bandit" and data is not None:
-        settings["path"] = str(data)
-    n = settings.pop("rounds", rounds)
-    if kind == "open-bandit" and "path" not in settings:
-        settings["path"] = str(world(kind, settings).path)  # type: ignore[attr-defined]
-    return AxisPoint(kind if label is None else label, kind, settings, n)
+    half, n = settings.pop("half", None), settings.pop("rounds", rounds)
+    if half is not None and half not in HALVES:
+        raise InputError(f"{name}: {unknown_name('half', str(half), HALVES)}")
+    return AxisPoint(kind if label is None else label, kind, settings, n, half)
+
+
+def located(point: AxisPoint, folders: Folders) -> AxisPoint:
+    """The point with the paths of its data."""
+    return replace(point, settings=folders.located(point.kind, point.settings))

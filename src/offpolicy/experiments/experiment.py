@@ -19,6 +19,9 @@ from offpolicy.experiments.measurements import Measurements
 from offpolicy.results.estimate import Estimate
 from offpolicy.worlds.registry import world
 
+HALVES = ("building", "judging")
+"""The halves of a suite: estimators are tuned on one, and judged on the other."""
+
 FORMAT = 1
 """The format of results; it changes when the meaning of a run changes."""
 
@@ -31,11 +34,16 @@ class AxisPoint:
     kind: str
     settings: Mapping[str, Any]
     rounds: int
+    half: str | None = None
 
     @property
     def name(self) -> str:
         """The label as text."""
         return self.label if isinstance(self.label, str) else f"{self.label:,}"
+
+    def identity(self) -> dict[str, Any]:
+        """What its runs depend on."""
+        return {"label": self.label, "kind": self.kind, "settings": _plain(self.settings), "rounds": self.rounds}
 
 
 @dataclass(frozen=True)
@@ -58,8 +66,8 @@ class Experiment:
     claims: tuple[Claim, ...] = ()
     published: Mapping[str, Mapping[str, Sequence[float]]] = field(default_factory=dict)
     note: str = ""
-    intervals: tuple[str, ...] = ()
-    """Estimators whose 95% interval is stored for each run, to measure coverage."""
+    intervals: bool = False
+    """Whether the 95% interval of each run is stored, to measure coverage."""
     study: Measurements | None = None
     """What else is stored for each run of a study of intervals and verdicts."""
     unjudged: tuple[str, ...] = ()
@@ -76,11 +84,11 @@ class Experiment:
         return {
             "format": FORMAT,
             "version": __version__,
-            "points": [asdict(point) | {"settings": _plain(point.settings)} for point in self.points],
+            "points": [point.identity() for point in self.points],
             "estimators": {each.label: [each.identity, each.worlds] for each in self.entries},
             "logs": self.logs,
             "seed": self.seed,
-            **({"intervals": list(self.intervals)} if self.intervals else {}),
+            **({"intervals": True} if self.intervals else {}),
             **({"study": asdict(self.study)} if self.study is not None else {}),
         }
 
@@ -89,19 +97,18 @@ class Experiment:
         """What a run stores of an estimate besides its value; None if nothing."""
         if self.study is not None:
             return self.study.of
-        return self._interval if self.intervals else None
-
-    def _interval(self, estimate: Estimate) -> dict[str, Any]:
-        if estimate.estimator not in self.intervals:
-            return {}
-        interval = estimate.confidence_interval(0.95)
-        return {"low": interval.low, "high": interval.high}
+        return _interval if self.intervals else None
 
     @property
     def key(self) -> str:
         """A hash of the settings."""
         text = json.dumps(self.settings(), sort_keys=True, default=str)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _interval(estimate: Estimate) -> dict[str, Any]:
+    interval = estimate.confidence_interval(0.95)
+    return {"low": interval.low, "high": interval.high}
 
 
 @lru_cache
@@ -112,12 +119,15 @@ def _digest(path: Path, changed: int) -> str:  # noqa: ARG001
 
 
 def _plain(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings that identify runs; a folder of data is identified by the content of its files."""
+    """Settings that identify runs; files of data are identified by their content."""
     plain = dict(settings)
     if "path" in plain:
         folder = Path(plain["path"])
         files = sorted([*folder.rglob("*.csv"), *folder.glob("bts_prior_*.json")])
         plain["path"] = {str(f.relative_to(folder)): _digest(f, f.stat().st_mtime_ns) for f in files}
+    if str(plain.get("data")).endswith(".csv"):
+        file = Path(plain["data"])
+        plain["data"] = _digest(file, file.stat().st_mtime_ns)
     return plain
 
 
@@ -172,7 +182,6 @@ def _check_labels(experiment: Experiment, name: str) -> None:
     if repeated is not None:
         raise InputError(f"{name}: two estimators are called {repeated!r}.")
     for named in (
-        *experiment.intervals,
         *experiment.relative_to,
         *experiment.published,
         *(n for each in experiment.claims for n in each.names),

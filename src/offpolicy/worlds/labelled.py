@@ -33,6 +33,8 @@ class LabelledData:
         data = self.data
         if isinstance(data, str) and not _is_file(data) and data not in DATA_SETS:
             raise unknown_name("data set", data, DATA_SETS)
+        if isinstance(data, (str, Path)) and _is_file(str(data)) and not Path(data).is_file():
+            raise InputError(f"{data}: no such file.")
         if not isinstance(data, (str, Path)) and not (isinstance(data, (tuple, list)) and len(data) == 2):
             raise InputError(
                 f"{self.world}: data must be the name of a data set, a CSV file with the class in its last column, or a "

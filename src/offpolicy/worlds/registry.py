@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,62 @@ WORLDS: dict[str, type[World]] = {
 }  # fmt: skip
 
 DATA_VARIABLE = "OPEN_BANDIT_DATASET"
+OPENML_VARIABLE = "OPENML_CSV"
+OPENML = "openml:"
+"""Marks the name of an OpenML set, as in "openml:yeast"."""
+
+
+@dataclass(frozen=True)
+class Folders:
+    """The folders of data that are not part of the package; those that are None are taken from the environment."""
+
+    open_bandit: Path | None = None
+    openml: Path | None = None
+
+    @property
+    def open_bandit_folder(self) -> Path | None:
+        """The folder of the Open Bandit Dataset, if it is known."""
+        return self.open_bandit or _of_environment(DATA_VARIABLE)
+
+    @property
+    def openml_folder(self) -> Path | None:
+        """The folder of the OpenML sets as CSV files, if it is known."""
+        return self.openml or _of_environment(OPENML_VARIABLE)
+
+    def located(self, kind: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """The settings of a world with the paths of its data."""
+        found = dict(settings)
+        if kind == "open-bandit" and (self.open_bandit is not None or "path" not in found):
+            found["path"] = str(self._open_bandit_path())
+        if needs_openml(settings):
+            found["data"] = str(self._openml_path(settings["data"].removeprefix(OPENML)))
+        return found
+
+    def _open_bandit_path(self) -> Path:
+        if self.open_bandit_folder is None:
+            raise InputError(
+                f"the Open Bandit Dataset is needed: give its folder with --data, or in the variable {DATA_VARIABLE}. "
+                "It is published by ZOZO under CC BY 4.0 (https://research.zozo.com/data.html)."
+            )
+        return self.open_bandit_folder
+
+    def _openml_path(self, name: str) -> Path:
+        if self.openml_folder is None:
+            raise InputError(
+                f"the OpenML set {name!r} is needed: give the folder of the sets as CSV files in the variable "
+                f"{OPENML_VARIABLE}, or to `offpolicy bench` with --openml."
+            )
+        return self.openml_folder / f"{name}.csv"
+
+
+def _of_environment(variable: str) -> Path | None:
+    folder = os.environ.get(variable)
+    return Path(folder) if folder else None
+
+
+def needs_openml(settings: Mapping[str, Any]) -> bool:
+    """Whether the data of a world are an OpenML set."""
+    return str(settings.get("data")).startswith(OPENML)
 
 
 def world(kind: str, settings: Mapping[str, Any], seed: int = 0) -> World:
@@ -41,24 +98,11 @@ def world(kind: str, settings: Mapping[str, Any], seed: int = 0) -> World:
             raise InputError(f"world {kind!r}: {unknown_name('setting', name, public)}")
         if not isinstance(value, (str, int, float)):
             raise InputError(f"world {kind!r}: {name} is {value!r}; give a number, text, or true or false.")
-    chosen = dict(settings)
-    if kind == "open-bandit" and "path" not in chosen:
-        chosen["path"] = data_folder()
+    chosen = Folders().located(kind, settings)
     try:
         return WORLDS[kind](**chosen, **({"seed": seed} if "seed" in fields else {}))
     except TypeError as error:
         raise InputError(f"world {kind!r}: {error}") from None
-
-
-def data_folder() -> Path:
-    """The folder of the Open Bandit Dataset from the environment."""
-    folder = os.environ.get(DATA_VARIABLE)
-    if not folder:
-        raise InputError(
-            f"the Open Bandit Dataset is needed: give its folder with --data, or in the variable {DATA_VARIABLE}. "
-            "It is published by ZOZO under CC BY 4.0 (https://research.zozo.com/data.html)."
-        )
-    return Path(folder)
 
 
 def from_text(text: str) -> tuple[str, dict[str, Any]]:
