@@ -19,7 +19,7 @@ import offpolicy as op
 from benchmarks.common import best_times, publish, table
 from offpolicy.core.threads import cores
 from offpolicy.data.features import Features
-from offpolicy.estimators.blends import CandidateFamily
+from offpolicy.estimators.candidates import CandidateFamily
 from offpolicy.experiments import bench
 from offpolicy.worlds import Linear
 from offpolicy.worlds.registry import world
@@ -61,11 +61,14 @@ def rounds() -> None:
 
 CANDIDATES = {
     "penalty 0.3": {"penalty": 0.3},
+    "penalty 3": {"strong": 3.0},
+    "penalty 100": {"pooled": 100.0},
     "clips 30, 3": {"clips": (30.0, 3.0)},
     "width 0.56": {"width": 0.56},
     "shrinkage 10": {"shrinkage": 10.0},
-    "penalties 1, 10": {"penalties": (1.0, 10.0)},
+    "penalties 0.1, 0.3, 1": {"penalties": (0.1, 0.3, 1.0)},
 }
+PRIOR = {"least 0.02": {"least": 0.02}, "slope 1": {"slope": 1.0}, "evidence 75": {"evidence": 75.0}}
 PATCHED = {
     "shortfall 2": "offpolicy.inference.blending.MISSED",
     "share left out 7/8": "offpolicy.models.rewards.ridge.model.LEFT_OUT",
@@ -77,10 +80,12 @@ def variants(features: Features) -> dict[str, op.Estimator]:
     """Auto with one constant halved or doubled."""
     made: dict[str, op.Estimator] = {"Auto": op.Auto()}
     for factor, word in ((0.5, "half"), (2.0, "double")):
-        made[f"reach 1.5, {word}"] = op.Auto(reach=1.5 * factor)
+        for name, prior in PRIOR.items():
+            made[f"{name}, {word}"] = op.Auto(prior=op.BiasPrior(**{k: factor * v for k, v in prior.items()}))
         for name, setting in CANDIDATES.items():
             moved = {k: tuple(factor * x for x in v) if isinstance(v, tuple) else factor * v for k, v in setting.items()}
-            made[f"{name}, {word}"] = op.Auto(CandidateFamily(**moved).candidates(features))
+            family = CandidateFamily(**moved)
+            made[f"{name}, {word}"] = op.Auto((*family.unbiased(features), *family.smoother(features)))
     return {name: replace(estimator, name=name) for name, estimator in made.items()}
 
 

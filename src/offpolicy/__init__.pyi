@@ -28,6 +28,7 @@ from .estimators import (
     SNDR as SNDR,
     SNIPS as SNIPS,
     Auto as Auto,
+    BiasPrior as BiasPrior,
     Blend as Blend,
     ClippedIPS as ClippedIPS,
     DRos as DRos,
@@ -40,6 +41,7 @@ from .estimators import (
     Member as Member,
     OffCEM as OffCEM,
     ScaledDR as ScaledDR,
+    StackedDR as StackedDR,
     SubGaussianIPS as SubGaussianIPS,
     SwitchDR as SwitchDR,
 )  # fmt: skip

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +12,8 @@ from sklearn.linear_model import LinearRegression
 
 import offpolicy as op
 from offpolicy.estimators import Combined, Estimator, Member
-from offpolicy.estimators.selection import CandidateEstimates, blend, chain, cross_validated, widest
+from offpolicy.estimators.bias_prior import BiasPrior
+from offpolicy.estimators.selection import CandidateEstimates, blend, cross_validated, stacked, widest
 from offpolicy.inference.blending import covariance
 from offpolicy.inference.functionals import Functional
 from offpolicy.ratios.weights import Switch, Weight
@@ -29,6 +30,9 @@ def candidates(values: Sequence[float], matrix: Sequence[Sequence[float]], **mor
         "covariance": np.array(matrix, float),
         "unbiased": (True, *[False] * (size - 1)),
         "known": (True,) * size,
+        "uncorrected": (0.0, *[1.0] * (size - 1)),
+        "logged": 0.0,
+        "evidence": 1e6,
         "resampled": lambda k, counts: np.full(len(counts), values[k]),
         "buckets": 10,
         **more,
@@ -36,31 +40,59 @@ def candidates(values: Sequence[float], matrix: Sequence[Sequence[float]], **mor
     return CandidateEstimates(**settings)
 
 
-class TestChain:
-    def test_one_step_by_hand(self) -> None:
-        """d = −2, var d = 1 + 0.25 = 1.25, s = −(2 − 1.5·√1.25); cov(x, d) = −1, so l = 1 / (1.25 + s²)."""
-        found = chain(candidates([2, 0], [[1, 0], [0, 0.25]]), reach=1.5)
-        s = -(2 - 1.5 * np.sqrt(1.25))
-        assert found.weights[1] == pytest.approx(1 / (1.25 + s**2))
-        assert found.biases[1] == pytest.approx(s)
+class TestBiasPrior:
+    def test_by_hand(self) -> None:
+        """One smooth candidate without an error of its own, one value of κ: w = (var + gap-scaled bias²) by hand."""
+        prior = BiasPrior(least=1.0, grid=1, common=0.5)
+        found = prior.choose(candidates([2, 0], [[1, 0], [0, 0]], logged=-1.0))
+        unit = 3**2 + 1  # the gap from the logged mean, and the error of the anchor
+        assert found.weights == pytest.approx([unit / (1 + unit), 1 / (1 + unit)])
+        assert found.biases == pytest.approx([0, -2 * unit / (1 + unit)])
+        assert found.hedge == 0.2
 
-    def test_all_the_way_where_chance_explains_the_difference(self) -> None:
-        assert chain(candidates([0.1, 0], [[1, 0.01], [0.01, 0.01]]), 1.5).weights == pytest.approx([0, 1])
+    def test_a_contradicted_model_gets_no_weight_and_an_agreeing_one_does(self) -> None:
+        far = BiasPrior().choose(candidates([100, 0], [[1, 0], [0, 0.01]], evidence=1e6))
+        assert far.weights[0] == pytest.approx(1, abs=1e-3)
+        near = BiasPrior().choose(candidates([1.0, 1.05], [[0.01, 0], [0, 0.0001]], evidence=1e6))
+        assert near.weights[1] > 0.2
 
-    def test_nowhere_where_it_does_not(self) -> None:
-        assert chain(candidates([100, 0], [[1, 0], [0, 0.01]]), 1.5).weights[0] == pytest.approx(1, abs=1e-3)
+    def test_few_rounds_do_not_clear_a_model(self) -> None:
+        """The same agreement counts for less where the anchor has few effective rounds."""
+        many, few = (
+            BiasPrior().choose(candidates([1.0, 1.05], [[0.01, 0], [0, 0.0001]], evidence=m)).weights[1] for m in (1e6, 1.0)
+        )
+        assert few < many
 
-    def test_candidates_that_are_wrong_alike_do_not_add_up(self) -> None:
-        """The second of two equal candidates moves nothing, and neither do three more of them."""
-        once = chain(candidates([3, 0], [[1, 0], [0, 0.1]]), 1.0)
-        same = [[1, 0, 0, 0]] + [[0, 0.1, 0.1, 0.1]] * 3
-        several = chain(candidates([3, 0, 0, 0], same), 1.0)
-        assert several.weights[0] == pytest.approx(once.weights[0])
+    def test_units_and_origin_do_not_matter(self) -> None:
+        c = candidates([1.0, 1.3, 0.9], [[0.02, 0.001, 0], [0.001, 0.004, 0.001], [0, 0.001, 0.003]], evidence=50.0)
+        plain = BiasPrior().choose(c)
+        moved = replace(c, values=c.values * 1e6 + 5, covariance=c.covariance * 1e12, logged=5.0)
+        other = BiasPrior().choose(moved)
+        assert other.weights == pytest.approx(plain.weights, abs=1e-6)
+        assert other.biases == pytest.approx(plain.biases * 1e6, rel=1e-5, abs=1e-3)
 
-    def test_unknown_errors_get_no_weight(self) -> None:
-        c = candidates([0, 0], [[1, 0], [0, 0.01]], known=(True, False))
-        for choice in (chain(c, 1.5), blend(c, 1.0), widest(c, 2.0), cross_validated(c, one_error=True)):
-            assert choice.weights.tolist() == [1, 0]
+    def test_without_smooth_candidates_it_is_the_stack(self) -> None:
+        c = candidates([1.0, 2.0], [[1, 0], [0, 3]], unbiased=(True, True), uncorrected=(0.0, 0.0))
+        assert BiasPrior().choose(c).weights == pytest.approx(stacked(c).weights)
+
+    def test_rewards_that_are_all_the_same(self) -> None:
+        found = BiasPrior().choose(candidates([1.0, 1.0], np.zeros((2, 2)), logged=1.0))
+        assert found.weights == pytest.approx([1, 0])
+
+
+def test_the_stack_has_the_least_variance_on_the_simplex() -> None:
+    matrix = [[1.0, 0.2, 0.0], [0.2, 2.0, 0.0], [0.0, 0.0, 0.01]]
+    c = candidates([1, 2, 3], matrix, unbiased=(True, True, False), uncorrected=(0.0, 0.0, 1.0))
+    share = (2.0 - 0.2) / (1 + 2.0 - 0.4)
+    assert stacked(c).weights == pytest.approx([share, 1 - share, 0])
+    assert stacked(candidates([1, 2], [[1, 1.5], [1.5, 4]], unbiased=(True, True))).weights == pytest.approx([1, 0])
+
+
+def test_any_rule_gives_unknown_errors_no_weight() -> None:
+    c = candidates([1, 5, 1.1], np.diag([1, 0.01, 0.01]), known=(True, False, True))
+    for choice in (BiasPrior().choose(c), blend(c, 1.0), widest(c, 2.0), cross_validated(c, one_error=True)):
+        assert choice.weights[1] == 0
+        assert choice.weights.sum() == pytest.approx(1)
 
 
 def test_blend_is_the_best_point_of_the_simplex() -> None:
@@ -285,9 +317,15 @@ class TestBadCandidates:
 
 
 def test_settings_out_of_range() -> None:
-    for kind in (op.Auto, op.Blend, op.SLOPE):
+    for kind in (op.Blend, op.SLOPE):
         with pytest.raises(op.InputError, match="reach is -1"):
             kind(reach=-1)
+    with pytest.raises(op.InputError, match="prior is 3"):
+        op.Auto(prior=3)
+    with pytest.raises(op.InputError, match="least is 2"):
+        op.BiasPrior(least=2)
+    with pytest.raises(op.InputError, match="ClippedIPS is not nearly unbiased"):
+        op.StackedDR([op.SNIPS(), op.ClippedIPS(10)]).checked()
     with pytest.raises(op.InputError, match="one_error is 'no'"):
         op.OCV(one_error="no")
     with pytest.raises(op.InputError, match="clip is 0"):
@@ -306,7 +344,7 @@ def test_weights_alone_where_nothing_can_be_modelled(small: Small) -> None:
     chance = small.target[np.arange(400), small.action]
     log = op.Log(small.context, small.action, small.reward, propensity=small.propensity, n_actions=4)
     estimate = op.evaluate(log, op.Column(chance))["Auto"]
-    assert {c["name"] for c in estimate.diagnostics["candidates"]} == {"SNIPS", "IPS"}
+    assert {c["name"] for c in estimate.diagnostics["candidates"]} == {"SNIPS"}
 
 
 def test_features_of_a_catalog_are_candidates_whatever_else_is_lacking(small: Small) -> None:
@@ -368,7 +406,7 @@ def test_a_model_that_raises_is_left_out_and_said(small: Small) -> None:
 def test_unknown_errors_are_shown_and_get_no_weight(small: Small) -> None:
     estimate = op.evaluate(small.log(), small.target, [op.Auto([op.DR(), op.DM(LinearRegression())])])["Auto"]
     words = " ".join(estimate.explain().split())
-    assert "DM 0.0% 1.663 unknown unknown 0.371 ± 0.066" in words
+    assert "DM 0.0% 1.663 unknown unknown 0.371 ± 0.067" in words
     assert "A candidate whose standard error is unknown gets no weight." in words
     assert estimate.diagnostics["candidates"][-1]["weight"] == 0
 
@@ -420,4 +458,4 @@ def test_blends_say_that_their_interval_is_another(small: Small) -> None:
 def test_slices_say_why(small: Small) -> None:
     by = np.where(np.arange(400) < 394, "large", "tiny")
     words = " ".join(str(op.evaluate(small.log(by=by), small.target)).split())
-    assert "tiny (caution): The 6 rounds are worth" in words
+    assert "large (caution): The 394 rounds are worth" in words

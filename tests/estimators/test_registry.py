@@ -14,7 +14,7 @@ from offpolicy.estimators.text import estimator as from_text
 from tests.logs import DISCRETE, Small, make_small
 
 EVERY = sorted(DISCRETE)
-BLENDS = [name for name in EVERY if issubclass(REGISTRY[name], Combined)]
+BLENDS = [name for name in EVERY if issubclass(REGISTRY[name], Combined)] + ["LearnedMIPS", "LearnedMDR"]
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,9 @@ contract tests in tests/estimators/test_registry.py then cover it; CONTRIBUTING.
 """
 
 from offpolicy.estimators.base import REGISTRY, Estimator, Member, Run, register
-from offpolicy.estimators.blends import OCV, SLOPE, Auto, Blend, Combined
+from offpolicy.estimators.bias_prior import BiasPrior
+from offpolicy.estimators.blends import OCV, SLOPE, Auto, Blend, StackedDR
+from offpolicy.estimators.combined import Combined
 from offpolicy.estimators.dr import CAB, DM, DR, MRDR, SNDR, DRos, ScaledDR, SwitchDR
 from offpolicy.estimators.embedded import MDR, MIPS, GroupIPS, LearnedMDR, LearnedMIPS, OffCEM
 from offpolicy.estimators.ips import IPS, MR, SNIPS, ClippedIPS, LoggedMean, SubGaussianIPS
@@ -26,6 +28,7 @@ __all__ = [
     "SNDR",
     "SNIPS",
     "Auto",
+    "BiasPrior",
     "Blend",
     "ClippedIPS",
     "Combined",
@@ -40,6 +43,7 @@ __all__ = [
     "OffCEM",
     "Run",
     "ScaledDR",
+    "StackedDR",
     "SubGaussianIPS",
     "SwitchDR",
     "register",

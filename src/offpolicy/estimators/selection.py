@@ -12,8 +12,8 @@ variants in a few small linear worlds; the benchmark judges them.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -29,8 +29,9 @@ class CandidateEstimates:
     """Estimates of the same value, and the covariance of their errors.
 
     `unbiased` marks those with the exact weights of actions, `known` those whose whole error is known; the others get no
-    weight. `resampled(k, counts)` is candidate k in each draw, where `counts` (draws × buckets) states how often each bucket
-    of units counts.
+    weight. `uncorrected` is the share of a reward model's error that the weights of a candidate leave uncorrected. `logged`
+    is the mean reward of the log, `evidence` the number of effective rounds with a reward other than 0. `resampled(k,
+    counts)` is candidate k in each draw, where `counts` (draws × buckets) states how often each bucket of units counts.
     """
 
     names: tuple[str, ...]
@@ -38,6 +39,9 @@ class CandidateEstimates:
     covariance: FloatArray
     unbiased: tuple[bool, ...]
     known: tuple[bool, ...]
+    uncorrected: tuple[float, ...]
+    logged: float
+    evidence: float
     resampled: Callable[[int, FloatArray], FloatArray]
     buckets: int
 
@@ -53,8 +57,8 @@ class CandidateEstimates:
 
     @property
     def anchor(self) -> int:
-        """The first nearly unbiased candidate, with which the others are compared."""
-        return self.unbiased.index(True)
+        """The nearly unbiased candidate with the least error, with which the others are compared."""
+        return min((k for k, unbiased in enumerate(self.unbiased) if unbiased), key=lambda k: float(self.errors[k]))
 
     def difference(self, i: int, j: int) -> tuple[float, float]:
         """Candidate i minus candidate j, and its standard error."""
@@ -68,10 +72,18 @@ class CandidateEstimates:
 
 @dataclass(frozen=True)
 class Choice:
-    """The weight of each candidate, and its bias as the rule estimated it."""
+    """The weight of each candidate, and its bias as the rule estimated it.
+
+    `anchor` are the weights of the nearly unbiased blend that the rule starts from; None: the candidate with the least error
+    among those. `hedge` is the share of its variance that is added for biases that no candidate can show. `details` are
+    further numbers to report.
+    """
 
     weights: FloatArray
     biases: FloatArray
+    anchor: FloatArray | None = None
+    hedge: float = 0.0
+    details: Mapping[str, float] = field(default_factory=dict)
 
 
 def beyond(difference: float, error: float, reach: float) -> float:
@@ -83,28 +95,17 @@ def beyond(difference: float, error: float, reach: float) -> float:
     return float(np.copysign(max(abs(difference) - reach * error, 0.0), difference)) + 0.0
 
 
-def chain(candidates: CandidateEstimates, reach: float) -> Choice:
-    """Move from the anchor towards each candidate in turn, as far as that lowers the estimated mean squared error.
+def stacked(candidates: CandidateEstimates) -> Choice:
+    """The weights on the simplex, on nearly unbiased candidates alone, with the least variance.
 
-    Let x be the blend so far, β its bias, e the next candidate, d = e − x, and s the part of d that sampling error does not
-    explain. The mean squared error of x + l·d is var(x + l·d) + (β + l·s)², which is least at
-    l = −(cov(x, d) + β·s) / (var(d) + s²), bounded to [0, 1]. As x becomes more precise, it reveals small biases that a
-    comparison with the anchor alone would miss. Since β is carried along, candidates that are wrong in the same way do not
-    add up.
+    On the simplex, because free weights chase differences between almost equal candidates: they gain more where rounds are
+    many, and lose more where they are few.
     """
-    anchor, covariance = candidates.anchor, candidates.covariance
     size = len(candidates.names)
-    x, bias, biases = np.eye(size)[anchor], 0.0, np.zeros(size)
-    for k in range(size):
-        d = np.eye(size)[k] - x
-        spread = candidates.variance(d)
-        if k == anchor or not candidates.known[k] or spread <= 0:
-            continue
-        step = beyond(float(candidates.values @ d), float(np.sqrt(spread)), reach)
-        biases[k] = bias + step
-        part = float(np.clip(-(x @ covariance @ d + bias * step) / (spread + step**2), 0.0, 1.0))
-        x, bias = x + part * d, bias + part * step
-    return Choice(x, biases)
+    some = np.flatnonzero(candidates.unbiased)
+    weights = np.zeros(size)
+    weights[some] = on_simplex(candidates.covariance[np.ix_(some, some)])
+    return Choice(weights, np.zeros(size), anchor=weights)
 
 
 def blend(candidates: CandidateEstimates, reach: float) -> Choice:
@@ -116,11 +117,11 @@ def blend(candidates: CandidateEstimates, reach: float) -> Choice:
     biases = np.array([beyond(*candidates.difference(k, anchor), reach) for k in range(size)])
     some = np.flatnonzero(candidates.known)
     weights = np.zeros(size)
-    weights[some] = _on_simplex((candidates.covariance + np.outer(biases, biases))[np.ix_(some, some)])
+    weights[some] = on_simplex((candidates.covariance + np.outer(biases, biases))[np.ix_(some, some)])
     return Choice(weights, biases)
 
 
-def _on_simplex(matrix: FloatArray) -> FloatArray:
+def on_simplex(matrix: FloatArray) -> FloatArray:
     """argmin xᵀMx over x ≥ 0, Σx = 1, as a least-squares problem with a row of large weight for the sum."""
     from scipy.optimize import nnls  # here, so that importing stays fast
 

@@ -17,12 +17,17 @@ from offpolicy.inference.functionals import Blended, Functional, ScoreSums, Unde
 
 @dataclass(frozen=True)
 class Candidate:
-    """One of the estimates to be blended. `known`: whether its error is known, including that of its fit."""
+    """One of the estimates to be blended.
+
+    `known`: whether its error is known, including that of its fit. `uncorrected`: the share of a reward model's error that
+    its weights leave uncorrected.
+    """
 
     name: str
     functional: Functional
     unbiased: bool
     known: bool
+    uncorrected: float
 
 
 # If the mean weight is below 1 by more than the first number of standard errors, errors are multiplied by that number, up to
@@ -72,25 +77,37 @@ def _between(matrix: FloatArray) -> FloatArray:
 
 
 @dataclass(frozen=True)
+class BlendEvidence:
+    """What the log says besides the candidates.
+
+    `shortfall` is the number of standard errors by which the mean weight is below 1, `logged` the mean reward, `rewards` the
+    number of effective rounds with a reward other than 0.
+    """
+
+    shortfall: float
+    logged: float
+    rewards: float
+
+
+@dataclass(frozen=True)
 class Combination:
     """A blend of candidates by a rule.
 
-    `parts` are the candidates that gave a number, `undefined` the names of the others; `shortfall` is the number of standard
-    errors by which the mean weight is below 1.
+    `parts` are the candidates that gave a number, `undefined` the names of the others.
     """
 
     estimator: Combined
     parts: tuple[Candidate, ...]
     sums: ScoreSums
-    shortfall: float
+    evidence: BlendEvidence
     undefined: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, estimator: Combined, parts: Sequence[Candidate], sums: ScoreSums, shortfall: float) -> Combination:
+    def of(cls, estimator: Combined, parts: Sequence[Candidate], sums: ScoreSums, evidence: BlendEvidence) -> Combination:
         defined = tuple(part for part in parts if _is_defined(part.functional, sums))
         names = {part.name for part in defined}
         undefined = tuple(part.name for part in parts if part.name not in names)
-        return cls(estimator, defined, sums, shortfall, undefined)
+        return cls(estimator, defined, sums, evidence, undefined)
 
     @property
     def defined(self) -> bool:
@@ -99,7 +116,8 @@ class Combination:
     @property
     def missed(self) -> float:
         """The factor by which the errors of nearly unbiased candidates are multiplied."""
-        return min(self.shortfall, MOST_MISSED) if self.shortfall > MISSED else 1.0
+        shortfall = self.evidence.shortfall
+        return min(shortfall, MOST_MISSED) if shortfall > MISSED else 1.0
 
     @cached_property
     def candidates(self) -> CandidateEstimates:
@@ -112,6 +130,9 @@ class Combination:
             covariance=covariance(functionals, self.sums) * np.outer(missed, missed),
             unbiased=tuple(part.unbiased and part.known for part in self.parts),
             known=tuple(part.known for part in self.parts),
+            uncorrected=tuple(part.uncorrected for part in self.parts),
+            logged=self.evidence.logged,
+            evidence=self.evidence.rewards,
             resampled=self._resampled,
             buckets=len(self.sums.buckets),
         )
@@ -138,6 +159,12 @@ class Combination:
         return self.choice.weights if self.defined else np.zeros(len(self.parts))
 
     @property
+    def anchor(self) -> FloatArray:
+        """The weights of the nearly unbiased blend that the choice starts from."""
+        anchor = self.choice.anchor
+        return np.eye(len(self.parts))[self.candidates.anchor] if anchor is None else anchor
+
+    @property
     def value(self) -> float:
         return float(self.candidates.values @ self.weights) if self.defined else float("nan")
 
@@ -150,7 +177,9 @@ class Combination:
         functionals, weights = [part.functional for part in self.parts], self.choice.weights
         summed = combined(functionals, weights)
         extra = max(self.candidates.variance(weights) - variance(summed, self.sums), 0.0)
-        step = weights - np.eye(len(weights))[self.candidates.anchor]
+        if self.choice.hedge:
+            summed = replace(summed, hedge=combined(functionals, self.anchor * np.sqrt(self.choice.hedge)))
+        step = weights - self.anchor
         if not step.any():
             return replace(summed, extra=extra)
         distance = combined(functionals, step)
@@ -175,6 +204,7 @@ class Combination:
             "anchor": candidates.names[candidates.anchor],
             "left_out": out,
             "rule": self.estimator.rule,
+            **choice.details,
             "errors_of_nearly_unbiased_multiplied_by": self.missed,
         }
 

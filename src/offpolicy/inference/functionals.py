@@ -225,6 +225,7 @@ class Functional:
     `fit` and `sampling` are, for each group of the jackknife, the change of the value if that group is left out of the fit,
     and of the scoring; `fit` is None if there is no error of a fit to include. `extra` is variance that the delta method
     misses. `way` is the distance of a blend from a nearly unbiased estimate; it could all be bias, and counts as error.
+    `hedge` is an estimate whose variance is added, for biases too small for any difference to show.
     """
 
     value: float
@@ -235,6 +236,7 @@ class Functional:
     sampling: FloatArray | None = None
     extra: float = 0.0
     way: Functional | None = None
+    hedge: Functional | None = None
 
     def minus(self, other: Functional) -> Functional:
         def both(a: FloatArray | None, b: FloatArray | None) -> FloatArray | None:
@@ -251,6 +253,7 @@ class Functional:
             sampling=both(self.sampling, other.sampling),
             extra=abs(self.extra - other.extra),  # mostly from the same rows, so that adding them would be wrong
             way=_less(self.way, other.way),
+            hedge=_less(self.hedge, other.hedge),
         )
 
     def relative_to(self, other: Functional) -> Functional:
@@ -274,6 +277,7 @@ class Functional:
             sampling=both(self.sampling, other.sampling),
             extra=(self.extra + ratio**2 * other.extra) / size**2,
             way=None if self.way is None else self.way.divided_by(size),
+            hedge=None if self.hedge is None else self.hedge.divided_by(size),
         )
 
     def divided_by(self, number: float) -> Functional:
@@ -286,6 +290,7 @@ class Functional:
             sampling=None if self.sampling is None else self.sampling / number,
             extra=self.extra / number**2,
             way=None if self.way is None else self.way.divided_by(number),
+            hedge=None if self.hedge is None else self.hedge.divided_by(number),
         )
 
     @property
@@ -326,7 +331,8 @@ def sampling_variance(f: Functional, sums: ScoreSums) -> float:
 
 def unresampled_variance(f: Functional, sums: ScoreSums) -> float:
     """Variance, or squared bias, that resampling does not reveal."""
-    return f.extra + (0.0 if f.way is None else max(f.way.value**2, DOUBT * variance(f.way, sums)))
+    hedge = 0.0 if f.hedge is None else variance(f.hedge, sums)
+    return f.extra + hedge + (0.0 if f.way is None else max(f.way.value**2, DOUBT * variance(f.way, sums)))
 
 
 def variance(f: Functional, sums: ScoreSums) -> float:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from offpolicy.core.errors import InputError
 from offpolicy.data.log import Log
 from offpolicy.engines.base import Engine
-from offpolicy.estimators import Estimator, Member
+from offpolicy.estimators import Estimator, LoggedMean, Member
 from offpolicy.inference.functionals import Functional, ScoreSums, functional
 from offpolicy.models.propensities import FittedLogging
 from offpolicy.scoring.fit_pass import FitResults
@@ -51,6 +51,12 @@ class Scores:
 
     def functional(self, terms: Terms, case: Case) -> Functional:
         return functional(terms, case.sums.moments["mean"], float(self.scorer.origin[case.reward]))
+
+    def logged_mean(self, case: Case) -> float:
+        """The mean reward of the log: the value of `LoggedMean`, which every evaluation includes."""
+        at = next(e for e, column in enumerate(self.estimators) if isinstance(column.get(case.policy), LoggedMean))
+        (_, terms), *_ = self.members[case.policy, at, case.reward][0]
+        return self.functional(terms, case).value
 
     def reward_range(self, reward: int) -> tuple[float, float]:
         """As stated by the log, or else as observed."""

@@ -15,6 +15,11 @@ from offpolicy.ratios.actions import ActionRatio
 from offpolicy.ratios.base import Ratio, UnfittedRatio
 from offpolicy.ratios.pools import Rounds
 
+UNBOUNDED = 1e18
+"""A ratio larger than any, to see what the largest weight of a bend is."""
+HALF_CORRECTED = 13.0
+"""The largest weight of a bend that leaves about half of a reward model's error uncorrected."""
+
 
 class Bend(ABC):
     """A function of the ratio w that trades bias for variance.
@@ -190,6 +195,16 @@ class Weight:
     def exact(self) -> bool:
         """Whether weighting by it is unbiased whatever the rewards are."""
         return self.ratio.exact and self.bend.exact
+
+    @property
+    def uncorrected(self) -> float:
+        """The share of a reward model's error that it leaves uncorrected, roughly: 0 if it is exact, 1 if nothing corrects.
+
+        A bend that gives weights up to M leaves 1 / (1 + M/13): four fifths at M = 3, three tenths at M = 30.
+        """
+        if self.exact:
+            return 0.0
+        return 1 / (1 + self.bend.largest(UNBOUNDED) / HALF_CORRECTED) if self.ratio.exact else 1.0
 
     @property
     def mean_one(self) -> bool:

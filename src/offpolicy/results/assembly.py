@@ -19,7 +19,7 @@ from offpolicy.engines.base import Engine
 from offpolicy.engines.spark import Spark
 from offpolicy.estimators import Combined, Estimator, LoggedMean, Member
 from offpolicy.estimators.selection import slope, smallest_error
-from offpolicy.inference.blending import Candidate, Combination
+from offpolicy.inference.blending import BlendEvidence, Candidate, Combination
 from offpolicy.inference.functionals import Functional, ScoreSums, in_errors, std_error
 from offpolicy.inference.intervals import Range, normal_interval
 from offpolicy.inference.jackknife import Refits
@@ -163,12 +163,20 @@ class Values:
     ) -> tuple[Combination, list[tuple[float, Terms]]]:
         """One estimate from several candidates, and the terms of those with a weight."""
         picks = {part.name: self.picked(case, part, f, True) for part, f in zip(estimator.parts, families, strict=True)}
-        candidates = [Candidate(name, p.functional, p.member.weight.exact, p.known) for name, p in picks.items()]
-        o = self.overlaps.of_actions(case.policy, case.sums)
-        shortfall = -o.mean_weight_z if o.mean_weight < 1 - NOT_ONE else 0.0
-        made = Combination.of(estimator, candidates, case.sums, shortfall)
+        candidates = [
+            Candidate(name, p.functional, p.member.weight.exact, p.known, p.member.weight.uncorrected)
+            for name, p in picks.items()
+        ]
+        made = Combination.of(estimator, candidates, case.sums, self._evidence(case))
         carrying = ((float(w), part.name) for part, w in zip(made.parts, made.weights, strict=True) if w)
         return made, [(w, picks[name].terms) for w, name in carrying]
+
+    def _evidence(self, case: Case) -> BlendEvidence:
+        """What the log says besides the candidates of a blend."""
+        o, sums = self.overlaps.of_actions(case.policy, case.sums), case.sums
+        shortfall = -o.mean_weight_z if o.mean_weight < 1 - NOT_ONE else 0.0
+        rewards = o.ess * float(sums.nonzero[case.reward]) / max(sums.n, 1)
+        return BlendEvidence(shortfall, self.scores.logged_mean(case), rewards)
 
 
 LEADS = ("Auto", "DR", "SNDR", "SNIPS", "IPS", "DM")  # the headline is the first of these that was run, or another
@@ -177,13 +185,17 @@ REFERENCES = ("SNIPS", "IPS", "DR")  # nearly unbiased estimators with which the
 
 @dataclass(frozen=True)
 class Valued:
-    """One estimate on its way into a result. `parts`: the terms that it is made of, and the weight of each."""
+    """One estimate on its way into a result.
+
+    `parts`: the terms that it is made of, and the weight of each. `embedder`: the weight that its embedding comes from.
+    """
 
     value: float
     subject: Subject
     parts: Sequence[tuple[float, Terms]]
     bounds: Range | None = None
     fitted: bool = True
+    embedder: Weight | None = None
 
     @property
     def name(self) -> str:
@@ -278,14 +290,17 @@ class Assembly:
         if isinstance(estimator, Combined):
             combination, parts = self._values.combination(case, estimator, families)
             subject = self._subject(case, estimator, combination.functional)
-            return Valued(combination.value, replace(subject, combination=combination, weighable=weighable), parts)
+            used = [member.weight for family in families for member, _ in family] if estimator.embeds else []
+            embedder = next((weight for weight in used if weight.ratio.rewards is not None), None)
+            subject = replace(subject, combination=combination, weighable=weighable)
+            return Valued(combination.value, subject, parts, embedder=embedder)
         picked = self._values.picked(case, estimator, families[0], self.errors)
         f, member, model = picked.functional, picked.member, picked.model
         subject = replace(
             self._subject(case, estimator, f), member=member, model=model, weighable=weighable, fit_missing=not picked.known
         )
         fitted = self.scores.learns(member, model) or len(families[0]) > 1
-        return Valued(f.value, subject, [(1.0, picked.terms)], self._bounds(case, picked), fitted)
+        return Valued(f.value, subject, [(1.0, picked.terms)], self._bounds(case, picked), fitted, member.weight)
 
     def _subject(self, case: Case, estimator: Estimator, f: Functional) -> Subject:
         error = std_error(f, case.sums) if self.errors else float("nan")
@@ -304,7 +319,7 @@ class Assembly:
     def _estimate(self, valued: Valued, reference: tuple[str, Functional] | None) -> Estimate:
         s, subject, sums = self.scores, valued.subject, valued.subject.sums
         policy, reward = s.policies[subject.policy], s.log.schema.rewards[subject.reward]
-        f, weight = subject.functional, valued.weight
+        f = subject.functional
         key = (s.slice_name(sums.slice_), reward, policy, valued.name)
         if subject.whole:
             origin, means = float(s.scorer.origin[subject.reward]), sums.moments["mean"]
@@ -324,7 +339,7 @@ class Assembly:
             n=sums.n,
             diagnostics=numbers,
             checks=checks,
-            labelled=None if weight is None else self._embedding(subject.policy, weight),
+            labelled=None if valued.embedder is None else self._embedding(subject.policy, valued.embedder),
         )
 
     def _embedding(self, p: int, weight: Weight) -> LabelledEmbedding | None:

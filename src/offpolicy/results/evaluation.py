@@ -102,7 +102,7 @@ class Evaluation(EstimateSet):
     >>> world = op.worlds.Linear(n_actions=5, seed=0)
     >>> result = op.evaluate(world.sample(1_000, seed=0), world.target, [op.SNIPS(), op.DR()])
     >>> result.headline
-    Estimate(DR of target, reward: 0.451865 ± 0.078, CAUTION)
+    Estimate(DR of target, reward: 0.446022 ± 0.078, CAUTION)
     >>> [estimate.estimator for estimate in result]
     ['LoggedMean', 'SNIPS', 'DR']
     """

@@ -1,0 +1,116 @@
+"""What is assumed about the bias of smoother estimates, and the blend that follows from it and from paired differences.
+
+Every candidate k is the value V plus a bias b_k plus sampling error with a known covariance Σ. Candidates with exact weights
+have no bias. A reward model moves an estimate from the value towards the mean of the log, so the natural unit of bias is the
+gap between the two:
+
+    b ~ N(0, κ²·gap²·B),    B_jk = u_j u_k (ρ + (1 − ρ)·[j = k]),    p(κ) ∝ κ^s on a grid from κ_min to 1,
+
+with u_k the share of a model's error that the weights of candidate k leave uncorrected (0 for exact weights, 1 for none),
+and ρ the correlation of biases, since most models are wrong in the same way. For each κ the weights on the simplex minimise
+xᵀ(Σ + κ²gap²B)x, and the blend is their mean over the posterior of κ. Its likelihood is that of the differences D from the
+nearly unbiased candidates, raised to the power m / (m + m0), where m counts effective rounds with a reward: an anchor with
+few of them cannot contradict a model, and so cannot clear it either.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from offpolicy.core.arrays import FloatArray
+from offpolicy.core.errors import InputError
+from offpolicy.data.checks import is_number, whole
+from offpolicy.estimators.selection import CandidateEstimates, Choice, on_simplex, stacked
+
+RIDGE = 1e-9
+"""Added to the covariance of the differences, relative to its diagonal, since candidates may be almost equal."""
+
+
+@dataclass(frozen=True)
+class BiasPrior:
+    """The prior of biases; the defaults were chosen on the building half of the benchmark.
+
+    Parameters
+    ----------
+    least : float, default=0.02
+        κ_min: the smallest bias that is considered, as a share of the gap between the value and the mean of the log.
+    slope : float, default=1.0
+        The exponent s of p(κ) on the grid, which is even in log κ. Larger values expect larger biases.
+    common : float, default=0.9
+        ρ: the correlation of biases.
+    evidence : float, default=75.0
+        m0: the number of effective rounds with a reward at which the paired differences count half.
+    grid : int, default=9
+        The number of values of κ.
+    hedge : float, default=0.2
+        The share of the variance of the nearly unbiased blend that is added to the variance of the result, because biases
+        that are smaller than its error go unnoticed.
+    """
+
+    least: float = 0.02
+    slope: float = 1.0
+    common: float = 0.9
+    evidence: float = 75.0
+    grid: int = 9
+    hedge: float = 0.2
+
+    def __post_init__(self) -> None:
+        limits = {"least": (0, 1), "slope": (-10, 10), "common": (0, 1), "evidence": (0, np.inf), "hedge": (0, np.inf)}
+        for name, (low, high) in limits.items():
+            value = getattr(self, name)
+            if not is_number(value) or not low <= value <= high:
+                raise InputError(f"BiasPrior: {name} is {value!r}; give a number from {low:g} to {high:g}.")
+        if not self.least > 0:
+            raise InputError("BiasPrior: least is 0; give a number above 0.")
+        whole("grid", self.grid, 1)
+
+    def choose(self, candidates: CandidateEstimates) -> Choice:
+        """Return the posterior mean of the weights, and of the biases.
+
+        Parameters
+        ----------
+        candidates : CandidateEstimates
+            The estimates, and the covariance of their errors.
+
+        Returns
+        -------
+        Choice
+            The weights and the biases.
+        """
+        anchor = stacked(candidates).weights
+        size = len(candidates.names)
+        smooth = np.array([k for k in range(size) if candidates.known[k] and not candidates.unbiased[k]], dtype=np.int64)
+        unit = np.hypot(candidates.values @ anchor - candidates.logged, np.sqrt(candidates.variance(anchor)))
+        if not len(smooth) or not unit > 0:
+            return Choice(anchor, np.zeros(size), anchor=anchor)
+        usable = np.flatnonzero(candidates.known)
+        steps = np.eye(size)[smooth] - anchor
+        differences, spread = steps @ candidates.values / unit, steps @ candidates.covariance @ steps.T / unit**2
+        spread = spread + (RIDGE * np.trace(spread) / len(smooth) + 1e-18) * np.eye(len(smooth))
+        bias = self._shape(np.asarray(candidates.uncorrected))
+        shares = np.exp(np.linspace(np.log(self.least), 0.0, self.grid))
+        log_posterior, weights, biases = np.empty(self.grid), np.zeros((self.grid, size)), np.zeros((self.grid, size))
+        for k, share in enumerate(shares):
+            matrix = candidates.covariance / unit**2 + share**2 * bias
+            weights[k, usable] = on_simplex(matrix[np.ix_(usable, usable)])
+            root = np.linalg.cholesky(spread + share**2 * steps @ bias @ steps.T)
+            solved = np.linalg.solve(root, differences)
+            log_posterior[k] = self._power(candidates.evidence) * -(solved @ solved / 2 + np.log(np.diag(root)).sum())
+            log_posterior[k] += self.slope * np.log(share)
+            biases[k] = share**2 * bias @ steps.T @ np.linalg.solve(root.T, solved) * unit
+        posterior = np.exp(log_posterior - log_posterior.max())
+        posterior /= posterior.sum()
+        details = {"expected_bias_share": float(posterior @ shares), "effective_rewards": candidates.evidence}
+        moved = np.where(np.asarray(candidates.uncorrected) > 0, posterior @ biases, 0.0)
+        return Choice(posterior @ weights, moved, anchor=anchor, hedge=self.hedge, details=details)
+
+    def _power(self, evidence: float) -> float:
+        return evidence / (evidence + self.evidence)
+
+    def _shape(self, uncorrected: FloatArray) -> FloatArray:
+        """B: the covariance of biases, in units of the squared bias of a model alone."""
+        shape: FloatArray = np.outer(uncorrected, uncorrected) * self.common
+        np.fill_diagonal(shape, uncorrected**2)
+        return shape
