@@ -333,7 +333,8 @@ def test_embeddings_on_the_command_line(shop: Path) -> None:
     )  # fmt: skip
     here = op.evaluate(log, op.Candidates("items", "new"), [op.LearnedMIPS("both")])["LearnedMIPS"]
     assert found["LearnedMIPS"]["value"] == pytest.approx(here.value, rel=1e-9)
-    assert 0 < found["LearnedMIPS"]["diagnostics"]["pooling"] < 1
+    assert {"SNIPS", "SNDR"} < {c["name"] for c in found["LearnedMIPS"]["diagnostics"]["candidates"]}
+    assert 0 < found["kernel"]["diagnostics"]["pooling"] < 1
 
 
 def test_embed_writes_a_table(shop: Path, tmp_path: Path) -> None:

@@ -53,7 +53,9 @@ def test_dr_covers_with_estimated_propensities() -> None:
 def test_measured_coverage_stands_in_the_reasons() -> None:
     world = op.worlds.Synthetic(10, beta=-0.5, epsilon=0.2)
     result = op.evaluate(
-        world.sample(2000, 1), world.target, [op.DM(), op.LearnedMIPS(), op.GroupIPS(), op.OffCEM(), op.DR()]
+        world.sample(2000, 1),
+        world.target,
+        [op.DM(op.Ridge("prediction")), op.LearnedMIPS(posterior=op.Logistic()), op.GroupIPS(), op.OffCEM(), op.DR()],
     )
     packaged = json.loads(study_page.PACKAGED.read_text())
     for name in ("DM", "LearnedMIPS", "GroupIPS", "OffCEM"):

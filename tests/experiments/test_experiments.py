@@ -579,7 +579,7 @@ def test_the_best_is_chosen_on_one_half_and_scored_on_the_other() -> None:
 
 
 def test_blends_are_no_judges() -> None:
-    assert [is_blend(Entry("x", text)) for text in ("auto", "auto:reach=1", "SLOPE", "ips", "os:getcwd")] == [
+    assert [is_blend(Entry("x", text)) for text in ("auto", "blend:reach=1", "SLOPE", "ips", "os:getcwd")] == [
         True, True, True, False, False,
     ]  # fmt: skip
     values = np.array([0.1, 1.0])[:, None, None, None] * np.ones((2, 1, 6, 1))

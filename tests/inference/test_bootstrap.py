@@ -200,7 +200,8 @@ def test_a_saved_model_is_not_fitted_again(small: Small) -> None:
     """Nothing of DM is fitted then: it is the plain bootstrap, and says what it does not hold."""
     q = op.fit_rewards(make_small(seed=1).log(action_features=small.features))
     log = small.log(action_features=small.features)
-    result = op.evaluate(log, small.target, [op.DM(q), op.SwitchDR(q), op.LearnedMDR(rewards=q)], engine=ALONE)
+    mdr = op.LearnedMDR(rewards=q, posterior=op.Logistic())
+    result = op.evaluate(log, small.target, [op.DM(q), op.SwitchDR(q), mdr], engine=ALONE)
     plain, shown = result.with_interval("bootstrap"), result.with_interval("bootstrap", refit=True)
     assert shown["DM"].confidence_interval() == plain["DM"].confidence_interval()
     assert shown["DM"].reasons == plain["DM"].reasons

@@ -13,17 +13,18 @@ import pytest
 import offpolicy as op
 from offpolicy.worlds import Linear
 
+PREDICTIVE = op.Ridge("prediction")
 LEARNED = {
-    "Logistic": op.LearnedMIPS("identity"),
-    "Logistic, normalised": op.LearnedMIPS("identity", normalised=True),
-    "Logistic, cross-fitted": op.LearnedMIPS("identity", cross_fit=5),
-    "least squares": op.LearnedMIPS("identity", op.Ridge(0)),
-    "features": op.LearnedMIPS("features"),
-    "both": op.LearnedMIPS("both"),
-    "kernel": op.LearnedMIPS("identity", posterior=op.Gaussian(0.5)),
-    "estimation covariance": op.LearnedMIPS("identity", posterior=op.Gaussian()),
-    "LDA": op.LearnedMIPS("features", posterior=op.Gaussian()),
-    "MDR, identity": op.LearnedMDR("identity"),
+    "Logistic": op.LearnedMIPS("identity", PREDICTIVE, op.Logistic()),
+    "Logistic, normalised": op.LearnedMIPS("identity", PREDICTIVE, op.Logistic(), normalised=True),
+    "Logistic, cross-fitted": op.LearnedMIPS("identity", PREDICTIVE, op.Logistic(), cross_fit=5),
+    "least squares": op.LearnedMIPS("identity", op.Ridge(0), op.Logistic()),
+    "features": op.LearnedMIPS("features", PREDICTIVE, op.Logistic()),
+    "both": op.LearnedMIPS("both", PREDICTIVE, op.Logistic()),
+    "kernel": op.LearnedMIPS("identity", PREDICTIVE, op.Gaussian(0.5)),
+    "estimation covariance": op.LearnedMIPS("identity", PREDICTIVE, op.Gaussian()),
+    "LDA": op.LearnedMIPS("features", PREDICTIVE, op.Gaussian()),
+    "MDR, identity": op.LearnedMDR("identity", PREDICTIVE, op.Logistic()),
     "MDR, kernel": op.LearnedMDR("identity", posterior=op.Gaussian(0.5)),
     "MIPS": op.MIPS(),
     "MIPS, LDA": op.MIPS(op.Gaussian()),

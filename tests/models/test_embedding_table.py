@@ -205,7 +205,9 @@ def test_a_regressor_gives_no_nan_embedding(small: Small) -> None:
     broken = op.Regressor(LinearRegression(), embedding=lambda f, x: np.full((len(x), 2), np.nan))
     bad(small.log(), small.target, op.LearnedMIPS(rewards=broken, posterior=op.Gaussian(1.0)), "NaN or infinite")
     codes = op.Regressor(LinearRegression(), embedding=lambda f, x: x[:, 2:] * f.coef_[2:])
-    value = op.evaluate(small.log(), small.target, [op.LearnedMIPS(rewards=codes)])["LearnedMIPS"]
+    value = op.evaluate(small.log(), small.target, [op.LearnedMIPS(rewards=codes, posterior=op.Gaussian(1.0))])[
+        "LearnedMIPS"
+    ]
     assert value.error_covers == "sampling"
     assert any(reason.code == "fit not covered" for reason in value.reasons)
 

@@ -10,6 +10,7 @@ from sklearn.tree import DecisionTreeRegressor
 
 import offpolicy as op
 from offpolicy.models.rewards.base import Fits, FitShape, LinearPredictor
+from offpolicy.models.rewards.ridge.model import _least, _lightest
 from tests.logs import Ragged, Small, make_small
 
 
@@ -99,8 +100,26 @@ def test_auto_penalty_follows_the_data() -> None:
     theta = rng.normal(size=(200, 3))
     alike = context @ [1.0, 2.0, 3.0] + rng.normal(size=4000)
     different = (context * theta[action]).sum(axis=1) * 5 + rng.normal(size=4000)
-    chosen = [fit(op.Ridge(), context, action, r, 200).diagnostics(0)["penalty"] for r in (alike, different)]
-    assert chosen[0] > 1_000 > 2 > chosen[1]
+    rewards = (alike, different)
+    best = [fit(op.Ridge("prediction"), context, action, r, 200).diagnostics(0)["penalty"] for r in rewards]
+    assert best[0] > 1_000 > 2 > best[1]
+    lighter = [fit(op.Ridge(), context, action, r, 200).diagnostics(0)["penalty"] for r in rewards]
+    assert best[0] > lighter[0] > 10 * lighter[1]
+
+
+def test_auto_penalty_is_the_lightest_that_predicts_nearly_as_well() -> None:
+    grid, errors = np.array([0.1, 1.0, 10.0, 100.0]), np.array([2.0, 1.1, 1.0, 1.4])
+    assert _least(grid, errors) == pytest.approx(10**0.7, rel=0.01)
+    assert _lightest(grid, errors) == pytest.approx(10 ** (0.5))  # half way from 1.1 to 1.0, the error is 1.05
+    assert _lightest(grid, np.array([1.0, 1.1, 1.2, 1.3])) == 0.1
+
+
+def test_a_model_that_no_weight_corrects_is_light(small: Small) -> None:
+    log = small.log()
+    result = op.evaluate(
+        log, small.target, [op.DM(), op.DM(op.Ridge(0.1), name="light"), op.DM(op.Ridge("prediction"), name="prediction")]
+    )
+    assert result["DM"].value == result["light"].value != result["prediction"].value
 
 
 def test_no_intercept(small: Small) -> None:

@@ -201,10 +201,11 @@ def test_cross_fitting_falls_back_to_the_action_weight(tmp_path: object) -> None
     action = np.where(w.action == 3, 0, w.action)
     action[17] = 3
     log = op.Log(w.context, action, w.reward, logging=w.logging)
-    result = op.evaluate(log, w.target, [op.LearnedMIPS(cross_fit=5), op.LearnedMIPS(name="in sample")])
+    cross_fitted = op.LearnedMIPS(posterior=op.Logistic(), cross_fit=5)
+    result = op.evaluate(log, w.target, [cross_fitted, op.LearnedMIPS(posterior=op.Logistic(), name="in sample")])
     assert result["LearnedMIPS"].diagnostics["rounds_with_an_action_new_to_the_fit"] == 1
     assert result["in sample"].diagnostics["rounds_with_an_action_new_to_the_fit"] == 0
-    found = weights(log, w.target, op.LearnedMIPS(cross_fit=5), tmp_path)
+    found = weights(log, w.target, cross_fitted, tmp_path)
     assert found[17] == pytest.approx(w.target[17, 3] / w.logging[17, 3], rel=1e-12)
 
 

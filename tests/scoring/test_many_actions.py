@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 
 import offpolicy as op
+from offpolicy.data.features import Features
 from offpolicy.models.posteriors.nearest_actions import nearest_of
 from tests.logs import DISCRETE
 
@@ -222,18 +223,18 @@ def test_near_actions_are_enough_and_the_rest_is_bounded(
     assert errors[2] < 0.5 * errors[0]
 
 
-def test_the_posterior_follows_from_the_number_of_actions() -> None:
-    rng = np.random.default_rng(0)
-    for actions, expected in ((50, "Logistic"), (5_001, "Gaussian")):
-        n = 2_000
-        items = np.argsort(rng.random((n, 40)), axis=1)[:, :5] * (actions // 40)
-        log = op.Log(
-            rng.normal(size=(n, 1)), items[:, 0], rng.normal(size=n) + items[:, 0] / actions, n_actions=actions,
-            logging=op.Candidates(items.tolist(), [[0.2] * 5] * n),
-        )  # fmt: skip
-        target = op.Candidates(items.tolist(), [[0.6, 0.1, 0.1, 0.1, 0.1]] * n)
-        estimate = op.evaluate(log, target, [op.LearnedMIPS()])["target", "LearnedMIPS"]
-        assert estimate.diagnostics["posterior"] == expected
+def test_the_bandwidths_follow_from_the_number_of_actions_and_the_model() -> None:
+    def kinds(learned: op.Estimator, features: Features) -> list[type[op.Posterior]]:
+        parts = learned.settled(features, None).parts
+        return list(
+            dict.fromkeys(type(m.weight.ratio.posterior) for part in parts for m in part.members() if not m.weight.exact)
+        )
+
+    few, many = (Features(n_actions=n) for n in (20_000, 20_001))
+    assert kinds(op.LearnedMIPS(), few) == kinds(op.LearnedMDR(), few) == [op.Predicted]
+    assert kinds(op.LearnedMIPS(), many) == [op.Gaussian]
+    assert kinds(op.LearnedMIPS(rewards=op.Ridge(rank=2)), few) == [op.Gaussian]
+    assert [part.name for part in op.LearnedMIPS().settled(few, None).parts][:3] == ["SNIPS", "SNDR", "bandwidth 0.03"]
 
 
 def test_actions_that_share_a_covariance() -> None:

@@ -276,7 +276,7 @@ def embed(
         int | None, typer.Option(help="Number of dimensions of the embedding. [default: that of the context, plus 1]")
     ] = None,
     penalty: Annotated[
-        float | None, typer.Option(help="The ridge penalty, in rounds. [default: the one that predicts best out of fold]")
+        float | None, typer.Option(help="The ridge penalty, in rounds. [default: the lightest that predicts nearly best]")
     ] = None,
     actions: Actions = None,
     n_actions: ActionCount = None,

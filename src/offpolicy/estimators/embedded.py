@@ -5,26 +5,35 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, final
 
 import numpy as np
 
 from offpolicy.core.errors import InputError
 from offpolicy.data.features import Features, Inputs
 from offpolicy.estimators.base import DEFAULT_FOLDS, CrossFitted, Estimator, Member, Run, register
+from offpolicy.estimators.bias_prior import BiasPrior
+from offpolicy.estimators.combined import Combined
+from offpolicy.estimators.dr import SNDR
+from offpolicy.estimators.ips import SNIPS
+from offpolicy.estimators.selection import CandidateEstimates, Choice
 from offpolicy.models.posteriors.base import Posterior
 from offpolicy.models.posteriors.categorical import Categorical
 from offpolicy.models.posteriors.clusters import Clusters
 from offpolicy.models.posteriors.gaussian import BANDWIDTHS, Gaussian
 from offpolicy.models.posteriors.logistic import Logistic
+from offpolicy.models.posteriors.predicted import BANDWIDTHS as PREDICTED_BANDWIDTHS, Predicted
 from offpolicy.models.rewards.base import RewardModel, no_embedding
 from offpolicy.models.rewards.ridge.model import Ridge
+from offpolicy.models.rewards.torch import AdamW
 from offpolicy.models.rewards.two_step import TwoStep
 from offpolicy.ratios.embeddings import EmbeddingRatio
 from offpolicy.ratios.weights import Weight
 
-MOST_FOR_LOGISTIC = 5_000
+MOST_FOR_GRIDS = 20_000
+"""The largest number of actions whose predictions are computed in every round."""
 NEIGHBOURS = 100
+WIDE_BANDWIDTHS = (0.1, 0.32, 1.0)
 
 
 class _Pooled(CrossFitted):
@@ -74,16 +83,71 @@ class _Learned(_Pooled):
 
     def settled(self, features: Features, run: Run) -> Estimator:  # noqa: ARG002
         _check_embeds(self.name, self.rewards)
-        posterior = self.posterior
-        if posterior == "auto":
-            width: Any = "auto" if self.rewards.knows_error else "slope"
-            many = features.n_actions > MOST_FOR_LOGISTIC
-            posterior = Gaussian(width, neighbours=NEIGHBOURS) if many else Logistic()
-        return replace(self, inputs=features.resolve(self.inputs, self.name), posterior=posterior)
+        if self.posterior != "auto":
+            return replace(self, inputs=features.resolve(self.inputs, self.name))
+        # For features that vary within actions, the error of the fit is unknown, so that nothing could be blended.
+        varying = features.varies and not self.rewards.fitted_before
+        inputs = "identity" if self.inputs is None and varying else features.resolve(self.inputs, self.name)
+        return LearnedBlend(replace(self, inputs=inputs).candidates(features), name=self.name)
+
+    def candidates(self, features: Features) -> tuple[Estimator, ...]:
+        """Return the candidates that posterior="auto" blends: exact weights, then more and more pooling.
+
+        Parameters
+        ----------
+        features : Features
+            The action features of the log.
+
+        Returns
+        -------
+        tuple of Estimator
+            From the least biased to the smoothest.
+        """
+        pools = [replace(self._pooled, posterior=p, name=_words(p)) for p in self._pools(features)]
+        return (*self._exact, *pools)
+
+    @property
+    def _pooled(self) -> _Learned:
+        """The estimator with pooling, apart from its posterior."""
+        return self
+
+    @property
+    def _exact(self) -> tuple[Estimator, ...]:
+        """The estimators with exact weights that "auto" starts from."""
+        return (SNDR(self.rewards, self.cross_fit, self.inputs),)
+
+    def _pools(self, features: Features) -> Sequence[Posterior]:
+        varying = features.varies and self.inputs != "identity"
+        if varying and self.rewards.knows_error:
+            return (Gaussian(),)
+        if not varying and self.rewards.linear_embedding and features.n_actions <= MOST_FOR_GRIDS:
+            return tuple(Predicted(width) for width in PREDICTED_BANDWIDTHS)
+        return tuple(Gaussian(width, neighbours=None if varying else NEIGHBOURS) for width in WIDE_BANDWIDTHS)
 
     def ratio(self, cross_fit: int | None) -> EmbeddingRatio:
-        posterior = Logistic() if self.posterior == "auto" else self.posterior
+        posterior = Predicted() if self.posterior == "auto" else self.posterior
         return EmbeddingRatio(posterior, self.rewards, self.inputs, self.folds(cross_fit))
+
+
+def _words(posterior: Posterior) -> str:
+    """The name of a candidate that differs from the others by its posterior."""
+    width = getattr(posterior, "bandwidth", "auto")
+    return "LDA" if width == "auto" else f"bandwidth {width:g}"
+
+
+@final
+@dataclass(frozen=True)
+class LearnedBlend(Combined):
+    """What LearnedMIPS and LearnedMDR with posterior="auto" become: a blend over bandwidths, from exact weights on."""
+
+    rule: ClassVar[str] = (
+        "Starting from exact weights, the blend pools actions more and more strongly, as far as the differences between the"
+        " bandwidths allow, and the assumption that pooling moves an estimate towards the mean of the log."
+    )
+    embeds: ClassVar[bool] = True
+
+    def choose(self, candidates: CandidateEstimates) -> Choice:
+        return BiasPrior().choose(candidates)
 
 
 def _check_embeds(name: str, rewards: RewardModel) -> None:
@@ -103,13 +167,16 @@ class LearnedMIPS(_Learned):
     rewards : reward model, default=Ridge()
         A model that gives embeddings: `op.Ridge()`, `op.AdamW()`, `op.Torch()`, or `op.Regressor()` with `embedding=`.
     posterior : Posterior or "auto", default="auto"
-        How actions are pooled by their embeddings. "auto" is `op.Logistic()`, as published, up to 5,000 actions. Beyond
-        that it is `op.Gaussian()` with the 100 nearest actions, since the cost of a logistic fit grows with the square of
-        the number of actions.
+        How actions are pooled by their embeddings. "auto" blends exact weights with `op.Predicted()` of several bandwidths,
+        as far as their paired differences allow. Where that is impossible (features that vary within actions, a model that
+        is not linear in the context, more than 20,000 actions) the bandwidths are those of `op.Gaussian()`.
     normalised : bool, optional
-        Divide by the mean weight. None leaves it to the posterior: yes for Gaussian, no for Logistic.
+        Divide by the mean weight. None leaves it to the posterior: no for Logistic, yes for the others.
     cross_fit : int, optional
-        The number of folds that embeddings and reward model are cross-fitted on; not cross-fitted if None.
+        The number of folds that the embeddings are cross-fitted on; not cross-fitted if None.
+    calibrated : bool, optional
+        Adjust the weights so that the weighted mean of the predicted reward is that of the new policy, by a reward model
+        that is cross-fitted on 5 folds (a regression estimator). None: only with posterior="auto".
     name : str, optional
         The name in results; the name of the class by default.
 
@@ -122,11 +189,47 @@ class LearnedMIPS(_Learned):
     >>> import offpolicy as op
     >>> log = op.worlds.Toy(10).sample(1_000, seed=0)
     >>> round(op.evaluate(log, op.Uniform(), op.LearnedMIPS())["LearnedMIPS"].value, 3)
-    0.458
+    0.465
     """
 
+    calibrated: bool | None = None
+
+    @classmethod
+    def published(
+        cls, inputs: Inputs | None = "identity", rewards: RewardModel | None = None, *, name: str = ""
+    ) -> LearnedMIPS:
+        """Return Learned MIPS as in the paper: p(a|e) by logistic regression on unscaled embeddings, not self-normalised.
+
+        Parameters
+        ----------
+        inputs : {"identity", "features", "both"} or None, default="identity"
+            OneHot, FineTune or Combined, in the paper's words.
+        rewards : reward model, optional
+            The model that learns the embeddings; by default `op.AdamW()`, as in the paper, which needs PyTorch.
+        name : str, optional
+            The name in results; the name of the class by default.
+
+        Returns
+        -------
+        LearnedMIPS
+            The published settings.
+        """
+        model = AdamW() if rewards is None else rewards
+        return cls(inputs, model, Logistic(scale=False), normalised=False, calibrated=False, name=name)
+
     def members(self, cross_fit: int | None = None) -> tuple[Member, ...]:
-        return self.pooled(self.ratio(cross_fit))
+        if not self.calibrated:
+            return self.pooled(self.ratio(cross_fit))
+        folds = cross_fit or DEFAULT_FOLDS
+        return self.pooled(self.ratio(cross_fit), rewards=self.rewards, cross_fit=folds, inputs=self.inputs)
+
+    @property
+    def _pooled(self) -> LearnedMIPS:
+        return replace(self, calibrated=self.calibrated is not False)
+
+    @property
+    def _exact(self) -> tuple[Estimator, ...]:
+        return (SNIPS(), *super()._exact) if self.calibrated is not False else (SNIPS(),)
 
 
 @register
@@ -143,11 +246,10 @@ class LearnedMDR(_Learned):
     rewards : reward model, default=Ridge()
         A model that gives embeddings: `op.Ridge()`, `op.AdamW()`, `op.Torch()`, or `op.Regressor()` with `embedding=`.
     posterior : Posterior or "auto", default="auto"
-        How actions are pooled by their embeddings. "auto" is `op.Logistic()`, as published, up to 5,000 actions. Beyond
-        that it is `op.Gaussian()` with the 100 nearest actions, since the cost of a logistic fit grows with the square of
-        the number of actions.
+        How actions are pooled by their embeddings. "auto" blends exact weights (`op.SNDR`) with `op.Predicted()` of several
+        bandwidths, as for `op.LearnedMIPS`.
     normalised : bool, optional
-        Divide by the mean weight. None leaves it to the posterior: yes for Gaussian, no for Logistic.
+        Divide by the mean weight. None leaves it to the posterior: no for Logistic, yes for the others.
     cross_fit : int, optional
         The number of folds that embeddings and reward model are cross-fitted on; the evaluation's default, 5, if None.
     name : str, optional
@@ -158,7 +260,7 @@ class LearnedMDR(_Learned):
     >>> import offpolicy as op
     >>> log = op.worlds.Toy(10).sample(1_000, seed=0)
     >>> round(op.evaluate(log, op.Uniform(), op.LearnedMDR())["LearnedMDR"].value, 3)
-    0.472
+    0.465
     """
 
     default_folds: ClassVar[int] = DEFAULT_FOLDS
@@ -433,7 +535,7 @@ class OffCEM(_Clustered):
     >>> import offpolicy as op
     >>> log = op.worlds.Toy(10).sample(1_000, seed=0)
     >>> round(op.evaluate(log, op.Uniform(), op.OffCEM(5))["OffCEM"].value, 3)
-    0.472
+    0.465
     """
 
     clusters: int | Sequence[int] = 10

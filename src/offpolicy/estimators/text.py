@@ -1,11 +1,13 @@
 """Estimators as text: `DR`, `clipped-ips:clip=10`, `learned-mips:posterior=gaussian`, or `module:object`.
 
-A reward model or a posterior is named by its kind, or imported: `dr:rewards=module:object`.
+A reward model or a posterior is named by its kind, or imported: `dr:rewards=module:object`. `learned-mips.published` is the
+form of the paper, as `op.LearnedMIPS.published()` is.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import re
 from typing import Any
 
@@ -17,13 +19,15 @@ from offpolicy.models.rewards.base import RewardModel
 
 PARTS: dict[str, tuple[type[Named], str]] = {"posterior": (Posterior, "logistic"), "rewards": (RewardModel, "ridge")}
 """Settings that are objects with their own settings: the base class, and the kind that owns a setting that several have."""
-NOT_AS_TEXT = ("subsets", "candidates", "left_out")
+NOT_AS_TEXT = ("subsets", "candidates", "left_out", "prior")
+PUBLISHED = ".published"
+"""The ending of the name of an estimator in its published form, which takes fewer settings."""
 
 
 def is_own(text: str) -> bool:
     """Whether the text is `module:object`, an estimator of the user, rather than one of the package with settings."""
     module, _, attribute = text.partition(":")
-    return plain_name(module) not in _registered() and attribute.replace(".", "_").isidentifier()
+    return plain_name(module.removesuffix(PUBLISHED)) not in _registered() and attribute.replace(".", "_").isidentifier()
 
 
 def split_name(text: str) -> tuple[str | None, str]:
@@ -86,14 +90,16 @@ def estimator(text: str) -> Estimator:
             raise InputError(f"{text} is a function; give an op.Estimator here.")
         return custom
     name, _, options = text.partition(":")
-    kind = _registered().get(plain_name(name))
-    if kind is None:
+    kind = _registered().get(plain_name(name.removesuffix(PUBLISHED)))
+    maker = getattr(kind, PUBLISHED[1:], None) if name.endswith(PUBLISHED) else kind
+    if kind is None or maker is None:
         raise unknown_name("estimator", name, REGISTRY)
     bad = next((option for option in options.split(",") if option and "=" not in option), None)
     if bad is not None:
         raise InputError(f"estimator {text!r}: {bad!r} is not a setting; write NAME=VALUE.")
     values = dict(_options(text))
-    own = {name: type_ for name, type_ in _settings(kind).items() if name not in NOT_AS_TEXT}
+    takes = inspect.signature(maker).parameters
+    own = {name: type_ for name, type_ in _settings(kind).items() if name not in NOT_AS_TEXT and name in takes}
     kinds = {part: _kinds(part) for part in PARTS}
     chosen = {part: _part(text, part, kinds[part], values, own) for part in PARTS if part in own}
     parts = {part: made for part, made in chosen.items() if made is not None}
@@ -104,7 +110,7 @@ def estimator(text: str) -> Estimator:
             raise InputError(f"estimator {text!r}: {unknown} is a setting of {other}, which is not used here.")
         settable = {name for part in chosen for cls in kinds[part].values() for name in _settings(cls)}
         raise InputError(f"estimator {text!r}: {unknown_name('setting', unknown, sorted({*own, *settable}))}")
-    return kind(**parts, **{key: _value(text, key, value, own[key]) for key, value in values.items() if key not in parts})
+    return maker(**parts, **{key: _value(text, key, value, own[key]) for key, value in values.items() if key not in parts})
 
 
 def _settings(cls: type) -> dict[str, str]:

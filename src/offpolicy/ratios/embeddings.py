@@ -319,7 +319,7 @@ class PooledFits:
             fold = g * folds // self.shape.groups
             slopes, refitted = others[fold], implicit[fold]
             embedding = within_reach(pooling, aligned(pooling, refit, known) if pooling.free else refit)
-            moved = slopes.of_points(pooling.embedding, embedding, pooling.affine)
+            moved = slopes.of_points(pooling.embedding, embedding, self.affine) if pooling.width is None else 0.0
             if refitted is not None:
                 moved = moved + refitted(embedding, known)
             else:
@@ -361,7 +361,7 @@ def within_reach(pooling: Pooling, refit: Embedding) -> Embedding:
     def capped(old: FloatArray, new: FloatArray) -> FloatArray:
         step = new - old
         z = step @ pooling.affine.matrix
-        far = np.sqrt(np.einsum("ai,ij,aj->a", z, precision, z) / max(z.shape[1], 1))
+        far = np.sqrt(np.einsum("ai,ij,aj->a", z, precision, z) / z.shape[1])
         moved: FloatArray = old + step / np.maximum(far, 1.0)[:, None]
         return moved
 
@@ -392,8 +392,7 @@ class Slopes:
             shared = (after.varying.shared - before.varying.shared) @ affine.matrix
             moved: FloatArray = np.tensordot(self.points, own, 2) + np.tensordot(self.features, shared, 2)
             return moved
-        moved_points = (after.table - before.table) @ affine.matrix
-        alone: FloatArray = np.tensordot(self.points[..., : moved_points.shape[1]], moved_points, 2)
+        alone: FloatArray = np.tensordot(self.points, (after.table - before.table) @ affine.matrix, 2)
         return alone
 
 

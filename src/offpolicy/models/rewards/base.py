@@ -509,6 +509,11 @@ class RewardModel(Named, Serves, ABC):
         return False
 
     @property
+    def linear_embedding(self) -> bool:
+        """Whether the predicted reward is linear in the context, with the embedding of the action as its coefficients."""
+        return False
+
+    @property
     def knows_error(self) -> bool:
         """Whether its embedding comes with the covariance of its estimation error."""
         return False

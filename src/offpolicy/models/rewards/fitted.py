@@ -58,7 +58,7 @@ class FittedRewards(RewardModel):
     >>> model = op.fit_rewards(world.sample(1_000, seed=1))
     >>> log = world.sample(1_000, seed=0)
     >>> round(op.evaluate(log, op.Uniform(), op.DR(model))["DR"].value, 3)
-    0.477
+    0.469
     """
 
     model: str

@@ -87,6 +87,10 @@ class Ridge(RewardModel):
             raise InputError(f'Ridge: unseen is {self.unseen!r}; give "prior" or "zero".')
 
     @property
+    def linear_embedding(self) -> bool:
+        return self.rank is None
+
+    @property
     def chosen(self) -> bool:
         """Whether the penalty is chosen from the log."""
         return self.penalty in ("auto", "prediction")
