@@ -76,7 +76,8 @@ def test_wrong_propensities_are_seen(large: Small) -> None:
 def test_an_error_that_is_nearly_all_of_the_fit() -> None:
     """Rewards of noise: what is learned from them hangs by a thread, and the first-order error says so, loudly."""
     world = op.worlds.Synthetic(10, beta=-0.5, epsilon=0.2)
-    result = op.evaluate(world.sample(1000, 3), world.target, [op.LearnedMDR(inputs="identity"), op.DR(), op.DM()])
+    noisy = op.LearnedMDR("identity", op.Ridge("prediction"), op.Logistic())
+    result = op.evaluate(world.sample(1000, 3), world.target, [noisy, op.DR(), op.DM()])
     reason = next(r for r in result["LearnedMDR"].reasons if r.code == "uncertain fit")
     assert reason.verdict is op.Verdict.CAUTION
     assert "refit=True" in reason.do

@@ -167,7 +167,7 @@ class Agreement(Reading):
         if subject.reference is None:
             return []
         (name, other), sums, member = subject.reference, subject.sums, subject.member
-        difference = replace(subject.functional, extra=0.0, way=None).minus(other)
+        difference = replace(subject.functional, extra=0.0, way=None, hedge=None).minus(other)
         if not np.isfinite(difference.value):
             return []
         z = in_errors(difference, sums)
@@ -227,8 +227,10 @@ def combined_findings(combination: Combination, o: Overlap) -> list[Finding]:
     candidates, weights = combination.candidates, combination.weights
     anchor = candidates.anchor
     unbiased = sum(w for w, exact in zip(weights, candidates.unbiased, strict=True) if exact)
-    keys = ("mean weight", "effective sample size") if unbiased >= 0.5 else ("mean weight",)
-    findings = [finding for finding in weight_findings(o) if finding.code in keys]
+    # Whatever carries the blend, its bias is checked against the anchor, and so rests on the rounds of the anchor.
+    scale = "effective rounds" if unbiased >= 0.5 else "effective rounds of an anchor"
+    keys = ("mean weight", "effective sample size", "top weights")
+    findings = [finding for finding in weight_findings(o, scale) if finding.code in keys]
     error = float(np.sqrt(candidates.variance(weights)))
     heavy = [k for k in range(len(weights)) if weights[k] >= CARRIES and abs(candidates.difference(k, anchor)[0]) > error]
     z, a, b = max(((abs(candidates.z(k, anchor)), k, anchor) for k in heavy), default=(0.0, 0, 0))

@@ -170,12 +170,12 @@ def _variance(o: Overlap) -> float:
     return o.n / o.ess - 1 if o.ess > 0 else 0.0
 
 
-def weight_findings(o: Overlap) -> list[Finding]:
-    """Checks of the weights, for estimators that use them."""
+def weight_findings(o: Overlap, scale: str = "effective rounds") -> list[Finding]:
+    """Checks of the weights, for estimators that use them; `scale` grades the effective sample size."""
     excess = o.mean_weight >= 1
     spread = "A few rounds determine the answer, and its standard error is itself unreliable."
     findings = [
-        Measure("effective rounds", o.ess).finding(
+        Measure(scale, o.ess).finding(
             "effective sample size",
             f"The {o.n:,} rounds are worth {o.ess:,.0f} rounds of the new policy.",
             spread if o.ess < o.n / 2 else "Intervals assume many rounds, and are too narrow if there are few.",

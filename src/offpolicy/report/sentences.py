@@ -6,11 +6,14 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from offpolicy.diagnostics.verdict import LIMITS
 from offpolicy.inference.intervals import REFITTED
 from offpolicy.report.formatting import THE_LOG, VERDICTS, Summary, count, label, number, percent, span, visible
 
 SHOWN = 3
 MOST_SLICES = 20
+FEW = LIMITS["effective rounds of an anchor"].caution
+"""The number of effective rounds below which the first sentence says on how few an answer rests."""
 FOOTNOTES = {
     "*": "the interval does not include the error of the fitted models.",
     "†": "a normal interval: the requested method is not available for this estimator.",
@@ -58,7 +61,16 @@ def leading(result: Summary) -> list[Summary]:
 
 def answer(result: Summary, estimate: Summary) -> str:
     """The headline estimate next to what the log earned; with its policy where there are several."""
-    return (f"{label(estimate['policy'])}: " if len(result["policies"]) > 1 else "") + statement(result, estimate)
+    who = f"{label(estimate['policy'])}: " if len(result["policies"]) > 1 else ""
+    return who + statement(result, estimate) + _basis(estimate)
+
+
+def _basis(estimate: Summary) -> str:
+    """How few rounds an estimate rests on, if they are few."""
+    ess = _ess(estimate)
+    if ess is None or not ess < FEW or not math.isfinite(estimate["value"]):
+        return ""
+    return f" It rests on few rounds: the log is worth {count(ess)} rounds of the new policy."
 
 
 def statement(result: Summary, estimate: Summary) -> str:
@@ -184,6 +196,17 @@ def composition(estimate: Summary, of: str = "", excluding_of: str = "", whole: 
     for reason, names in by_reason(estimate["diagnostics"]["left_out"], whole):
         lines.append(f"{name}{excluding_of} excludes {', '.join(map(label, names))}. {reason}")
     return lines
+
+
+def basis_of_bias(diagnostics: Summary) -> list[str]:
+    """What the share of smoother candidates in a blend rests on, if it follows from a prior of their bias."""
+    if "expected_bias_share" not in diagnostics:
+        return []
+    return [
+        f"The differences rest on {count(diagnostics['effective_rewards'])} effective rounds with a reward other than 0. "
+        f"After them, the bias of a model is expected to be {diagnostics['expected_bias_share']:.0%} of the gap between "
+        "the nearly unbiased mix and the mean of the log."
+    ]
 
 
 def by_reason(reasons: Mapping[str, str], whole: bool = True) -> list[tuple[str, list[str]]]:

@@ -322,11 +322,13 @@ def overlaps(summary: Summary) -> list[View]:
 
 
 def _effective(o: Summary) -> Fact:
-    ess, rounds, good = o["effective_sample_size"], o["rounds"], LIMITS["effective rounds"]
+    ess, rounds = o["effective_sample_size"], o["rounds"]
+    good, some = LIMITS["effective rounds"], LIMITS["effective rounds of an anchor"]
     part = f", {share(ess / rounds)} of the {rounds:,} logged" if rounds and finite(ess) else ""
     meaning = (
         f"The weighted log is worth about this many rounds of the new policy{part}. {good.caution:,.0f} or more is good; "
-        f"fewer than {good.stop:,.0f} is too few."
+        f"below {good.caution:,.0f}, intervals are somewhat too narrow; below {some.caution:,.0f}, no answer is without a "
+        f"caution; fewer than {good.stop:,.0f} is too few."
     )
     return "Effective rounds", count(ess), meaning
 
