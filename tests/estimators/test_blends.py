@@ -459,3 +459,41 @@ def test_slices_say_why(small: Small) -> None:
     by = np.where(np.arange(400) < 394, "large", "tiny")
     words = " ".join(str(op.evaluate(small.log(by=by), small.target)).split())
     assert "large (caution): The 394 rounds are worth" in words
+
+
+def test_few_effective_rounds_are_never_ok_and_in_the_first_sentence(tmp_path: Path) -> None:
+    """Whatever carries the blend: here models, which agree with an anchor of some thirty effective rounds."""
+    world = op.worlds.Synthetic(100, seed=2)
+    result = op.evaluate(world.sample(4_000, 1), world.target, [op.Auto(), op.LearnedMIPS("identity"), op.SNIPS()])
+    assert result["SNIPS"].diagnostics["effective_sample_size"] < 100
+    assert op.Verdict.OK not in {result[name].verdict for name in ("Auto", "LearnedMIPS")}
+    result.write_html(tmp_path / "report.html")
+    for shown in (str(result), (tmp_path / "report.html").read_text()):
+        assert "It rests on few rounds: the log is worth" in " ".join(shown.split())
+    near = op.worlds.Linear(5, overlap=1.5, seed=1)
+    assert "few rounds" not in str(op.evaluate(near.sample(4_000, 1), near.target))
+
+
+def test_a_blend_among_the_candidates_adds_its_own(small: Small) -> None:
+    result = op.evaluate(small.log(), small.target, [op.Auto([op.SNIPS(), op.LearnedMIPS()])])
+    names = [c["name"] for c in result["Auto"].diagnostics["candidates"]]
+    assert sorted(names) == ["LearnedMIPS (bandwidth 0.03)", "LearnedMIPS (bandwidth 0.1)", "LearnedMIPS (bandwidth 0.3)",
+                             "LearnedMIPS (bandwidth 1)", "SNIPS"]  # fmt: skip
+
+
+def test_stacked_dr_mixes_reward_models_of_any_kind(small: Small) -> None:
+    stack = op.StackedDR([op.SNIPS(), op.SNDR(), op.SNDR(LinearRegression(), name="SNDR, scikit-learn")])
+    result = op.evaluate(small.log(), small.target, [stack, op.SNIPS(), op.SNDR()])
+    weights = {c["name"]: c["weight"] for c in result["StackedDR"].diagnostics["candidates"]}
+    assert sum(weights.values()) == pytest.approx(1)
+    assert result["StackedDR"].std_error <= 1.01 * min(result["SNIPS"].std_error, result["SNDR"].std_error)
+
+
+def test_published_learned_mips(small: Small) -> None:
+    """The paper's form is the old default with a model of its own, and not a blend."""
+    published = op.LearnedMIPS.published(rewards=op.Ridge(1.0))
+    by_hand = op.LearnedMIPS("identity", op.Ridge(1.0), op.Logistic(scale=False), normalised=False, name="by hand")
+    result = op.evaluate(small.log(), small.target, [published, by_hand])
+    assert result["LearnedMIPS"].value == result["by hand"].value
+    assert "candidates" not in result["LearnedMIPS"].diagnostics
+    assert isinstance(op.LearnedMIPS.published().rewards, op.AdamW)

@@ -61,24 +61,28 @@ def leading(result: Summary) -> list[Summary]:
 
 def answer(result: Summary, estimate: Summary) -> str:
     """The headline estimate next to what the log earned; with its policy where there are several."""
-    who = f"{label(estimate['policy'])}: " if len(result["policies"]) > 1 else ""
-    return who + statement(result, estimate) + _basis(estimate)
+    return (f"{label(estimate['policy'])}: " if len(result["policies"]) > 1 else "") + statement(result, estimate)
 
 
 def _basis(estimate: Summary) -> str:
     """How few rounds an estimate rests on, if they are few."""
     ess = _ess(estimate)
-    if ess is None or not ess < FEW or not math.isfinite(estimate["value"]):
+    if ess is None or not ess < FEW:
         return ""
     return f" It rests on few rounds: the log is worth {count(ess)} rounds of the new policy."
 
 
 def statement(result: Summary, estimate: Summary) -> str:
     """The same without the name of the policy."""
+    if not math.isfinite(estimate["value"]):
+        return f"{label(estimate['estimator'])} produced no estimate."
+    return _comparison(result, estimate) + ("" if is_naive(estimate) else _basis(estimate))
+
+
+def _comparison(result: Summary, estimate: Summary) -> str:
+    """The estimate, next to what the log earned."""
     who, value = label(estimate["estimator"]), number(estimate["value"], estimate["std_error"])
     level = percent(estimate["interval"]["level"])
-    if not math.isfinite(estimate["value"]):
-        return f"{who} produced no estimate."
     if is_naive(estimate):
         interval = span(estimate["interval"], estimate["std_error"])
         return f"The logging policy earned {value} per round ({level} interval {interval})."
