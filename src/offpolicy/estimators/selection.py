@@ -20,6 +20,9 @@ import numpy as np
 from offpolicy.core.arrays import FloatArray
 
 SUM_WEIGHT = 1e4
+ITERATIONS = 100
+CYCLING = (0.0, 1e-10, 1e-8, 1e-6, 1e-4)
+"""What is added to the variances, relative to the largest, until the solver converges."""
 SPLITS = 20
 REACH = 2.0
 
@@ -122,18 +125,33 @@ def blend(candidates: CandidateEstimates, reach: float) -> Choice:
 
 
 def on_simplex(matrix: FloatArray) -> FloatArray:
-    """argmin xᵀMx over x ≥ 0, Σx = 1, as a least-squares problem with a row of large weight for the sum."""
-    from scipy.optimize import nnls  # here, so that importing stays fast
+    """argmin xᵀMx over x ≥ 0, Σx = 1, as a least-squares problem with a row of large weight for the sum.
 
+    Candidates that are almost equal can make the solver cycle; a little more variance for each of them ends that.
+    """
     values, vectors = np.linalg.eigh(matrix)
     scale = float(values.max(initial=0.0))
     if scale <= 0:
         return np.full(len(matrix), 1 / len(matrix))
-    root = (vectors * np.sqrt(np.maximum(values, 0.0) / scale)).T
-    rows = np.vstack([root, np.full((1, len(matrix)), SUM_WEIGHT)])
-    solution = np.asarray(nnls(rows, np.append(np.zeros(len(matrix)), SUM_WEIGHT))[0], dtype=np.float64)
-    weights: FloatArray = solution / solution.sum()
-    return weights
+    for more in CYCLING:
+        root = (vectors * np.sqrt(np.maximum(values, 0.0) / scale + more)).T
+        rows = np.vstack([root, np.full((1, len(matrix)), SUM_WEIGHT)])
+        solution = _nonnegative(rows, np.append(np.zeros(len(matrix)), SUM_WEIGHT))
+        if solution is not None:
+            weights: FloatArray = solution / solution.sum()
+            return weights
+    return np.eye(len(matrix))[int(np.argmin(np.diag(matrix)))]
+
+
+def _nonnegative(rows: FloatArray, target: FloatArray) -> FloatArray | None:
+    """The least-squares solution x ≥ 0; None if the solver does not converge."""
+    from scipy.optimize import nnls  # here, so that importing stays fast
+
+    try:
+        solution = np.asarray(nnls(rows, target, maxiter=ITERATIONS * len(target))[0], dtype=np.float64)
+    except RuntimeError:
+        return None
+    return solution if np.isfinite(solution).all() and solution.sum() > 0 else None
 
 
 def widest(candidates: CandidateEstimates, reach: float) -> Choice:
