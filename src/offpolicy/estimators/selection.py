@@ -140,7 +140,8 @@ def on_simplex(matrix: FloatArray) -> FloatArray:
         if solution is not None:
             weights: FloatArray = solution / solution.sum()
             return weights
-    return np.eye(len(matrix))[int(np.argmin(np.diag(matrix)))]
+    alone: FloatArray = np.eye(len(matrix))[int(np.argmin(np.diag(matrix)))]
+    return alone
 
 
 def _nonnegative(rows: FloatArray, target: FloatArray) -> FloatArray | None:
