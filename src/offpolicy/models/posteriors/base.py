@@ -158,6 +158,8 @@ class Pooling:
         layout : Layout
             The actions of each round: all of them, or a list per round.
         """
+        if self.width is not None:
+            return normal_density(self.distances(batch, layout))
         if isinstance(layout, Lists):
             return self._listed(batch, layout)
         if self.groups is not None:
@@ -166,8 +168,6 @@ class Pooling:
             return self.table[batch.codes]
         if self.likelihood is not None:
             return self._checked(self.likelihood(batch), batch)
-        if self.width is not None:
-            return normal_density(self.distances(batch, layout))
         return self._exp(self.points(batch))
 
     def _listed(self, batch: Batch, layout: Lists) -> FloatArray:
@@ -179,8 +179,6 @@ class Pooling:
             return same
         if self.table is not None:
             return self.table[batch.codes[layout.row], layout.codes]
-        if self.width is not None:
-            return normal_density(self.distances(batch, layout))
         scores = layout.scores(self.points(batch), self.weight, self.bias)
         most = layout.most(scores)
         scores -= layout.spread(np.where(np.isfinite(most), most, 0.0))  # all of the listed actions may have −∞
