@@ -7,9 +7,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy import stats
 
 import offpolicy as op
 from offpolicy.estimators import REGISTRY
+from offpolicy.inference.intervals import degrees_of_freedom
 from offpolicy.worlds import Linear
 from tests.logs import Small, make_small
 
@@ -63,6 +65,77 @@ def test_bernstein_by_formula(five: op.Log) -> None:
     unlimited = replace(evidence, value_range=None)
     assert unlimited.interval(0.95, "bernstein").high == pytest.approx(1.56 + half, rel=1e-12)
     assert estimate.confidence_interval(method="bernstein").high == 3  # the end of the range of the rewards
+
+
+class TestStudent:
+    def test_by_formula(self) -> None:
+        """Five rounds, each in a bucket of its own: from the mean square and the fourth power of w·r − V."""
+        log = op.Log(None, [0, 1, 0, 1, 1], [1.0, 0.0, 2.0, 3.0, 1.0], propensity=[0.5, 0.5, 0.25, 0.5, 0.75], n_actions=2)
+        found = op.evaluate(log, op.Fixed([0.25, 0.75]), op.IPS())["IPS"].confidence_interval(0.9, method="student")
+        parts = np.array([0.5, 0.0, 2.0, 4.5, 1.0])
+        moved = parts - parts.mean()
+        kurtosis = (moved**4).mean() / (moved**2).mean() ** 2
+        freedom = 4 * 1 / (kurtosis - 1)  # that of five normal numbers is 2 on average
+        half = stats.t.ppf(0.95, freedom) * parts.std(ddof=1) / np.sqrt(5)
+        assert 1 < freedom < 4
+        assert (found.low, found.high) == pytest.approx((parts.mean() - half, parts.mean() + half), rel=1e-9)
+        assert (found.method, found.value) == ("student", pytest.approx(1.6))
+
+    def test_is_normal_if_the_variance_is_well_known(self) -> None:
+        w = make_small(n=5000)
+        estimate = op.evaluate(w.log(), w.logging, [op.LoggedMean()])["LoggedMean"]
+        a, b = (estimate.confidence_interval(method=method) for method in ("normal", "student"))
+        assert b.high == pytest.approx(a.high, abs=0.001 * (a.high - a.low))
+        assert b.high > a.high
+
+    def test_one_round_that_dominates_leaves_two_degrees_of_freedom(self) -> None:
+        n = 200
+        log = op.Log(None, np.zeros(n, int), np.eye(1, n)[0] * 1000 + np.tile([0.1, -0.1], n // 2), propensity=np.ones(n), n_actions=2)
+        estimate = op.evaluate(log, op.Uniform(), [op.LoggedMean()])["LoggedMean"]
+        assert estimate.evidence is not None
+        assert degrees_of_freedom(estimate.evidence.functional, estimate.evidence.sums) == pytest.approx(2, abs=0.05)
+        ends = estimate.confidence_interval(method="student")
+        assert ends.high - estimate.value == pytest.approx(stats.t.ppf(0.975, 2) * estimate.std_error, rel=0.05)
+
+    def test_without_spread_it_is_a_point(self) -> None:
+        log = op.Log(None, np.zeros(50, int), np.ones(50), propensity=np.ones(50), n_actions=2)
+        ends = op.evaluate(log, op.Uniform(), [op.LoggedMean()])["LoggedMean"].interval
+        assert (ends.low, ends.high) == (1, 1)
+
+
+class TestTheDefault:
+    def test_goes_by_what_the_estimate_is(self, small: Small) -> None:
+        every = [op.IPS(), op.SNIPS(), op.ClippedIPS(), op.DR(), op.DM(), op.LearnedMIPS(), op.Auto()]
+        result = op.evaluate(small.log(), {"a": small.target, "b": small.logging}, every)
+        methods = {e.estimator: e.interval.method for e in result}
+        weighs = {name for name, method in methods.items() if method == "cressie-read"}
+        assert weighs == {"IPS", "SNIPS"}
+        assert set(methods.values()) == {"cressie-read", "student"}
+        assert result.difference("a", "b", estimator="SNIPS").interval.method == "student"
+        assert result["a", "SNIPS"].confidence_interval(method="auto") == result["a", "SNIPS"].interval
+        assert result.settings["interval"] == "auto"
+
+    def test_no_warning_for_rewards_without_a_range(self, small: Small) -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            assert op.evaluate(small.log(), small.target, [op.SNIPS()])["SNIPS"].interval.method == "cressie-read"
+
+    def test_a_method_chosen_by_name_serves_differences_too(self, small: Small) -> None:
+        result = op.evaluate(small.log(), {"a": small.target, "b": small.logging}, [op.SNIPS()]).with_interval("normal")
+        assert result["a", "SNIPS"].interval.method == result.difference("a", "b").interval.method == "normal"
+
+
+def test_a_cressie_read_interval_belongs_to_the_regression_estimate(small: Small) -> None:
+    """The mean of w·r moved along its regression on w to where the mean of w is 1; in the middle if nothing is unseen."""
+    w = (small.target / small.logging)[np.arange(len(small.action)), small.action]
+    y = w * small.reward
+    slope = np.cov(y, w)[0, 1] / w.var(ddof=1)
+    result = op.evaluate(small.log(), small.target, [op.IPS(), op.SNIPS()])
+    assert result["IPS"].interval.value == pytest.approx(y.mean() + slope * (1 - w.mean()), rel=1e-9)
+    by_hand = y.sum() / w.sum()
+    slope = np.cov(w * (small.reward - by_hand), w)[0, 1] / w.var(ddof=1) / w.mean()
+    assert result["SNIPS"].interval.value == pytest.approx(by_hand + slope * (1 - w.mean()), rel=1e-9)
+    assert result["IPS"].confidence_interval(method="normal").value == result["IPS"].value
 
 
 def test_cressie_read_solves_its_problem() -> None:

@@ -32,18 +32,18 @@ def many() -> dict[str, np.ndarray]:
         op.SwitchDR(threshold=1.5, name="Switch 1.5"),
         op.CAB(clip=1, name="CAB 1"),
     ]
-    rows: dict[str, list[tuple[float, float, bool]]] = {}
+    rows: dict[str, list[tuple[float, float, bool, bool]]] = {}
     for seed in range(LOGS):
         asked = every if seed < SOME else [e for e in every if e.name in UNBIASED]
         result = op.evaluate(world.sample(1_000, seed), world.target, asked, engine=op.Local(threads=1))
         for e in result:
-            rows.setdefault(e.estimator, []).append((e.value, e.std_error, truth in e.confidence_interval()))
+            rows.setdefault(e.estimator, []).append((e.value, e.std_error, truth in e.interval, e.interval.method == "cressie-read"))
     return {name: np.array(values, dtype=float) for name, values in rows.items()} | {"truth": np.array([truth])}
 
 
 @pytest.mark.parametrize("name", [*BY_ACTIONS, "DM, no penalty", "Switch 1.5", "CAB 1"])
 def test_the_spread_is_the_standard_error(many: dict[str, np.ndarray], name: str) -> None:
-    value, error, _ = many[name].T
+    value, error, *_ = many[name].T
     assert error.mean() == pytest.approx(value.std(), rel=0.15)
 
 
@@ -57,4 +57,5 @@ def test_unbiased_where_it_should_be(many: dict[str, np.ndarray], name: str) -> 
 
 @pytest.mark.parametrize("name", UNBIASED)
 def test_intervals_cover(many: dict[str, np.ndarray], name: str) -> None:
-    assert 0.92 <= many[name][:, 2].mean() <= 0.98
+    """Those of IPS and SNIPS allow for a row that was not seen, and may cover more."""
+    assert 0.92 <= many[name][:, 2].mean() <= (0.98 if many[name][0, 3] == 0 else 1.0)

@@ -394,8 +394,8 @@ def test_a_lift_of_another_kind_of_interval_says_so(world: Linear) -> None:
     log = op.Log(None, log.source.whole.action, log.source.whole.reward, propensity=log.source.whole.propensity,
                  n_actions=10, reward_range=(0, 1))  # fmt: skip
     result = op.evaluate(log, op.Fixed([0.55] + [0.05] * 9), op.IPS()).with_interval("bernstein")
-    assert "95% normal interval" in shown_of(result)
-    assert "95% normal interval" in " ".join(str(result).split())
+    assert "95% Student interval" in shown_of(result)
+    assert "95% Student interval" in " ".join(str(result).split())
 
 
 def test_a_model_that_nothing_checks_says_whose_word_it_is(world: Linear) -> None:

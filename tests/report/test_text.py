@@ -220,14 +220,23 @@ class TestTheTable:
 
     def test_marks_are_explained(self) -> None:
         starred = estimate("new", "DM", 1.0, 0.1, fit_not_covered=True)
+        starred["interval"] |= {"method": "student"}
         other = {**estimate("new", "IPS", 1.0, 0.1), "interval": between(0, 2) | {"method": "bernstein"}}
-        shown = text.plain(summary(starred, other))
+        shown = text.plain(summary(starred, other, settings={"interval": "bernstein"}))
         assert "DM * †" in shown
         assert shown.endswith(
             "* the interval does not include the error of the fitted models.\n"
-            "† a normal interval: the requested method is not available for this estimator."
+            "† a Student interval: the requested method is not available for this estimator."
         )
-        assert "†" not in text.plain(summary(other))
+        assert "†" not in text.plain(summary(other, settings={"interval": "bernstein"}))
+        assert "†" not in text.plain(summary(starred, other, settings={"interval": "auto"}))
+
+    def test_an_estimate_outside_its_interval_is_marked(self) -> None:
+        outside = {**estimate("new", "IPS", 1.0, 0.1), "interval": between(1.1, 1.4) | {"method": "cressie-read", "value": 1.2}}
+        shown = text.plain(summary(outside))
+        assert "IPS ‡" in shown
+        assert "‡ outside its interval" in shown
+        assert "The interval belongs to 1.20, the estimate" in one_line(text.explained(outside))
 
 
 names = st.one_of(

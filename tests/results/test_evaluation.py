@@ -155,7 +155,7 @@ def test_intervals_of_the_lift_follow_the_method(result: op.Evaluation) -> None:
     assert result.with_interval("bootstrap").to_dict()["lifts"][0]["interval"]["method"] == "bootstrap"
     with pytest.warns(op.InputWarning, match="reward_range"):
         told = result.with_interval("bernstein").to_dict()
-    assert told["lifts"][0]["interval"]["method"] == "normal"  # there is no other for differences
+    assert told["lifts"][0]["interval"]["method"] == "student"  # there is no such for differences
 
 
 def test_weights_are_those_of_the_rounds(world: Linear, log: op.Log, result: op.Evaluation) -> None:
@@ -291,7 +291,7 @@ def test_intervals_of_binary_rewards_stay_between_0_and_1(tmp_path: Path) -> Non
 def test_intervals_of_other_rewards_are_not_cut() -> None:
     rng = np.random.default_rng(0)
     log = op.Log(None, rng.integers(0, 2, 50), rng.random(50), propensity=np.full(50, 0.5))
-    assert op.evaluate(log, op.Fixed([0.99, 0.01]), op.IPS())["IPS"].confidence_interval(1 - 1e-9).low < 0
+    assert op.evaluate(log, op.Fixed([0.99, 0.01]), op.IPS())["IPS"].confidence_interval(1 - 1e-9, "normal").low < 0
 
 
 def test_the_frame_calls_the_log_what_the_table_calls_it() -> None:

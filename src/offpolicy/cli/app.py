@@ -169,8 +169,8 @@ def evaluate(
     interval: Annotated[
         str | None,
         typer.Option(
-            help="Method: normal, bootstrap, bernstein or cressie-read. [default: normal]",
-            autocompletion=_choices("normal", "bootstrap", "bernstein", "cressie-read"),
+            help="Method: auto, student, normal, bootstrap, bernstein or cressie-read. [default: auto]",
+            autocompletion=_choices("auto", "student", "normal", "bootstrap", "bernstein", "cressie-read"),
         ),
     ] = None,
     refit: Annotated[bool | None, typer.Option("--refit", help="Refit all models in each bootstrap resample; slow.")] = None,
@@ -414,7 +414,7 @@ def reproduce(
 
 @app.command()
 def study(
-    name: Annotated[str, typer.Argument(help="coverage, limits, refit, propensities; or a TOML file with [study].")],
+    name: Annotated[str, typer.Argument(help="coverage, intervals, limits, refit, propensities; or a TOML file with [study].")],
     quick: Annotated[bool, typer.Option("--quick", help="Run a smaller version.")] = False,
     out: Annotated[
         Path | None, typer.Option(help="The folder for results; an interrupted study resumes. [default: results/NAME]")

@@ -166,7 +166,7 @@ def run(settings: Mapping[str, Any], progress: bool | None) -> Evaluation:
     estimators, functions = _estimators(settings)
     if not estimators and settings.get("inputs"):
         raise InputError("inputs: a setting of estimators that learn embeddings; add one, such as --estimator learned-mips.")
-    interval = settings.get("interval", "normal")
+    interval = settings.get("interval", "auto")
     if interval not in get_args(Method):
         raise unknown_name("interval method", interval, get_args(Method))
     refit = bool(settings.get("refit"))

@@ -171,12 +171,12 @@ def _name(label: str) -> str:
     return f" {plain}" if plain.startswith("_") else plain
 
 
-def write_study(summary: Mapping[str, Any], path: Path, method: str = "normal") -> None:
+def write_study(summary: Mapping[str, Any], path: Path) -> None:
     """Write a grid of coverage by estimator and world atomically."""
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
-    at, worlds = summary["levels"].index(LEVEL), [w["world"] for w in summary["worlds"]]
+    at, worlds, method = summary["levels"].index(LEVEL), [w["world"] for w in summary["worlds"]], summary["methods"][0]
     cells = [[summary["coverage"][w].get(n, {}).get(method) for w in worlds] for n in summary["estimators"]]
     names = [n for n, row in zip(summary["estimators"], cells, strict=True) if any(row)]
     shares = np.array([[np.nan if cell is None else cell["held"][at] for cell in row] for row in cells if any(row)])

@@ -27,16 +27,19 @@ def check_column(scale: str) -> str:
 
 @dataclass(frozen=True)
 class Measurements:
-    """The stored intervals. Verdicts are not stored: they follow from the checks and the limits when the runs are read."""
+    """The stored intervals. Verdicts are not stored: they follow from the checks and the limits when the runs are read.
+
+    Verdicts are compared with the intervals of the first method.
+    """
 
     methods: tuple[str, ...]
     levels: tuple[float, ...] = (0.9, 0.95, 0.99)
 
     def __post_init__(self) -> None:
         unknown = [method for method in self.methods if method not in METHODS]
-        if unknown or "normal" not in self.methods:  # verdicts are compared with the normal interval
+        if unknown or not self.methods:
             names = ", ".join(self.methods) or "none"
-            raise InputError(f"[study] methods: give normal, and others of {'; '.join(METHODS[1:])}; not {names}.")
+            raise InputError(f"[study] methods: give one or more of {'; '.join(METHODS)}; not {names}.")
 
     def fields(self) -> list[pa.Field]:
         """The columns to store."""

@@ -29,6 +29,8 @@ LEAST_RUNS = 50
 COUNTS = (0, 2, 5, 10, 25, 50, 100, 200, 500, 1_000, np.inf)
 ERRORS = (0, 0.5, 1, 1.5, 2, 2.5, 3, 4, 6, np.inf)
 SHARES = (0, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 0.7, 0.9, np.inf)
+ROUNDS = (0, 30, 100, 500, np.inf)
+"""The bins of effective rounds in which methods are compared."""
 EDGES: Mapping[str, tuple[float, ...]] = {
     "effective rounds": COUNTS, "rewards": COUNTS, "rounds to check a model": COUNTS,
     "clusters": (0, 5, 8, 15, 30, np.inf), "missing weight": ERRORS, "excess weight": ERRORS, "disagreement": ERRORS,
@@ -95,7 +97,7 @@ class Study:
             summary["errors"][names[p]][label] = self._errors(rows)
             if label not in naive:
                 summary["verdicts"][names[p]][label] = self._verdicts(rows)
-        return summary | {"limits": {scale: self._limits(scale) for scale in EDGES}}
+        return summary | {"limits": {scale: self._limits(scale) for scale in EDGES}, "by_rounds": self._by_rounds()}
 
     def _worlds(self, names: list[str]) -> list[dict[str, Any]]:
         """The number of runs, and the typical effective sample size of the logs."""
@@ -142,7 +144,7 @@ class Study:
 
     def _verdicts(self, rows: IntArray) -> dict[str, list[int]]:
         """By verdict: the number of runs, and how many of their intervals missed the true value."""
-        held = self.held("normal")[rows]
+        held = self.held(self.keeping.methods[0])[rows]
         return {
             verdict.name: [int(there.sum()), int((held[there] == 0).sum())]
             for verdict in Verdict
@@ -151,7 +153,7 @@ class Study:
 
     def _limits(self, scale: str) -> dict[str, Any]:
         """Coverage in each bin of a scale, in all worlds and in the world with the lowest coverage."""
-        limits, measure, held = LIMITS[scale], self._numbers(check_column(scale)), self.held("normal")
+        limits, measure, held = LIMITS[scale], self._numbers(check_column(scale)), self.held(self.keeping.methods[0])
         counts = np.isfinite(measure) & np.isfinite(held)
         if scale not in OF_ANY:
             counts &= np.isin(self.columns["estimator"], UNBIASED)
@@ -162,6 +164,30 @@ class Study:
                 bin_ = {"from": low, "to": finite_or_none(high), "runs": int(there.sum()), "held": float(held[there].mean())}
                 bins.append(bin_ | self._least(there, held))
         return {"caution": limits.caution, "stop": finite_or_none(limits.stop), "bins": bins}
+
+    def _by_rounds(self) -> list[dict[str, Any]]:
+        """Of the nearly unbiased estimators: coverage and width of every method, by effective rounds."""
+        effective, rows = self._numbers(check_column("effective rounds")), []
+        first = self._widths(self.keeping.methods[0])
+        for label in (e.label for e in self.experiment.entries if e.label in UNBIASED):
+            for low, high in zip(ROUNDS, ROUNDS[1:], strict=False):
+                there = (self.columns["estimator"] == label) & (low <= effective) & (effective < high)
+                there &= np.isfinite(first) & (first > 0)
+                if there.sum() < LEAST_RUNS:
+                    continue
+                methods = {
+                    method: {"held": float(np.nanmean(self.held(method)[there])),
+                             "width": float(np.nanmean(self._widths(method)[there] / first[there]))}
+                    for method in self.keeping.methods
+                }  # fmt: skip
+                found = {"estimator": label, "from": low, "to": finite_or_none(high), "runs": int(there.sum())}
+                rows.append(found | {"methods": methods})
+        return rows
+
+    def _widths(self, method: str) -> FloatArray:
+        low, high = (self._numbers(column(end, method, LEVEL)) for end in ("low", "high"))
+        width: FloatArray = high - low
+        return width
 
     def _least(self, there: Any, held: FloatArray) -> dict[str, Any]:
         """The world with the lowest coverage, among those with enough runs."""

@@ -24,16 +24,18 @@ def worlds(summary: Summary, of: str = "") -> Table:  # noqa: ARG001
     return header, rows
 
 
-def coverage(summary: Summary, of: str = "normal") -> Table:
-    """The share of 95% intervals that hold the truth: estimators by worlds."""
+def coverage(summary: Summary, of: str = "") -> Table:
+    """The share of 95% intervals that hold the truth: estimators by worlds. By the first method, or by another."""
+    of = of or summary["methods"][0]
     at = summary["levels"].index(LEVEL)
     return _by_world(
         summary, summary["estimators"], lambda cell: _percent(cell[of]["held"][at]) if of in cell else "–", "coverage"
     )
 
 
-def width(summary: Summary, of: str = "normal") -> Table:
+def width(summary: Summary, of: str = "") -> Table:
     """The width of 95% intervals, relative to the spread of the values over logs."""
+    of = of or summary["methods"][0]
     at = summary["levels"].index(LEVEL)
     rows = []
     for name in summary["estimators"]:
@@ -49,8 +51,9 @@ def width(summary: Summary, of: str = "normal") -> Table:
     return _header(summary), [row for row in rows if set(row[1:]) != {"–"}]
 
 
-def levels(summary: Summary, of: str = "normal") -> Table:
+def levels(summary: Summary, of: str = "") -> Table:
     """The share that holds at 90, 95 and 99%."""
+    of = of or summary["methods"][0]
     return _by_world(
         summary,
         _main(summary),
@@ -69,6 +72,17 @@ def methods(summary: Summary, of: str = "") -> Table:
             if any(cells):
                 rows.append([f"{name}, {method}", *("–" if c is None else _percent(c["held"][at]) for c in cells)])
     return ["interval", *_header(summary)[1:]], rows
+
+
+def by_rounds(summary: Summary, of: str = "") -> Table:  # noqa: ARG001
+    """Coverage of 95% intervals and their width relative to the first method's, by effective rounds."""
+    header = ["estimator, effective rounds", "runs", *summary["methods"]]
+    rows = []
+    for row in summary.get("by_rounds", ()):
+        upper = f"{row['from']:g} or more" if row["to"] is None else f"{row['from']:g} to {row['to']:g}"
+        cells = [f"{_percent(cell['held'])} at {cell['width']:.2f}" for cell in row["methods"].values()]
+        rows.append([f"{row['estimator']}, {upper}", f"{row['runs']:,}", *cells])
+    return header, rows
 
 
 def verdicts(summary: Summary, of: str = "worlds") -> Table:
@@ -122,7 +136,7 @@ def limits(summary: Summary, of: str) -> Table:
 
 
 TABLES: dict[str, Callable[[Summary, str], Table]] = {
-    "worlds": worlds, "coverage": coverage, "width": width, "levels": levels, "methods": methods, "verdicts": verdicts,
+    "worlds": worlds, "coverage": coverage, "width": width, "levels": levels, "methods": methods, "by rounds": by_rounds, "verdicts": verdicts,
     "limits": limits,
 }  # fmt: skip
 
@@ -130,11 +144,14 @@ TABLES: dict[str, Callable[[Summary, str], Table]] = {
 def chosen(summary: Summary) -> Iterable[tuple[str, Table]]:
     """The tables that are shown by default."""
     yield "The logs", worlds(summary)
-    yield "Coverage of 95% intervals (normal)", coverage(summary)
-    yield "Coverage of 90%, 95% and 99% intervals (normal)", levels(summary)
+    first = summary["methods"][0]
+    yield f"Coverage of 95% intervals ({first})", coverage(summary)
+    yield f"Coverage of 90%, 95% and 99% intervals ({first})", levels(summary)
     if len(summary["methods"]) > 1:
         yield "Coverage of 95% intervals, by method", methods(summary)
-    yield "Width of 95% intervals (normal), relative to the spread over logs", width(summary)
+        if summary.get("by_rounds"):
+            yield "Coverage of 95% intervals, and mean width relative to the first method", by_rounds(summary)
+    yield f"Width of 95% intervals ({first}), relative to the spread over logs", width(summary)
     yield "The verdict, by world, and whether the 95% interval missed", verdicts(summary)
     yield "The verdict, by estimator", verdicts(summary, "estimators")
     for scale in summary["limits"]:

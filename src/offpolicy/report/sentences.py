@@ -16,7 +16,8 @@ FEW = LIMITS["effective rounds of an anchor"].caution
 """The number of effective rounds below which the first sentence says on how few an answer rests."""
 FOOTNOTES = {
     "*": "the interval does not include the error of the fitted models.",
-    "†": "a normal interval: the requested method is not available for this estimator.",
+    "†": "a Student interval: the requested method is not available for this estimator.",
+    "‡": "outside its interval, which belongs to the estimate that is adjusted to a mean weight of 1; see explain().",
 }
 BOUNDS_RIGHT = frozenset({"Γ", "lower bound", "upper bound"})
 
@@ -96,7 +97,8 @@ def _comparison(result: Summary, estimate: Summary) -> str:
             f"{who} estimates {value} per round, {more} than the {earned} in the log; the uncertainty of this difference "
             "is unknown."
         )
-    kind = "" if ci["method"] == estimate["interval"]["method"] else f" {ci['method']}"  # differences have no other
+    named = result["settings"].get("interval", "auto") != "auto" and ci["method"] != estimate["interval"]["method"]
+    kind = f" {ci['method'].replace('student', 'Student')}" if named else ""  # differences do not have every method
     interval = f"{level}{kind} interval {span(ci, lift['std_error'])}"
     if not excludes_zero(lift):
         return f"{who} estimates {value} per round, the log has {earned}: no significant difference ({more}, {interval})."
@@ -316,11 +318,20 @@ def _ess(estimate: Summary) -> float | None:
 
 def marks_of(result: Summary, estimate: Summary) -> str:
     """The keys of `FOOTNOTES` that apply to an estimate. Blends have no finite-sample intervals."""
-    methods = {e["interval"]["method"] for e in result["estimates"]}
-    otherwise = len(methods) > 1 and estimate["interval"]["method"] == "normal"
-    diagnostics = estimate["diagnostics"]
-    refitted = estimate["interval"]["method"] == REFITTED and "fitted_before" not in (diagnostics.get("reward_model") or {})
-    return ("*" if diagnostics.get("fit_not_covered") and not refitted else "") + ("†" if otherwise else "")
+    ci, diagnostics = estimate["interval"], estimate["diagnostics"]
+    refitted = ci["method"] == REFITTED and "fitted_before" not in (diagnostics.get("reward_model") or {})
+    applies = {
+        "*": diagnostics.get("fit_not_covered") and not refitted,
+        "†": ci["method"] == "student" and result["settings"].get("interval", "auto") not in ("auto", "student"),
+        "‡": adjusted(estimate) is not None and not ci["low"] <= estimate["value"] <= ci["high"],
+    }
+    return "".join(mark for mark, applying in applies.items() if applying)
+
+
+def adjusted(estimate: Summary) -> float | None:
+    """The point estimate that the interval belongs to, if that is another than the estimate."""
+    value = estimate["interval"].get("value")
+    return None if value is None or not math.isfinite(value) or value == estimate["value"] else float(value)
 
 
 def meanings(marks: Iterable[str]) -> list[str]:

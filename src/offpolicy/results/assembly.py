@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import platform
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -21,7 +22,7 @@ from offpolicy.estimators import Combined, Estimator, LoggedMean, Member
 from offpolicy.estimators.selection import slope, smallest_error
 from offpolicy.inference.blending import BlendEvidence, Candidate, Combination
 from offpolicy.inference.functionals import Functional, ScoreSums, in_errors, std_error
-from offpolicy.inference.intervals import Range, normal_interval
+from offpolicy.inference.intervals import Interval, Range, normal_interval
 from offpolicy.inference.jackknife import Refits
 from offpolicy.inference.scores import Case, Scores
 from offpolicy.inference.sensitivity import Tilting
@@ -67,7 +68,7 @@ def settings_of(job: Job) -> dict[str, Any]:
         "policies": {name: described(policy) for name, policy in request.policies.items()},
         "logging": None if requested is None else described(requested),
         "level": request.level,
-        "interval": "normal",
+        "interval": "auto",
         "cross_fit": request.cross_fit,
         "reward_range": None if log.reward_range is None else list(log.reward_range),
         "seed": request.seed,
@@ -331,7 +332,7 @@ class Assembly:
             value=valued.value,
             std_error=subject.std_error,
             error_covers=f.error_covers,
-            interval=evidence.limited(normal_interval(f.value, subject.std_error, self.job.request.level)),
+            interval=self._interval(evidence),
             evidence=evidence,
             policy=policy,
             estimator=valued.name,
@@ -341,6 +342,10 @@ class Assembly:
             checks=checks,
             labelled=None if valued.embedder is None else self._embedding(subject.policy, valued.embedder),
         )
+
+    def _interval(self, evidence: Evidence) -> Interval:
+        level = self.job.request.level
+        return evidence.interval(level, "auto") if self.errors else normal_interval(evidence.functional.value, math.nan, level)
 
     def _embedding(self, p: int, weight: Weight) -> LabelledEmbedding | None:
         """The embedding that a weight comes from."""

@@ -66,9 +66,10 @@ class Answer(ABC):
         ----------
         level : float, optional
             The confidence level, between 0 and 1; by default that of the interval shown.
-        method : {"normal", "bootstrap", "bernstein", "cressie-read"}, optional
-            By default that of the interval shown. The last two hold for any number of rounds; they need the log's
-            `reward_range`, and exist for estimates only, not for differences and blends.
+        method : {"auto", "student", "normal", "bootstrap", "bernstein", "cressie-read"}, optional
+            By default that of the interval shown. "auto" is "cressie-read" where rewards alone are weighted, with weights
+            whose mean must be 1 (IPS, SNIPS), and "student" elsewhere. The last two hold for any number of rounds if the log
+            states its `reward_range`, and exist for estimates only, not for differences and blends.
         refit : bool, optional
             Whether to read the log again for each draw of the bootstrap, and to refit reward models and embeddings and
             repeat every selection among candidates. No other interval includes all of that.
@@ -78,7 +79,8 @@ class Answer(ABC):
         Returns
         -------
         Interval
-            With `low`, `high`, `level` and `method`; `value in interval` tests whether it contains a value.
+            With `low`, `high`, `level`, `method` and `value`, the point estimate that belongs to it; `x in interval` tests
+            whether it contains x.
 
         Raises
         ------
@@ -150,7 +152,7 @@ class Difference(Answer):
 
     @classmethod
     def of(cls, name: str, evidence: Evidence, level: float) -> Difference:
-        """A difference computed from its evidence, with a normal interval.
+        """A difference computed from its evidence, with a Student interval.
 
         Parameters
         ----------
@@ -162,7 +164,7 @@ class Difference(Answer):
             The level of the interval.
         """
         f = evidence.functional
-        return cls(f.value, evidence.std_error, f.error_covers, evidence.interval(level, "normal"), evidence, name)
+        return cls(f.value, evidence.std_error, f.error_covers, evidence.interval(level, "auto"), evidence, name)
 
     def __repr__(self) -> str:
         return f"Difference({self.name}: {self.value:.6g} ± {self.std_error:.2g})"
@@ -262,12 +264,12 @@ class Estimate(Answer):
         Parameters
         ----------
         method : str
-            As for `confidence_interval`; a blend, which has no finite-sample interval, keeps the normal one.
+            As for `confidence_interval`; an estimate without a finite-sample interval gets a Student interval.
         refit : bool
             Whether the bootstrap refits.
         """
         evidence = self.evidence
-        method = "normal" if method in FINITE_SAMPLE and evidence is not None and evidence.bounds is None else method
+        method = "auto" if method in FINITE_SAMPLE and evidence is not None and evidence.bounds is None else method
         shown = self.confidence_interval(self.interval.level, method, refit=refit)
         counted = refit and evidence is not None and evidence.fitted
         return replace(self, interval=shown, checks=refitted(self.checks) if counted else self.checks)

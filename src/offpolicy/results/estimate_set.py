@@ -190,9 +190,10 @@ class EstimateSet:
         refit, attached = method == REFITTED, self.log.attached
         if refit and not attached and saved is not None:
             return replace(made, interval=Interval(**saved["interval"]))
-        if method not in ("bootstrap", REFITTED):
+        if method not in ("normal", "bootstrap", REFITTED):
             return made
-        return replace(made, interval=made.confidence_interval(self.level, "bootstrap", refit=refit and attached))
+        method = "bootstrap" if refit else method
+        return replace(made, interval=made.confidence_interval(self.level, method, refit=refit and attached))
 
     def _saved_difference(self, first: Estimate, second: Estimate) -> Mapping[str, Any] | None:
         """A lift, or a difference of two policies, if the summary of a loaded file contains it."""

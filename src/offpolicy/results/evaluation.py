@@ -156,8 +156,8 @@ class Evaluation(EstimateSet):
 
         Parameters
         ----------
-        method : {"normal", "bootstrap", "bernstein", "cressie-read"}
-            See `Estimate.confidence_interval`. Estimates without a finite-sample interval keep the normal one.
+        method : {"auto", "student", "normal", "bootstrap", "bernstein", "cressie-read"}
+            See `Estimate.confidence_interval`. Estimates without a finite-sample interval get a Student interval.
         refit : bool, default False
             Whether the bootstrap reads the log again and refits in each draw.
 
