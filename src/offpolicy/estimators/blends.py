@@ -34,9 +34,9 @@ class _Standard(Combined):
 class Auto(_Standard):
     """The default estimator: a blend of nearly unbiased candidates with smoother ones.
 
-    It starts from the nearly unbiased blend of `StackedDR`. How far it moves towards smoother candidates follows from their
-    differences, with known errors, and from a prior of their bias, whose unit is the gap between the value and the mean of
-    the log.
+    It starts from a mix of nearly unbiased candidates, as `StackedDR` is one. How far it moves towards smoother candidates
+    follows from their differences, with known errors, and from a prior of their bias, whose unit is the gap between the
+    value and the mean of the log.
 
     Parameters
     ----------
@@ -77,15 +77,16 @@ class Auto(_Standard):
 @register
 @dataclass(frozen=True)
 class StackedDR(Combined):
-    """The mix of nearly unbiased candidates with the least variance: SNIPS, and SNDR with several reward models.
+    """The mix of nearly unbiased candidates with the least variance: IPS, SNIPS, DR, and SNDR with several reward models.
 
-    The weights are 0 or more, sum to 1, and follow from the covariance of the candidates' errors.
+    The weights are 0 or more, sum to 1, and follow from the covariance of the candidates' errors. The standard error allows
+    for the fit of the weights to the same rounds.
 
     Parameters
     ----------
     candidates : sequence of Estimator, optional
-        The candidates, all of them nearly unbiased (IPS, SNIPS, DR, SNDR, …); by default SNIPS, and SNDR with ridge models
-        of several penalties. A candidate may have any reward model, such as a scikit-learn regressor.
+        The candidates, all of them nearly unbiased (IPS, SNIPS, DR, SNDR, …); by default IPS, SNIPS, DR, and SNDR with ridge
+        models of several penalties. A candidate may have any reward model, such as a scikit-learn regressor.
     left_out : tuple of (str, str), default=()
         Candidates that cannot be computed here, each with the reason; filled in by an evaluation.
     name : str, optional
@@ -102,7 +103,7 @@ class StackedDR(Combined):
     rule: ClassVar[str] = "All candidates are nearly unbiased, and the weights minimise the variance of the mix."
 
     def standard(self, features: Features | None) -> tuple[Estimator, ...]:
-        return FAMILY.unbiased(features)
+        return FAMILY.stack(features)
 
     def unused(self, features: Features) -> list[tuple[str, str]]:
         return FAMILY.unused(features)

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from offpolicy.data.features import Features
 from offpolicy.estimators.base import Estimator
-from offpolicy.estimators.dr import DM, SNDR, DRos, ScaledDR
+from offpolicy.estimators.dr import DM, DR, SNDR, DRos, ScaledDR
 from offpolicy.estimators.embedded import LearnedMDR
-from offpolicy.estimators.ips import SNIPS
+from offpolicy.estimators.ips import IPS, SNIPS
 from offpolicy.models.posteriors.gaussian import Gaussian
 from offpolicy.models.rewards.ridge.model import Ridge
 
@@ -42,6 +42,13 @@ class CandidateFamily:
             *with_features,
             *(SNDR(Ridge(penalty), name=f"SNDR (penalty {penalty:g})") for penalty in penalties),
         )
+
+    def stack(self, features: Features | None = None) -> tuple[Estimator, ...]:
+        """The same, and those that do not divide by the mean weight: better where large weights meet small rewards.
+
+        IPS depends on the origin of the reward, so that it is no candidate of estimators that must not.
+        """
+        return (IPS(), *self.unbiased(features), DR())
 
     def smoother(self, features: Features | None = None) -> tuple[Estimator, ...]:
         """Bounded weights, weights of embeddings, and models of growing penalty."""

@@ -32,14 +32,17 @@ class CandidateEstimates:
     """Estimates of the same value, and the covariance of their errors.
 
     `unbiased` marks those with the exact weights of actions, `known` those whose whole error is known; the others get no
-    weight. `uncorrected` is the share of a reward model's error that the weights of a candidate leave uncorrected. `logged`
-    is the mean reward of the log, `evidence` the number of effective rounds with a reward other than 0. `resampled(k,
-    counts)` is candidate k in each draw, where `counts` (draws × buckets) states how often each bucket of units counts.
+    weight. `sampled` are the parts of the covariance that each of some groups of units contributes; they sum to the whole,
+    except for errors of fits. `uncorrected` is the share of a reward model's error that the weights of a candidate leave
+    uncorrected. `logged` is the mean reward of the log, `evidence` the number of effective rounds with a reward other than
+    0. `resampled(k, counts)` is candidate k in each draw, where `counts` (draws × buckets) states how often each bucket of
+    units counts.
     """
 
     names: tuple[str, ...]
     values: FloatArray
     covariance: FloatArray
+    sampled: FloatArray
     unbiased: tuple[bool, ...]
     known: tuple[bool, ...]
     uncorrected: tuple[float, ...]
@@ -78,13 +81,15 @@ class Choice:
     """The weight of each candidate, and its bias as the rule estimated it.
 
     `anchor` are the weights of the nearly unbiased blend that the rule starts from; None: the candidate with the least error
-    among those. `hedge` is the share of its variance that is added for biases that no candidate can show. `details` are
-    further numbers to report.
+    among those. `optimism` is the share of its variance that the estimated variance misses because the weights were fitted
+    to the same rounds. `hedge` is the share of its variance that is added for biases that no candidate can show. `details`
+    are further numbers to report.
     """
 
     weights: FloatArray
     biases: FloatArray
     anchor: FloatArray | None = None
+    optimism: float = 0.0
     hedge: float = 0.0
     details: Mapping[str, float] = field(default_factory=dict)
 
@@ -108,7 +113,27 @@ def stacked(candidates: CandidateEstimates) -> Choice:
     some = np.flatnonzero(candidates.unbiased)
     weights = np.zeros(size)
     weights[some] = on_simplex(candidates.covariance[np.ix_(some, some)])
-    return Choice(weights, np.zeros(size), anchor=weights)
+    return Choice(weights, np.zeros(size), anchor=weights, optimism=optimism(candidates.sampled[:, some][:, :, some]))
+
+
+def optimism(parts: FloatArray) -> float:
+    """The share of the variance of the least-variance mix that its own estimate misses.
+
+    Weights that minimise an estimated variance make it too small. Where each group of units is mixed by weights from the
+    other groups, the variance is too large, since these weights rest on fewer units. Half way between is closest to the
+    spread over logs.
+
+    >>> apart = np.array([np.diag([1.0, 3.0]), np.diag([3.0, 1.0])])
+    >>> round(optimism(apart), 3), optimism(apart[:1])
+    (0.375, 0.0)
+    """
+    whole = parts.sum(axis=0)
+    weights = on_simplex(whole)
+    within = float(weights @ whole @ weights)
+    if len(parts) < 2 or not within > 0:
+        return 0.0
+    held_out = sum(float(w @ part @ w) for part in parts for w in [on_simplex(whole - part)])
+    return max(held_out / within - 1, 0.0) / 2
 
 
 def blend(candidates: CandidateEstimates, reach: float) -> Choice:

@@ -33,6 +33,8 @@ class Candidate:
 # If the mean weight is below 1 by more than the first number of standard errors, errors are multiplied by that number, up to
 # the second.
 MISSED, MOST_MISSED = 2.0, 5.0
+GROUPS = 5
+"""The number of groups of units that weights of a mix are held out from."""
 
 
 def _is_defined(f: Functional, sums: ScoreSums) -> bool:
@@ -49,8 +51,7 @@ def covariance(functionals: Sequence[Functional], sums: ScoreSums) -> FloatArray
     A jackknife, because if a few rounds have most of the weight, the delta method regards a self-normalised estimate as
     nearly exact. The errors of sampling and fit are joined pair by pair as in `variance`.
     """
-    total, filled = sums.buckets.sum(axis=0), sums.buckets[sums.buckets[:, 0] > 0]
-    sampled = _jackknifed(np.array([f.evaluate(total - filled) for f in functionals]))
+    sampled = sampled_covariance(functionals, sums).sum(axis=0)
     alone = np.array([f.sampling for f in functionals])
     fitted = np.array([np.zeros(alone.shape[1]) if f.fit is None else f.fit for f in functionals])
     groups, both = _jackknifed(alone), _jackknifed(alone + fitted)
@@ -61,12 +62,25 @@ def covariance(functionals: Sequence[Functional], sums: ScoreSums) -> FloatArray
     return joint
 
 
+def sampled_covariance(functionals: Sequence[Functional], sums: ScoreSums) -> FloatArray:
+    """The covariance of the estimates' sampling errors by a jackknife over buckets, as the sum of what groups contribute."""
+    total, filled = sums.buckets.sum(axis=0), sums.buckets[sums.buckets[:, 0] > 0]
+    changes = _changes(np.array([f.evaluate(total - filled) for f in functionals]))
+    return np.stack([part @ part.T for part in np.array_split(changes, GROUPS, axis=1)])
+
+
 def _jackknifed(left_out: FloatArray) -> FloatArray:
     """The covariance of estimates (rows) from their values when each part of the log (columns) is left out."""
-    parts = left_out.shape[1]
-    centred = left_out - left_out.mean(axis=1, keepdims=True)
-    jackknifed: FloatArray = centred @ centred.T * (parts - 1) / parts
+    changes = _changes(left_out)
+    jackknifed: FloatArray = changes @ changes.T
     return jackknifed
+
+
+def _changes(left_out: FloatArray) -> FloatArray:
+    """The centred values, scaled so that their sum of squares is the jackknife's variance."""
+    parts = left_out.shape[1]
+    changes: FloatArray = (left_out - left_out.mean(axis=1, keepdims=True)) * np.sqrt((parts - 1) / parts)
+    return changes
 
 
 def _between(matrix: FloatArray) -> FloatArray:
@@ -115,7 +129,9 @@ class Combination:
 
     @property
     def missed(self) -> float:
-        """The factor by which the errors of nearly unbiased candidates are multiplied."""
+        """The factor by which the errors of nearly unbiased candidates are multiplied, compared with the others."""
+        if all(part.unbiased for part in self.parts):  # all are equally affected, and none is preferred for it
+            return 1.0
         shortfall = self.evidence.shortfall
         return min(shortfall, MOST_MISSED) if shortfall > MISSED else 1.0
 
@@ -128,6 +144,7 @@ class Combination:
             names=tuple(part.name for part in self.parts),
             values=np.array([f.value for f in functionals]),
             covariance=covariance(functionals, self.sums) * np.outer(missed, missed),
+            sampled=sampled_covariance(functionals, self.sums) * np.outer(missed, missed),
             unbiased=tuple(part.unbiased and part.known for part in self.parts),
             known=tuple(part.known for part in self.parts),
             uncorrected=tuple(part.uncorrected for part in self.parts),
@@ -176,7 +193,8 @@ class Combination:
             return Functional(float("nan"), nothing, Undefined())
         functionals, weights = [part.functional for part in self.parts], self.choice.weights
         summed = combined(functionals, weights)
-        extra = max(self.candidates.variance(weights) - variance(summed, self.sums), 0.0)
+        whole = self.candidates.variance(weights) * (1 + self.choice.optimism)
+        extra = max(whole - variance(summed, self.sums), 0.0)
         if self.choice.hedge:
             summed = replace(summed, hedge=combined(functionals, self.anchor * np.sqrt(self.choice.hedge)))
         step = weights - self.anchor
