@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from offpolicy.core.arrays import finite_or_none
+from offpolicy.core.arrays import FloatArray, finite_or_none
 from offpolicy.core.errors import InputError, unknown_name
 from offpolicy.experiments import entries
 from offpolicy.experiments.config import Size, located, parsed, point
@@ -116,7 +116,19 @@ def coverage(results: Results) -> dict[str, dict[str, list[Any]]]:
     """For each estimator and point: the number of runs with a 95% interval, and the share that contains the true value."""
     if not results.experiment.intervals:
         return {}
-    covered = results.covered.reshape(*results.covered.shape[:2], results.runs)
+    return _shares(results, results.covered)
+
+
+def verdicts(results: Results) -> dict[str, dict[str, list[Any]]]:
+    """For each estimator and point: the number of runs with the verdict OK, and the coverage of their 95% intervals."""
+    if not results.experiment.intervals:
+        return {}
+    return _shares(results, np.where(results.ok == 1, results.covered, np.nan))
+
+
+def _shares(results: Results, covered: FloatArray) -> dict[str, dict[str, list[Any]]]:
+    """The share of 1 among the known runs of each point, and the number of these."""
+    covered = covered.reshape(*covered.shape[:2], results.runs)
     runs, shares = np.isfinite(covered).sum(axis=2), finite_mean(covered)
     return {
         label: {"share": shares[k].tolist(), "runs": runs[k].tolist()} for k, label in enumerate(results.experiment.labels)
@@ -130,14 +142,13 @@ def plain(results: Results, width: int = WIDTH) -> str:
     header, rows = table(results, letters)
     lines = [*wrapped("Mean squared error relative to the best single estimator of each world", width), ""]
     lines += [*blocks(header, rows, width), ""]
-    held = coverage(results)
-    if held:
-        head = ["coverage of 95% intervals", *letters]
+    tables = {"coverage of 95% intervals": coverage(results), "coverage of runs with verdict ok": verdicts(results)}
+    for heading, held in tables.items():
         cells = [
             [label(name), *(_share(*each, results.runs) for each in zip(of["share"], of["runs"], strict=True))]
             for name, of in held.items()
         ]
-        lines += [*blocks(head, cells, width), ""]
+        lines += [*blocks([heading, *letters], cells, width), ""] if cells else []
     mean, about = results.summary("mse")[0], len(lines)
     for k, (letter, place) in enumerate(zip(letters, e.points, strict=True)):
         known = np.isfinite(results.values[:, k]).all(axis=(1, 2))
@@ -146,7 +157,7 @@ def plain(results: Results, width: int = WIDTH) -> str:
         lines.append(f"{letter}: {place.label}, {place.rounds:,} rounds{half}; least mean squared error {least}")
     lines.append(
         f"{results.runs} runs in each world; the best of a world is chosen on one half of them, scored on the other. "
-        "Coverage is a share of these runs, or of the number given."
+        "Coverage is a share of these runs, or of the number given: those with an interval, or with the verdict ok."
     )
     return "\n".join(
         [*lines[:about], *(line for each in [*lines[about:], *_notes(results)] for line in wrapped(each, width, "  "))]
@@ -199,6 +210,7 @@ def as_dict(results: Results) -> dict[str, Any]:
         "notes": _notes(results),
         "leaderboard": leaders(results),
         "coverage": coverage(results),
+        "ok": verdicts(results),
         "mean_squared_errors": dict(zip(results.experiment.labels, mean.tolist(), strict=True)),
         "standard_errors": dict(zip(results.experiment.labels, error.tolist(), strict=True)),
         "failures": {label: dict(why) for label, why in results.failures.items()},

@@ -108,7 +108,7 @@ class Experiment:
 
 def _interval(estimate: Estimate) -> dict[str, Any]:
     interval = estimate.confidence_interval(0.95)
-    return {"low": interval.low, "high": interval.high}
+    return {"low": interval.low, "high": interval.high, "ok": estimate.verdict is Verdict.OK}
 
 
 @lru_cache

@@ -28,6 +28,8 @@ class Results:
     covered: FloatArray = field(default_factory=lambda: np.empty(0))
     """1 if the interval of a run contains the true value, 0 if not, NaN if none was stored; shaped as `values`."""
     widths: FloatArray = field(default_factory=lambda: np.empty(0))
+    ok: FloatArray = field(default_factory=lambda: np.empty(0))
+    """1 if the verdict of a run is OK, 0 if not, NaN if none was stored; shaped as `values`."""
 
     @classmethod
     def of(cls, experiment: Experiment, table: pa.Table) -> Results:
@@ -41,16 +43,17 @@ class Results:
         point, world, log = (columns[name][inside] for name in ("point", "world", "log"))
         label, order = columns["estimator"][inside], {label: k for k, label in enumerate(experiment.labels)}
         at = [order[name] for name in label], point, world, log
-        covered, widths = np.full(values.shape, np.nan), np.full(values.shape, np.nan)
+        covered, widths, ok = (np.full(values.shape, np.nan) for _ in range(3))
         value, low, high, true = (columns[name][inside].astype(np.float64) for name in ("value", "low", "high", "truth"))
         values[at] = value
         covered[at] = np.where(np.isfinite(low), (low <= true) & (true <= high), np.nan)
         widths[at] = high - low
+        ok[at] = columns["ok"][inside].astype(np.float64)  # None becomes NaN
         truth[point, world], truth_error[point, world] = columns["truth"][inside], columns["truth_error"][inside]
         for name, why in zip(label, columns["failure"][inside], strict=True):
             if why is not None:
                 failures.setdefault(name, Counter())[why] += 1
-        return cls(experiment, values, truth, truth_error, failures, covered, widths)
+        return cls(experiment, values, truth, truth_error, failures, covered, widths, ok)
 
     @cached_property
     def errors(self) -> FloatArray:

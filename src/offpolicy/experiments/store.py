@@ -32,6 +32,7 @@ SCHEMA = pa.schema(
         ("failure", pa.string()),
         ("low", pa.float64()),
         ("high", pa.float64()),
+        ("ok", pa.bool_()),
     ]
 )
 ORDER = [("point", "ascending"), ("world", "ascending"), ("log", "ascending"), ("estimator", "ascending")]

@@ -136,7 +136,7 @@ def limits(summary: Summary, of: str) -> Table:
 
 
 TABLES: dict[str, Callable[[Summary, str], Table]] = {
-    "worlds": worlds, "coverage": coverage, "width": width, "levels": levels, "methods": methods, "by rounds": by_rounds, "verdicts": verdicts,
+    "worlds": worlds, "coverage": coverage, "width": width, "levels": levels, "methods": methods, "rounds": by_rounds, "verdicts": verdicts,
     "limits": limits,
 }  # fmt: skip
 
