@@ -33,6 +33,7 @@ def candidates(values: Sequence[float], matrix: Sequence[Sequence[float]], **mor
         "unbiased": (True, *[False] * (size - 1)),
         "known": (True,) * size,
         "uncorrected": (0.0, *[1.0] * (size - 1)),
+        "least_biases": (0.0,) * size,
         "logged": 0.0,
         "evidence": 1e6,
         "resampled": lambda k, counts: np.full(len(counts), values[k]),

@@ -15,6 +15,7 @@ from offpolicy.diagnostics.verdict import Finding
 from offpolicy.estimators import Estimator, Member
 from offpolicy.inference.blending import Combination
 from offpolicy.inference.functionals import Functional, ScoreSums
+from offpolicy.inference.learning_curve import LearningCurve
 from offpolicy.scoring.plan import ModelKey
 from offpolicy.scoring.scored_block import ScoredBlock
 from offpolicy.statistics.base import State, added
@@ -46,6 +47,8 @@ class Subject:
         Whether rounds can be weighted by π/π0: the actions are discrete and the log has propensities.
     fit_missing : bool, default False
         Whether the value depends on something fitted whose error is not included in the standard error.
+    curve : LearningCurve, optional
+        How the value of the reward model alone changed from half of the rounds to all; None where that is not computed.
     reference : tuple of str and Functional, optional
         A nearly unbiased estimate of the same value, with its name; None for that estimate itself, or if there is none.
     """
@@ -61,6 +64,7 @@ class Subject:
     combination: Combination | None = None
     weighable: bool = True
     fit_missing: bool = False
+    curve: LearningCurve | None = None
     reference: tuple[str, Functional] | None = None
 
     @property

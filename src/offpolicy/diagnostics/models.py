@@ -13,6 +13,7 @@ from offpolicy.data.batch import Batch
 from offpolicy.diagnostics.base import Reading, Subject
 from offpolicy.diagnostics.verdict import ESTIMATED, FIT_COUNTED, Finding, Measure, Verdict
 from offpolicy.inference.functionals import sampling_variance
+from offpolicy.inference.learning_curve import LearningCurve
 from offpolicy.inference.scores import Scores
 from offpolicy.scoring.plan import ModelKey, fit_of
 from offpolicy.scoring.scored_block import ScoredBlock
@@ -151,6 +152,38 @@ class Models(Reading):
             "r2": self.fit(model)[0],
             "bins": bins,
         }
+
+
+class Learning(Reading):
+    """Whether the value of a reward model alone would still change with more rounds, because it is shrunk."""
+
+    def findings(self, subject: Subject) -> list[Finding]:
+        curve, value = self._curve(subject), subject.functional.value
+        if curve is None or not np.isfinite(value):
+            return []
+        size = abs(curve.change) / subject.std_error if curve.seen and subject.std_error > 0 else 0.0
+        return [
+            Measure("learning curve", size).finding(
+                "learning",
+                f"The reward model is still learning: from {value - curve.change:.4g} with half of the rounds its estimate "
+                f"went to {value:.4g}, and with twice the rounds it would move by about {curve.next_change:+.2g}, to "
+                f"{value + curve.next_change:.4g}."
+                if curve.seen
+                else f"Half of the rounds would have given the same estimate, within the error of {curve.std_error:.2g}.",
+                "Its coefficients are still shrunk towards those of all actions together, and the interval does not include "
+                "this bias.",
+                "Log more rounds, use a lighter penalty (rewards=op.Ridge(0.1)), or lead with an estimate whose weights "
+                "correct the model (op.SNDR, op.Auto).",
+            )
+        ]
+
+    def numbers(self, subject: Subject) -> dict[str, Any]:
+        curve = self._curve(subject)
+        return {} if curve is None else {"learning": curve.to_dict(subject.functional.value)}
+
+    def _curve(self, subject: Subject) -> LearningCurve | None:
+        """The curve, if no weight corrects the model, so that it is that of the estimate."""
+        return None if subject.member is None or subject.member.weight.weighs else subject.curve
 
 
 @dataclass(frozen=True)

@@ -65,10 +65,11 @@ LIMITS: Mapping[str, Limits] = {
     "new actions": Limits(0.05, NEVER),
     "left out": Limits(0.05, 1.0),
     "fit beside sampling": Limits(3, NEVER),
+    "learning curve": Limits(1, NEVER),
 }
 # They come from `offpolicy study` (docs/coverage.md): CAUTION where fewer than 90% of the 95% intervals contained the true
 # value, DO_NOT_TRUST where at most 75% did. Those of support, new actions, left-out actions, repeated
-# row ids and the fit are conventions.
+# row ids, the fit and the learning curve are conventions.
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,8 @@ gap between the two:
     b ~ N(0, κ²·gap²·B),    B_jk = u_j u_k (ρ + (1 − ρ)·[j = k]),    p(κ) ∝ κ^s on a grid from κ_min to 1,
 
 with u_k the share of a model's error that the weights of candidate k leave uncorrected (0 for exact weights, 1 for none),
-and ρ the correlation of biases, since most models are wrong in the same way. For each κ the weights on the simplex minimise
+and ρ the correlation of biases, since most models are wrong in the same way. Where the learning curve of its model shows
+that candidate k has a bias of at least l_k, κ·gap·u_k is at least l_k. For each κ the weights on the simplex minimise
 xᵀ(Σ + κ²gap²B)x, and the blend is their mean over the posterior of κ. Its likelihood is that of the differences D from the
 nearly unbiased candidates, raised to the power m / (m + m0), where m counts effective rounds with a reward: an anchor with
 few of them cannot contradict a model, and so cannot clear it either.
@@ -89,28 +90,29 @@ class BiasPrior:
         steps = np.eye(size)[smooth] - anchor
         differences, spread = steps @ candidates.values / unit, steps @ candidates.covariance @ steps.T / unit**2
         spread = spread + (RIDGE * np.trace(spread) / len(smooth) + 1e-18) * np.eye(len(smooth))
-        bias = self._shape(np.asarray(candidates.uncorrected))
+        uncorrected, least = np.asarray(candidates.uncorrected), np.asarray(candidates.least_biases) / unit
         shares = np.exp(np.linspace(np.log(self.least), 0.0, self.grid))
         log_posterior, weights, biases = np.empty(self.grid), np.zeros((self.grid, size)), np.zeros((self.grid, size))
         for k, share in enumerate(shares):
-            matrix = candidates.covariance / unit**2 + share**2 * bias
+            bias = self._covariance(np.maximum(share * uncorrected, least))
+            matrix = candidates.covariance / unit**2 + bias
             weights[k, usable] = on_simplex(matrix[np.ix_(usable, usable)])
-            root = np.linalg.cholesky(spread + share**2 * steps @ bias @ steps.T)
+            root = np.linalg.cholesky(spread + steps @ bias @ steps.T)
             solved = np.linalg.solve(root, differences)
             log_posterior[k] = self._power(candidates.evidence) * -(solved @ solved / 2 + np.log(np.diag(root)).sum())
             log_posterior[k] += self.slope * np.log(share)
-            biases[k] = share**2 * bias @ steps.T @ np.linalg.solve(root.T, solved) * unit
+            biases[k] = bias @ steps.T @ np.linalg.solve(root.T, solved) * unit
         posterior = np.exp(log_posterior - log_posterior.max())
         posterior /= posterior.sum()
         details = {"expected_bias_share": float(posterior @ shares), "effective_rewards": candidates.evidence}
-        moved = np.where(np.asarray(candidates.uncorrected) > 0, posterior @ biases, 0.0)
+        moved = np.where(uncorrected > 0, posterior @ biases, 0.0)
         return Choice(posterior @ weights, moved, anchor=anchor, hedge=self.hedge, details=details)
 
     def _power(self, evidence: float) -> float:
         return evidence / (evidence + self.evidence)
 
-    def _shape(self, uncorrected: FloatArray) -> FloatArray:
-        """B: the covariance of biases, in units of the squared bias of a model alone."""
-        shape: FloatArray = np.outer(uncorrected, uncorrected) * self.common
-        np.fill_diagonal(shape, uncorrected**2)
-        return shape
+    def _covariance(self, sizes: FloatArray) -> FloatArray:
+        """The covariance of biases with these standard deviations."""
+        covariance: FloatArray = np.outer(sizes, sizes) * self.common
+        np.fill_diagonal(covariance, sizes**2)
+        return covariance

@@ -34,9 +34,9 @@ class CandidateEstimates:
     `unbiased` marks those with the exact weights of actions, `known` those whose whole error is known; the others get no
     weight. `sampled` are the parts of the covariance that each of some groups of units contributes; they sum to the whole,
     except for errors of fits. `uncorrected` is the share of a reward model's error that the weights of a candidate leave
-    uncorrected. `logged` is the mean reward of the log, `evidence` the number of effective rounds with a reward other than
-    0. `resampled(k, counts)` is candidate k in each draw, where `counts` (draws × buckets) states how often each bucket of
-    units counts.
+    uncorrected, and `least_biases` are the biases that the learning curves of the models show at least. `logged` is the mean
+    reward of the log, `evidence` the number of effective rounds with a reward other than 0. `resampled(k, counts)` is
+    candidate k in each draw, where `counts` (draws × buckets) states how often each bucket of units counts.
     """
 
     names: tuple[str, ...]
@@ -46,6 +46,7 @@ class CandidateEstimates:
     unbiased: tuple[bool, ...]
     known: tuple[bool, ...]
     uncorrected: tuple[float, ...]
+    least_biases: tuple[float, ...]
     logged: float
     evidence: float
     resampled: Callable[[int, FloatArray], FloatArray]

@@ -13,6 +13,7 @@ from offpolicy.core.arrays import FloatArray
 from offpolicy.estimators import Combined
 from offpolicy.estimators.selection import CandidateEstimates, Choice
 from offpolicy.inference.functionals import Blended, Functional, ScoreSums, Undefined, joined, variance
+from offpolicy.inference.learning_curve import LearningCurve
 
 
 @dataclass(frozen=True)
@@ -20,7 +21,8 @@ class Candidate:
     """One of the estimates to be blended.
 
     `known`: whether its error is known, including that of its fit. `uncorrected`: the share of a reward model's error that
-    its weights leave uncorrected.
+    its weights leave uncorrected. `weighs`: whether it has weights at all. `curve`: how the value of its reward model alone
+    changed from half of the rounds to all of them.
     """
 
     name: str
@@ -28,6 +30,13 @@ class Candidate:
     unbiased: bool
     known: bool
     uncorrected: float
+    weighs: bool = True
+    curve: LearningCurve | None = None
+
+    @property
+    def least_bias(self) -> float:
+        """The bias that the learning curve shows at least: that of its model, as far as its weights do not correct it."""
+        return 0.0 if self.curve is None else self.uncorrected * self.curve.least_bias
 
 
 # If the mean weight is below 1 by more than the first number of standard errors, errors are multiplied by that number, up to
@@ -148,6 +157,7 @@ class Combination:
             unbiased=tuple(part.unbiased and part.known for part in self.parts),
             known=tuple(part.known for part in self.parts),
             uncorrected=tuple(part.uncorrected for part in self.parts),
+            least_biases=tuple(part.least_bias for part in self.parts),
             logged=self.evidence.logged,
             evidence=self.evidence.rewards,
             resampled=self._resampled,
@@ -206,15 +216,16 @@ class Combination:
 
     def to_dict(self) -> dict[str, Any]:
         """The candidates by decreasing weight: the value of each, its difference from the anchor, and its weight."""
-        candidates, choice = self.candidates, self.choice
-        rows = []
+        candidates, choice, rows = self.candidates, self.choice, []
         for k in np.lexsort((candidates.errors**2 + choice.biases**2, -choice.weights)):
             difference, error = candidates.difference(int(k), candidates.anchor)
+            curve = None if self.parts[k].weighs else self.parts[k].curve
+            learning = None if curve is None else curve.to_dict(float(candidates.values[k]))
             rows.append(
                 {"name": candidates.names[k], "value": float(candidates.values[k]), "std_error": float(candidates.errors[k]),
                  "weight": float(choice.weights[k]), "nearly_unbiased": candidates.unbiased[k], "estimated_bias":
                  float(choice.biases[k]), "difference": difference, "difference_error": error,
-                 "error_known": candidates.known[k]}
+                 "error_known": candidates.known[k], "learning": learning}
             )  # fmt: skip
         out = dict(self.estimator.left_out) | dict.fromkeys(self.undefined, "gave no number")
         return {

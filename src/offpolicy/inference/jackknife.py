@@ -42,7 +42,7 @@ class Refits:
     def _jackknife(self) -> dict[ModelKey, FloatArray | None]:
         return {}
 
-    def _refits(self, model: ModelKey) -> FloatArray | None:
+    def coefficients(self, model: ModelKey) -> FloatArray | None:
         """The coefficients fitted on all rows, then without each group, around the scorer's centre."""
         if model not in self._jackknife:
             fits = self.fitted.models[model.fit]
@@ -78,7 +78,7 @@ class Refits:
     def _moves_of_model(self, terms: Terms, model: ModelKey, sums: ScoreSums) -> FloatArray | None:
         """V depends on the coefficients through ⟨Σ share·x̃, β⟩ / Σ1 − ⟨Σ weight·x̃, β⟩ / Σ1: two tables."""
         state = self.state if sums.slice_ is None else self.state["slices"][sums.slice_]
-        refits = None if terms.tables[0] is None else self._refits(model)
+        refits = None if terms.tables[0] is None else self.coefficients(model)
         by_group = sums.by_group(self.scorer.groups)
         rows = float(state["table_rows"]) if "table_rows" in state else by_group[: self.scorer.table_groups, 0].sum()
         if refits is None or not len(state["tables"]) or not rows > 0:

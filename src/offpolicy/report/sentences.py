@@ -204,6 +204,23 @@ def composition(estimate: Summary, of: str = "", excluding_of: str = "", whole: 
     return lines
 
 
+def still_learning(diagnostics: Summary) -> list[str]:
+    """The candidates whose reward model alone would change with more rounds by more than its error."""
+    parts = []
+    for c in diagnostics["candidates"]:
+        curve = c.get("learning")  # results saved by earlier versions have none
+        if curve is not None and abs(curve["whole"] - curve["half"]) > 2 * curve["std_error"]:
+            error = curve["std_error"]
+            half, whole, twice = (number(curve[name], error) for name in ("half", "whole", "twice"))
+            parts.append(f"{label(c['name'])} (from {half} to {whole}, to about {twice} with twice the rounds)")
+    if not parts:
+        return []
+    return [
+        f"Still learning, since fits on half of the rounds differ from those on all: {', '.join(parts)}. The blend expects "
+        "at least the bias that shows in such a change."
+    ]
+
+
 def basis_of_bias(diagnostics: Summary) -> list[str]:
     """What the share of smoother candidates in a blend rests on, if it follows from a prior of their bias."""
     if "expected_bias_share" not in diagnostics:

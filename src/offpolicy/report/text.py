@@ -122,6 +122,7 @@ def explained(estimate: Summary) -> Explanation:
     if "candidates" in diagnostics:
         lines += ["", *_candidates(diagnostics), ""]
         notes = [*sentences.composition(estimate, whole=True), diagnostics["rule"], *sentences.basis_of_bias(diagnostics)]
+        notes += sentences.still_learning(diagnostics)
         if not all(c["error_known"] for c in diagnostics["candidates"]):
             notes.append("A candidate whose standard error is unknown gets no weight.")
         factor = diagnostics["errors_of_nearly_unbiased_multiplied_by"]

@@ -24,6 +24,7 @@ from offpolicy.inference.blending import BlendEvidence, Candidate, Combination
 from offpolicy.inference.functionals import Functional, ScoreSums, in_errors, std_error
 from offpolicy.inference.intervals import Interval, Range, normal_interval
 from offpolicy.inference.jackknife import Refits
+from offpolicy.inference.learning_curve import LearningCurve, LearningCurves
 from offpolicy.inference.scores import Case, Scores
 from offpolicy.inference.sensitivity import Tilting
 from offpolicy.models.embedding_table import LabelledEmbedding
@@ -102,13 +103,17 @@ def read(log: Log, fingerprint: State) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Picked:
-    """The member of a family that was selected, and its value. `known`: whether its error is, including that of its fit."""
+    """The member of a family that was selected, and its value. `known`: whether its error is, including that of its fit.
+
+    `curve` is the learning curve of its reward model, where it is known.
+    """
 
     functional: Functional
     member: Member
     terms: Terms
     model: ModelKey | None
     known: bool
+    curve: LearningCurve | None = None
 
 
 @dataclass(frozen=True)
@@ -122,6 +127,10 @@ class Values:
     def _refits(self) -> Refits:
         return Refits(self.scores.scorer, self.scores.fitted, self.scores.state)
 
+    @cached_property
+    def _curves(self) -> LearningCurves:
+        return LearningCurves(self._refits)
+
     def picked(self, case: Case, estimator: Estimator, family: Family, errors: bool) -> Picked:
         functionals = [self.scores.functional(terms, case) for _, terms in family]
         if errors or len(family) > 1:
@@ -132,7 +141,8 @@ class Values:
         pick = self._select(case, estimator, family, functionals) if len(family) > 1 else 0
         f, (member, terms) = functionals[pick], family[pick]
         model = model_key(member, case.policy, case.reward)
-        return Picked(f, member, terms, model, f.fit is not None or not self._refits.matters(member, model))
+        known = f.fit is not None or not self._refits.matters(member, model)
+        return Picked(f, member, terms, model, known, self._curves.of(model, terms, case.sums) if errors else None)
 
     def _select(self, case: Case, estimator: Estimator, family: Family, functionals: Sequence[Functional]) -> int:
         """The member of a family selected by SLOPE; families are ordered from the least biased member to the most."""
@@ -165,8 +175,8 @@ class Values:
         """One estimate from several candidates, and the terms of those with a weight."""
         picks = {part.name: self.picked(case, part, f, True) for part, f in zip(estimator.parts, families, strict=True)}
         candidates = [
-            Candidate(name, p.functional, p.member.weight.exact, p.known, p.member.weight.uncorrected)
-            for name, p in picks.items()
+            Candidate(name, p.functional, weight.exact, p.known, weight.uncorrected, weight.weighs, p.curve)
+            for name, p, weight in ((name, p, p.member.weight) for name, p in picks.items())
         ]
         made = Combination.of(estimator, candidates, case.sums, self._evidence(case))
         carrying = ((float(w), part.name) for part, w in zip(made.parts, made.weights, strict=True) if w)
@@ -298,8 +308,9 @@ class Assembly:
         picked = self._values.picked(case, estimator, families[0], self.errors)
         f, member, model = picked.functional, picked.member, picked.model
         subject = replace(
-            self._subject(case, estimator, f), member=member, model=model, weighable=weighable, fit_missing=not picked.known
-        )
+            self._subject(case, estimator, f), member=member, model=model, weighable=weighable,
+            fit_missing=not picked.known, curve=picked.curve,
+        )  # fmt: skip
         fitted = self.scores.learns(member, model) or len(families[0]) > 1
         return Valued(f.value, subject, [(1.0, picked.terms)], self._bounds(case, picked), fitted, member.weight)
 

@@ -19,7 +19,7 @@ from offpolicy.diagnostics.estimates import (
     SampleSize,
     Setting,
 )
-from offpolicy.diagnostics.models import FitError, Models, ModelSums
+from offpolicy.diagnostics.models import FitError, Learning, Models, ModelSums
 from offpolicy.diagnostics.overlap import Overlaps, OverlapSums, Support, WeightSpread
 from offpolicy.diagnostics.propensities import Propensities, PropensityTests
 from offpolicy.diagnostics.verdict import Finding, Verdict
@@ -99,7 +99,7 @@ class Examination:
     def _of_estimates(self) -> list[Reading]:
         return [
             Definition(self.overlaps), Plausibility(self.models.scores), Support(self.overlaps), WeightSpread(self.overlaps),
-            self.propensities, Concentration(), self.models, SampleSize(), Setting(),
+            self.propensities, Concentration(), self.models, Learning(), SampleSize(), Setting(),
             FitError(self.models.scores.scorer.many), Agreement(), *self.own,
         ]  # fmt: skip
 

@@ -127,7 +127,9 @@ class Sizes:
 
     def _errors(self) -> Need:
         """How estimates depend on what was fitted."""
-        tables = len(self.plan.tables) * (self.shape.context + 1)
+        size = self.shape.context + 1
+        shares = self.plan.shares_by_group(self.shape.groups, self.shape.n_actions, size)
+        tables = (len(self.plan.tables) + len(shares) * self.shape.groups) * size
         for key in self.plan.weights:
             tables += self._numbers(key.weight.ratio).slopes * (1 + len(self.plan.corrections(key)))
         refits = sum(fit.rewards.refit_numbers(self._shape(fit, "refits")) for fit in self.plan.fits)

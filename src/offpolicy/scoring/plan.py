@@ -13,6 +13,8 @@ from offpolicy.models.rewards.base import RewardModel
 from offpolicy.ratios.base import Ratio
 from offpolicy.ratios.weights import Times, Weight
 
+MOST_SHARE_ELEMENTS = 1 << 20
+
 
 @dataclass(frozen=True)
 class FitKey:
@@ -123,6 +125,11 @@ class Plan:
     @property
     def width(self) -> int:
         return 1 + len(self.columns)
+
+    def shares_by_group(self, groups: int, n_actions: int, size: int) -> list[int]:
+        """The tables of shares that are summed by group of units, for learning curves; none if they exceed 8 MB."""
+        shares = [table for table, key in enumerate(self.tables) if isinstance(key, ShareTable)]
+        return shares if len(shares) * groups * n_actions * size <= MOST_SHARE_ELEMENTS else []
 
     @property
     def fits(self) -> list[FitKey]:

@@ -62,9 +62,12 @@ class ScorePass:
         by_slice = self._zero_part(SLICE_BUCKETS, tables if size <= MOST_SLICE_ELEMENTS else 0)
         slices = {str(s): copy.deepcopy(by_slice) | {"table_rows": np.zeros(())} for s in range(self.n_slices)}
         weights = zip(plan.weights, scorer.ratios, strict=True)
+        by_group = (scorer.groups, self.n_actions, len(scorer.centre) + 1)
+        shares = plan.shares_by_group(*by_group) if scorer.tables and scorer.every_table else []
         return {
             **self._zero_part(BUCKETS, tables),
             "slices": slices,
+            "shares": {str(table): np.zeros(by_group) for table in shares},
             "ratios": {str(k): ratio.zero(len(plan.corrections(key))) for k, (key, ratio) in enumerate(weights)},
             "fingerprint": Fingerprint(self.clustered).zero(),
             "diagnostics": {name: each.zero() for name, each in self.diagnostics.items()},

@@ -66,10 +66,12 @@ class BatchWork:
         """The sets of rounds that have tables: all, then each slice."""
         return [None, *(rows for _, rows in self._slices(slices))]
 
-    def add_shares(self, tables: Mapping[int, Sequence[FloatArray]], slices: IntArray | None) -> None:
-        """Add the tables of these sets."""
+    def add_shares(self, tables: Mapping[int, Sequence[FloatArray]], slices: IntArray | None, group: int) -> None:
+        """Add the tables of these sets, for rounds of one group of units."""
         parts = [self.state, *(part for part, _ in self._slices(slices))]
         for table, sums in tables.items():
+            if str(table) in self.state["shares"]:
+                self.state["shares"][str(table)][group] += sums[0]
             for part, values in zip(parts, sums, strict=True):
                 part["tables"][table] += values
 

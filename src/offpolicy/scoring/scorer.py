@@ -80,6 +80,11 @@ class Scorer:
         """The tables for the fit's error."""
         return () if self.many or not self.errors else self.plan.tables
 
+    @property
+    def every_table(self) -> bool:
+        """Whether tables are summed over all rows."""
+        return self.table_groups == self.groups
+
     @cached_property
     def weights(self) -> list[WeightColumn]:
         return self.plan.weights
@@ -389,7 +394,7 @@ class Block:
             pool.add(rounds, own)
         if sums.mass is not None:
             work.masses[self.query.index].add(sums.mass)
-        work.add_shares(sums.tables, slices)
+        work.add_shares(sums.tables, slices, rounds.group)
         return sums.target, sums.logging
 
     def _store(self, baselines: Mapping[int, FloatArray]) -> None:

@@ -427,6 +427,21 @@ class Fits(ABC):
         """
         return None
 
+    def on_groups(self, reward: int, groups: IntArray) -> LinearPredictor | None:  # noqa: ARG002
+        """Return the predictor fitted on some groups of units only, for the learning curve; None if that is impossible.
+
+        Penalties and other settings must be those of the fit on all rows, so that it shows what fewer rounds would have
+        given.
+
+        Parameters
+        ----------
+        reward : int
+            The position of the reward in the log.
+        groups : array of int
+            The groups that are used.
+        """
+        return None
+
     def diagnostics(self, reward: int) -> dict[str, Any]:  # noqa: ARG002
         """Return what the result reports about the fit, such as `r2`, the R² out of fold.
 

@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from offpolicy.core.arrays import FloatArray
+from offpolicy.core.arrays import FloatArray, IntArray
 from offpolicy.core.errors import InputError
 from offpolicy.core.memory import Need
 from offpolicy.core.threads import parallel
@@ -274,6 +274,12 @@ class RidgeFits(Fits):
         if self._shape.groups * refit.coef.size <= MOST_CACHED:  # a reward model and its embedding are often both used
             self._refits[reward, group] = refit
         return refit
+
+    def on_groups(self, reward: int, groups: IntArray) -> LinearPredictor | None:
+        if not self.can_refit:
+            return None
+        cross = None if self._crosses is None else self._crosses[reward].summed(groups)
+        return self._solve(RowSums(self._grams[reward].at(groups).pooled(), cross), self._penalty(reward))
 
     def _mostly_left_out(self, reward: int, group: int) -> LinearPredictor:
         """Without a group, to first order: the change when `LEFT_OUT` of its weight is removed, extrapolated to all of it.
