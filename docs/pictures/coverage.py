@@ -1,6 +1,6 @@
 """The tables and the picture of docs/coverage.md, and the coverage that findings quote, from the results of the studies.
 
-python -m docs.pictures.coverage [RESULTS]     copies RESULTS/NAME/summary.json of each study that is there to docs/measured first
+python -m docs.pictures.coverage [RESULTS]     first copies each RESULTS/NAME/summary.json that exists to docs/measured
 """
 
 from __future__ import annotations

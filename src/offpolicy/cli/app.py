@@ -414,7 +414,7 @@ def reproduce(
 
 @app.command()
 def study(
-    name: Annotated[str, typer.Argument(help="coverage, intervals, limits, refit, propensities; or a TOML file with [study].")],
+    name: Annotated[str, typer.Argument(help="coverage, intervals, limits, refit, propensities; or a TOML file.")],
     quick: Annotated[bool, typer.Option("--quick", help="Run a smaller version.")] = False,
     out: Annotated[
         Path | None, typer.Option(help="The folder for results; an interrupted study resumes. [default: results/NAME]")

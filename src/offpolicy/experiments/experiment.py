@@ -13,6 +13,7 @@ from typing import Any
 
 from offpolicy import __version__
 from offpolicy.core.errors import InputError, unknown_name
+from offpolicy.diagnostics.verdict import Verdict
 from offpolicy.experiments.claims import Claim
 from offpolicy.experiments.entries import Entry
 from offpolicy.experiments.measurements import Measurements

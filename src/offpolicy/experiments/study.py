@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -170,7 +171,7 @@ class Study:
         effective, rows = self._numbers(check_column("effective rounds")), []
         first = self._widths(self.keeping.methods[0])
         for label in (e.label for e in self.experiment.entries if e.label in UNBIASED):
-            for low, high in zip(ROUNDS, ROUNDS[1:], strict=False):
+            for low, high in pairwise(ROUNDS):
                 there = (self.columns["estimator"] == label) & (low <= effective) & (effective < high)
                 there &= np.isfinite(first) & (first > 0)
                 if there.sum() < LEAST_RUNS:

@@ -136,8 +136,8 @@ def limits(summary: Summary, of: str) -> Table:
 
 
 TABLES: dict[str, Callable[[Summary, str], Table]] = {
-    "worlds": worlds, "coverage": coverage, "width": width, "levels": levels, "methods": methods, "rounds": by_rounds, "verdicts": verdicts,
-    "limits": limits,
+    "worlds": worlds, "coverage": coverage, "width": width, "levels": levels, "methods": methods, "rounds": by_rounds,
+    "verdicts": verdicts, "limits": limits,
 }  # fmt: skip
 
 

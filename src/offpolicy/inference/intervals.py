@@ -120,8 +120,8 @@ def _student(f: Functional, sums: ScoreSums, level: float) -> Interval:
 def degrees_of_freedom(f: Functional, sums: ScoreSums) -> float:
     """How well the variance of an estimate is known: of k normal influences, k − 1; of one that dominates all others, 2.
 
-    The relative variance of a variance is proportional to κ − 1, where κ is the kurtosis of the influences, and that of χ² to
-    1/ν: the degrees of freedom ν follow from those of a normal sample (Satterthwaite's rule). Its κ is 3(k − 1)/(k + 1).
+    The relative variance of a variance is proportional to κ − 1, where κ is the kurtosis of the influences, and that of a χ²
+    to 1/ν: the degrees of freedom ν follow from those of a normal sample (Satterthwaite's rule). Its κ is 3(k − 1)/(k + 1).
     """
     influence = sums.buckets[sums.buckets[:, 0] > 0] @ f.gradient
     influence = influence - influence.mean() if len(influence) else influence

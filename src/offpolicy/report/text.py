@@ -116,9 +116,8 @@ def explained(estimate: Summary) -> Explanation:
     value, verdict = number(estimate["value"], error), VERDICTS[estimate["verdict"]]
     lines = wrapped(f"{name}: {value}, {level} interval {span(ci, error)}; verdict: {verdict}.", indent="  ")
     if (adjusted := sentences.adjusted(estimate)) is not None:
-        lines += wrapped(
-            f"The interval belongs to {number(adjusted, error)}, the estimate that is adjusted to a mean weight of 1.", indent="  "
-        )
+        belongs = f"The interval belongs to {number(adjusted, error)}, the estimate that is adjusted to a mean weight of 1."
+        lines += wrapped(belongs, indent="  ")
     if "candidates" in diagnostics:
         lines += ["", *_candidates(diagnostics), ""]
         notes = [*sentences.composition(estimate, whole=True), diagnostics["rule"], *sentences.basis_of_bias(diagnostics)]

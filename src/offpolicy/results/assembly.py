@@ -355,8 +355,8 @@ class Assembly:
         )
 
     def _interval(self, evidence: Evidence) -> Interval:
-        level = self.job.request.level
-        return evidence.interval(level, "auto") if self.errors else normal_interval(evidence.functional.value, math.nan, level)
+        level, value = self.job.request.level, evidence.functional.value
+        return evidence.interval(level, "auto") if self.errors else normal_interval(value, math.nan, level)
 
     def _embedding(self, p: int, weight: Weight) -> LabelledEmbedding | None:
         """The embedding that a weight comes from."""
