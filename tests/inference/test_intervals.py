@@ -90,7 +90,9 @@ class TestStudent:
 
     def test_one_round_that_dominates_leaves_two_degrees_of_freedom(self) -> None:
         n = 200
-        log = op.Log(None, np.zeros(n, int), np.eye(1, n)[0] * 1000 + np.tile([0.1, -0.1], n // 2), propensity=np.ones(n), n_actions=2)
+        log = op.Log(
+            None, np.zeros(n, int), np.eye(1, n)[0] * 1000 + np.tile([0.1, -0.1], n // 2), propensity=np.ones(n), n_actions=2
+        )
         estimate = op.evaluate(log, op.Uniform(), [op.LoggedMean()])["LoggedMean"]
         assert estimate.evidence is not None
         assert degrees_of_freedom(estimate.evidence.functional, estimate.evidence.sums) == pytest.approx(2, abs=0.05)

@@ -37,7 +37,9 @@ def many() -> dict[str, np.ndarray]:
         asked = every if seed < SOME else [e for e in every if e.name in UNBIASED]
         result = op.evaluate(world.sample(1_000, seed), world.target, asked, engine=op.Local(threads=1))
         for e in result:
-            rows.setdefault(e.estimator, []).append((e.value, e.std_error, truth in e.interval, e.interval.method == "cressie-read"))
+            rows.setdefault(e.estimator, []).append(
+                (e.value, e.std_error, truth in e.interval, e.interval.method == "cressie-read")
+            )
     return {name: np.array(values, dtype=float) for name, values in rows.items()} | {"truth": np.array([truth])}
 
 

@@ -232,7 +232,10 @@ class TestTheTable:
         assert "†" not in text.plain(summary(starred, other, settings={"interval": "auto"}))
 
     def test_an_estimate_outside_its_interval_is_marked(self) -> None:
-        outside = {**estimate("new", "IPS", 1.0, 0.1), "interval": between(1.1, 1.4) | {"method": "cressie-read", "value": 1.2}}
+        outside = {
+            **estimate("new", "IPS", 1.0, 0.1),
+            "interval": between(1.1, 1.4) | {"method": "cressie-read", "value": 1.2},
+        }
         shown = text.plain(summary(outside))
         assert "IPS ‡" in shown
         assert "‡ outside its interval" in shown
