@@ -216,10 +216,11 @@ class _LikelihoodBall:
     @cached_property
     def _weight_gradient(self) -> FloatArray:
         """The gradient of the mean weight; 0 if its expectation is not known to be 1."""
-        h = np.zeros_like(self.f.gradient)
+        h: FloatArray = np.zeros_like(self.f.gradient)
         if self.bounds.exact_weights and self.bounds.terms.weight is not None:
             h[self.bounds.terms.weight], h[0] = 1.0, -self._mean_weight
-        return h / self.sums.moments["mean"][0]
+            h /= self.sums.moments["mean"][0]
+        return h
 
     def value(self) -> float:
         """The value of the rows alone once their mean weight is moved to 1."""
