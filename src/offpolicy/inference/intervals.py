@@ -8,7 +8,6 @@ from statistics import NormalDist
 from typing import Any, Literal
 
 import numpy as np
-from scipy.special import stdtrit
 
 from offpolicy.core.arrays import FloatArray
 from offpolicy.core.errors import InputError
@@ -112,6 +111,8 @@ def interval(f: Functional, sums: ScoreSums, level: float, method: str, bounds: 
 
 
 def _student(f: Functional, sums: ScoreSums, level: float) -> Interval:
+    from scipy.special import stdtrit  # here, so that importing stays light
+
     error = std_error(f, sums)
     half = float(stdtrit(degrees_of_freedom(f, sums), 0.5 + level / 2)) * error if error > 0 else error
     return Interval(f.value - half, f.value + half, level, "student", f.value)
