@@ -2,23 +2,32 @@
 
 from offpolicy.worlds.base import Simulated, World
 from offpolicy.worlds.classification import Classification
+from offpolicy.worlds.continuous import Continuous, DoseResponse
+from offpolicy.worlds.doses import Doses
 from offpolicy.worlds.items import Items
 from offpolicy.worlds.linear import Linear
 from offpolicy.worlds.open_bandit import OpenBandit
+from offpolicy.worlds.pricing import Pricing
 from offpolicy.worlds.synthetic import NonLinear, Synthetic
 from offpolicy.worlds.toy import Toy
 from offpolicy.worlds.variants import Unlogged, Users
+from offpolicy.worlds.warfarin import Warfarin
 
 __all__ = [
     "Classification",
+    "Continuous",
+    "DoseResponse",
+    "Doses",
     "Items",
     "Linear",
     "NonLinear",
     "OpenBandit",
+    "Pricing",
     "Simulated",
     "Synthetic",
     "Toy",
     "Unlogged",
     "Users",
+    "Warfarin",
     "World",
 ]

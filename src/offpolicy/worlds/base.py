@@ -7,19 +7,22 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
+import pyarrow as pa
 
 from offpolicy.core.arrays import FloatArray, IntArray
 from offpolicy.core.errors import InputError
 from offpolicy.core.hashing import hash_rows
 from offpolicy.data.batch import Batch, numbered
 from offpolicy.data.log import Log
-from offpolicy.data.spaces import Discrete
+from offpolicy.data.spaces import ActionSpace, Discrete
 from offpolicy.models.posteriors.base import Posterior
 from offpolicy.policies.base import Policy
 from offpolicy.policies.blocks import blocks
 from offpolicy.policies.conversion import as_policy
 
 Seed = int | np.random.SeedSequence
+MOST_LISTED = 100
+"""Up to this many actions, all probabilities of both policies are also written to files, as list columns."""
 
 
 class World(ABC):
@@ -28,8 +31,8 @@ class World(ABC):
     n_actions: int
 
     @property
-    def space(self) -> Discrete:
-        """The action space."""
+    def space(self) -> ActionSpace:
+        """The action space: `n_actions` discrete actions, unless the class states otherwise."""
         return Discrete(self.n_actions)
 
     @property
@@ -75,6 +78,30 @@ class World(ABC):
         tuple of float
             The value and its standard error.
         """
+
+    def columns(self, batch: Batch) -> dict[str, Any]:
+        """The actions of a simulated file, and what the new policy would do, as columns.
+
+        Parameters
+        ----------
+        batch : Batch
+            Some rounds of a log of this world.
+
+        Returns
+        -------
+        dict
+            Columns by name, besides those of contexts, rewards and propensities.
+        """
+        labels = np.array([f"item-{k:0{len(str(self.n_actions - 1))}d}" for k in range(self.n_actions)])
+        columns = {"item": labels[batch.action], "p_new": self.target.probabilities(batch, batch.action)}
+        if self.n_actions > MOST_LISTED:
+            return columns
+        n, flat = len(batch), pa.array(np.tile(np.arange(self.n_actions), len(batch)))
+        return columns | {
+            "items": _lists(pa.array(labels).take(flat), n),
+            "p_items_new": _lists(pa.array(self.target.probabilities(batch).ravel()), n),
+            "p_items_old": _lists(pa.array(self.logging.probabilities(batch).ravel()), n),
+        }
 
     def value(self, policy: Any) -> float:
         """The value of a policy: its expected reward per round.
@@ -211,6 +238,11 @@ class Simulated(World):
             p = converted.probabilities(as_batch(x[rows], self.n_actions, converted.columns))
             values[rows] = np.einsum("ij,ij->i", p, self.mean_reward(x[rows]))
         return average(values)
+
+
+def _lists(values: pa.Array, rows: int) -> pa.Array:
+    """Values as one list of equal length per row."""
+    return pa.ListArray.from_arrays(pa.array(np.arange(rows + 1) * (len(values) // rows), pa.int32()), values)
 
 
 def as_batch(contexts: FloatArray, n_actions: int, columns: Sequence[str] = ()) -> Batch:

@@ -12,20 +12,25 @@ from typing import Any
 from offpolicy.core.errors import InputError, unknown_name
 from offpolicy.worlds.base import World
 from offpolicy.worlds.classification import Classification
+from offpolicy.worlds.doses import Doses
 from offpolicy.worlds.items import Items
 from offpolicy.worlds.linear import Linear
 from offpolicy.worlds.open_bandit import OpenBandit
+from offpolicy.worlds.pricing import Pricing
 from offpolicy.worlds.synthetic import NonLinear, Synthetic
 from offpolicy.worlds.toy import Toy
 from offpolicy.worlds.variants import Unlogged, Users
+from offpolicy.worlds.warfarin import Warfarin
 
 WORLDS: dict[str, type[World]] = {
     "toy": Toy, "synthetic": Synthetic, "nonlinear": NonLinear, "linear": Linear, "classification": Classification,
     "items": Items, "open-bandit": OpenBandit, "users": Users, "unlogged": Unlogged,
+    "doses": Doses, "pricing": Pricing, "warfarin": Warfarin,
 }  # fmt: skip
 
 DATA_VARIABLE = "OPEN_BANDIT_DATASET"
 OPENML_VARIABLE = "OPENML_CSV"
+WARFARIN_VARIABLE = "WARFARIN_CSV"
 OPENML = "openml:"
 """Marks the name of an OpenML set, as in "openml:yeast"."""
 
@@ -54,6 +59,8 @@ class Folders:
             found["path"] = str(self._open_bandit_path())
         if needs_openml(settings):
             found["data"] = str(self._openml_path(settings["data"].removeprefix(OPENML)))
+        if kind == "warfarin" and "data" not in found:
+            found["data"] = str(_warfarin_path())
         return found
 
     def _open_bandit_path(self) -> Path:
@@ -71,6 +78,15 @@ class Folders:
                 f"{OPENML_VARIABLE}, or to `offpolicy bench` with --openml."
             )
         return self.openml_folder / f"{name}.csv"
+
+
+def _warfarin_path() -> Path:
+    file = _of_environment(WARFARIN_VARIABLE)
+    if file is None:
+        raise InputError(
+            f"the warfarin data are needed: give the CSV file as data=…, or in the variable {WARFARIN_VARIABLE}."
+        )
+    return file
 
 
 def _of_environment(variable: str) -> Path | None:

@@ -6,19 +6,14 @@ import json
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from offpolicy.core.files import whole_file
 from offpolicy.core.progress import PassProgress
-from offpolicy.data.batch import Batch
-from offpolicy.policies.base import Policy
 from offpolicy.worlds.base import World
 
 CHUNK = 100_000
-MOST_LISTED = 100
-"""Up to this many actions, all probabilities of both policies are also written, as list columns."""
 
 
 def truth_path(path: Path) -> Path:
@@ -34,7 +29,7 @@ def simulate(world: World, path: Path, rounds: int, seed: int, reward: str = "re
         "target": {"value": value, "monte_carlo_error": error},
         "logging": {"value": logged, "monte_carlo_error": logged_error},
         "rounds": rounds,
-        "actions": world.n_actions,
+        **world.space.summary(),
         "seed": seed,
         "world": repr(world),
     }
@@ -57,25 +52,5 @@ def simulate(world: World, path: Path, rounds: int, seed: int, reward: str = "re
 
 def _chunk(world: World, n: int, seed: int, reward: str) -> pa.Table:
     batch = world.sample(n, seed).head(n)
-    labels = np.array([f"item-{k:0{len(str(world.n_actions - 1))}d}" for k in range(world.n_actions)])
-    columns: dict[str, Any] = {f"x{j}": batch.context[:, j] for j in range(batch.context.shape[1])}
-    columns |= {
-        "item": labels[batch.action],
-        reward: batch.reward[:, 0],
-        "propensity": batch.propensity,
-        "p_new": world.target.probabilities(batch, batch.action),
-    }
-    if world.n_actions <= MOST_LISTED:
-        columns["items"] = _lists(pa.array(labels).take(pa.array(np.tile(np.arange(world.n_actions), n))), n)
-        columns["p_items_new"] = _lists(_flat(world.target, batch), n)
-        columns["p_items_old"] = _lists(_flat(world.logging, batch), n)
-    return pa.table(columns)
-
-
-def _flat(policy: Policy, batch: Batch) -> pa.Array:
-    return pa.array(policy.probabilities(batch).ravel())
-
-
-def _lists(values: pa.Array, rows: int) -> pa.Array:
-    """Values as one list of equal length per row."""
-    return pa.ListArray.from_arrays(pa.array(np.arange(rows + 1) * (len(values) // rows), pa.int32()), values)
+    contexts = {f"x{j}": batch.context[:, j] for j in range(batch.context.shape[1])}
+    return pa.table({**contexts, reward: batch.reward[:, 0], "propensity": batch.propensity, **world.columns(batch)})
