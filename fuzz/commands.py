@@ -44,13 +44,13 @@ FINE: tuple[tuple[str, Any], ...] = (
     ("weight", "w"), ("cluster", "user"), ("by", "z"), ("row_id", "x"), ("level", 0.9), ("seed", 7), ("seed", -7), ("threads", 1),
     ("memory", "1GB"), ("interval", "bootstrap"), ("interval", "normal"), ("reward_range", "0,3"), ("n_actions", 3), ("actions", "labels"),
     ("features", ["z"]), ("catalog", "catalog.csv"), ("cross_fit", 3), ("target", ["p_*"]), ("engine", "local"), ("reward", ["x"]), ("context", ["z", "user"]),
-    ("target", ["p"]), ("action", "name"), ("logging", "p_*"), ("missing", "mean"), ("missing", "level"), ("levels", 2),
+    ("target", ["p"]), ("best", "log"), ("action", "name"), ("logging", "p_*"), ("missing", "mean"), ("missing", "level"), ("levels", 2),
 )  # fmt: skip
 """Settings that must be accepted."""
 WHOLE = ("seed", "threads", "n_actions", "cross_fit", "levels")
 NUMBERS = (*WHOLE, "level", "reward_range", "memory")
 NAMED = ("context", "action", "reward", "propensity", "target", "logging", "features", "cluster", "row_id", "weight", "by", "catalog", "logs",
-         "estimator", "diagnostic", "interval", "inputs", "actions", "engine", "master", "missing", "dates")  # fmt: skip
+         "estimator", "diagnostic", "interval", "inputs", "actions", "engine", "master", "missing", "dates", "best")  # fmt: skip
 ESTIMATORS = (
     "ips,snips,dr", "IPS", "snips:", "clipped-ips:clip=nan", "clipped-ips:clip=-1", "clipped-ips:clip=", "ips:clip=1", "dr:cross_fit=1", "dr:cross_fit=0",
     "dr:cross_fit=x", "learned-mips:rank=-1", "learned-mips:rank=0", "learned-mips:bandwidth=nan", "auto", "dm", "mips", "json:loads", "os:system",

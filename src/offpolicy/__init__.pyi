@@ -80,6 +80,7 @@ from .policies.two_tower import TwoTower as TwoTower
 from .policies.whole_batches import WholeBatches as WholeBatches
 from .ratios.base import FittedRatio as FittedRatio, Ratio as Ratio
 from .ratios.weights import Bend as Bend, Weight as Weight
+from .results.comparison import ComparedPolicy as ComparedPolicy, Comparison as Comparison
 from .results.estimate import Difference as Difference, Estimate as Estimate
 from .results.evaluate import evaluate as evaluate
 from .results.evaluation import Evaluation as Evaluation

@@ -162,6 +162,28 @@ def test_sensitivity_is_in_every_output(folder: Path, tmp_path: Path) -> None:
         assert message in done.stderr
 
 
+def test_the_best_policy_is_in_every_output(folder: Path, tmp_path: Path) -> None:
+    targets = ["--target", "new=items,p_items_new", "--target", "even=uniform", "--estimator", "SNIPS"]
+    asked = [*usual(folder), *targets]
+    files = ["--report", tmp_path / "r.html", "--markdown", tmp_path / "r.md", "--save", tmp_path / "r.json"]
+    done, told = run("evaluate", *asked, *files, "--best", "even"), run("evaluate", *asked, "--best", "even", "--json")
+    found = json.loads(told.stdout)["best"]
+    assert (found["baseline"], len(found["rows"])) == ("even", 2)
+    sentence = "more than even"
+    for text in (done.stdout, (tmp_path / "r.md").read_text(), (tmp_path / "r.html").read_text()):
+        assert sentence in " ".join(text.split())
+    config = tmp_path / "job.toml"
+    config.write_text('best = "even"\n')
+    assert json.loads(run("evaluate", *asked, "--config", config, "--json").stdout)["best"] == found
+    again = json.loads(run("report", tmp_path / "r.json", "--best", "log", "--json").stdout)["best"]
+    assert (again["baseline"], again["level"]) == (None, 0.95)
+    for command in (["evaluate", *asked], ["report", tmp_path / "r.json"]):
+        wrong = run(*command, "--best", "evne")
+        assert (wrong.returncode, wrong.stdout) == (2, "")
+        assert "evne" in wrong.stderr
+        assert "even" in wrong.stderr
+
+
 def test_module_object(folder: Path) -> None:
     write_mine(folder)
     values = []

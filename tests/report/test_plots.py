@@ -229,7 +229,7 @@ def test_plots_ask_for_what_they_need(full: dict[str, Any], ax: Axes) -> None:
         asked.append(shown)
         return full
 
-    drawn = plots.Plots(give, lambda gamma, policy: {})
+    drawn = plots.Plots(give, lambda gamma, policy: {}, lambda baseline: {})
     for name in DRAWN:
         figure = Figure(layout="constrained")
         given = figure.subplots()

@@ -41,6 +41,12 @@ Delimiter = Annotated[str | None, typer.Option(help="The delimiter of CSV files.
 Quote = Annotated[str | None, typer.Option(help='The quotation mark of CSV files. [default: "]')]
 Encoding = Annotated[str | None, typer.Option(help="The encoding of CSV files, such as latin-1. [default: utf-8]")]
 Decimal = Annotated[str | None, typer.Option(help="The decimal point of CSV files. [default: .]")]
+Best = Annotated[
+    str | None,
+    typer.Option(
+        help="Compare all policies at once with this one, or with 'log', and choose one; the intervals hold together."
+    ),
+]
 Picture = Annotated[Path | None, typer.Option(help="Also write a plot of the estimates (.png, .svg or .pdf).")]
 Imports = Annotated[
     list[str] | None,
@@ -177,6 +183,7 @@ def evaluate(
     sensitivity: Annotated[
         str | None, typer.Option(help="Bound the value if true propensities differ by up to these factors, such as 1.2,1.5.")
     ] = None,
+    best: Best = None,
     cross_fit: Annotated[int | None, typer.Option(help="Folds for cross-fitting reward models. [default: 5]")] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of folds and resampling. [default: 0]")] = None,
     threads: Threads = None,
@@ -229,17 +236,19 @@ def show(
     html: Annotated[Path | None, typer.Option(help="Also write the report as one HTML file.")] = None,
     markdown: Annotated[Path | None, typer.Option(help="Also write the report as Markdown.")] = None,
     plot: Picture = None,
+    best: Best = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON instead of the table.")] = False,
 ) -> None:
     """Print a saved result and write its reports.
 
     The log is not needed.
     """
+    from offpolicy.cli.settings import compared
     from offpolicy.results.loading import load_result
 
     output.check_names(html, markdown, plot)
     with output.written_if_stopped(html, markdown, plot):
-        _answer(load_result(result), json, html, markdown, plot)
+        _answer(compared(load_result(result), best), json, html, markdown, plot)
 
 
 def _answer(result: Any, json: bool, report: Path | None, markdown: Path | None, plot: Path | None) -> None:

@@ -37,6 +37,8 @@ from offpolicy.results.functions import Function, with_functions
 
 CODE = ("target", "logging", "estimator", "diagnostic")
 """Settings besides the log that may name an object as module:object."""
+LOG = "log"
+"""What `--best` calls the baseline that is no policy."""
 ENGINES = ("local", "spark")
 OF_THE_CALL = ("progress", "imports")
 """Options about how a command runs, not about what it evaluates."""
@@ -175,6 +177,9 @@ def run(settings: Mapping[str, Any], progress: bool | None) -> Evaluation:
     gammas = _numbers("sensitivity", settings.get("sensitivity"), "numbers, separated by commas, such as 1.2,1.5")
     factors(gammas or [1.0])  # before the log is read
     diagnostics = [_diagnostic(text) for text in settings.get("diagnostic", [])]
+    best = settings.get("best")
+    if best is not None and best not in (LOG, *targets):
+        raise unknown_name("policy for --best", best, (*targets, LOG))
     with opened(settings) as (log, engine):
         named = estimators or ([LoggedMean()] if functions else None)
         result = evaluate(
@@ -183,11 +188,19 @@ def run(settings: Mapping[str, Any], progress: bool | None) -> Evaluation:
         )  # fmt: skip
         result = with_functions(result, log, policies, functions) if functions else result
         result = result.with_interval(interval, refit=refit)
+        result = compared(result, best)
         if gammas:
             result = result.with_sensitivity(gammas)
         if refit or gammas:
             result.to_dict()  # both read the log again, while our Spark session is open
     return result
+
+
+def compared(result: Evaluation, best: str | None) -> Evaluation:
+    """The result with a comparison of all policies with one of them, or with the log, if that is requested."""
+    if best is None:
+        return result
+    return result.with_best(None if best == LOG and LOG not in result.policies else best)
 
 
 @contextmanager

@@ -54,10 +54,16 @@ class ScoreSums:
         self.__dict__.update(state, buckets=buckets)
 
     @cached_property
+    def filled(self) -> FloatArray:
+        """The buckets that contain any unit."""
+        present = self.buckets[:, 0] > 0
+        return self.buckets if present.all() else self.buckets[present]
+
+    @cached_property
     def resampled(self) -> tuple[FloatArray, FloatArray]:
         """Draws × columns: sums over resampled buckets, and a normal number per draw; the same for every estimate."""
         rng = np.random.default_rng([self.seed % 2**64, 0xB007])
-        filled = self.buckets[self.buckets[:, 0] > 0]
+        filled = self.filled
         if not len(filled):  # a slice whose rows all have weight 0
             return np.full((DRAWS, self.buckets.shape[1]), np.nan), rng.standard_normal(DRAWS)
         k, drawn = len(filled), np.empty((DRAWS, self.buckets.shape[1]))

@@ -124,7 +124,7 @@ def degrees_of_freedom(f: Functional, sums: ScoreSums) -> float:
     The relative variance of a variance is proportional to κ − 1, where κ is the kurtosis of the influences, and that of a χ²
     to 1/ν: the degrees of freedom ν follow from those of a normal sample (Satterthwaite's rule). Its κ is 3(k − 1)/(k + 1).
     """
-    influence = sums.buckets[sums.buckets[:, 0] > 0] @ f.gradient
+    influence = sums.filled @ f.gradient
     influence = influence - influence.mean() if len(influence) else influence
     second = float((influence**2).sum())
     if len(influence) < 2 or not second > 0:

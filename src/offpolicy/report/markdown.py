@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from offpolicy.report import sentences, slices
+from offpolicy.report import comparison, sentences, slices
 from offpolicy.report.formatting import RIGHT, VERDICTS, Summary, markdown_table, visible
 
+WIDEST = 1_000
+"""The width of a table whose cells need not be shortened."""
 SPECIAL = re.compile(r"([\\`*_\[\]<>|~$&#])")
 
 
@@ -27,12 +29,12 @@ def markdown(result: Summary) -> str:
         do = sentences.next_step(e)
         lines += [f"{escaped(sentences.answer(result, e))} Verdict: **{VERDICTS[e['verdict']]}**.", ""]
         lines += [f"Next step: {escaped(do)}", ""] if do else []
-    lines += [*_paragraphs(sentences.comparisons(result)), *_table(result), ""]
+    lines += [*_paragraphs(sentences.comparisons(result)), *_best(result), *_table(result), ""]
     for heading, reasons in sentences.why(result):
         lines += [escaped(heading), "", *(f"- {escaped(reason)}" for reason in reasons), ""]
     lines += [*_paragraphs(sentences.notes(result)), *_bounds(result)]
     for heading, part in sentences.sections(result):
-        lines += [f"## {escaped(heading)}", "", *_table(part), ""]
+        lines += [f"## {escaped(heading)}", "", *_best(part), *_table(part), ""]
         lines += [*_paragraphs(sentences.part_answers(part)), *_bounds(part)]
     for table in slices.tables(result):
         rows = [[escaped(cell) for cell in row] for row in table.rows]
@@ -50,6 +52,17 @@ def _paragraphs(texts: Iterable[str]) -> Iterator[str]:
 def _table(result: Summary) -> Sequence[str]:
     header, rows = sentences.rows_of(result)
     return markdown_table(header, [[escaped(cell) for cell in row] for row in rows], RIGHT)
+
+
+def _best(result: Summary) -> Iterator[str]:
+    """All policies compared at once, where that was requested."""
+    best = result.get("best")
+    if best is not None:
+        yield from _paragraphs([comparison.choice(best), comparison.heading(best)])
+        header, rows = comparison.table(best, WIDEST)
+        escaped_rows = [[escaped(cell) for cell in row] for row in rows]
+        yield from (*markdown_table([escaped(name) for name in header], escaped_rows, comparison.RIGHT), "")
+        yield from _paragraphs(comparison.notes(best))
 
 
 def _bounds(result: Summary) -> Iterator[str]:

@@ -13,6 +13,7 @@ import numpy as np
 
 from offpolicy.core.errors import InputError
 from offpolicy.data.checks import factors
+from offpolicy.report import comparison
 from offpolicy.report.formatting import THE_LOG, VERDICTS, Summary, count, label, number, percent
 from offpolicy.report.sentences import excludes_zero, is_naive
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 BLUE, ORANGE, RED, GREY = "#0072b2", "#e69f00", "#d55e00", "#555555"
 COLOURS = {"OK": BLUE, "CAUTION": ORANGE, "DO_NOT_TRUST": RED, THE_LOG: GREY}
 MARKERS = {"OK": "o", "CAUTION": "s", "DO_NOT_TRUST": "X", THE_LOG: "D"}
+BEST_COLOURS = {"better": BLUE, "worse": RED, "undecided": GREY}
 LINES = ("-", "--", ":", "-.")
 OUTLINES = (BLUE, RED, "#009e73", "#cc79a7", ORANGE, "#56b4e9")
 TWO_SIDED_95 = 1.96
@@ -214,6 +216,31 @@ def differences(summary: Summary, ax: Axes | None = None) -> Axes:
     return ax
 
 
+def best(summary: Summary, ax: Axes | None = None) -> Axes:
+    """The value of every policy with its simultaneous interval; filled where it differs from the baseline."""
+    rows, against = summary["rows"], comparison.baseline(summary)
+    ax = _axes(ax, (7.5, 1.3 + min(0.3 * len(rows), 15)))
+    baseline = next((row["value"] for row in rows if row["conclusion"] == "baseline"), summary["logged"])
+    for k, row in enumerate(rows):
+        decided = row["conclusion"] in ("better", "worse")
+        colour = BEST_COLOURS.get(row["conclusion"], GREY)
+        if row["policy"] == summary["choice"]:
+            ax.axhspan(k - 0.5, k + 0.5, color=BLUE, alpha=0.08, linewidth=0)
+        _interval(ax, k, row, _Look(colour, "D" if row["conclusion"] == "baseline" else "o", 2.0, filled=decided))
+    _rows(ax, [_name(row["policy"]) for row in rows], [row["policy"] == summary["choice"] for row in rows])
+    _marked_line(ax, baseline, _name(against), "-", 0)
+    level, by = percent(summary["level"]), _name(summary["estimator"])
+    ax.set_xlabel(f"{_name(summary['reward'])} per round by {by}; {level} intervals that hold together")
+    present = [kind for kind in BEST_COLOURS if any(row["conclusion"] == kind for row in rows)]
+    for kind in present:
+        face = BEST_COLOURS[kind] if kind in ("better", "worse") else "white"
+        ax.plot([], [], "o", color=BEST_COLOURS[kind], markerfacecolor=face, label=f"{kind} than {_name(against)}"
+                if kind in ("better", "worse") else kind)  # fmt: skip
+    if present:
+        ax.legend(fontsize=SMALL, frameon=False, loc="center left", bbox_to_anchor=(1, 0.5))
+    return ax
+
+
 def sensitivity(summary: Summary, ax: Axes | None = None) -> Axes:
     """The bounds by Γ, the interval around them, and the logged mean, with the Γ at which they meet."""
     rows = summary["rows"]
@@ -250,10 +277,13 @@ class Plots:
         Returns the result as a plain dict, with up to this many actions of the embedding.
     bounded : function
         Returns the sensitivity bounds of a policy for a sequence of Γ.
+    compared : function
+        Returns the comparison of all policies with a baseline.
     """
 
     summary: Callable[[int], Summary]
     bounded: Callable[[Sequence[float], str | None], Summary]
+    compared: Callable[[str | None], Summary]
 
     def estimates(self, ax: Axes | None = None) -> Axes:
         """Plot every estimate with its interval and verdict.
@@ -350,6 +380,23 @@ class Plots:
             The axes.
         """
         return differences(self.summary(0), ax)
+
+    def best(self, ax: Axes | None = None, baseline: str | None = None) -> Axes:
+        """Plot the value of every policy with intervals that hold together.
+
+        Parameters
+        ----------
+        ax : matplotlib.axes.Axes, optional
+            The axes to draw on.
+        baseline : str, optional
+            The policy that the others are compared with, by default what was logged.
+
+        Returns
+        -------
+        matplotlib.axes.Axes
+            The axes.
+        """
+        return best(self.compared(baseline), ax)
 
     def sensitivity(self, ax: Axes | None = None, gamma: float | Sequence[float] = 2.0, policy: str | None = None) -> Axes:
         """Plot the bounds on the value if the propensities are wrong.

@@ -8,7 +8,7 @@ from html import escape
 
 from rich.text import Text
 
-from offpolicy.report import sentences, slices
+from offpolicy.report import comparison, sentences, slices
 from offpolicy.report.formatting import (
     VERDICTS,
     WIDTH,
@@ -42,14 +42,15 @@ def plain(result: Summary) -> str:
 
 def page(result: Summary, width: int = WIDTH) -> Text:
     """The same with styles for a terminal. Plain text is this without styles, so the two cannot differ."""
-    lines = [*_prose([sentences.title(result)], width), Text(), *_answers(result, width), Text(), *main_table(result, width)]
+    lines = [*_prose([sentences.title(result)], width), Text(), *_answers(result, width), Text()]
+    lines += [*_best(result, width), *main_table(result, width)]
     for heading, reasons in sentences.why(result):
         lines += [Text(), *_prose([heading], width), *_prose((f"- {reason}" for reason in reasons), width)]
     notes = _prose(sentences.notes(result), width)
     lines += [Text(), *notes, *_bounds(result, width)[0 if notes else 1 :]]
     for heading, part in sentences.sections(result):
         lines += [Text(), *_prose([heading], width), Text(), *_prose(sentences.part_answers(part), width)]
-        lines += [Text(), *main_table(part, width), *_bounds(part, width)]
+        lines += [Text(), *_best(part, width), *main_table(part, width), *_bounds(part, width)]
     for table in slices.tables(result, width):
         rows = map(Text, aligned(table.header, table.rows, right=slices.RIGHT))
         lines += [Text(), *_prose([table.heading], width), Text(), *rows, Text(), *_prose(table.notes, width)]
@@ -75,6 +76,25 @@ def _answers(result: Summary, width: int) -> list[Text]:
         lines += [*_prose([sentences.answer(result, e)], width), verdict, *_prose([f"Next step: {do}"] if do else [], width)]
     comparisons = sentences.comparisons(result)
     return [*lines, Text(), *_prose(comparisons, width)] if comparisons else lines
+
+
+def _best(result: Summary, width: int) -> list[Text]:
+    """All policies compared at once, where that was requested."""
+    best = result.get("best")
+    return [] if best is None else [*map(Text, _compared(best, width)), Text()]
+
+
+def _compared(compared: Summary, width: int) -> list[str]:
+    above = (comparison.choice(compared), comparison.heading(compared))
+    rows = aligned(*comparison.table(compared, width), right=comparison.RIGHT)
+    below = [line for note in comparison.notes(compared) for line in wrapped(note, width, indent="  ")]
+    first, second = (wrapped(each, width, indent="  ") for each in above)
+    return [*first, "", *second, "", *rows, *([""] if below else []), *below]
+
+
+def best(compared: Summary) -> str:
+    """Policies compared at once, as plain text."""
+    return "\n".join(_compared(compared, WIDTH))
 
 
 def _bounds(result: Summary, width: int) -> list[Text]:

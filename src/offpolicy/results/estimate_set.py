@@ -12,6 +12,7 @@ from offpolicy.core.arrays import NEXT_TO_NOTHING
 from offpolicy.core.errors import InputError, unknown_name
 from offpolicy.diagnostics.verdict import Verdict
 from offpolicy.inference.intervals import REFITTED, Interval, normal_interval
+from offpolicy.results.comparison import Comparison
 from offpolicy.results.estimate import Difference, Estimate
 from offpolicy.results.evidence import Evidence, LogHandle
 from offpolicy.scoring.requirements import skipped_name
@@ -160,6 +161,49 @@ class EstimateSet:
             raise InputError(f"{NO_SUMS} The relative lift is in its report; for its standard error, evaluate again.")
         name = f"{first.name} relative to {self.logged_estimator}"
         return self._shown(name, first.evidence.relative_to(logged.evidence))
+
+    def best(self, baseline: str | None = None, level: float | None = None, *, estimator: str | None = None) -> Comparison:
+        """Compare all policies at once: which are better than the baseline, which may be the best, and which to choose.
+
+        The more policies are compared, the more likely it is that the best estimate is a lucky one. All statements here hold
+        together with probability `level`, for any number of policies. Policies whose estimates should not be trusted are
+        not compared.
+
+        Parameters
+        ----------
+        baseline : str, optional
+            The policy to compare the others with; by default what was logged.
+        level : float, optional
+            By default the level of the result, 0.95 unless stated otherwise.
+        estimator : str, optional
+            The estimator by which to compare; by default the headline estimator.
+
+        Returns
+        -------
+        Comparison
+            With a row per policy, and the `choice`.
+
+        Raises
+        ------
+        InputError
+            If there is no such policy or estimator, or no estimate has a standard error.
+
+        Examples
+        --------
+        >>> import offpolicy as op
+        >>> world = op.worlds.Linear(n_actions=5, seed=0)
+        >>> policies = {"new": world.target, "half": op.Mixture([world.target, world.logging], [0.5, 0.5])}
+        >>> op.evaluate(world.sample(5_000, seed=0), policies, op.SNIPS()).best().choice
+        'new'
+        """
+        if baseline is not None:
+            self._named(baseline)
+        name = estimator or self.headline_estimator
+        if name not in self.estimators:
+            raise unknown_name("estimator", name, self.estimators)
+        estimates = [self.estimates[policy, name] for policy in self.policies if (policy, name) in self.estimates]
+        logged = self.estimates[self.policies[0], self.logged_estimator]
+        return Comparison.of(estimates, logged, baseline, self.level if level is None else level)
 
     def no_relative_lift(self, policy: str | None = None) -> str | None:
         """Why there is no relative lift of a policy; None if there is one.

@@ -46,6 +46,7 @@ class Views:
     calibration: list[dict[str, Any]] = field(default_factory=list)
     propensities: dict[str, Any] | None = None
     sensitivity: list[dict[str, Any]] = field(default_factory=list)
+    best: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -258,6 +259,26 @@ class Evaluation(EstimateSet):
         rewards = {name: part.with_sensitivity(gammas) for name, part in self.rewards.items()}
         return replace(self, views=replace(self.views, sensitivity=bounds), rewards=rewards, saved=None)
 
+    def with_best(self, baseline: str | None = None, level: float | None = None) -> Evaluation:
+        """The same result with the comparison of all policies (`best`) in its text, JSON, Markdown and HTML.
+
+        Parameters
+        ----------
+        baseline : str, optional
+            The policy to compare the others with; by default what was logged.
+        level : float, optional
+            By default the level of the result.
+
+        Returns
+        -------
+        Evaluation
+            A new result.
+        """
+        with one_blas_thread():
+            best = self.best(baseline, level).to_dict()
+        rewards = {name: part.with_best(baseline, level) for name, part in self.rewards.items()}
+        return replace(self, views=replace(self.views, best=best), rewards=rewards, saved=None)
+
     def to_dict(self, shown: int = 0) -> dict[str, Any]:
         """Everything as plain values, from which text, JSON, Markdown and HTML are made.
 
@@ -334,10 +355,10 @@ class Evaluation(EstimateSet):
     def plot(self) -> Plots:
         """Pictures, drawn with Matplotlib.
 
-        `.estimates()`, `.weights()`, `.propensities()`, `.calibration()`, `.embedding()`, `.differences()` and
+        `.estimates()`, `.weights()`, `.propensities()`, `.calibration()`, `.embedding()`, `.differences()`, `.best()` and
         `.sensitivity()`; each takes `ax`, the axes to draw on.
         """
-        return Plots(self.to_dict, self._bounds)
+        return Plots(self.to_dict, self._bounds, lambda baseline: self.best(baseline).to_dict())
 
     def _bounds(self, gamma: Sequence[float], policy: str | None) -> dict[str, Any]:
         """For a picture: computed from the log; without it, the bounds of `with_sensitivity`, whatever Γ is requested."""
@@ -422,6 +443,7 @@ def summary(result: Evaluation) -> dict[str, Any]:
         "propensities": views.propensities,
         "embedding": None,
         "sensitivity": views.sensitivity,
+        **({} if views.best is None else {"best": views.best}),
         "skipped": dict(result.skipped),
         "settings": dict(result.settings),
         "input": dict(result.input),

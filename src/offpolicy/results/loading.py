@@ -77,7 +77,11 @@ def _evaluation(summary: Mapping[str, Any]) -> Evaluation:
         logged_estimator=next(logged, "LoggedMean"),
         saved=summary,
         views=Views(
-            summary["overlap"], summary["calibration"], summary.get("propensities"), list(summary.get("sensitivity") or ())
+            summary["overlap"],
+            summary["calibration"],
+            summary.get("propensities"),
+            list(summary.get("sensitivity") or ()),
+            summary.get("best"),
         ),
         slices={name: _evaluation(part) for name, part in summary.get("slices", {}).items()},
         action_space=summary.get("action_space"),

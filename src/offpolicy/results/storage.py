@@ -125,6 +125,8 @@ SUFFIX = ".json"
 NUMBER = (int, float)
 MAYBE = (int, float, type(None))
 COUNT = (int, type(None))
+NAME = (str, type(None))
+CONCLUSIONS = ("better", "worse", "undecided", "baseline", "not compared")
 INTERVAL = {"low": NUMBER, "high": NUMBER, "level": NUMBER, "method": str}
 REASON = {"verdict": tuple(Verdict.__members__), "code": str, "seen": str, "why": str, "do": str}
 POINT = {"action": str, "count": NUMBER, "reward": MAYBE, "x": NUMBER, "y": NUMBER, "nearest": [str]}
@@ -156,6 +158,16 @@ BOUNDS = {"gamma": NUMBER, "low": NUMBER, "high": NUMBER, "low_error": NUMBER, "
 # Entries that are present if they were requested, or known.
 OPTIONAL: dict[str, Any] = {
     "action_space": str,
+    "best": {
+        "estimator": str, "reward": str, "level": NUMBER, "logged": NUMBER, "baseline": NAME, "choice": NAME,
+        "rows": [
+            {
+                "policy": str, "value": NUMBER, "std_error": NUMBER, "interval": INTERVAL, "difference": MAYBE,
+                "difference_error": MAYBE, "difference_interval": (dict, type(None)), "conclusion": CONCLUSIONS,
+                "may_be_best": bool, "verdict": tuple(Verdict.__members__),
+            }
+        ],
+    },
     "by_slice": [
         {
             "slice": str, "policy": str, "estimator": str, "reward": str, "rounds": int, **PAIRED,

@@ -105,6 +105,7 @@ def _view(summary: Summary) -> View:
             (sentences.bounds_heading(bounds, several), *sentences.bounds_table(bounds), sentences.bounds_claims(bounds))
             for bounds in summary.get("sensitivity", ())
         ],
+        "best": views.best_table(summary),
         "differences": views.differences_table(summary),
         "rewards": [_part(label(name), other) for name, other in summary.get("other_rewards", {}).items()],
         "slices": _slices(summary),

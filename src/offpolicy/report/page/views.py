@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from offpolicy.diagnostics.verdict import LIMITS
-from offpolicy.report import slices
+from offpolicy.report import comparison, slices
 from offpolicy.report.formatting import THE_LOG, VERDICTS, Summary, count, label, number, percent as hundredths, shortened
 from offpolicy.report.page import charts
 from offpolicy.report.page.charts import Axis, Strip, finite, percent
@@ -252,6 +252,36 @@ def differences_table(summary: Summary) -> View | None:
     ]
     legend = [("zero", "no difference")]
     return _table(summary, axis, rows, caption="Paired differences", first="Policies", legend=legend)
+
+
+def best_table(summary: Summary) -> View | None:
+    """All policies compared at once, where that was requested."""
+    best = summary.get("best")
+    if best is None:
+        return None
+    rows, baseline = best["rows"][: comparison.MOST_ROWS], comparison.baseline(best)
+    value = next((row["value"] for row in rows if row["conclusion"] == "baseline"), best["logged"])
+    known = [row for row in rows if row["conclusion"] != "not compared"]
+    axis, error = Axis.of(_ends(known), [], {"logged": value}), resolution(rows, rows[:1])
+
+    def versus(row: Summary) -> str:
+        interval = row["difference_interval"]
+        return "" if interval is None else span(interval, row["difference_error"], signed)
+
+    cells = [
+        _cells(axis, row, error)
+        | {
+            "name": label(row["policy"]),
+            "versus": versus(row),
+            "verdict": "DIFFERENCE" if row["conclusion"] != "not compared" else row["verdict"],
+            "word": comparison.conclusion(row),
+            "lead": row["policy"] == best["choice"],
+        }
+        for row in rows
+    ]
+    words = {"caption": comparison.heading(best), "first": "Policy", "legend": [("logged", baseline)],
+             "notes": tuple(comparison.notes(best)), "level": hundredths(best["level"])}  # fmt: skip
+    return _table(summary, axis, cells, **words) | {"choice": comparison.choice(best), "baseline": baseline}
 
 
 def blends(summary: Summary) -> list[View]:
