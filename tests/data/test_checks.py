@@ -40,6 +40,8 @@ def evaluate(*, policy: object = CHANCE, settings: dict[str, object] | None = No
         ({"action": ["a", np.nan, "b", "a"]}, "action: text is mixed with other types"),
         ({"action": ["a", [], "b", "a"]}, "action: cannot be read as an array"),
         ({"action": np.array([1, 2**64 - 1, 0, 0], "u8")}, "the largest here is 18,446,744,073,709,551,615"),
+        ({"action": [0, 1, 2**63, 2**63 + 1]}, "action: 2 rows have an integer beyond ±9,007,199,254,740,992"),
+        ({"cluster": [-1, 0, 1, 2**63]}, "cluster: 1 row has an integer beyond ±9,007,199,254,740,992, which would be rounded"),
         ({"by": ["a", None, "b", "a"]}, "by: 1 row is missing"),
         ({"by": np.array([b"\xff"] * 4, "O")}, "by: contains bytes that are not text"),
         ({"actions": "label"}, "`actions` is 'label'"),

@@ -138,7 +138,7 @@ class Log:
         levels: int | None = None,
     ) -> None:
         preprocessing = Preprocessing.of(missing, dates, levels)
-        taken = checks.array(action, "action")
+        taken = checks.labels(action, "action")
         if taken.ndim != 1:
             raise InputError(f"action has shape {taken.shape}; one action per round is expected.")
         n = len(taken)
