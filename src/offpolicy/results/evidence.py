@@ -186,8 +186,8 @@ class Evidence:
         if scores is None or (self.other is not None and self.against is None) or self.relative:
             raise InputError(
                 f"{name}: a confidence sequence exists for estimates whose rounds each have the value as their mean "
-                "(IPS, SNIPS, DR with a reward model that was fitted on other rounds) and for differences of these, if the log "
-                "states its reward_range."
+                "(IPS, SNIPS, and DR with a reward model that was fitted on other rounds), and for differences of "
+                "these, if the log states its reward_range."
             )
         for each in (scores, self.against):
             if each is not None:
