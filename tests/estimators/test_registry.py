@@ -44,7 +44,7 @@ def test_intervals_are_nested(result: op.Evaluation, name: str, method: str) -> 
     if name in (*BLENDS, "ScaledDR") and method in ("bernstein", "cressie-read"):
         with pytest.raises(op.InputError, match="by one estimator"):
             result["new", name].confidence_interval(0.5, method=method)
-        assert result.with_interval(method)["new", name].confidence_interval().method == "normal"
+        assert result.with_interval(method)["new", name].confidence_interval().method == "student"
         return
     evidence = result["new", name].evidence
     assert evidence is not None

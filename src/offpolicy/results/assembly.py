@@ -27,7 +27,6 @@ from offpolicy.inference.jackknife import Refits
 from offpolicy.inference.learning_curve import LearningCurve, LearningCurves
 from offpolicy.inference.scores import Case, Scores
 from offpolicy.inference.sensitivity import Tilting
-from offpolicy.inference.sequences import ValueScores
 from offpolicy.models.embedding_table import LabelledEmbedding
 from offpolicy.models.propensities import FittedLogging
 from offpolicy.ratios.base import Ratio
@@ -37,13 +36,12 @@ from offpolicy.results.evaluation import Evaluation, Views
 from offpolicy.results.evidence import Evidence, Key, LogAccess, LogHandle, Redraws
 from offpolicy.results.examination import Examination
 from offpolicy.results.job import Job
+from offpolicy.results.recorded_scores import RecordedScores
 from offpolicy.scoring.export import RoundScores
 from offpolicy.scoring.fit_pass import FitResults
 from offpolicy.scoring.plan import Family, ModelKey, Terms, model_key
-from offpolicy.scoring.score_histograms import EXTREMES, RewardRange, ScoreKind
 from offpolicy.statistics.base import State
 from offpolicy.statistics.fingerprint import Fingerprint
-from offpolicy.statistics.signed_histogram import Bins
 
 ALWAYS = ("offpolicy", "numpy", "scipy", "scikit-learn", "pyarrow")
 
@@ -250,6 +248,10 @@ class Assembly:
         return LogHandle(access)
 
     @cached_property
+    def _recorded(self) -> RecordedScores:
+        return RecordedScores(self.job, self.scores)
+
+    @cached_property
     def _values(self) -> Values:
         return Values(self.scores, self.examination.overlaps)
 
@@ -341,7 +343,7 @@ class Assembly:
             self._round_scores[key] = RoundScores(valued.parts, origin, means, alone=subject.member is not None)
         numbers, checks = self.examination.details(replace(subject, reference=reference), self.errors)
         given, within = s.log.reward_range is not None, s.value_range(subject.reward)
-        scores = self._scores(valued) if subject.whole else None
+        scores = self._recorded.of(subject, valued.parts, valued.bounds) if subject.whole else None
         evidence = Evidence(f, sums, self._log, key, valued.bounds, given, valued.fitted, value_range=within, scores=scores)
         return Estimate(
             value=valued.value,
@@ -357,42 +359,6 @@ class Assembly:
             checks=checks,
             labelled=None if valued.embedder is None else self._embedding(subject.policy, valued.embedder),
         )
-
-    def _scores(self, valued: Valued) -> ValueScores | None:
-        """What a confidence sequence is computed from; of clustered logs, without sums of its own."""
-        log, subject, job = self.scores.log, valued.subject, self.job
-        place = (subject.policy, self._position(valued), subject.reward)
-        kind = job.score_kinds.get(place)
-        if kind is None or log.reward_range is None or log.schema.weighted:
-            return None
-        ((_, terms),) = valued.parts
-        made = ValueScores(
-            RewardRange(*log.reward_range), float(self.scores.scorer.origin[subject.reward]), terms.correction or 0,
-            None if terms.baseline is not None else terms.weight, terms.baseline,
-            subject.member is not None and subject.member.weight.naive,
-            1.0 if valued.bounds is None else valued.bounds.largest_weight,
-        )  # fmt: skip
-        if job.histograms is None or job.request.sequences is None:
-            return made
-        state, kinds = self.scores.state["diagnostics"]["sequences"], list(job.histograms.kinds)
-
-        def bins(of: ScoreKind) -> tuple[tuple[str, Bins], ...]:
-            own = state[str(kinds.index(of))]
-            return tuple((name, Bins.of(part)) for name, part in own.items() if name not in EXTREMES)
-
-        own, gain, baseline = state[str(kinds.index(kind))], job.gain_kinds.get(place), job.request.sequences.baseline
-        name = baseline if baseline in self.scores.policies else None
-        return replace(
-            made,
-            bins=bins(kind),
-            beyond=max((float(own[name]) for name in EXTREMES if name in own), default=0.0),
-            gains=() if gain is None else ((name, bins(gain)),),
-        )
-
-    def _position(self, valued: Valued) -> int:
-        """The number of an estimator."""
-        columns, policy = self.scores.estimators, valued.subject.policy
-        return next(e for e, column in enumerate(columns) if column.get(policy) is valued.subject.estimator)
 
     def _interval(self, evidence: Evidence) -> Interval:
         level, value = self.job.request.level, evidence.functional.value
