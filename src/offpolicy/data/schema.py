@@ -60,6 +60,7 @@ class Schema:
     rewards: tuple[str, ...]
     slices: tuple[str, ...] | None = None
     slice_name: str | None = None
+    loggers: tuple[str, ...] | None = None
     propensity: bool = False
     weighted: bool = False
     clustered: bool = False

@@ -28,7 +28,8 @@ class ScoreSums:
     """What inference reads: the moments and bucket sums of all columns.
 
     `nonzero` is the number of rows whose reward is not 0, for each reward; `slice_` is the number of the slice, as text, or
-    None for the whole log.
+    None for the whole log. With loggers, rows are centred within each of them; `squares` are the sums of squares around the
+    mean of all rows, for effective sample sizes (None after loading).
     """
 
     moments: State
@@ -37,6 +38,7 @@ class ScoreSums:
     clustered: bool
     seed: int
     slice_: str | None = None
+    squares: FloatArray | None = None
 
     @property
     def n(self) -> int:
@@ -103,7 +105,7 @@ class Formula(Expression):
     @property
     def _origins(self) -> tuple[float, float]:
         """The origins subtracted from the baseline and from the correction."""
-        return (self.origin, 0.0) if self.terms.shifted_baseline else (0.0, self.origin)
+        return self.terms.origins(self.origin)
 
     def __call__(self, m: FloatArray) -> FloatArray:
         terms, (base_origin, correction_origin) = self.terms, self._origins
