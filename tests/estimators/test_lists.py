@@ -59,12 +59,14 @@ def test_the_ways_to_state_propensities_agree() -> None:
     assert whole.value == pytest.approx(expected["SIPS"].value, rel=1e-14)
     with pytest.raises(op.InputError, match="RIPS cannot be computed: it weights slots by their own propensities"):
         op.evaluate(three(logging=None, propensity=conditional.prod(axis=1)), NEW, op.RIPS())
-    with pytest.raises(op.InputError, match="IIPS cannot be computed: it weights items by the propensities of their positions"):
+    with pytest.raises(
+        op.InputError, match="IIPS cannot be computed: it weights items by the propensities of their positions"
+    ):
         op.evaluate(three(logging=None, propensity=conditional), NEW, op.IIPS())
     with pytest.raises(op.InputError, match=r"differ from the probability under `logging` \(the first: slot 2\)"):
-        op.evaluate(three(propensity=conditional + [0, 0.1]), NEW, op.RIPS())
+        op.evaluate(three(propensity=conditional + np.array([0, 0.1])), NEW, op.RIPS())
+    log = op.Log(None, [[0, 1], [1, 0]], REWARD[:2], logging=op.PlackettLuce(np.eye(2)), actions=op.Slate(2))
     with pytest.raises(op.InputError, match="logging policy that shows each item at most once"):
-        log = op.Log(None, [[0, 1], [1, 0]], REWARD[:2], logging=op.PlackettLuce(np.eye(2)), actions=op.Slate(2))
         op.evaluate(log, NEW_CODES, op.PI())
 
 
@@ -130,18 +132,22 @@ def test_plackett_luce_probabilities_sum_to_one() -> None:
 def test_plackett_luce_of_far_apart_scores() -> None:
     """Where the items above carry all of the weight, differences of sums would lose every digit."""
     scores = np.array([800.0, 40.0, 0.0, -1.0])
-    log = op.Log(np.zeros((2, 1)), [[0, 1, 2], [0, 1, 3]], np.ones((2, 3)), propensity=np.ones((2, 3)), actions=op.Slate(3, 4))
+    log = op.Log(
+        np.zeros((2, 1)), [[0, 1, 2], [0, 1, 3]], np.ones((2, 3)), propensity=np.ones((2, 3)), actions=op.Slate(3, 4)
+    )
     slots = op.PlackettLuce(lambda x: np.tile(scores, (len(x), 1))).slots(log.head())
     np.testing.assert_allclose(slots[:, 2], [1 / (1 + np.exp(-1)), 1 / (1 + np.exp(1))], rtol=1e-12)
 
 
 def test_shorter_lists_have_no_reward_below_their_end() -> None:
-    log = op.Log(None, [["a", "b"], ["b"], ["a"]], [[1, 0], [1], [1]], propensity=[[0.5, 1], [0.5], [0.5]], actions=op.Slate(2))
+    log = op.Log(
+        None, [["a", "b"], ["b"], ["a"]], [[1, 0], [1], [1]], propensity=[[0.5, 1], [0.5], [0.5]], actions=op.Slate(2)
+    )
     result = op.evaluate(log, op.PlackettLuce(np.zeros((3, 2))), [op.SIPS(), op.RIPS()])
     for estimate in result:
         assert [slot.value for slot in estimate.slots] == [1.0, 0.0]
+    again = op.Log(None, [[0, 1], [1, 1]], REWARD[:2], propensity=np.ones((2, 2)), actions=op.Slate(2))
     with pytest.raises(op.InputError, match=r"action: 1 row has an item twice \(the second in slot 2\) \(first, .*: 1\)"):
-        again = op.Log(None, [[0, 1], [1, 1]], REWARD[:2], propensity=np.ones((2, 2)), actions=op.Slate(2))
         op.evaluate(again, op.PlackettLuce(np.eye(2)), op.SIPS())
 
 

@@ -175,8 +175,8 @@ def evaluate(
     interval: Annotated[
         str | None,
         typer.Option(
-            help="Method: auto, student, normal, bootstrap, bernstein or cressie-read. [default: auto]",
-            autocompletion=_choices("auto", "student", "normal", "bootstrap", "bernstein", "cressie-read"),
+            help="Method: auto, student, normal, bootstrap, bernstein, cressie-read or smoothing. [default: auto]",
+            autocompletion=_choices("auto", "student", "normal", "bootstrap", "bernstein", "cressie-read", "smoothing"),
         ),
     ] = None,
     refit: Annotated[bool | None, typer.Option("--refit", help="Refit all models in each bootstrap resample; slow.")] = None,

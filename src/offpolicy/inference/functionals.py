@@ -104,7 +104,7 @@ class Formula(Expression):
     @property
     def _origins(self) -> tuple[float, float]:
         """The origins subtracted from the baseline and from the correction."""
-        return (self.origin, 0.0) if self.terms.shifted_baseline else (0.0, self.origin)
+        return self.terms.origins(self.origin)
 
     def __call__(self, m: FloatArray) -> FloatArray:
         terms, (base_origin, correction_origin) = self.terms, self._origins
