@@ -29,7 +29,8 @@ class ScoreSums:
     """What inference reads: the moments and bucket sums of all columns.
 
     `nonzero` is the number of rows whose reward is not 0, for each reward; `slice_` is the number of the slice, as text, or
-    None for the whole log.
+    None for the whole log. With loggers, rows are centred within each of them; `squares` are the sums of squares around the
+    mean of all rows, for effective sample sizes (None after loading).
     """
 
     moments: State
@@ -38,6 +39,7 @@ class ScoreSums:
     clustered: bool
     seed: int
     slice_: str | None = None
+    squares: FloatArray | None = None
 
     @property
     def n(self) -> int:

@@ -11,11 +11,13 @@ from offpolicy.core.memory import Budget
 from offpolicy.core.threads import one_blas_thread
 from offpolicy.data.checks import is_number, whole
 from offpolicy.data.log import Log
+from offpolicy.data.loggers import Loggers
 from offpolicy.diagnostics.base import Diagnostic
 from offpolicy.engines.base import Engine
 from offpolicy.engines.choice import engine_for
 from offpolicy.engines.resampling import Resampled
 from offpolicy.estimators import Estimator, LoggedMean
+from offpolicy.models.loggers import combine_loggers
 from offpolicy.models.propensities import estimate_logging
 from offpolicy.policies.base import Policy
 from offpolicy.policies.conversion import as_policy
@@ -109,11 +111,12 @@ def evaluate(  # noqa: PLR0913
         cross_fit = whole("cross_fit", cross_fit, 2, besides=" (an estimator's own cross_fit=0 turns it off)")
     seed = whole("seed", seed, -(2**63))
     policies = {name: policy.on(log) for name, policy in _policies(target).items()}
-    called = (*policies.values(), log.logging)
+    loggers = log.logging.policies if isinstance(log.logging, Loggers) else (log.logging,)
+    called = (*policies.values(), *loggers)
     engine = engine_for(log, engine, one_thread=any(isinstance(p, Policy) and p.whole_batches for p in called))
     log.check_row_ids()
     budget = Budget.of(memory)
-    original, log = log, estimate_logging(log, engine, seed, progress)
+    original, log = log, combine_loggers(estimate_logging(log, engine, seed, progress), policies, engine, progress)
 
     request = Request(
         log, policies, engine, budget, level, cross_fit, seed, progress, errors, _diagnostics(diagnostics),

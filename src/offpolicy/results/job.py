@@ -17,6 +17,7 @@ from offpolicy.core.progress import PassProgress
 from offpolicy.data.features import Features
 from offpolicy.data.log import Log
 from offpolicy.diagnostics.base import Diagnostic
+from offpolicy.diagnostics.loggers import LoggerSums
 from offpolicy.diagnostics.models import ModelSums
 from offpolicy.diagnostics.overlap import OverlapSums
 from offpolicy.diagnostics.propensities import PropensityTests
@@ -28,6 +29,7 @@ from offpolicy.models.propensities import FittedLogging
 from offpolicy.models.rewards.base import Fits, LinearPredictor, Predictor
 from offpolicy.policies.base import Policy
 from offpolicy.policies.conversion import as_policy
+from offpolicy.policies.loggers import CombinedLoggers
 from offpolicy.ratios.base import Available, Ratio
 from offpolicy.ratios.weights import Weight
 from offpolicy.results.examination import Checks
@@ -172,13 +174,18 @@ class Job:
         plan, space = self.fits.plan, self.log.space
         sizes = tuple(space.n_codes if plan.whole(p) else 0 for p in range(plan.n_policies))
         own = (*([RowIds.of(len(self.log))] if self.log.schema.identified else []), *self.request.diagnostics)
-        return Checks(OverlapSums(sizes), ModelSums(tuple(plan.models)), self._propensity_tests, own)
+        loggers = self.log.schema.loggers
+        combined = self.fits.logging if isinstance(self.fits.logging, CombinedLoggers) else None
+        sums = None if loggers is None else LoggerSums(loggers, plan.n_policies, len(self.log.schema.rewards), combined)
+        return Checks(OverlapSums(sizes), ModelSums(tuple(plan.models)), self._propensity_tests, own, sums)
 
     @property
     def _propensity_tests(self) -> PropensityTests | None:
         """None without propensities, or for actions that the tests do not support."""
         logging = self.fits.logging
         if not (self.log.schema.propensity or logging is not None):
+            return None
+        if isinstance(logging, CombinedLoggers) and not logging.sums_to_one:
             return None
         trim = logging.setting.trim if isinstance(logging, FittedLogging) else None
         tests = PropensityTests(self.log.space.n_codes, len(self.log), logging, trim)
@@ -229,7 +236,9 @@ class Job:
         statistics = self.checks.statistics()
         if self.histograms is not None:
             statistics["sequences"] = self.histograms
-        score_pass = ScorePass(scorer, self.log.space.n_codes, len(schema.slices or ()), schema.clustered, statistics)
+        score_pass = ScorePass(
+            scorer, self.log.space.n_codes, len(schema.slices or ()), schema.clustered, statistics, len(schema.loggers or ())
+        )
         try:
             scorer = replace(scorer, most_rows=self.fits.batch_rows(score_pass.columns))
             score_pass = replace(score_pass, scorer=scorer)

@@ -79,12 +79,17 @@ class ColumnRoles:
     row_id: str | None = None
     weight: str | None = None
     by: str | None = None
+    logger: str | None = None
     features: tuple[str, ...] = ()
     place: Place | None = None
     preprocessing: Preprocessing = AS_THEY_ARE
 
     def names(self) -> tuple[str, ...]:
+<<<<<<< HEAD
         single = (self.propensity, self.position_propensity, self.cluster, self.row_id, self.weight, self.by)
+=======
+        single = (self.propensity, self.cluster, self.row_id, self.weight, self.by, self.logger)
+>>>>>>> main
         named = (
             *self.context,
             self.action,
@@ -233,11 +238,15 @@ class TableSource:
         types = self.arrow_schema.field
         context = [name for name in self.columns.context if self._kind(name) == "text"]
         features = [name for name in self.columns.features if is_category(types(name).type)]
-        return tuple(dict.fromkeys((*context, *features, *filter(None, [self.columns.by]))))
+        return tuple(dict.fromkeys((*context, *features, *filter(None, [self.columns.by, self.columns.logger]))))
 
     def most_levels(self, name: str) -> int | None:
         """How many values of a column of categories are needed; None for all of them, which a message counts."""
-        in_context_only = name in self.columns.context and name not in (*self.columns.features, self.columns.by)
+        in_context_only = name in self.columns.context and name not in (
+            *self.columns.features,
+            self.columns.by,
+            self.columns.logger,
+        )
         return self.columns.preprocessing.levels if in_context_only else None
 
     def averaged(self) -> tuple[Encoding, ...]:
@@ -269,29 +278,31 @@ class TableSource:
         self.check_contents(contents, self.missing)
         return contents
 
-    @property
-    def slices(self) -> pa.Array:
-        """The sorted values of the column of slices, as text."""
-        assert self.columns.by is not None
-        return self.contents.levels[self.columns.by].values
+    def _named_levels(self, name: str | None) -> tuple[str, ...] | None:
+        """The sorted values of the column of slices or of loggers, as text."""
+        return None if name is None else tuple(self.contents.levels[name].values.to_pylist())
 
     def check_contents(self, contents: Contents, missing: Callable[[str, str], InputError]) -> None:
         """Raise if a column of categories has too many values, or missing ones; `missing` makes the error, given advice."""
         columns, options = self.columns, self.columns.preprocessing
         for name, levels in contents.levels.items():
             in_context = name in columns.context
-            elsewhere = name in (*columns.features, columns.by)
+            elsewhere = name in (*columns.features, columns.by, columns.logger)
             if levels.missing and (elsewhere or not options.fills("text")):
                 raise missing(name, MISSING_TEXT if in_context and not elsewhere else "")
             count = len(levels.values)
             if name in columns.features:
                 too_many_categories(name, count)
-            if count > MOST_CATEGORIES and (name == columns.by or options.levels is None):
+            if count > MOST_CATEGORIES and (name in (columns.by, columns.logger) or options.levels is None):
                 raise self.too_many_levels(name, count)
 
     def too_many_levels(self, name: str, count: int) -> InputError:
         """The error for a column of the context or of slices with too many values."""
-        use, hashing = ("a slice", "") if name == self.columns.by else ("one-hot encoding", f" {HASHED_LEVELS},")
+        use, hashing = (
+            ("a slice or a logger", "")
+            if name in (self.columns.by, self.columns.logger)
+            else ("one-hot encoding", f" {HASHED_LEVELS},")
+        )
         advice = f"Group rare values, use numbers,{hashing} or name an id column as `cluster`."
         if not hashing or date_type(self.arrow_schema.field(name)) is None:
             return InputError(
@@ -307,7 +318,7 @@ class TableSource:
 
     @property
     def roles(self) -> Mapping[str, str]:
-        names = ("action", "propensity", "cluster", "row_id", "weight", "by")
+        names = ("action", "propensity", "cluster", "row_id", "weight", "by", "logger")
         return {name: column for name in names if (column := getattr(self.columns, name)) is not None}
 
     @property
@@ -390,8 +401,9 @@ class TableSource:
             space=self.space,
             context=encoded_names(self.encodings["context"]),
             rewards=columns.reward,
-            slices=tuple(self.slices.to_pylist()) if columns.by else None,
+            slices=self._named_levels(columns.by),
             slice_name=columns.by,
+            loggers=self._named_levels(columns.logger),
             propensity=columns.propensity is not None,
             slot_propensity=columns.propensity in self._listed and not self._per_list(str(columns.propensity)),
             position_propensity=columns.position_propensity is not None,
@@ -532,6 +544,7 @@ class _Decoded:
         c, first = self.source.columns, self.part.first + seen
         ids, cluster = (self._hashed(name, raw) for name in (c.row_id, c.cluster))
         unit = ids if cluster is None else cluster
+<<<<<<< HEAD
         action = self._actions(raw[c.action])
         logged = self._logged(raw, action)
         by = (
@@ -539,6 +552,10 @@ class _Decoded:
             if c.by is None
             else pc.index_in(raw[c.by].cast(pa.string()), value_set=self.source.contents.levels[c.by].values)
         )
+=======
+        rewards = [self._checked("reward", Quantity(name), raw) for name in c.reward]
+        likelihood = self.source.space.likelihood
+>>>>>>> main
         batch = Batch(
             row=np.arange(self.part.start + seen, self.part.start + seen + rows),
             unit=self._rows(raw, first, rows) if unit is None else unit,
@@ -546,16 +563,31 @@ class _Decoded:
             reward=logged.reward,
             context_parts=self._encoded("context", raw),
             space=self.source.space,
+<<<<<<< HEAD
             propensity=logged.propensity,
             slots=logged.slots,
             weight=self.source.checked("weight", Quantity(c.weight), raw) if c.weight else None,
             slice_code=None if by is None else by.to_numpy(zero_copy_only=False).astype(np.int64),
+=======
+            propensity=self._checked(likelihood, Quantity(c.propensity), raw) if c.propensity else None,
+            weight=self._checked("weight", Quantity(c.weight), raw) if c.weight else None,
+            slice_code=self._level(c.by, raw),
+            logger_code=self._level(c.logger, raw),
+>>>>>>> main
             feature_parts=self._encoded("features", raw),
             extra={name: raw[name] for name in self.extra if name in raw},
             row_id=ids,
         )
         encoded = [name for name in self.extra if name not in raw]
         return batch.with_columns(encoded, self.source.schema.context) if encoded else batch
+
+    def _level(self, name: str | None, raw: Mapping[str, pa.Array]) -> IntArray | None:
+        """The position of each row's value among those of the column."""
+        if name is None:
+            return None
+        places = pc.index_in(decoded(raw[name]).cast(pa.string()), value_set=self.source.contents.levels[name].values)
+        codes: IntArray = places.to_numpy(zero_copy_only=False).astype(np.int64)
+        return codes
 
     def _hashed(self, name: str | None, raw: Mapping[str, pa.Array]) -> UInt64Array | None:
         """The hash of each row's cluster or id."""
