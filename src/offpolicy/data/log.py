@@ -87,19 +87,13 @@ class Log:
         One reward per round, or rounds × rewards. For lists: one reward per list, lists of one reward per slot, or rounds ×
         slots × rewards.
     propensity : array of float, optional
-<<<<<<< HEAD
         The probability (or density) of each logged action under the logging policy. For lists: of each item given the items
         above it, or of the whole list.
     position_propensity : array of float, optional
         For lists: the probability of each item in its slot, whatever stands above it.
-    logging : policy or EstimatedLogging, optional
-        The whole logging policy, or how to estimate it. With it, `propensity` is not needed.
-=======
-        The probability (or density) of each logged action under the logging policy.
     logging : policy, EstimatedLogging or dict, optional
         The whole logging policy, or how to estimate it. With it, `propensity` is not needed. With `logger`, a dict of
         policies by logger.
->>>>>>> main
     actions : ActionSpace, sequence or "labels", optional
         The action space, or all labels in order. "labels" treats integers as labels instead of codes.
     n_actions : int, optional
@@ -118,15 +112,12 @@ class Log:
         A slice per round, such as the country; results are also given per slice.
     reward_range : tuple of float, optional
         The smallest and the largest possible reward, for intervals that need them.
-<<<<<<< HEAD
     gain : {"sum", "dcg"} or sequence of float, default "sum"
         For lists with rewards per slot: how much the reward of each slot counts. "dcg" is 1 / log2(1 + slot).
-=======
     logger : array, optional
         Which of several logging policies took the action of each round, such as a version.
     loggers : {"balanced", "own", "weighted"}, optional
         How the weights of several loggers are combined, as in `read_log`.
->>>>>>> main
     missing, dates, levels : optional
         How to prepare missing values, dates and text in the context, as in `read_log`. If one of them is given, columns of
         the context may have any plain type, and text is one-hot encoded.
@@ -160,12 +151,9 @@ class Log:
         weight: npt.ArrayLike | None = None,
         by: npt.ArrayLike | None = None,
         reward_range: tuple[float, float] | None = None,
-<<<<<<< HEAD
         gain: Gain = "sum",
-=======
         logger: npt.ArrayLike | None = None,
         loggers: str | None = None,
->>>>>>> main
         missing: Missing | None = None,
         dates: str | Sequence[str] = (),
         levels: int | None = None,
@@ -207,15 +195,11 @@ class Log:
             rewards=("reward",) if r.shape[1] == 1 else tuple(f"reward_{j}" for j in range(r.shape[1])),
             slices=slice_labels,
             slice_name=None if by is None else "by",
-<<<<<<< HEAD
+            loggers=logger_labels,
             propensity=logged.propensity is not None,
             slot_propensity=logged.slots is not None and logged.slots.propensity is not None,
             position_propensity=position_propensity is not None,
             gain=logged.gain,
-=======
-            loggers=logger_labels,
-            propensity=p is not None,
->>>>>>> main
             weighted=omega is not None,
             clustered=cluster is not None,
             identified=row_id is not None,

@@ -69,12 +69,9 @@ def read_log(  # noqa: PLR0913
     weight: str | None = None,
     by: str | None = None,
     reward_range: tuple[float, float] | None = None,
-<<<<<<< HEAD
     gain: Gain = "sum",
-=======
     logger: str | None = None,
     loggers: str | None = None,
->>>>>>> main
     delimiter: str = ",",
     quote: str = '"',
     encoding: str = "utf-8",
@@ -100,19 +97,13 @@ def read_log(  # noqa: PLR0913
     reward : str or sequence of str
         The column of the reward, or several.
     propensity : str, optional
-<<<<<<< HEAD
         The column with the probability (or density) of the logged action under the logging policy. For lists: a list of the
         probabilities of each item given the items above it, or the probability of the whole list.
     position_propensity : str, optional
         For lists: the column with a list of the probabilities of each item in its slot, whatever stands above it.
-    logging : policy or EstimatedLogging, optional
-        The whole logging policy, or how to estimate it. With it, `propensity` is not needed.
-=======
-        The column with the probability (or density) of the logged action under the logging policy.
     logging : policy, EstimatedLogging or dict, optional
         The whole logging policy, or how to estimate it. With it, `propensity` is not needed. With `logger`, a dict of
         policies by logger.
->>>>>>> main
     actions : ActionSpace, sequence or "labels", optional
         The action space, or all labels in order. "labels" treats integers as labels instead of codes.
     n_actions : int, optional
@@ -132,10 +123,8 @@ def read_log(  # noqa: PLR0913
         A column of slices, such as the country; results are also given per slice.
     reward_range : tuple of float, optional
         The smallest and the largest possible reward, for intervals that need them.
-<<<<<<< HEAD
     gain : {"sum", "dcg"} or sequence of float, default "sum"
         For lists with rewards per slot: how much the reward of each slot counts. "dcg" is 1 / log2(1 + slot).
-=======
     logger : str, optional
         The column with the logger of each round, such as a version, if several policies collected the log. The loggers are
         the strata of the standard errors, and are compared with each other.
@@ -143,7 +132,6 @@ def read_log(  # noqa: PLR0913
         How the weights of several loggers are combined. "balanced" (the default if `logging` has the policy of each logger)
         divides by the probability under all loggers together, "own" by that under the logger of the round, and "weighted"
         weights the loggers' estimates by their precision.
->>>>>>> main
     delimiter, quote, encoding, decimal : str
         How CSV files are written: what separates cells, the quotation mark, the encoding of the text, and the decimal point.
         By default `,`, `"`, UTF-8 and `.`.
@@ -177,13 +165,8 @@ def read_log(  # noqa: PLR0913
     Log(2 rounds, 2 actions, context 1, rewards ['click'])
     """
     columns = ColumnRoles(
-<<<<<<< HEAD
-        _names(context), action, _names(reward), propensity, position_propensity, gain, cluster, row_id, weight, by,
+        _names(context), action, _names(reward), propensity, position_propensity, gain, cluster, row_id, weight, by, logger,
         _names(action_features), preprocessing=Preprocessing.of(missing, dates, levels),
-=======
-        _names(context), action, _names(reward), propensity, cluster, row_id, weight, by, logger, _names(action_features),
-        preprocessing=Preprocessing.of(missing, dates, levels),
->>>>>>> main
     )  # fmt: skip
     if not columns.reward:
         raise InputError("name at least one reward column.")

@@ -85,11 +85,9 @@ class ColumnRoles:
     preprocessing: Preprocessing = AS_THEY_ARE
 
     def names(self) -> tuple[str, ...]:
-<<<<<<< HEAD
-        single = (self.propensity, self.position_propensity, self.cluster, self.row_id, self.weight, self.by)
-=======
-        single = (self.propensity, self.cluster, self.row_id, self.weight, self.by, self.logger)
->>>>>>> main
+        single = (
+            self.propensity, self.position_propensity, self.cluster, self.row_id, self.weight, self.by, self.logger
+        )  # fmt: skip
         named = (
             *self.context,
             self.action,
@@ -544,18 +542,8 @@ class _Decoded:
         c, first = self.source.columns, self.part.first + seen
         ids, cluster = (self._hashed(name, raw) for name in (c.row_id, c.cluster))
         unit = ids if cluster is None else cluster
-<<<<<<< HEAD
         action = self._actions(raw[c.action])
         logged = self._logged(raw, action)
-        by = (
-            None
-            if c.by is None
-            else pc.index_in(raw[c.by].cast(pa.string()), value_set=self.source.contents.levels[c.by].values)
-        )
-=======
-        rewards = [self._checked("reward", Quantity(name), raw) for name in c.reward]
-        likelihood = self.source.space.likelihood
->>>>>>> main
         batch = Batch(
             row=np.arange(self.part.start + seen, self.part.start + seen + rows),
             unit=self._rows(raw, first, rows) if unit is None else unit,
@@ -563,17 +551,11 @@ class _Decoded:
             reward=logged.reward,
             context_parts=self._encoded("context", raw),
             space=self.source.space,
-<<<<<<< HEAD
             propensity=logged.propensity,
             slots=logged.slots,
             weight=self.source.checked("weight", Quantity(c.weight), raw) if c.weight else None,
-            slice_code=None if by is None else by.to_numpy(zero_copy_only=False).astype(np.int64),
-=======
-            propensity=self._checked(likelihood, Quantity(c.propensity), raw) if c.propensity else None,
-            weight=self._checked("weight", Quantity(c.weight), raw) if c.weight else None,
             slice_code=self._level(c.by, raw),
             logger_code=self._level(c.logger, raw),
->>>>>>> main
             feature_parts=self._encoded("features", raw),
             extra={name: raw[name] for name in self.extra if name in raw},
             row_id=ids,
