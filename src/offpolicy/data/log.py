@@ -20,6 +20,7 @@ from offpolicy.data.batch import Batch, Partition, Source, chunks, context_place
 from offpolicy.data.encoding import is_flag, too_many_categories
 from offpolicy.data.estimated_logging import EstimatedLogging
 from offpolicy.data.loggers import logging_of
+from offpolicy.data.monte_carlo import MonteCarlo
 from offpolicy.data.preprocessing import AS_THEY_ARE, EncodedContext, Missing, Preprocessing
 from offpolicy.data.schema import Dimension, Preparation, Schema, dimensions
 from offpolicy.data.spaces import ActionSpace, Discrete, discrete, named_space
@@ -80,8 +81,8 @@ class Log:
         The logged action of each round: codes 0..n−1, labels, or numbers for `actions=op.Box(…)`.
     reward : array of float
         One reward per round, or rounds × rewards.
-    propensity : array of float, optional
-        The probability (or density) of each logged action under the logging policy.
+    propensity : array of float or MonteCarlo, optional
+        The probability (or density) of each logged action under the logging policy, or the draws that estimate it.
     logging : policy, EstimatedLogging or dict, optional
         The whole logging policy, or how to estimate it. With it, `propensity` is not needed. With `logger`, a dict of
         policies by logger.
@@ -128,7 +129,7 @@ class Log:
         action: npt.ArrayLike,
         reward: npt.ArrayLike,
         *,
-        propensity: npt.ArrayLike | None = None,
+        propensity: npt.ArrayLike | MonteCarlo | None = None,
         logging: Any = None,
         actions: ActionSpace | Sequence[Any] | npt.NDArray[Any] | str | None = None,
         n_actions: int | None = None,
@@ -158,7 +159,7 @@ class Log:
         r = checks.checked("reward", "reward", checks.matrix(reward, "reward", n))
         if not r.shape[1]:
             raise InputError("reward has no columns; give at least one reward per round.")
-        p = checks.numbers(propensity, "propensity", n, space.likelihood)
+        p, wins = _propensities(propensity, n, space)
         omega = checks.numbers(weight, "weight", n)
         features, feature_dimensions = _feature_matrix(action_features, "action_features", n, "e")
         clusters, ids = _hashed(cluster, "cluster", n), _hashed(row_id, "row_id", n)
@@ -175,6 +176,7 @@ class Log:
             weight=omega,
             slice_code=slice_codes,
             logger_code=logger_codes,
+            wins=wins,
             feature_parts=() if features is None else (features,),
             row_id=ids,
         )
@@ -185,6 +187,7 @@ class Log:
             slices=slice_labels,
             slice_name=None if by is None else "by",
             loggers=logger_labels,
+            draws=propensity if isinstance(propensity, MonteCarlo) else None,
             propensity=p is not None,
             weighted=omega is not None,
             clustered=cluster is not None,
@@ -452,6 +455,22 @@ def _feature_matrix(
         parts.append(np.equal.outer(code, np.arange(len(categories))).astype(np.float64))
         named.append((f"{letter}{j}", len(categories), True))
     return np.hstack(parts), dimensions(named)
+
+
+def _propensities(
+    propensity: npt.ArrayLike | MonteCarlo | None, rows: int, space: ActionSpace
+) -> tuple[FloatArray | None, FloatArray | None]:
+    """The propensity of each round and, if it comes from draws, how often its action won."""
+    if not isinstance(propensity, MonteCarlo):
+        return checks.numbers(propensity, "propensity", rows, space.likelihood), None
+    discrete(space, "MonteCarlo")
+    wins, draws = (checks.numbers(getattr(propensity, name), name, rows, "reward") for name in ("wins", "draws"))
+    if wins is None or draws is None:
+        raise InputError("MonteCarlo: give both `wins` and `draws`.")
+    if (bad := propensity.bad(wins, draws)).any():
+        what, advice = propensity.refusal(wins[bad], draws[bad])
+        raise RowsError("propensity", what, np.flatnonzero(bad), advice)
+    return propensity.propensity(wins, draws), wins
 
 
 def _levels(values: Any, name: str, rows: int) -> tuple[tuple[str, ...] | None, npt.NDArray[Any] | None]:

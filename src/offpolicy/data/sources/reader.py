@@ -30,6 +30,7 @@ from offpolicy.data.encoding import (
     too_many_categories,
 )
 from offpolicy.data.log import Log
+from offpolicy.data.monte_carlo import MonteCarlo
 from offpolicy.data.preprocessing import Missing, Preprocessing
 from offpolicy.data.sources.files import CSV, PARQUET, find_files, is_path, partition_columns
 from offpolicy.data.sources.parts import (
@@ -56,7 +57,7 @@ def read_log(  # noqa: PLR0913
     context: str | Sequence[str],
     action: str,
     reward: str | Sequence[str],
-    propensity: str | None = None,
+    propensity: str | MonteCarlo | None = None,
     logging: Any = None,
     actions: ActionSpace | Sequence[Any] | str | None = None,
     n_actions: int | None = None,
@@ -93,8 +94,9 @@ def read_log(  # noqa: PLR0913
         The column of the logged action.
     reward : str or sequence of str
         The column of the reward, or several.
-    propensity : str, optional
-        The column with the probability (or density) of the logged action under the logging policy.
+    propensity : str or MonteCarlo, optional
+        The column with the probability (or density) of the logged action under the logging policy, or the columns with the
+        draws that estimate it.
     logging : policy, EstimatedLogging or dict, optional
         The whole logging policy, or how to estimate it. With it, `propensity` is not needed. With `logger`, a dict of
         policies by logger.

@@ -37,10 +37,11 @@ from offpolicy.data.encoding import (
     plain_text,
     too_many_categories,
 )
+from offpolicy.data.monte_carlo import MonteCarlo
 from offpolicy.data.preprocessing import AS_THEY_ARE, HASHED_LEVELS, MISSING_TEXT, PARTS_OF_DATES, Preprocessing
 from offpolicy.data.schema import Preparation, Schema
 from offpolicy.data.sources.parts import RowRange
-from offpolicy.data.spaces import ActionSpace, Discrete
+from offpolicy.data.spaces import ActionSpace, Discrete, discrete
 
 SCAN_ROWS = 65_536
 NUMBER = r"^\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*$"
@@ -70,7 +71,7 @@ class ColumnRoles:
     context: tuple[str, ...]
     action: str
     reward: tuple[str, ...]
-    propensity: str | None = None
+    propensity: str | MonteCarlo | None = None
     cluster: str | None = None
     row_id: str | None = None
     weight: str | None = None
@@ -80,8 +81,15 @@ class ColumnRoles:
     place: Place | None = None
     preprocessing: Preprocessing = AS_THEY_ARE
 
+    @property
+    def propensities(self) -> tuple[str, ...]:
+        """The columns of the propensity: one, or those of wins and draws."""
+        if isinstance(self.propensity, MonteCarlo):
+            return self.propensity.columns
+        return () if self.propensity is None else (self.propensity,)
+
     def names(self) -> tuple[str, ...]:
-        single = (self.propensity, self.cluster, self.row_id, self.weight, self.by, self.logger)
+        single = (*self.propensities, self.cluster, self.row_id, self.weight, self.by, self.logger)
         named = (
             *self.context,
             self.action,
@@ -138,7 +146,7 @@ class TableSource:
                 f"{min(outcomes)} is also named as context. The context is what was known before the action was taken; "
                 "leave out the action and its outcome."
             )
-        numeric = (*self.columns.reward, *filter(None, (self.columns.propensity, self.columns.weight)))
+        numeric = (*self.columns.reward, *self.columns.propensities, *filter(None, [self.columns.weight]))
         for name in self.columns.names():
             if pt.is_nested(self.arrow_schema.field(name).type):
                 raise InputError(
@@ -288,8 +296,9 @@ class TableSource:
 
     @property
     def roles(self) -> Mapping[str, str]:
-        names = ("action", "propensity", "cluster", "row_id", "weight", "by", "logger")
-        return {name: column for name in names if (column := getattr(self.columns, name)) is not None}
+        names = ("action", "cluster", "row_id", "weight", "by", "logger")
+        single = {name: column for name in names if (column := getattr(self.columns, name)) is not None}
+        return single | ({"propensity": " of ".join(self.columns.propensities)} if self.columns.propensity else {})
 
     @property
     def described(self) -> str:
@@ -361,6 +370,7 @@ class TableSource:
             slices=self._named_levels(columns.by),
             slice_name=columns.by,
             loggers=self._named_levels(columns.logger),
+            draws=columns.propensity if isinstance(columns.propensity, MonteCarlo) else None,
             propensity=columns.propensity is not None,
             weighted=columns.weight is not None,
             clustered=columns.cluster is not None,
@@ -400,13 +410,16 @@ class TableSource:
         """The error for missing values; `instead` is what can be done besides changing the table."""
         return self.count_failures(name, lambda c: np.asarray(c.is_null()), "are missing (null)", fill_in(instead) + IN_CSV)
 
-    def count_failures(self, name: str, bad: Any, what: str, advice: str) -> InputError:
+    def count_failures(
+        self, name: str, bad: Any, what: str, advice: str, columns: Sequence[str] | None = None
+    ) -> InputError:
+        """The error for rows in which `bad` is true of a column, or of several, after a pass over all rows."""
         rows: list[int] = []
         where: list[str] = []
         for part in self.parts:
             row = part.first
-            for batch in part.read([name], SCAN_ROWS):
-                failed = np.flatnonzero(bad(batch.column(0)))
+            for batch in part.read(columns or [name], SCAN_ROWS):
+                failed = np.flatnonzero(bad(*batch.columns))
                 where += [f"{part.name} row {row + i}".strip() for i in failed[: 3 - len(where)]]
                 rows += (part.start - part.first + row + failed).tolist()
                 row += len(batch)
@@ -443,7 +456,7 @@ class _Decoded:
         ids, cluster = (self._hashed(name, raw) for name in (c.row_id, c.cluster))
         unit = ids if cluster is None else cluster
         rewards = [self._checked("reward", Quantity(name), raw) for name in c.reward]
-        likelihood = self.source.space.likelihood
+        propensity, wins = self._propensities(raw)
         batch = Batch(
             row=np.arange(self.part.start + seen, self.part.start + seen + rows),
             unit=self._rows(raw, first, rows) if unit is None else unit,
@@ -451,7 +464,8 @@ class _Decoded:
             reward=rewards[0][:, None] if len(rewards) == 1 else np.column_stack(rewards),
             context_parts=self._encoded("context", raw),
             space=self.source.space,
-            propensity=self._checked(likelihood, Quantity(c.propensity), raw) if c.propensity else None,
+            propensity=propensity,
+            wins=wins,
             weight=self._checked("weight", Quantity(c.weight), raw) if c.weight else None,
             slice_code=self._level(c.by, raw),
             logger_code=self._level(c.logger, raw),
@@ -461,6 +475,25 @@ class _Decoded:
         )
         encoded = [name for name in self.extra if name not in raw]
         return batch.with_columns(encoded, self.source.schema.context) if encoded else batch
+
+    def _propensities(self, raw: Mapping[str, pa.Array]) -> tuple[FloatArray | None, FloatArray | None]:
+        """The propensity of each row and, if it comes from draws, how often its action won."""
+        given, source = self.source.columns.propensity, self.source
+        if given is None:
+            return None, None
+        if not isinstance(given, MonteCarlo):
+            return self._checked(source.space.likelihood, Quantity(given), raw), None
+        discrete(source.space, "MonteCarlo")
+        wins, draws = (self._checked("reward", Quantity(name), raw) for name in given.columns)
+        if (bad := given.bad(wins, draws)).any():
+
+            def fails(*columns: pa.Array) -> Any:
+                return given.bad(
+                    *(Quantity(name).encode(column) for name, column in zip(given.columns, columns, strict=True))
+                )
+
+            raise source.count_failures(given.columns[0], fails, *given.refusal(wins[bad], draws[bad]), given.columns)
+        return given.propensity(wins, draws), wins
 
     def _level(self, name: str | None, raw: Mapping[str, pa.Array]) -> IntArray | None:
         """The position of each row's value among those of the column."""
