@@ -434,7 +434,7 @@ def _encode_context(context: npt.ArrayLike | None, rows: int, preprocessing: Pre
 
 def _column(action: npt.ArrayLike) -> pa.Array:
     """One action per round."""
-    taken = checks.array(action, "action")
+    taken = checks.labels(action, "action")
     if taken.ndim != 1:
         raise InputError(
             f"action has shape {taken.shape}; one action per round is expected, or lists and actions=op.Slate(…)."
