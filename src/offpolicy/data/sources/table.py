@@ -39,8 +39,9 @@ from offpolicy.data.encoding import (
 )
 from offpolicy.data.preprocessing import AS_THEY_ARE, HASHED_LEVELS, MISSING_TEXT, PARTS_OF_DATES, Preprocessing
 from offpolicy.data.schema import Preparation, Schema
-from offpolicy.data.slate import Gain, ListColumns, PaddedColumn, gains
+from offpolicy.data.slate import Gain
 from offpolicy.data.slots import Logged
+from offpolicy.data.sources.lists import ListRoles
 from offpolicy.data.sources.parts import RowRange
 from offpolicy.data.spaces import ActionSpace, Discrete, items_seen
 
@@ -144,11 +145,11 @@ class TableSource:
                 f"{min(outcomes)} is also named as context. The context is what was known before the action was taken; "
                 "leave out the action and its outcome."
             )
-        if self._listed:
-            gains(self.columns.gain, self._slots)
+        if self.listed is not None:
+            self.listed.check()
         elif self.columns.position_propensity is not None or self.columns.gain != "sum":
             raise InputError("position_propensity= and gain= are for lists; give actions=op.Slate(…), or leave them out.")
-        listed = {name for name in self._listed if name == self.columns.action or not self._per_list(name)}
+        listed = frozenset[str]() if self.listed is None else self.listed.lists
         numeric = (*self.columns.reward, *filter(None, (self.columns.propensity, self.columns.weight)))
         for name in self.columns.names():
             if name not in listed and pt.is_nested(self.arrow_schema.field(name).type):
@@ -164,21 +165,15 @@ class TableSource:
         if self.rows == 0:
             raise InputError("the log is empty: it has no rows.")
 
-    @property
-    def _slots(self) -> int:
-        """The number of slots; 0 if actions are not lists."""
-        return 0 if self.given_space is None else self.given_space.slots or 0
-
-    @property
-    def _listed(self) -> tuple[str, ...]:
-        """The columns that may hold lists."""
-        c = self.columns
-        names = (c.action, *c.reward, c.propensity, c.position_propensity) if self._slots else ()
-        return tuple(name for name in names if name is not None)
-
-    def _per_list(self, name: str) -> bool:
-        """Whether a column has one number per row, rather than a list of them."""
-        return kind_of(self.arrow_schema.field(name).type) == "number"
+    @cached_property
+    def listed(self) -> ListRoles | None:
+        """The columns that hold lists, if actions are lists."""
+        c, slots = self.columns, None if self.given_space is None else self.given_space.slots
+        if slots is None:
+            return None
+        names = filter(None, (c.action, *c.reward, c.propensity, c.position_propensity))
+        per_list = frozenset(name for name in names if kind_of(self.arrow_schema.field(name).type) == "number")
+        return ListRoles(slots, c.action, c.reward, c.propensity, c.position_propensity, c.gain, per_list)
 
     def _check_context(self) -> None:
         """Raise if a column of the context is neither number nor text nor a date, or if no column is a date."""
@@ -393,7 +388,7 @@ class TableSource:
 
     @cached_property
     def schema(self) -> Schema:
-        columns = self.columns
+        columns, listed = self.columns, self.listed
         matrix, encodings = self.catalog or (None, ())
         return Schema(
             space=self.space,
@@ -403,9 +398,9 @@ class TableSource:
             slice_name=columns.by,
             loggers=self._named_levels(columns.logger),
             propensity=columns.propensity is not None,
-            slot_propensity=columns.propensity in self._listed and not self._per_list(str(columns.propensity)),
+            slot_propensity=listed is not None and columns.propensity in listed.lists,
             position_propensity=columns.position_propensity is not None,
-            gain=self._gain,
+            gain=None if listed is None else listed.counted,
             weighted=columns.weight is not None,
             clustered=columns.cluster is not None,
             identified=columns.row_id is not None,
@@ -416,36 +411,6 @@ class TableSource:
             catalog_dimensions=encoded_dimensions(encodings),
             preparation=Preparation(self.columns.preprocessing.settings, encoded_notes(self.encodings["context"])),
         )
-
-    @property
-    def _gain(self) -> tuple[float, ...] | None:
-        """What each slot counts, if rewards belong to slots."""
-        if not self._slots or self._per_list(self.columns.reward[0]):
-            return None
-        return tuple(gains(self.columns.gain, self._slots).tolist())
-
-    def logged_lists(self, raw: Mapping[str, pa.Array], codes: IntArray) -> Logged:
-        """The rewards and propensities of lists."""
-        c = self.columns
-        rewards = list(c.reward)
-        kinds = {self._per_list(name) for name in rewards}
-        if len(kinds) > 1:
-            raise InputError("some rewards belong to slots and others to whole lists; evaluate them one after the other.")
-        of_list = c.propensity is not None and self._per_list(c.propensity)
-
-        def padded(name: str | None) -> PaddedColumn | None:
-            return None if name is None else PaddedColumn.of(name, raw[name], self._slots)
-
-        per_list = kinds == {True}
-        columns = ListColumns(
-            tuple(gains(c.gain, self._slots).tolist()),
-            [] if per_list else [PaddedColumn.of(name, raw[name], self._slots) for name in rewards],
-            np.column_stack([self.checked("reward", Quantity(name), raw) for name in rewards]) if per_list else None,
-            self.checked("propensity", Quantity(str(c.propensity)), raw) if of_list else None,
-            None if of_list else padded(c.propensity),
-            padded(c.position_propensity),
-        )
-        return columns.logged(codes)
 
     def checked(self, role: str, encoding: Encoding, raw: Mapping[str, pa.Array]) -> FloatArray:
         """The numbers of a column, checked for their role."""
@@ -482,23 +447,26 @@ class TableSource:
         """The error for missing values; `instead` is what can be done besides changing the table."""
         return self.count_failures(name, lambda c: np.asarray(c.is_null()), "are missing (null)", fill_in(instead) + IN_CSV)
 
-    def recounted(self, error: RowsError) -> InputError:
+    def recounted(self, listed: ListRoles, error: RowsError) -> InputError:
         """The error for lists that do not fit each other, with the count and the first rows of the whole log."""
         rows: list[int] = []
         where: list[str] = []
-        names = [*self._listed]
         for part in self.parts:
             row = 0
-            for batch in part.read(names, SCAN_ROWS):
-                codes = self.space.encode(batch.column(0))[0]
+            for batch in part.read(listed.names, SCAN_ROWS):
+                raw = {name: batch.column(name) for name in listed.names}
                 try:
-                    self.logged_lists({name: batch.column(name) for name in names}, codes)
+                    listed.logged(raw, self.space.encode(raw[listed.action])[0], self.checked_in(raw))
                 except RowsError as again:
                     if (again.column, again.advice) == (error.column, error.advice):
                         where += [f"{part.name} row {part.first + row + i}".strip() for i in again.rows[: 3 - len(where)]]
                         rows += (part.start + row + again.rows).tolist()
                 row += len(batch)
         return RowsError(error.column, error.what, rows or error.rows, error.advice, where=where or None)
+
+    def checked_in(self, raw: Mapping[str, pa.Array]) -> Callable[[str, str], FloatArray]:
+        """What reads a column of numbers for a role, and checks it."""
+        return lambda role, name: self.checked(role, Quantity(name), raw)
 
     def count_failures(self, name: str, bad: Any, what: str, advice: str) -> InputError:
         rows: list[int] = []
@@ -590,17 +558,18 @@ class _Decoded:
     def _logged(self, raw: Mapping[str, pa.Array], action: npt.NDArray[Any]) -> Logged:
         """Rewards and propensities, of single actions or of lists."""
         source, c = self.source, self.source.columns
-        if source.space.slots is None:
-            rewards = [source.checked("reward", Quantity(name), raw) for name in c.reward]
-            p = source.checked(source.space.likelihood, Quantity(c.propensity), raw) if c.propensity else None
+        checked, listed = source.checked_in(raw), source.listed
+        if listed is None:
+            rewards = [checked("reward", name) for name in c.reward]
+            p = checked(source.space.likelihood, c.propensity) if c.propensity else None
             return Logged(rewards[0][:, None] if len(rewards) == 1 else np.column_stack(rewards), p)
-        for name in (*c.reward, c.propensity, c.position_propensity):
-            if name is not None and raw[name].null_count:
+        for name in listed.names:
+            if raw[name].null_count:
                 raise source.missing(name)
         try:
-            return source.logged_lists(raw, action)
+            return listed.logged(raw, action, checked)
         except RowsError as error:
-            raise source.recounted(error) from None
+            raise source.recounted(listed, error) from None
 
     def _actions(self, column: pa.Array) -> npt.NDArray[Any]:
         source, name = self.source, self.source.columns.action
