@@ -55,7 +55,8 @@ def write_requests(path: Path) -> tuple[float, float]:
         for i in range(REQUESTS):
             line = {
                 "length": round(x[i, 0], 4), "difficulty": round(x[i, 1], 4), "candidates": MODELS,
-                "model": MODELS[model[i]], "won": int(wins[i]), "draws": DRAWS, "quality": float(accepted[i]), "cost": round(cost[i], 6),
+                "model": MODELS[model[i]], "won": int(wins[i]), "draws": DRAWS, "quality": float(accepted[i]),
+                "cost": round(cost[i], 6),
             }  # fmt: skip
             file.write(json.dumps(line) + "\n")
     shares = new_router(x)

@@ -118,6 +118,9 @@ def test_columns_and_arrays_give_the_same_propensities() -> None:
     ],
 )
 def test_impossible_counts_are_refused(changed: dict[str, Any], sampling: Any, message: str) -> None:
-    with pytest.raises(op.InputError, match=message):
+    def evaluated() -> None:
         log = op.read_log(FRAME.assign(**changed), propensity=op.MonteCarlo("k", "m", sampling), **COLUMNS)
         op.evaluate(log, op.Uniform(), op.IPS())
+
+    with pytest.raises(op.InputError, match=message):
+        evaluated()

@@ -27,8 +27,8 @@ class MonteCarlo:
     """Propensities from draws: the logging policy was sampled `draws` times, and the action taken won `wins` times.
 
     The weight of a round is proportional to 1/p, and 1/(k/m) is not an unbiased estimate of 1/p for k wins in m draws. Which
-    estimate is depends on how the action was chosen. Pass it as `propensity=` to `op.read_log`, with the names of columns, or
-    to `op.Log`, with arrays.
+    estimate is depends on how the action was chosen. Pass it as `propensity=` to `op.read_log`, with the names of columns,
+    or to `op.Log`, with arrays.
 
     Parameters
     ----------

@@ -1,7 +1,7 @@
 """Propensities from draws: whether there were enough of them, and how much variance they add.
 
-With λ = draws × probability, 1/p is too small by a share of e^−λ on average, and the rounds without a win (apart from the draw
-that was taken) have a share λ/(e^λ − 1) of the weight: more than the bias, and .034 at λ = 5.
+With λ = draws × probability, 1/p is too small by a share of e^−λ on average, and the rounds without a win (apart from the
+draw that was taken) have a share λ/(e^λ − 1) of the weight: more than the bias, and .034 at λ = 5.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from offpolicy.statistics.base import State
 
 @dataclass(frozen=True)
 class Draws(Diagnostic):
-    """For each policy: Σw, Σw of rounds with the fewest possible wins, Σw², and the part of Σw² that comes from the draws."""
+    """For each policy: Σw, Σw of rounds with the fewest possible wins, Σw², and the part of Σw² due to the draws."""
 
     counts: MonteCarlo
     policies: int

@@ -40,8 +40,11 @@ from offpolicy.data.encoding import (
 from offpolicy.data.monte_carlo import MonteCarlo
 from offpolicy.data.preprocessing import AS_THEY_ARE, HASHED_LEVELS, MISSING_TEXT, PARTS_OF_DATES, Preprocessing
 from offpolicy.data.schema import Preparation, Schema
+from offpolicy.data.slate import Gain
+from offpolicy.data.slots import Logged
+from offpolicy.data.sources.lists import ListRoles
 from offpolicy.data.sources.parts import RowRange
-from offpolicy.data.spaces import ActionSpace, Discrete, discrete
+from offpolicy.data.spaces import ActionSpace, Discrete, discrete, items_seen
 
 SCAN_ROWS = 65_536
 NUMBER = r"^\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*$"
@@ -72,6 +75,8 @@ class ColumnRoles:
     action: str
     reward: tuple[str, ...]
     propensity: str | MonteCarlo | None = None
+    position_propensity: str | None = None
+    gain: Gain = "sum"
     cluster: str | None = None
     row_id: str | None = None
     weight: str | None = None
@@ -89,7 +94,9 @@ class ColumnRoles:
         return () if self.propensity is None else (self.propensity,)
 
     def names(self) -> tuple[str, ...]:
-        single = (*self.propensities, self.cluster, self.row_id, self.weight, self.by, self.logger)
+        single = (
+            *self.propensities, self.position_propensity, self.cluster, self.row_id, self.weight, self.by, self.logger
+        )  # fmt: skip
         named = (
             *self.context,
             self.action,
@@ -146,19 +153,37 @@ class TableSource:
                 f"{min(outcomes)} is also named as context. The context is what was known before the action was taken; "
                 "leave out the action and its outcome."
             )
+        if self.listed is not None:
+            self.listed.check()
+        elif self.columns.position_propensity is not None or self.columns.gain != "sum":
+            raise InputError("position_propensity= and gain= are for lists; give actions=op.Slate(…), or leave them out.")
+        listed = frozenset[str]() if self.listed is None else self.listed.lists
         numeric = (*self.columns.reward, *self.columns.propensities, *filter(None, [self.columns.weight]))
         for name in self.columns.names():
-            if pt.is_nested(self.arrow_schema.field(name).type):
+            if name not in listed and pt.is_nested(self.arrow_schema.field(name).type):
                 raise InputError(
                     f"{name} has type {self.arrow_schema.field(name).type}, but each round needs a single value here."
                 )
         for name in numeric:
-            self._expect(name, "number")
+            if name not in listed:
+                self._expect(name, "number")
         self._check_context()
         for name in self.columns.features:
             self._expect(name, "number", "text")
         if self.rows == 0:
             raise InputError("the log is empty: it has no rows.")
+
+    @cached_property
+    def listed(self) -> ListRoles | None:
+        """The columns that hold lists, if actions are lists."""
+        c, slots = self.columns, None if self.given_space is None else self.given_space.slots
+        if slots is None:
+            return None
+        if isinstance(c.propensity, MonteCarlo):
+            raise InputError("MonteCarlo is for single actions, and the actions are lists; give their propensities.")
+        names = filter(None, (c.action, *c.reward, c.propensity, c.position_propensity))
+        per_list = frozenset(name for name in names if kind_of(self.arrow_schema.field(name).type) == "number")
+        return ListRoles(slots, c.action, c.reward, c.propensity, c.position_propensity, c.gain, per_list)
 
     def _check_context(self) -> None:
         """Raise if a column of the context is neither number nor text nor a date, or if no column is a date."""
@@ -311,9 +336,11 @@ class TableSource:
     @cached_property
     def space(self) -> ActionSpace:
         """The given space, or the one that is found: sorted labels, or codes up to the largest."""
-        name = self.columns.action
-        if self.given_space is not None:
-            return self.given_space
+        name, given = self.columns.action, self.given_space
+        if given is not None and given.found:
+            return given
+        if given is not None:
+            return given.over(self._items(given))
         type_ = self.arrow_schema.field(name).type
         if not pt.is_integer(type_.value_type if pt.is_dictionary(type_) else type_) or self.integer_labels:
             labels = self._levels((name,), self._plain_type(name))[name]
@@ -323,6 +350,17 @@ class TableSource:
         batches = (batch for part in self.parts for batch in part.read([name], SCAN_ROWS))
         largest = [pc.max(decoded(batch.column(0))).as_py() for batch in batches]
         return Discrete.codes(max((code for code in largest if code is not None), default=-1), self.rows, name)
+
+    def _items(self, space: ActionSpace) -> Discrete:
+        """The items that occur in the lists of a column: sorted labels, or codes up to the largest."""
+        name = self.columns.action
+
+        def of_part(part: RowRange) -> pa.Array:
+            return pc.unique(
+                pa.chunked_array([pc.unique(space.values(batch.column(0))) for batch in part.read([name], SCAN_ROWS)])
+            )
+
+        return items_seen(pc.unique(pa.chunked_array(parallel(of_part, self.parts))), self.rows, name)
 
     def _levels(self, names: Sequence[str], type_: pa.DataType | None = None) -> dict[str, Levels]:
         """The levels of some columns, as text or as another type, in one pass."""
@@ -361,7 +399,7 @@ class TableSource:
 
     @cached_property
     def schema(self) -> Schema:
-        columns = self.columns
+        columns, listed = self.columns, self.listed
         matrix, encodings = self.catalog or (None, ())
         return Schema(
             space=self.space,
@@ -372,6 +410,9 @@ class TableSource:
             loggers=self._named_levels(columns.logger),
             draws=columns.propensity if isinstance(columns.propensity, MonteCarlo) else None,
             propensity=columns.propensity is not None,
+            slot_propensity=listed is not None and columns.propensity in listed.lists,
+            position_propensity=columns.position_propensity is not None,
+            gain=None if listed is None else listed.counted,
             weighted=columns.weight is not None,
             clustered=columns.cluster is not None,
             identified=columns.row_id is not None,
@@ -382,6 +423,14 @@ class TableSource:
             catalog_dimensions=encoded_dimensions(encodings),
             preparation=Preparation(self.columns.preprocessing.settings, encoded_notes(self.encodings["context"])),
         )
+
+    def checked(self, role: str, encoding: Encoding, raw: Mapping[str, pa.Array]) -> FloatArray:
+        """The numbers of a column, checked for their role."""
+        values = encoding.encode(raw[encoding.name])
+        check = encoding.failed_check(role, values)
+        if check is not None:
+            raise self.failure(encoding, check)
+        return values
 
     def head(self, rows: int, columns: tuple[str, ...] = ()) -> Batch:
         return next(iter(self.partitions(columns)[0].batches(rows)))
@@ -409,6 +458,27 @@ class TableSource:
     def missing(self, name: str, instead: str = "") -> InputError:
         """The error for missing values; `instead` is what can be done besides changing the table."""
         return self.count_failures(name, lambda c: np.asarray(c.is_null()), "are missing (null)", fill_in(instead) + IN_CSV)
+
+    def recounted(self, listed: ListRoles, error: RowsError) -> InputError:
+        """The error for lists that do not fit each other, with the count and the first rows of the whole log."""
+        rows: list[int] = []
+        where: list[str] = []
+        for part in self.parts:
+            row = 0
+            for batch in part.read(listed.names, SCAN_ROWS):
+                raw = {name: batch.column(name) for name in listed.names}
+                try:
+                    listed.logged(raw, self.space.encode(raw[listed.action])[0], self.checked_in(raw))
+                except RowsError as again:
+                    if (again.column, again.advice) == (error.column, error.advice):
+                        where += [f"{part.name} row {part.first + row + i}".strip() for i in again.rows[: 3 - len(where)]]
+                        rows += (part.start + row + again.rows).tolist()
+                row += len(batch)
+        return RowsError(error.column, error.what, rows or error.rows, error.advice, where=where or None)
+
+    def checked_in(self, raw: Mapping[str, pa.Array]) -> Callable[[str, str], FloatArray]:
+        """What reads a column of numbers for a role, and checks it."""
+        return lambda role, name: self.checked(role, Quantity(name), raw)
 
     def count_failures(
         self, name: str, bad: Any, what: str, advice: str, columns: Sequence[str] | None = None
@@ -455,18 +525,19 @@ class _Decoded:
         c, first = self.source.columns, self.part.first + seen
         ids, cluster = (self._hashed(name, raw) for name in (c.row_id, c.cluster))
         unit = ids if cluster is None else cluster
-        rewards = [self._checked("reward", Quantity(name), raw) for name in c.reward]
-        propensity, wins = self._propensities(raw)
+        action = self._actions(raw[c.action])
+        logged = self._logged(raw, action)
         batch = Batch(
             row=np.arange(self.part.start + seen, self.part.start + seen + rows),
             unit=self._rows(raw, first, rows) if unit is None else unit,
-            action=self._actions(raw[c.action]),
-            reward=rewards[0][:, None] if len(rewards) == 1 else np.column_stack(rewards),
+            action=action,
+            reward=logged.reward,
             context_parts=self._encoded("context", raw),
             space=self.source.space,
-            propensity=propensity,
-            wins=wins,
-            weight=self._checked("weight", Quantity(c.weight), raw) if c.weight else None,
+            propensity=logged.propensity,
+            slots=logged.slots,
+            wins=logged.wins,
+            weight=self.source.checked("weight", Quantity(c.weight), raw) if c.weight else None,
             slice_code=self._level(c.by, raw),
             logger_code=self._level(c.logger, raw),
             feature_parts=self._encoded("features", raw),
@@ -482,9 +553,9 @@ class _Decoded:
         if given is None:
             return None, None
         if not isinstance(given, MonteCarlo):
-            return self._checked(source.space.likelihood, Quantity(given), raw), None
+            return source.checked(source.space.likelihood, Quantity(given), raw), None
         discrete(source.space, "MonteCarlo")
-        wins, draws = (self._checked("reward", Quantity(name), raw) for name in given.columns)
+        wins, draws = (source.checked("reward", Quantity(name), raw) for name in given.columns)
         if (bad := given.bad(wins, draws)).any():
 
             def fails(*columns: pa.Array) -> Any:
@@ -517,14 +588,23 @@ class _Decoded:
         return hash_rows(self.part.name, first, rows) if place is None else place.units(raw)
 
     def _encoded(self, role: str, raw: Mapping[str, pa.Array]) -> tuple[FloatArray, ...]:
-        return tuple(self._checked(role, encoding, raw) for encoding in self.source.encodings[role])
+        return tuple(self.source.checked(role, encoding, raw) for encoding in self.source.encodings[role])
 
-    def _checked(self, role: str, encoding: Encoding, raw: Mapping[str, pa.Array]) -> FloatArray:
-        values = encoding.encode(raw[encoding.name])
-        check = encoding.failed_check(role, values)
-        if check is not None:
-            raise self.source.failure(encoding, check)
-        return values
+    def _logged(self, raw: Mapping[str, pa.Array], action: npt.NDArray[Any]) -> Logged:
+        """Rewards and propensities, of single actions or of lists."""
+        source, c = self.source, self.source.columns
+        checked, listed = source.checked_in(raw), source.listed
+        if listed is None:
+            rewards = [checked("reward", name) for name in c.reward]
+            p, wins = self._propensities(raw)
+            return Logged(rewards[0][:, None] if len(rewards) == 1 else np.column_stack(rewards), p, wins=wins)
+        for name in listed.names:
+            if raw[name].null_count:
+                raise source.missing(name)
+        try:
+            return listed.logged(raw, action, checked)
+        except RowsError as error:
+            raise source.recounted(listed, error) from None
 
     def _actions(self, column: pa.Array) -> npt.NDArray[Any]:
         source, name = self.source, self.source.columns.action
