@@ -10,6 +10,7 @@ import pytest
 from scipy.stats import binom, nbinom
 
 import offpolicy as op
+from offpolicy.data.monte_carlo import estimated
 
 
 def mean_inverse(sampling: Any, p: float, m: int) -> float:
@@ -17,10 +18,10 @@ def mean_inverse(sampling: Any, p: float, m: int) -> float:
     counts = op.MonteCarlo("k", "m", sampling)
     if sampling == "inverse":  # m wins
         n = np.arange(m, 40 * int(m / p))
-        return float(p * (nbinom.pmf(n - m, m, p) / counts.propensity(np.full(len(n), m), n)).sum())
+        return float(p * (nbinom.pmf(n - m, m, p) / estimated(counts, np.full(len(n), m), n)).sum())
     own = int(sampling == "included")  # one of the draws is the action that was taken
     k = np.arange(m - own + 1)
-    return float(p * (binom.pmf(k, m - own, p) / counts.propensity(k + own, np.full(len(k), m))).sum())
+    return float(p * (binom.pmf(k, m - own, p) / estimated(counts, k + own, np.full(len(k), m))).sum())
 
 
 def test_the_exact_bias_of_each_form() -> None:

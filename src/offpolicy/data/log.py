@@ -22,7 +22,7 @@ from offpolicy.data.batch import Batch, Partition, Source, chunks, context_place
 from offpolicy.data.encoding import is_flag, too_many_categories
 from offpolicy.data.estimated_logging import EstimatedLogging
 from offpolicy.data.loggers import logging_of
-from offpolicy.data.monte_carlo import MonteCarlo
+from offpolicy.data.monte_carlo import MonteCarlo, estimated, impossible, refusal
 from offpolicy.data.preprocessing import AS_THEY_ARE, EncodedContext, Missing, Preprocessing
 from offpolicy.data.schema import Dimension, Preparation, Schema, dimensions
 from offpolicy.data.slate import Gain, as_lists, logged_lists
@@ -523,10 +523,10 @@ def _propensities(
     wins, draws = (checks.numbers(getattr(propensity, name), name, rows, "reward") for name in ("wins", "draws"))
     if wins is None or draws is None:
         raise InputError("MonteCarlo: give both `wins` and `draws`.")
-    if (bad := propensity.bad(wins, draws)).any():
-        what, advice = propensity.refusal(wins[bad], draws[bad])
+    if (bad := impossible(propensity, wins, draws)).any():
+        what, advice = refusal(propensity, wins[bad], draws[bad])
         raise RowsError("propensity", what, np.flatnonzero(bad), advice)
-    return propensity.propensity(wins, draws), wins
+    return estimated(propensity, wins, draws), wins
 
 
 def _levels(values: Any, name: str, rows: int) -> tuple[tuple[str, ...] | None, npt.NDArray[Any] | None]:

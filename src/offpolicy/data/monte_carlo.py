@@ -75,24 +75,28 @@ class MonteCarlo:
         """Whether 1/p is too small on average where draws are few."""
         return self.sampling in ("separate", "included")
 
-    def bad(self, wins: FloatArray, draws: FloatArray) -> npt.NDArray[np.bool_]:
-        """Which pairs are no counts."""
-        whole = (wins == np.floor(wins)) & (draws == np.floor(draws))
-        counts: npt.NDArray[np.bool_] = whole & (wins >= self.least) & (wins <= draws) & (draws >= 1) & np.isfinite(draws)
-        return ~counts
 
-    def refusal(self, wins: FloatArray, draws: FloatArray) -> tuple[str, str]:
-        """The text of an error about pairs that are no counts: what was seen in the first, and what to do."""
-        first = f"{wins[0]:g} wins in {draws[0]:g} draws" if len(wins) else "no counts"
-        return f"have impossible counts (the first: {first})", f"{DRAWN} {WON[self.sampling]}".strip()
+def impossible(counts: MonteCarlo, wins: FloatArray, draws: FloatArray) -> npt.NDArray[np.bool_]:
+    """Which pairs are no counts."""
+    whole = (wins == np.floor(wins)) & (draws == np.floor(draws))
+    possible: npt.NDArray[np.bool_] = whole & (wins >= counts.least) & (wins <= draws) & (draws >= 1) & np.isfinite(draws)
+    return ~possible
 
-    def propensity(self, wins: FloatArray, draws: FloatArray) -> FloatArray:
-        """The propensity whose inverse is the estimate of 1/p."""
-        p: FloatArray = (wins + 1) / (draws + 1) if self.sampling == "separate" else wins / draws
-        return p
 
-    def noise(self, wins: FloatArray, propensity: FloatArray) -> FloatArray:
-        """About the relative variance of the estimate of 1/p: (1 − p)/k."""
-        if self.sampling == "chosen":
-            return np.zeros(len(wins))
-        return (1 - propensity) / np.maximum(wins, 1.0)
+def refusal(counts: MonteCarlo, wins: FloatArray, draws: FloatArray) -> tuple[str, str]:
+    """The text of an error about pairs that are no counts: what was seen in the first, and what to do."""
+    first = f"{wins[0]:g} wins in {draws[0]:g} draws" if len(wins) else "no counts"
+    return f"have impossible counts (the first: {first})", f"{DRAWN} {WON[counts.sampling]}".strip()
+
+
+def estimated(counts: MonteCarlo, wins: FloatArray, draws: FloatArray) -> FloatArray:
+    """The propensity whose inverse is the estimate of 1/p."""
+    p: FloatArray = (wins + 1) / (draws + 1) if counts.sampling == "separate" else wins / draws
+    return p
+
+
+def noise(counts: MonteCarlo, wins: FloatArray, propensity: FloatArray) -> FloatArray:
+    """About the relative variance of the estimate of 1/p: (1 − p)/k."""
+    if counts.sampling == "chosen":
+        return np.zeros(len(wins))
+    return (1 - propensity) / np.maximum(wins, 1.0)

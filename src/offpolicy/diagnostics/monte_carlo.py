@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from offpolicy.data.batch import Batch
-from offpolicy.data.monte_carlo import MonteCarlo
+from offpolicy.data.monte_carlo import MonteCarlo, noise
 from offpolicy.diagnostics.base import Diagnostic, Subject
 from offpolicy.diagnostics.verdict import Finding, Measure
 from offpolicy.scoring.scored_block import ScoredBlock
@@ -33,12 +33,12 @@ class Draws(Diagnostic):
     def fold(self, state: State, batch: Batch, scored: ScoredBlock) -> State:
         if batch.wins is None or scored.propensity is None:
             return state
-        noise = self.counts.noise(batch.wins, np.minimum(scored.propensity, 1.0))
+        relative = noise(self.counts, batch.wins, np.minimum(scored.propensity, 1.0))
         fewest = batch.wins == self.counts.least
         for p, ratio in enumerate(scored.ratios):
             if ratio is not None:
                 w = scored.omega * ratio
-                state["sums"][p] += (w.sum(), w[fewest].sum(), (w**2).sum(), (w**2) @ (noise / (1 + noise)))
+                state["sums"][p] += (w.sum(), w[fewest].sum(), (w**2).sum(), (w**2) @ (relative / (1 + relative)))
         return state
 
     def findings(self, state: State, subject: Subject) -> Sequence[Finding]:

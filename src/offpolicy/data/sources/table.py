@@ -37,7 +37,7 @@ from offpolicy.data.encoding import (
     plain_text,
     too_many_categories,
 )
-from offpolicy.data.monte_carlo import MonteCarlo
+from offpolicy.data.monte_carlo import MonteCarlo, estimated, impossible, refusal
 from offpolicy.data.preprocessing import AS_THEY_ARE, HASHED_LEVELS, MISSING_TEXT, PARTS_OF_DATES, Preprocessing
 from offpolicy.data.schema import Preparation, Schema
 from offpolicy.data.slate import Gain
@@ -556,15 +556,15 @@ class _Decoded:
             return source.checked(source.space.likelihood, Quantity(given), raw), None
         discrete(source.space, "MonteCarlo")
         wins, draws = (source.checked("reward", Quantity(name), raw) for name in given.columns)
-        if (bad := given.bad(wins, draws)).any():
+        if (bad := impossible(given, wins, draws)).any():
 
             def fails(*columns: pa.Array) -> Any:
-                return given.bad(
-                    *(Quantity(name).encode(column) for name, column in zip(given.columns, columns, strict=True))
-                )
+                wins, draws = (Quantity(name).encode(column) for name, column in zip(given.columns, columns, strict=True))
+                return impossible(given, wins, draws)
 
-            raise source.count_failures(given.columns[0], fails, *given.refusal(wins[bad], draws[bad]), given.columns)
-        return given.propensity(wins, draws), wins
+            what, advice = refusal(given, wins[bad], draws[bad])
+            raise source.count_failures(given.columns[0], fails, what, advice, given.columns)
+        return estimated(given, wins, draws), wins
 
     def _level(self, name: str | None, raw: Mapping[str, pa.Array]) -> IntArray | None:
         """The position of each row's value among those of the column."""
