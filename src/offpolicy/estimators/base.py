@@ -46,6 +46,8 @@ class Member:
     scaled : bool, default=False
         Multiply the correction by a bent weight h with mean[h·w] / mean[h²], which is right for residuals that are
         proportional to h (ScaledDR).
+    smoothing : float or "auto", optional
+        λ, if w·r is replaced by log(1 + λ·w·r)/λ (LogSmoothing); "auto" is 1/√n.
 
     Examples
     --------
@@ -63,6 +65,7 @@ class Member:
     fit_by_weight: bool = False
     setting: float | None = None
     scaled: bool = False
+    smoothing: Number | None = None
 
 
 @dataclass(frozen=True)
@@ -178,10 +181,12 @@ class CrossFitted(Estimator):
     """The base of estimators that fit something: perhaps a reward model, and the number of folds for cross-fitting."""
 
     default_folds: ClassVar[int] = DEFAULT_FOLDS
+    optional_rewards: ClassVar[bool] = False
     cross_fit: int | None
 
     def __post_init__(self) -> None:
-        if hasattr(self, "rewards") and not isinstance(self.rewards, RewardModel):
+        unmodelled = self.optional_rewards and getattr(self, "rewards", None) is None
+        if hasattr(self, "rewards") and not unmodelled and not isinstance(self.rewards, RewardModel):
             object.__setattr__(self, "rewards", as_reward_model(self.rewards))
         super().__post_init__()
         inputs = getattr(self, "inputs", None)

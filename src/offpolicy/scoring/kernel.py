@@ -201,7 +201,7 @@ class Kernel(ABC):
 
     @property
     def fuses(self) -> bool:
-        """Whether it computes factored policies, normal poolings and linear models itself."""
+        """Whether it computes bilinear policies, normal poolings and linear models itself."""
         return False
 
     def fused(self, target: Factors, logging: Factors | None, blocks: Sequence[BlockInput]) -> list[BlockSums]:
