@@ -12,8 +12,10 @@ from offpolicy.estimators.dr import CAB, DM, DR, MRDR, SNDR, DRos, ScaledDR, Swi
 from offpolicy.estimators.embedded import MDR, MIPS, GroupIPS, LearnedMDR, LearnedMIPS, OffCEM
 from offpolicy.estimators.ips import IPS, MR, SNIPS, ClippedIPS, LoggedMean, SubGaussianIPS
 from offpolicy.estimators.kernels import KernelIPS
+from offpolicy.estimators.windows import AIPS, PairIPS, PartialIPS
 
 __all__ = [
+    "AIPS",
     "CAB",
     "DM",
     "DR",
@@ -41,6 +43,8 @@ __all__ = [
     "LoggedMean",
     "Member",
     "OffCEM",
+    "PairIPS",
+    "PartialIPS",
     "Run",
     "ScaledDR",
     "StackedDR",

@@ -17,12 +17,13 @@ from offpolicy.experiments.measurements import Measurements
 from offpolicy.worlds import OpenBandit
 from offpolicy.worlds.registry import Folders
 
-NAMES = ("table1", "actions", "samples", "hidden", "real", "rank", "nonlinear", "models")
+NAMES = ("table1", "actions", "samples", "hidden", "real", "rank", "nonlinear", "models", "rankings")
 STUDIES = ("coverage", "intervals", "limits", "refit", "propensities")
 KEYS: dict[str, type] = {
     "title": str, "axis": str, "figure": str, "note": str, "rounds": int, "worlds": int, "logs": int, "seed": int,
     "medians": list, "relative_to": list, "world": dict, "vary": dict, "points": list, "estimators": dict, "features": dict,
     "claims": list, "published": dict, "quick": dict, "study": dict,
+    "normalised": bool,
 }  # fmt: skip
 
 
@@ -67,8 +68,8 @@ def _check_keys(name: str, read: Mapping[str, Any]) -> None:
     for key, value in read.items():
         if key not in KEYS:
             raise InputError(f"{name}: {unknown_name('setting', key, KEYS)}")
-        if not isinstance(value, KEYS[key]) or isinstance(value, bool):
-            words: str = {str: "text", int: "a whole number", list: "a list", dict: "a table"}[KEYS[key]]
+        if not isinstance(value, KEYS[key]) or (isinstance(value, bool) and KEYS[key] is not bool):
+            words: str = {str: "text", int: "a whole number", list: "a list", dict: "a table", bool: "true or false"}[KEYS[key]]
             raise InputError(f"{name}: {key} is {value!r}, but must be {words}.")
 
 
@@ -109,6 +110,7 @@ def _experiment(name: str, read: Mapping[str, Any], folders: Folders, imports: S
         claims=tuple(claim(name, table) for table in read.get("claims", ())),
         published=read.get("published", {}),
         note=read.get("note", ""),
+        normalised=read.get("normalised", False),
     )
 
 

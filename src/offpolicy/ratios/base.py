@@ -18,6 +18,7 @@ from offpolicy.data.spaces import Serves
 from offpolicy.models.embedding_table import Embedding
 from offpolicy.models.rewards.base import Fits, FitShape, RewardModel
 from offpolicy.policies.base import Policy
+from offpolicy.ratios.interactions import Missed
 from offpolicy.ratios.pools import Pool, Rounds
 from offpolicy.statistics.base import State, Statistic, added
 from offpolicy.statistics.histogram import LARGEST_OF
@@ -417,6 +418,21 @@ class Ratio(Serves, ABC):
             Itself, unless the rewards matter to it.
         """
         return self
+
+    def missed(self, slots: int) -> Missed:
+        """Which interactions between slots it leaves out, if actions are lists.
+
+        Parameters
+        ----------
+        slots : int
+            The number of slots.
+
+        Returns
+        -------
+        Missed
+            The share of each kind; all of them unless the ratio states otherwise.
+        """
+        return Missed.of(np.zeros((slots, slots)), 0.0)
 
     @property
     def corrects(self) -> bool:
