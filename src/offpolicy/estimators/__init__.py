@@ -12,6 +12,7 @@ from offpolicy.estimators.dr import CAB, DM, DR, MRDR, SNDR, DRos, ScaledDR, Swi
 from offpolicy.estimators.embedded import MDR, MIPS, GroupIPS, LearnedMDR, LearnedMIPS, OffCEM
 from offpolicy.estimators.ips import IPS, MR, SNIPS, ClippedIPS, LoggedMean, SubGaussianIPS
 from offpolicy.estimators.kernels import KernelIPS
+from offpolicy.estimators.lists import IIPS, PI, RIPS, SIPS
 from offpolicy.estimators.windows import AIPS, PairIPS, PartialIPS
 
 __all__ = [
@@ -19,13 +20,17 @@ __all__ = [
     "CAB",
     "DM",
     "DR",
+    "IIPS",
     "IPS",
     "MDR",
     "MIPS",
     "MR",
     "MRDR",
     "OCV",
+    "PI",
     "REGISTRY",
+    "RIPS",
+    "SIPS",
     "SLOPE",
     "SNDR",
     "SNIPS",

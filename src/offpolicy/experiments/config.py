@@ -69,7 +69,9 @@ def _check_keys(name: str, read: Mapping[str, Any]) -> None:
         if key not in KEYS:
             raise InputError(f"{name}: {unknown_name('setting', key, KEYS)}")
         if not isinstance(value, KEYS[key]) or (isinstance(value, bool) and KEYS[key] is not bool):
-            words: str = {str: "text", int: "a whole number", list: "a list", dict: "a table", bool: "true or false"}[KEYS[key]]
+            words: str = {str: "text", int: "a whole number", list: "a list", dict: "a table", bool: "true or false"}[
+                KEYS[key]
+            ]
             raise InputError(f"{name}: {key} is {value!r}, but must be {words}.")
 
 

@@ -7,6 +7,7 @@ mean is a ratio to the mean row weight). With g = ∇V(m), a row's influence is 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any
@@ -321,6 +322,17 @@ def functional(terms: Terms, means: FloatArray, origin: float) -> Functional:
     """The one formula and its gradient at the given means."""
     formula = Formula(replace(terms, tables=(None, None)), origin)
     return Functional(float(formula(means)), formula.gradient(means), formula, origin)
+
+
+def added(parts: Sequence[tuple[float, Functional]]) -> Functional:
+    """Σ weight·part: the value of a list from those of its slots."""
+    weights, functionals = zip(*parts, strict=True)
+    if weights == (1.0,):
+        alone: Functional = functionals[0]
+        return alone
+    value = sum(weight * f.value for weight, f in parts)
+    gradient = np.sum([weight * f.gradient for weight, f in parts], axis=0)
+    return Functional(float(value), gradient, Blended(tuple(f.evaluate for f in functionals), weights))
 
 
 def sampling_variance(f: Functional, sums: ScoreSums) -> float:

@@ -9,10 +9,10 @@ from offpolicy.core.errors import InputError
 from offpolicy.data.log import Log
 from offpolicy.engines.base import Engine
 from offpolicy.estimators import Estimator, LoggedMean, Member
-from offpolicy.inference.functionals import Functional, ScoreSums, functional
+from offpolicy.inference.functionals import Functional, ScoreSums, added, functional
 from offpolicy.models.propensities import FittedLogging
 from offpolicy.scoring.fit_pass import FitResults
-from offpolicy.scoring.plan import Family, ModelKey, Terms, model_key
+from offpolicy.scoring.plan import AnyTerms, Family, ModelKey, Terms, model_key
 from offpolicy.scoring.scorer import Scorer
 from offpolicy.statistics.base import State
 
@@ -38,7 +38,7 @@ class Scores:
     policies: tuple[str, ...]
     estimators: tuple[Mapping[int, Estimator], ...]
     members: Mapping[tuple[int, int, int], Sequence[Family]]
-    references: Mapping[tuple[int, int], Terms]
+    references: Mapping[tuple[int, int], AnyTerms]
     scorer: Scorer
     fitted: FitResults
     state: State
@@ -49,8 +49,23 @@ class Scores:
         clustered, seed = self.log.schema.clustered, self.scorer.seed
         return ScoreSums(state["moments"], state["buckets"], state["nonzero"], clustered, seed, slice_)
 
-    def functional(self, terms: Terms, case: Case) -> Functional:
-        return functional(terms, case.sums.moments["mean"], float(self.scorer.origin[case.reward]))
+    def functional(self, terms: AnyTerms, case: Case) -> Functional:
+        """The value of a member: of a list, added up over its slots."""
+        return added([(weight, self._alone(part, case)) for weight, part in terms.parts])
+
+    def slots(self, terms: AnyTerms, case: Case) -> tuple[Functional, ...]:
+        """The values of each slot, if rewards belong to slots."""
+        return tuple(self._alone(part, case) for part in terms.slots)
+
+    def _alone(self, terms: Terms, case: Case) -> Functional:
+        return functional(terms, case.sums.moments["mean"], self.origin(case.reward, terms.slot))
+
+    def origin(self, reward: int, slot: int | None = None) -> float:
+        """The typical value of a reward, or of the reward of one slot, that was subtracted before summing."""
+        if slot is None:
+            return float(self.scorer.origin[reward])
+        assert self.scorer.slot_origin is not None
+        return float(self.scorer.slot_origin[reward, slot])
 
     def logged_mean(self, case: Case) -> float:
         """The mean reward of the log: the value of `LoggedMean`, which every evaluation includes."""

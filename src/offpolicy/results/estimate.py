@@ -23,7 +23,7 @@ from offpolicy.inference.intervals import (
 )
 from offpolicy.models.embedding_table import EmbeddingTable, LabelledEmbedding
 from offpolicy.report import text
-from offpolicy.results.evidence import Evidence, LogHandle
+from offpolicy.results.evidence import Evidence, LogHandle, SlotValue
 
 DRAWS = 100
 
@@ -56,6 +56,11 @@ class Answer(ABC):
     @abstractmethod
     def name(self) -> str:
         """What it is an answer to, for messages."""
+
+    @property
+    def slots(self) -> tuple[SlotValue, ...]:
+        """The value of each slot, with its standard error and interval, if rewards belong to the slots of a list."""
+        return () if self.evidence is None else self.evidence.of_slots(self.interval.level)
 
     def confidence_interval(
         self, level: float | None = None, method: str | None = None, *, refit: bool | None = None, draws: int = DRAWS

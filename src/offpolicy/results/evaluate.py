@@ -125,7 +125,7 @@ def evaluate(  # noqa: PLR0913
         return values
 
     with one_blas_thread():  # threads over partitions and refits already use all cores
-        return _answer(request, EstimatorList.of(estimators), redrawn)
+        return _answer(request, EstimatorList.of(estimators, log.space), redrawn)
 
 
 def _answer(request: Request, wanted: EstimatorList, redrawn: Redrawn) -> Evaluation:

@@ -106,7 +106,29 @@ class LogHandle:
         return self
 
 
-SAVED = ("functional", "bounds", "range_given", "fitted", "value_range")  # in a file; estimates share their sums
+@dataclass(frozen=True)
+class SlotValue:
+    """The value of one slot of a list, or a difference of two.
+
+    Parameters
+    ----------
+    slot : int
+        The slot, from 1 at the top.
+    value : float
+        The mean reward of the slot, before it is multiplied by its gain.
+    std_error : float
+        Its standard error.
+    interval : Interval
+        Its confidence interval.
+    """
+
+    slot: int
+    value: float
+    std_error: float
+    interval: Interval
+
+
+SAVED = ("functional", "bounds", "range_given", "fitted", "value_range", "slots")  # in a file; estimates share their sums
 
 
 @dataclass(frozen=True)
@@ -116,7 +138,7 @@ class Evidence:
     `bounds` is None for differences and blends, which have no finite-sample interval. `range_given`: whether the log states
     the range of its rewards. `fitted`: whether anything was fitted or selected, so that there is something to refit. In a
     difference, the estimate `other` is subtracted; if `relative`, the difference is divided by it. `value_range` is what the
-    value must lie between, if that is known.
+    value must lie between, if that is known. `slots` are the values of each slot, if rewards belong to the slots of a list.
     """
 
     functional: Functional
@@ -129,6 +151,7 @@ class Evidence:
     other: Key | None = None
     relative: bool = False
     value_range: tuple[float, float] | None = None
+    slots: tuple[Functional, ...] = ()
 
     @property
     def std_error(self) -> float:
@@ -175,7 +198,15 @@ class Evidence:
         return quotient(first - second, np.abs(second)) if self.relative else first - second
 
     def minus(self, other: Evidence) -> Evidence:
-        return self._paired(other, self.functional.minus(other.functional), relative=False)
+        slots = tuple(a.minus(b) for a, b in zip(self.slots, other.slots, strict=False))
+        return replace(self._paired(other, self.functional.minus(other.functional), relative=False), slots=slots)
+
+    def of_slots(self, level: float) -> tuple[SlotValue, ...]:
+        """The value of each slot with its standard error and Student interval."""
+        return tuple(
+            SlotValue(k, f.value, std_error(f, self.sums), interval(f, self.sums, level, "student", None))
+            for k, f in enumerate(self.slots, start=1)
+        )
 
     def relative_to(self, other: Evidence) -> Evidence:
         """(this − other) / |other|."""

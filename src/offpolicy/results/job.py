@@ -33,7 +33,7 @@ from offpolicy.ratios.weights import Weight
 from offpolicy.results.examination import Checks
 from offpolicy.scoring.audit import audited
 from offpolicy.scoring.fit_pass import FitPlan, FitResults
-from offpolicy.scoring.plan import Family, ModelKey, Terms, plan_estimators
+from offpolicy.scoring.plan import AnyTerms, Family, ModelKey, Plan, plan_estimators
 from offpolicy.scoring.requirements import Column, EstimatorList, Lacking, choose
 from offpolicy.scoring.score_pass import ScorePass
 from offpolicy.scoring.scorer import Scorer
@@ -69,7 +69,7 @@ class Job:
     estimators: tuple[Column, ...]
     skipped: dict[str, str]
     members: dict[tuple[int, int, int], list[Family]]
-    references: dict[tuple[int, int], Terms]
+    references: dict[tuple[int, int], AnyTerms]
     requested: tuple[Column, ...] = ()
 
     @property
@@ -99,7 +99,8 @@ class Job:
         requested, skipped = choose(wanted, lacking, cross_fit)
         chosen = [_settled(column, request, features, run) for column in requested]
         has_ratio = next(iter(lacking.values()))([Member(Weight())]) is None
-        plan, members, references = plan_estimators(chosen, len(policies), len(log.schema.rewards), cross_fit, has_ratio)
+        plan = Plan(len(policies), len(log.schema.rewards), log.schema.gain)
+        members, references = plan_estimators(chosen, plan, cross_fit, has_ratio)
         names = _names(chosen, members)
         fits = FitPlan(log, plan, features, request.seed, tuple(policies.values()), logging, names)
         return cls(request, fits, tuple(chosen), skipped, members, references, tuple(requested))
@@ -127,6 +128,7 @@ class Job:
             ratios=fitted.ratios,
             models={key: [_moved(p, centre) for p in predictors] for key, predictors in models.items()},
             origin=self.log.reward_origin,
+            slot_origin=self.log.slot_origin,
             centre=centre,
             groups=fits.groups,
             table_groups=self._groups_of(TABLE_ROWS),

@@ -120,7 +120,12 @@ class Ranking(ListWorld):
         distance = np.abs(slot[:, None] - slot)
         decay = 1 / np.maximum(distance, 1)
         other, above = distance > 0, slot[:, None] > slot
-        kinds = {"independent": 0 * decay, "cascade": decay * above, "neighbours": decay * (distance == 1), "standard": decay * other}
+        kinds = {
+            "independent": 0 * decay,
+            "cascade": decay * above,
+            "neighbours": decay * (distance == 1),
+            "standard": decay * other,
+        }
         if self.behaviour == "mixed":
             return np.stack(list(kinds.values()))
         return kinds["independent" if self.behaviour == "position" else self.behaviour][None]

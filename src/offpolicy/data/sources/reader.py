@@ -31,6 +31,7 @@ from offpolicy.data.encoding import (
 )
 from offpolicy.data.log import Log
 from offpolicy.data.preprocessing import Missing, Preprocessing
+from offpolicy.data.slate import Gain
 from offpolicy.data.sources.files import CSV, PARQUET, find_files, is_path, partition_columns
 from offpolicy.data.sources.parts import (
     CsvFormat,
@@ -57,6 +58,7 @@ def read_log(  # noqa: PLR0913
     action: str,
     reward: str | Sequence[str],
     propensity: str | None = None,
+    position_propensity: str | None = None,
     logging: Any = None,
     actions: ActionSpace | Sequence[Any] | str | None = None,
     n_actions: int | None = None,
@@ -67,6 +69,7 @@ def read_log(  # noqa: PLR0913
     weight: str | None = None,
     by: str | None = None,
     reward_range: tuple[float, float] | None = None,
+    gain: Gain = "sum",
     delimiter: str = ",",
     quote: str = '"',
     encoding: str = "utf-8",
@@ -92,7 +95,10 @@ def read_log(  # noqa: PLR0913
     reward : str or sequence of str
         The column of the reward, or several.
     propensity : str, optional
-        The column with the probability (or density) of the logged action under the logging policy.
+        The column with the probability (or density) of the logged action under the logging policy. For lists: a list of the
+        probabilities of each item given the items above it, or the probability of the whole list.
+    position_propensity : str, optional
+        For lists: the column with a list of the probabilities of each item in its slot, whatever stands above it.
     logging : policy or EstimatedLogging, optional
         The whole logging policy, or how to estimate it. With it, `propensity` is not needed.
     actions : ActionSpace, sequence or "labels", optional
@@ -114,6 +120,8 @@ def read_log(  # noqa: PLR0913
         A column of slices, such as the country; results are also given per slice.
     reward_range : tuple of float, optional
         The smallest and the largest possible reward, for intervals that need them.
+    gain : {"sum", "dcg"} or sequence of float, default "sum"
+        For lists with rewards per slot: how much the reward of each slot counts. "dcg" is 1 / log2(1 + slot).
     delimiter, quote, encoding, decimal : str
         How CSV files are written: what separates cells, the quotation mark, the encoding of the text, and the decimal point.
         By default `,`, `"`, UTF-8 and `.`.
@@ -147,8 +155,8 @@ def read_log(  # noqa: PLR0913
     Log(2 rounds, 2 actions, context 1, rewards ['click'])
     """
     columns = ColumnRoles(
-        _names(context), action, _names(reward), propensity, cluster, row_id, weight, by, _names(action_features),
-        preprocessing=Preprocessing.of(missing, dates, levels),
+        _names(context), action, _names(reward), propensity, position_propensity, gain, cluster, row_id, weight, by,
+        _names(action_features), preprocessing=Preprocessing.of(missing, dates, levels),
     )  # fmt: skip
     if not columns.reward:
         raise InputError("name at least one reward column.")
