@@ -83,7 +83,7 @@ class BiasPrior:
         anchor = stacked(candidates).weights
         size = len(candidates.names)
         smooth = np.array([k for k in range(size) if candidates.known[k] and not candidates.unbiased[k]], dtype=np.int64)
-        unit = np.hypot(candidates.values @ anchor - candidates.logged, np.sqrt(candidates.variance(anchor)))
+        unit = float(np.hypot(candidates.values @ anchor - candidates.logged, np.sqrt(candidates.variance(anchor))))
         if not len(smooth) or not unit > 0:
             return Choice(anchor, np.zeros(size), anchor=anchor)
         usable = np.flatnonzero(candidates.known)

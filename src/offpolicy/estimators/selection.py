@@ -37,7 +37,7 @@ class CandidateEstimates:
     uncorrected, and `least_biases` are the biases that the learning curves of the models show at least. `logged` is the mean
     reward of the log, `evidence` the number of effective rounds with a reward other than 0. `resampled(k, counts)` is
     candidate k in each draw, where `counts` (draws × buckets) states how often each bucket of units counts. `missed` is, for
-    lists, what each candidate leaves out of each kind of interaction between slots, and of a reward model's error; else empty.
+    lists, what each candidate leaves out of each kind of interaction between slots, and of a reward model's error.
     """
 
     names: tuple[str, ...]

@@ -36,8 +36,8 @@ class AIPS(Estimator):
 
     References
     ----------
-    Kiyohara, Uehara, Narita, Shimizu, Yamamoto and Saito (2023). Off-policy evaluation of ranking policies under diverse user
-    behavior. KDD. There, windows are chosen by the rewards of the target policy itself, which are not logged.
+    Kiyohara, Uehara, Narita, Shimizu, Yamamoto and Saito (2023). Off-policy evaluation of ranking policies under diverse
+    user behavior. KDD. There, windows are chosen by the rewards of the target policy itself, which are not logged.
 
     Examples
     --------

@@ -18,6 +18,7 @@ from offpolicy.worlds import OpenBandit
 from offpolicy.worlds.registry import Folders
 
 NAMES = ("table1", "actions", "samples", "hidden", "real", "rank", "nonlinear", "models", "rankings")
+BENCHES = ("bench", "bench_lists")
 STUDIES = ("coverage", "intervals", "limits", "refit", "propensities")
 KEYS: dict[str, type] = {
     "title": str, "axis": str, "figure": str, "note": str, "rounds": int, "worlds": int, "logs": int, "seed": int,
@@ -76,7 +77,7 @@ def _check_keys(name: str, read: Mapping[str, Any]) -> None:
 
 
 def _read(name: str) -> dict[str, Any]:
-    if name in NAMES or name in STUDIES or name == "bench":
+    if name in NAMES or name in STUDIES or name in BENCHES:
         text = resources.files("offpolicy.experiments").joinpath("settings", f"{name}.toml").read_text()
     elif name.endswith(".toml"):
         try:

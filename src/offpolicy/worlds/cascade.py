@@ -26,8 +26,8 @@ class Cascade(ListWorld):
     """Clicks that depend on the items above a slot, and not on those below: the world in which Cascade-DR was published.
 
     The log-odds of a click are z(x, a_k) + Σ_{j < k} W(a_k, a_j), with a random symmetric matrix W, or, with
-    `interaction="decay"`, z(x, a_k) − Σ_{j < k} z(x, a_j)/(1 + k − j). Neither policy depends on the context: for every slot,
-    the logging policy is a softmax of random numbers c_a, and the target a softmax of λ·c_a.
+    `interaction="decay"`, z(x, a_k) − Σ_{j < k} z(x, a_j)/(1 + k − j). Neither policy depends on the context: for every
+    slot, the logging policy is a softmax of random numbers c_a, and the target a softmax of λ·c_a.
 
     Parameters
     ----------

@@ -44,8 +44,8 @@ class Diverse(ListWorld):
 
     References
     ----------
-    Kiyohara, Uehara, Narita, Shimizu, Yamamoto and Saito (2023). Off-policy evaluation of ranking policies under diverse user
-    behavior. KDD.
+    Kiyohara, Uehara, Narita, Shimizu, Yamamoto and Saito (2023). Off-policy evaluation of ranking policies under diverse
+    user behavior. KDD.
 
     Examples
     --------
@@ -76,7 +76,8 @@ class Diverse(ListWorld):
         stream = self._stream()
         stream.uniform(size=CONTEXT)  # coefficients of the context, which cancel
         p = np.exp(stream.uniform(size=ITEMS))
-        return np.asarray(p / p.sum())
+        distribution: FloatArray = p / p.sum()
+        return distribution
 
     @cached_property
     def _target(self) -> FloatArray:

@@ -31,8 +31,8 @@ class RankedDocuments(ListWorld):
     0.1 + 0.9·(2^l − 1)/15. By the position-based model, users look at position k with probability 1/k. By the cascade model,
     they read from the top and leave after a click with probability `leave`.
 
-    Both policies are Plackett–Luce policies: the logging policy by a regression of relevance on every eighth feature, and the
-    target by one on all features. The context consists of both scores of every item, and the number of the query.
+    Both policies are Plackett–Luce policies: the logging policy by a regression of relevance on every eighth feature, and
+    the target by one on all features. The context consists of both scores of every item, and the number of the query.
 
     Parameters
     ----------
@@ -122,7 +122,8 @@ class RankedDocuments(ListWorld):
             return clicks(attraction / np.arange(1, self.slots + 1), rng)
         attracted = clicks(attraction, rng)
         left = attracted * (rng.random(attracted.shape) < self.leave)
-        return attracted * (np.cumsum(left, axis=1) - left == 0)
+        clicked: FloatArray = attracted * (np.cumsum(left, axis=1) - left == 0)
+        return clicked
 
 
 def read_libsvm(path: Path) -> tuple[FloatArray, FloatArray]:

@@ -128,11 +128,13 @@ class Ranking(ListWorld):
         }
         if self.behaviour == "mixed":
             return np.stack(list(kinds.values()))
-        return kinds["independent" if self.behaviour == "position" else self.behaviour][None]
+        kind: FloatArray = kinds["independent" if self.behaviour == "position" else self.behaviour]
+        return kind[None]
 
     def _scores(self, which: str, contexts: FloatArray) -> FloatArray:
         coefficients = self._parameters[which]
-        return contexts @ coefficients[:-1] + coefficients[-1]
+        scores: FloatArray = contexts @ coefficients[:-1] + coefficients[-1]
+        return scores
 
     def _policy(self, which: str) -> Policy:
         if self.policies == "plackett-luce":
