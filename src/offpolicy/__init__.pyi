@@ -43,6 +43,7 @@ from .estimators import (
     LearnedMDR as LearnedMDR,
     LearnedMIPS as LearnedMIPS,
     LoggedMean as LoggedMean,
+    LogSmoothing as LogSmoothing,
     Member as Member,
     OffCEM as OffCEM,
     ScaledDR as ScaledDR,

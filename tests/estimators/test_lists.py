@@ -64,9 +64,9 @@ def test_the_ways_to_state_propensities_agree() -> None:
     ):
         op.evaluate(three(logging=None, propensity=conditional), NEW, op.IIPS())
     with pytest.raises(op.InputError, match=r"differ from the probability under `logging` \(the first: slot 2\)"):
-        op.evaluate(three(propensity=conditional + [0, 0.1]), NEW, op.RIPS())
+        op.evaluate(three(propensity=conditional + np.array([0, 0.1])), NEW, op.RIPS())
+    log = op.Log(None, [[0, 1], [1, 0]], REWARD[:2], logging=op.PlackettLuce(np.eye(2)), actions=op.Slate(2))
     with pytest.raises(op.InputError, match="logging policy that shows each item at most once"):
-        log = op.Log(None, [[0, 1], [1, 0]], REWARD[:2], logging=op.PlackettLuce(np.eye(2)), actions=op.Slate(2))
         op.evaluate(log, NEW_CODES, op.PI())
 
 
@@ -146,8 +146,8 @@ def test_shorter_lists_have_no_reward_below_their_end() -> None:
     result = op.evaluate(log, op.PlackettLuce(np.zeros((3, 2))), [op.SIPS(), op.RIPS()])
     for estimate in result:
         assert [slot.value for slot in estimate.slots] == [1.0, 0.0]
+    again = op.Log(None, [[0, 1], [1, 1]], REWARD[:2], propensity=np.ones((2, 2)), actions=op.Slate(2))
     with pytest.raises(op.InputError, match=r"action: 1 row has an item twice \(the second in slot 2\) \(first, .*: 1\)"):
-        again = op.Log(None, [[0, 1], [1, 1]], REWARD[:2], propensity=np.ones((2, 2)), actions=op.Slate(2))
         op.evaluate(again, op.PlackettLuce(np.eye(2)), op.SIPS())
 
 

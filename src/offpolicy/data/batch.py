@@ -18,7 +18,7 @@ from offpolicy.data.schema import Schema
 from offpolicy.data.slots import SlotColumns
 from offpolicy.data.spaces import ActionSpace, discrete
 
-BY_ROUND = ("row", "unit", "action", "reward", "propensity", "weight", "slice_code", "row_id")
+BY_ROUND = ("row", "unit", "action", "reward", "propensity", "weight", "slice_code", "logger_code", "row_id")
 """Fields with one value or one row per round, or None."""
 CHUNK_ROWS = 262_144
 """Rows that one thread reads at a time; fixed, so that results do not depend on the number of threads."""
@@ -51,6 +51,8 @@ class Batch:
         The weight of each row.
     slice_code : array of int, optional
         The slice of each row.
+    logger_code : array of int, optional
+        The logger of each row, as its position in `log.schema.loggers`.
     feature_parts : tuple of arrays, default ()
         The columns of the action features that were logged with each round.
     extra : dict of Arrow arrays
@@ -85,6 +87,7 @@ class Batch:
     row_id: UInt64Array | None = None
     slots: SlotColumns | None = None
     memo: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
+    logger_code: IntArray | None = None
 
     def __len__(self) -> int:
         return len(self.action)
@@ -185,6 +188,7 @@ class Batch:
             propensity=pick(self.propensity),
             weight=pick(self.weight),
             slice_code=pick(self.slice_code),
+            logger_code=pick(self.logger_code),
             row_id=pick(self.row_id),
             slots=None if self.slots is None else self.slots.take(rows),
             feature_parts=tuple(map(pick, self.feature_parts)),

@@ -21,6 +21,7 @@ from offpolicy.data import checks
 from offpolicy.data.batch import Batch, Partition, Source, chunks, context_place, numbered
 from offpolicy.data.encoding import is_flag, too_many_categories
 from offpolicy.data.estimated_logging import EstimatedLogging
+from offpolicy.data.loggers import logging_of
 from offpolicy.data.preprocessing import AS_THEY_ARE, EncodedContext, Missing, Preprocessing
 from offpolicy.data.schema import Dimension, Preparation, Schema, dimensions
 from offpolicy.data.slate import Gain, as_lists, logged_lists
@@ -90,8 +91,9 @@ class Log:
         above it, or of the whole list.
     position_propensity : array of float, optional
         For lists: the probability of each item in its slot, whatever stands above it.
-    logging : policy or EstimatedLogging, optional
-        The whole logging policy, or how to estimate it. With it, `propensity` is not needed.
+    logging : policy, EstimatedLogging or dict, optional
+        The whole logging policy, or how to estimate it. With it, `propensity` is not needed. With `logger`, a dict of
+        policies by logger.
     actions : ActionSpace, sequence or "labels", optional
         The action space, or all labels in order. "labels" treats integers as labels instead of codes.
     n_actions : int, optional
@@ -112,6 +114,10 @@ class Log:
         The smallest and the largest possible reward, for intervals that need them.
     gain : {"sum", "dcg"} or sequence of float, default "sum"
         For lists with rewards per slot: how much the reward of each slot counts. "dcg" is 1 / log2(1 + slot).
+    logger : array, optional
+        Which of several logging policies took the action of each round, such as a version.
+    loggers : {"balanced", "own", "weighted"}, optional
+        How the weights of several loggers are combined, as in `read_log`.
     missing, dates, levels : optional
         How to prepare missing values, dates and text in the context, as in `read_log`. If one of them is given, columns of
         the context may have any plain type, and text is one-hot encoded.
@@ -146,6 +152,8 @@ class Log:
         by: npt.ArrayLike | None = None,
         reward_range: tuple[float, float] | None = None,
         gain: Gain = "sum",
+        logger: npt.ArrayLike | None = None,
+        loggers: str | None = None,
         missing: Missing | None = None,
         dates: str | Sequence[str] = (),
         levels: int | None = None,
@@ -164,10 +172,8 @@ class Log:
         omega = checks.numbers(weight, "weight", n)
         features, feature_dimensions = _feature_matrix(action_features, "action_features", n, "e")
         clusters, ids = _hashed(cluster, "cluster", n), _hashed(row_id, "row_id", n)
-        slices = checks.column(by, "by", n)
-        slice_labels, slice_codes = (
-            (None, None) if slices is None else np.unique(checks.texts(slices, "by"), return_inverse=True)
-        )
+        slice_labels, slice_codes = _levels(by, "by", n)
+        logger_labels, logger_codes = _levels(logger, "logger", n)
         batch = Batch(
             row=np.arange(n),
             unit=next((unit for unit in (clusters, ids) if unit is not None), hash_rows("", 0, n)),
@@ -179,6 +185,7 @@ class Log:
             slots=logged.slots,
             weight=omega,
             slice_code=slice_codes,
+            logger_code=logger_codes,
             feature_parts=() if features is None else (features,),
             row_id=ids,
         )
@@ -186,8 +193,9 @@ class Log:
             space=space,
             context=x.names,
             rewards=("reward",) if r.shape[1] == 1 else tuple(f"reward_{j}" for j in range(r.shape[1])),
-            slices=None if slice_labels is None else tuple(slice_labels.tolist()),
+            slices=slice_labels,
             slice_name=None if by is None else "by",
+            loggers=logger_labels,
             propensity=logged.propensity is not None,
             slot_propensity=logged.slots is not None and logged.slots.propensity is not None,
             position_propensity=position_propensity is not None,
@@ -202,21 +210,31 @@ class Log:
             catalog_dimensions=known_dimensions,
             preparation=Preparation(preprocessing.settings, x.notes),
         )
-        self.source = _checked(ArraySource(batch, schema), logging)
-        self.logging, self.reward_range = logging, checks.reward_range(reward_range)
+        self.logging = logging_of(logging, loggers, schema)
+        self.source = _checked(ArraySource(batch, schema), self.logging)
+        self.reward_range = checks.reward_range(reward_range)
 
     @classmethod
-    def from_source(cls, source: Source, *, logging: Any = None, reward_range: tuple[float, float] | None = None) -> Log:
+    def from_source(
+        cls,
+        source: Source,
+        *,
+        logging: Any = None,
+        reward_range: tuple[float, float] | None = None,
+        loggers: str | None = None,
+    ) -> Log:
         """A log over any `Source`. Use `read_log` for files and tables.
 
         Parameters
         ----------
         source : Source
             Where the rounds come from.
-        logging : policy or EstimatedLogging, optional
-            The logging policy, or how to estimate it.
+        logging : policy, EstimatedLogging or dict, optional
+            The logging policy, or how to estimate it; a dict of policies if the source has loggers.
         reward_range : tuple of float, optional
             The smallest and the largest possible reward.
+        loggers : {"balanced", "own", "weighted"}, optional
+            How the weights of several loggers are combined.
 
         Returns
         -------
@@ -224,8 +242,8 @@ class Log:
             The log.
         """
         log = cls.__new__(cls)
-        log.source = _checked(source, logging)
-        log.logging, log.reward_range = logging, checks.reward_range(reward_range)
+        log.logging = logging_of(logging, loggers, source.schema)
+        log.source, log.reward_range = _checked(source, log.logging), checks.reward_range(reward_range)
         return log
 
     def limited_to(self, subset: Subset) -> Log:
@@ -416,7 +434,7 @@ def _encode_context(context: npt.ArrayLike | None, rows: int, preprocessing: Pre
 
 def _column(action: npt.ArrayLike) -> pa.Array:
     """One action per round."""
-    taken = checks.array(action, "action")
+    taken = checks.labels(action, "action")
     if taken.ndim != 1:
         raise InputError(
             f"action has shape {taken.shape}; one action per round is expected, or lists and actions=op.Slate(…)."
@@ -488,6 +506,15 @@ def _feature_matrix(
         parts.append(np.equal.outer(code, np.arange(len(categories))).astype(np.float64))
         named.append((f"{letter}{j}", len(categories), True))
     return np.hstack(parts), dimensions(named)
+
+
+def _levels(values: Any, name: str, rows: int) -> tuple[tuple[str, ...] | None, npt.NDArray[Any] | None]:
+    """The sorted values of a column, as text, and the position of each row's value among them."""
+    column = checks.column(values, name, rows)
+    if column is None:
+        return None, None
+    labels, codes = np.unique(checks.texts(column, name), return_inverse=True)
+    return tuple(labels.tolist()), codes
 
 
 def _hashed(values: Any, name: str, rows: int) -> UInt64Array | None:

@@ -63,6 +63,7 @@ class Schema:
     rewards: tuple[str, ...]
     slices: tuple[str, ...] | None = None
     slice_name: str | None = None
+    loggers: tuple[str, ...] | None = None
     propensity: bool = False
     slot_propensity: bool = False
     position_propensity: bool = False

@@ -346,12 +346,11 @@ def logged_lists(  # noqa: PLR0913
 def is_nested(values: Any) -> bool:
     """Whether there is a list or a row of numbers per round, rather than one number."""
     if isinstance(values, pa.Array):
-        return pt.is_nested(values.type)
+        return bool(pt.is_nested(values.type))
     if isinstance(values, np.ndarray) and values.dtype != object:
         return values.ndim > 1
     first = next(iter(values), None) if isinstance(values, Sequence | np.ndarray) else None
-    nested: bool = isinstance(first, list | tuple | np.ndarray)
-    return nested
+    return isinstance(first, list | tuple | np.ndarray)
 
 
 def _slot_rewards(reward: Any, slots: int) -> list[PaddedColumn]:

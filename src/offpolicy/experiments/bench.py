@@ -28,7 +28,7 @@ from offpolicy.worlds.registry import OPENML_VARIABLE, Folders, from_text, needs
 SUITES = {"actions": "bench", "lists": "bench_lists"}
 """Suites by the kind of their actions, and the settings that each is read from."""
 OPEN_BANDIT_ROUNDS = 10_000
-LOGS = 10
+LOGS = 5
 """Logs per world if there are many runs, since the value of a world takes longer to compute than an estimate."""
 
 ABSENT = (

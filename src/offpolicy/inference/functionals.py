@@ -29,7 +29,8 @@ class ScoreSums:
     """What inference reads: the moments and bucket sums of all columns.
 
     `nonzero` is the number of rows whose reward is not 0, for each reward; `slice_` is the number of the slice, as text, or
-    None for the whole log.
+    None for the whole log. With loggers, rows are centred within each of them; `squares` are the sums of squares around the
+    mean of all rows, for effective sample sizes (None after loading).
     """
 
     moments: State
@@ -38,6 +39,7 @@ class ScoreSums:
     clustered: bool
     seed: int
     slice_: str | None = None
+    squares: FloatArray | None = None
 
     @property
     def n(self) -> int:
@@ -104,7 +106,7 @@ class Formula(Expression):
     @property
     def _origins(self) -> tuple[float, float]:
         """The origins subtracted from the baseline and from the correction."""
-        return (self.origin, 0.0) if self.terms.shifted_baseline else (0.0, self.origin)
+        return self.terms.origins(self.origin)
 
     def __call__(self, m: FloatArray) -> FloatArray:
         terms, (base_origin, correction_origin) = self.terms, self._origins
@@ -159,6 +161,7 @@ class Minus(Expression):
     a: Expression
     b: Expression
 
+    @np.errstate(invalid="ignore")
     def __call__(self, m: FloatArray) -> FloatArray:
         return self.a(m) - self.b(m)
 
@@ -245,12 +248,12 @@ class Functional:
     way: Functional | None = None
     hedge: Functional | None = None
 
+    @np.errstate(invalid="ignore")  # if nothing is left without a group, there is no difference
     def minus(self, other: Functional) -> Functional:
         def both(a: FloatArray | None, b: FloatArray | None) -> FloatArray | None:
             if a is None:
                 return None if b is None else -b
-            with np.errstate(invalid="ignore"):  # if nothing is left without a group, there is no difference
-                return a if b is None else a - b
+            return a if b is None else a - b
 
         return Functional(
             self.value - other.value,
@@ -263,6 +266,7 @@ class Functional:
             hedge=_less(self.hedge, other.hedge),
         )
 
+    @np.errstate(invalid="ignore")
     def relative_to(self, other: Functional) -> Functional:
         """(this − other) / |other|, including the error of the other."""
         sign, size = np.sign(other.value), abs(other.value)

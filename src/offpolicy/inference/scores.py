@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from offpolicy.core.errors import InputError
 from offpolicy.data.log import Log
 from offpolicy.engines.base import Engine
@@ -15,6 +17,7 @@ from offpolicy.scoring.fit_pass import FitResults
 from offpolicy.scoring.plan import AnyTerms, Family, ModelKey, Terms, model_key
 from offpolicy.scoring.scorer import Scorer
 from offpolicy.statistics.base import State
+from offpolicy.statistics.strata import stratified
 
 
 @dataclass(frozen=True)
@@ -46,8 +49,12 @@ class Scores:
     def sums(self, slice_: str | None = None) -> ScoreSums:
         """The sums of the whole log, or of a slice by its number."""
         state = self.state if slice_ is None else self.state["slices"][slice_]
+        moments, buckets = state["moments"], state["buckets"]
+        squares = np.diag(moments["m2"])
+        if "strata" in state:
+            moments, buckets = stratified(moments, buckets, state["strata"])
         clustered, seed = self.log.schema.clustered, self.scorer.seed
-        return ScoreSums(state["moments"], state["buckets"], state["nonzero"], clustered, seed, slice_)
+        return ScoreSums(moments, buckets, state["nonzero"], clustered, seed, slice_, squares)
 
     def functional(self, terms: AnyTerms, case: Case) -> Functional:
         """The value of a member: of a list, added up over its slots."""

@@ -153,14 +153,47 @@ class ListPolicy(Policy):
 
     @abstractmethod
     def weights(self, batch: Batch) -> ItemWeights:
-        """The weights of all items for a block of rounds."""
+        """The weights of all items, from which everything else follows.
+
+        Parameters
+        ----------
+        batch : Batch
+            Some rounds of a log of lists.
+
+        Returns
+        -------
+        ItemWeights
+            Probabilities of all items, up to a factor, for a block of rounds.
+        """
 
     def slots(self, batch: Batch) -> FloatArray:
-        """Rounds × slots: the probability of each logged item given those above it; 1 where the list has no item."""
+        """The probability of each logged item given those above it.
+
+        Parameters
+        ----------
+        batch : Batch
+            Some rounds of a log of lists.
+
+        Returns
+        -------
+        array of float
+            Rounds × slots; 1 where the list has no item.
+        """
         return self._in_blocks(batch, ItemWeights.conditional)
 
     def marginals(self, batch: Batch) -> FloatArray:
-        """Rounds × slots: the probability of each logged item in its slot; 1 where the list has no item."""
+        """The probability of each logged item in its slot, whatever the other slots hold.
+
+        Parameters
+        ----------
+        batch : Batch
+            Some rounds of a log of lists.
+
+        Returns
+        -------
+        array of float
+            Rounds × slots; 1 where the list has no item.
+        """
         return self.slots(batch) if self.factored else self._in_blocks(batch, ItemWeights.marginals)
 
     def likelihood(self, batch: Batch) -> FloatArray:
@@ -168,7 +201,14 @@ class ListPolicy(Policy):
         return likelihood
 
     def draw(self, batch: Batch, rng: np.random.Generator) -> tuple[IntArray, FloatArray]:
-        """Draw lists, as long as there are slots.
+        """Draw one list per round, as long as there are slots.
+
+        Parameters
+        ----------
+        batch : Batch
+            Some rounds of a log of lists.
+        rng : Generator
+            NumPy's source of random numbers.
 
         Returns
         -------

@@ -36,6 +36,7 @@ from offpolicy.results.evaluation import Evaluation, Views
 from offpolicy.results.evidence import Evidence, Key, LogAccess, LogHandle, Redraws
 from offpolicy.results.examination import Examination
 from offpolicy.results.job import Job
+from offpolicy.results.recorded_scores import RecordedScores
 from offpolicy.scoring.export import RoundScores
 from offpolicy.scoring.fit_pass import FitResults
 from offpolicy.scoring.plan import AnyTerms, Family, ModelKey, Terms, model_key
@@ -258,6 +259,10 @@ class Assembly:
         return LogHandle(access)
 
     @cached_property
+    def _recorded(self) -> RecordedScores:
+        return RecordedScores(self.job, self.scores)
+
+    @cached_property
     def _values(self) -> Values:
         return Values(self.scores, self.examination.overlaps)
 
@@ -352,8 +357,10 @@ class Assembly:
             self._round_scores[key] = RoundScores(parts, sums.moments["mean"], alone)
         numbers, checks = self.examination.details(replace(subject, reference=reference), self.errors)
         given, within = s.log.reward_range is not None, s.value_range(subject.reward)
+        scores = self._recorded.of(subject, valued.parts, valued.bounds) if subject.whole else None
         evidence = Evidence(
-            f, sums, self._log, key, valued.bounds, given, valued.fitted, value_range=within, slots=valued.slots
+            f, sums, self._log, key, valued.bounds, given, valued.fitted, value_range=within, scores=scores,
+            slots=valued.slots,
         )  # fmt: skip
         return Estimate(
             value=valued.value,
@@ -389,7 +396,11 @@ class Assembly:
         largest = weight.bend.largest(self.examination.overlaps.largest(case.policy, weight)) if weight.weighs else 1.0
         ((_, first),) = picked.terms.parts
         terms = replace(first, tables=(None, None))
-        return Range(*self.scores.reward_range(case.reward), largest, weight.mean_one, terms)
+        if member.smoothing is None:
+            return Range(*self.scores.reward_range(case.reward), largest, weight.mean_one, terms)
+        smoother = self.job.smoothers.of(member.smoothing)
+        usable = self.scores.log.reward_range is not None and not (case.sums.clustered or self.scores.log.schema.weighted)
+        return Range(smoother.low, smoother.high, largest, False, terms, smoother.amount if usable else None)
 
     def _views(self, reward: int, valued: Sequence[Sequence[Valued]], sums: ScoreSums) -> Views:
         """The weights of each policy, by actions and by embeddings, and the calibration of cross-fitted models."""

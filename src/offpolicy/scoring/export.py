@@ -51,10 +51,10 @@ class RoundScores:
             return np.zeros(values.shape[1]) if index is None else values[index]
 
         baseline, correction, weight = column(terms.baseline), column(terms.correction), column(terms.weight)
+        of_baseline, of_correction = terms.origins(origin)
         if terms.shifted_baseline:
-            baseline = baseline + origin
-        else:
-            correction = correction + origin * weight
+            baseline = baseline + of_baseline
+        correction = correction + of_correction * weight
         factor, means = 1.0, self.means
         if terms.scaling is not None:
             factor = float(means[terms.scaling[0]] / means[terms.scaling[1]])

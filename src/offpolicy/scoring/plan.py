@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from offpolicy.data.features import Inputs
-from offpolicy.estimators import Estimator, Member
+from offpolicy.estimators import Estimator, Member, Number
 from offpolicy.models.rewards.base import RewardModel
 from offpolicy.ratios.base import Ratio
 from offpolicy.ratios.weights import Times, Weight
@@ -72,6 +72,17 @@ class CorrectionColumn:
 
 
 @dataclass(frozen=True)
+class SmoothedColumn:
+    """log(1 + λ·weight·r)/λ, on the scale of the rewards; or, for `misses`, the same of 1 − r for rewards from 0 to 1."""
+
+    policy: int
+    weight: Weight
+    reward: int
+    smoothing: Number
+    misses: bool = False
+
+
+@dataclass(frozen=True)
 class ShareTable:
     """Σ share(a|x)·x̃, actions × (features + 1): how a baseline depends on the coefficients of a linear model."""
 
@@ -88,7 +99,7 @@ class WeightTable:
 
 
 TableKey = ShareTable | WeightTable
-ColumnKey = WeightColumn | BaselineColumn | CorrectionColumn
+ColumnKey = WeightColumn | BaselineColumn | CorrectionColumn | SmoothedColumn
 
 
 @dataclass(frozen=True)
@@ -106,6 +117,8 @@ class Terms:
     tables : tuple[TableKey | None, TableKey | None]
         The share's and the weight's table, for estimators that depend on the fit to first order. With the exact
         ratio they do not: baseline and control change alike on average.
+    misses : int | None
+        The column of the smoothed weight·(1 − r), if the correction is smoothed. It then includes its origin.
     """
 
     baseline: int | None
@@ -115,6 +128,7 @@ class Terms:
     scaling: tuple[int, int] | None
     shifted_baseline: bool
     tables: tuple[TableKey | None, TableKey | None] = (None, None)
+    misses: int | None = None
     slot: int | None = None
 
     @property
@@ -126,6 +140,12 @@ class Terms:
     def slots(self) -> tuple[Terms, ...]:
         """The terms of the reward of each slot, if rewards belong to slots."""
         return ()
+
+    def origins(self, origin: float) -> tuple[float, float]:
+        """The origins subtracted from the baseline and from the correction."""
+        if self.misses is not None:
+            return 0.0, 0.0
+        return (origin, 0.0) if self.shifted_baseline else (0.0, origin)
 
 
 @dataclass(frozen=True)
@@ -221,7 +241,7 @@ class Plan:
 
     def add(self, member: Member, policy: int, reward: int) -> AnyTerms:
         """Add the columns of one member's numbers, or of the member of each slot."""
-        if self.gain is None:
+        if self.gain is None or member.smoothing is not None:
             return self._add(member, policy, reward)
         of_slots = [replace(member, weight=member.weight.for_slot(k)) for k in range(len(self.gain))]
         alike = all(each.weight == of_slots[0].weight for each in of_slots)
@@ -233,6 +253,12 @@ class Plan:
         clip = getattr(member.weight.bend, "limit", float("inf")) if member.remainder else None
         control = None if member.remainder else model
         weighted = member.weight.ratio.corrects
+        if member.smoothing is not None:
+            hits, misses = (
+                self._column(SmoothedColumn(policy, member.weight, reward, member.smoothing, each)) for each in (False, True)
+            )
+            weight = self._column(WeightColumn(policy, member.weight))
+            return Terms(None, hits, weight, False, None, False, misses=misses)
         return Terms(
             baseline=None if model is None else self._column(BaselineColumn(policy, model, clip)),
             correction=self._column(CorrectionColumn(policy, member.weight, reward, control, slot)) if weighted else None,

@@ -24,8 +24,18 @@ from offpolicy.ratios.base import FittedRatio
 from offpolicy.ratios.pools import BlockRows, Pool, Rounds, Sides, near_actions, unseen
 from offpolicy.ratios.sides import LoggedSlots, SlotSides, as_list_policy
 from offpolicy.scoring.kernel import BaselinePart, Baselines, BlockInput, Kernel, NumpyKernel, Probabilities, TargetMass
-from offpolicy.scoring.plan import BaselineColumn, CorrectionColumn, ModelKey, Plan, ShareTable, TableKey, WeightColumn
+from offpolicy.scoring.plan import (
+    BaselineColumn,
+    CorrectionColumn,
+    ModelKey,
+    Plan,
+    ShareTable,
+    SmoothedColumn,
+    TableKey,
+    WeightColumn,
+)
 from offpolicy.scoring.scored_block import BatchWork, ScoredBlock
+from offpolicy.scoring.smoothing import Smoothers
 from offpolicy.statistics.base import State
 
 Mode = Literal["grid", "lists", "apart"]
@@ -73,6 +83,7 @@ class Scorer:
     slot_origin: FloatArray | None = None
     kernel: Kernel = field(default_factory=NumpyKernel)
     most_rows: int | None = None
+    smoothers: Smoothers = field(default_factory=lambda: Smoothers(1, None))
 
     def at_most(self, rows: int) -> int:
         """So many rows, or as many as a batch may have."""
@@ -191,6 +202,10 @@ class Scorer:
                 work.out[column] = work.weights[key.policy, key.weight]
             elif isinstance(key, CorrectionColumn):
                 work.out[column] = work.weights[key.policy, key.weight] * self._residual(key, work)
+            elif isinstance(key, SmoothedColumn):
+                smoother = self.smoothers.of(key.smoothing)
+                smooth = smoother.misses if key.misses else smoother.hits
+                work.out[column] = smooth(work.weights[key.policy, key.weight], work.batch.reward[:, key.reward])
 
     def _control(self, key: ModelKey, work: BatchWork) -> FloatArray:
         """q of the logged actions, each from the model fitted without its fold."""
