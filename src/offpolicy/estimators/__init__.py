@@ -13,6 +13,7 @@ from offpolicy.estimators.embedded import MDR, MIPS, GroupIPS, LearnedMDR, Learn
 from offpolicy.estimators.ips import IPS, MR, SNIPS, ClippedIPS, LoggedMean, LogSmoothing, SubGaussianIPS
 from offpolicy.estimators.kernels import KernelIPS
 from offpolicy.estimators.lists import IIPS, PI, RIPS, SIPS
+from offpolicy.estimators.reading_prior import ReadingPrior
 from offpolicy.estimators.windows import AIPS, PairIPS, PartialIPS
 
 __all__ = [
@@ -52,6 +53,7 @@ __all__ = [
     "OffCEM",
     "PairIPS",
     "PartialIPS",
+    "ReadingPrior",
     "Run",
     "ScaledDR",
     "StackedDR",

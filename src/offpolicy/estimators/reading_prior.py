@@ -8,10 +8,10 @@ value and the mean of the log,
     τ_g ~ N(0, κ²·A_hg²),    p(κ) ∝ κ^s on a grid from κ_min to 1,
 
 where h is one of four ways to read, all equally likely at first: slots do not matter to each other, only those above do,
-only neighbours do, or all do. A_hg is 1 for the kinds that matter to h, and small for the others; `together` for what several
-slots contribute together. For each h and κ the weights on the simplex minimise the mean squared error, and the blend is
-their mean over the posterior. Its likelihood is that of the differences from the nearly unbiased candidates, raised to the
-power m / (m + m0) for m effective rounds.
+only neighbours do, or all do. A_hg is 1 for the kinds that matter to h, and small for the others; `together` is that of what
+several slots contribute together. For each h and κ the weights on the simplex minimise the mean squared error, and the blend
+is their mean over the posterior. Its likelihood is that of the differences from the nearly unbiased candidates, raised to
+the power m / (m + m0) for m effective rounds.
 """
 
 from __future__ import annotations

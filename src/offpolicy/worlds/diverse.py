@@ -108,7 +108,8 @@ class Diverse(ListWorld):
             six[k, stream.choice(others, size=6)] = True
             three[k, stream.choice(others, size=3)] = True
         matter = np.stack([below == below, six, three, below <= 3, below <= 2, np.abs(below) <= 1])
-        return (matter & (below != 0)).astype(np.float64)
+        matters: FloatArray = (matter & (below != 0)).astype(np.float64)
+        return matters
 
     @cached_property
     def _readers(self) -> FloatArray:
