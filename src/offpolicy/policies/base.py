@@ -228,6 +228,11 @@ class Policy(Serves, ABC):
         raise NotImplementedError
 
     @property
+    def gives_items(self) -> bool:
+        """Whether the probabilities of actions, or of items of lists, that were not logged are known."""
+        return self.whole
+
+    @property
     def factored(self) -> bool:
         """For policies of lists: whether slots are filled independently of each other."""
         return False
