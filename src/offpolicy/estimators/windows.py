@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import ClassVar
 
 from offpolicy.data.checks import whole
-from offpolicy.estimators.base import Estimator, Member, Number, register
+from offpolicy.estimators.base import Member, Number, register
 from offpolicy.estimators.lists import OfSlots
 from offpolicy.ratios.base import Ratio
 from offpolicy.ratios.weights import Weight, check_setting
@@ -18,7 +18,7 @@ WINDOWS = (32, 16, 8, 4, 2, 1, 0)
 
 @register
 @dataclass(frozen=True)
-class AIPS(Estimator):
+class AIPS(OfSlots):
     """IPS of lists with windows: the reward of a slot is weighted by the ratios of the slots near it, Π w_j.
 
     Unbiased if the reward of a slot depends on the items in its window only: `window` slots above it and as many below. A
@@ -27,10 +27,14 @@ class AIPS(Estimator):
 
     Parameters
     ----------
-    window : int or "auto", default "auto"
-        How many slots above and below matter to a slot.
     normalised : bool, default True
         Divide the value of each slot by its mean weight.
+    rewards : reward model, optional
+        A model of the reward of each slot, such as `op.Ridge()`; the weights then apply to what it leaves.
+    cross_fit : int, optional
+        The number of folds that the reward model is cross-fitted on; the evaluation's default, 5, if None.
+    window : int or "auto", default "auto"
+        How many slots above and below matter to a slot.
     name : str, optional
         The name in results; the name of the class by default.
 
@@ -51,9 +55,9 @@ class AIPS(Estimator):
     1.0
     """
 
-    window: Number = "auto"
-    _: KW_ONLY
     normalised: bool = True
+    _: KW_ONLY
+    window: Number = "auto"
     tuned: ClassVar[str | None] = "window"
 
     def _check(self) -> None:
@@ -61,11 +65,18 @@ class AIPS(Estimator):
             number = int(self.window) if self.window == int(self.window) else self.window
             object.__setattr__(self, "window", whole(f"{self.name}: window", number, 0))
 
-    def members(self, cross_fit: int | None = None) -> tuple[Member, ...]:  # noqa: ARG002
-        return tuple(
-            Member(Weight(WindowRatio(above=int(window), below=int(window))), normalised=self.normalised, setting=window)
-            for window in self.grid(WINDOWS)
-        )
+    @property
+    def ratio(self) -> Ratio:
+        return _window(self.grid(WINDOWS)[0])
+
+    def members(self, cross_fit: int | None = None) -> tuple[Member, ...]:
+        (one,) = super().members(cross_fit)
+        return tuple(replace(one, weight=Weight(_window(each)), setting=float(each)) for each in self.grid(WINDOWS))
+
+
+def _window(slots: float) -> Ratio:
+    """The weights of as many slots above as below."""
+    return WindowRatio(above=int(slots), below=int(slots))
 
 
 @register
@@ -80,6 +91,10 @@ class PairIPS(OfSlots):
     ----------
     normalised : bool, default True
         Divide the value of each slot by its mean weight.
+    rewards : reward model, optional
+        A model of the reward of each slot, such as `op.Ridge()`; the weights then apply to what it leaves.
+    cross_fit : int, optional
+        The number of folds that the reward model is cross-fitted on; the evaluation's default, 5, if None.
     below : bool, default True
         Include the slots below.
     name : str, optional
@@ -118,6 +133,10 @@ class PartialIPS(OfSlots):
     ----------
     normalised : bool, default True
         Divide the value of each slot by its mean weight.
+    rewards : reward model, optional
+        A model of the reward of each slot, such as `op.Ridge()`; the weights then apply to what it leaves.
+    cross_fit : int, optional
+        The number of folds that the reward model is cross-fitted on; the evaluation's default, 5, if None.
     share : float, default 0.5
         λ, from 0 (the slot alone) to 1 (the whole list, as SIPS).
     below : bool, default True

@@ -84,7 +84,8 @@ class PartialRatio(SlotRatio):
     """w_k Π_j (1 − λ + λ·w_j) over the other slots, or those above, with the share λ.
 
     It is the ratio to a policy that follows the target in slot k, and in each other slot with probability λ only, and the
-    logging policy otherwise. So λ = 1 is the ratio of the whole list, and λ = 0 that of slot k alone.
+    logging policy otherwise. So λ = 1 is the ratio of the whole list, and λ = 0 that of slot k alone. Without replacement,
+    slot k then has not quite the marginal of the target, so that the error of a model of its item cancels only in part.
     """
 
     share: float = 0.5
