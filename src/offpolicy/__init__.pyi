@@ -18,6 +18,7 @@ from .engines.local import Local as Local
 from .engines.spark import Spark as Spark
 from .engines.split import split as split
 from .estimators import (
+    AIPS as AIPS,
     CAB as CAB,
     DM as DM,
     DR as DR,
@@ -48,6 +49,9 @@ from .estimators import (
     LogSmoothing as LogSmoothing,
     Member as Member,
     OffCEM as OffCEM,
+    PairIPS as PairIPS,
+    PartialIPS as PartialIPS,
+    ReadingPrior as ReadingPrior,
     ScaledDR as ScaledDR,
     StackedDR as StackedDR,
     SubGaussianIPS as SubGaussianIPS,
