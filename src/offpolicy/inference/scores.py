@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -33,7 +34,8 @@ class Case:
 class Scores:
     """Everything from which values, errors and findings are computed.
 
-    `references` are the terms of SNIPS for each policy and reward, if there are propensities.
+    `references` are the terms of SNIPS for each policy and reward, if there are propensities. `computed` is what a device
+    reports about its numbers.
     """
 
     log: Log
@@ -45,6 +47,7 @@ class Scores:
     scorer: Scorer
     fitted: FitResults
     state: State
+    computed: Mapping[str, Any] = field(default_factory=dict)
 
     def sums(self, slice_: str | None = None) -> ScoreSums:
         """The sums of the whole log, or of a slice by its number."""
@@ -69,10 +72,7 @@ class Scores:
 
     def origin(self, reward: int, slot: int | None = None) -> float:
         """The typical value of a reward, or of the reward of one slot, that was subtracted before summing."""
-        if slot is None:
-            return float(self.scorer.origin[reward])
-        assert self.scorer.slot_origin is not None
-        return float(self.scorer.slot_origin[reward, slot])
+        return self.scorer.origin_of(reward, slot)
 
     def logged_mean(self, case: Case) -> float:
         """The mean reward of the log: the value of `LoggedMean`, which every evaluation includes."""
@@ -96,9 +96,10 @@ class Scores:
     def cross_fitted(self, reward: int) -> Iterator[tuple[ModelKey, str]]:
         """The cross-fitted models of a reward, each with the name of an estimator that uses it."""
         for (p, e, of), families in self.members.items():
-            for member in (member for family in families for member, _ in family if of == reward):
-                if (model := model_key(member, p, of)) is not None and model.folds:
-                    yield model, self.estimators[e][p].name
+            for member, terms in (each for family in families for each in family if of == reward):
+                for _, part in terms.parts:
+                    if (model := model_key(member, p, of, part.slot)) is not None and model.folds:
+                        yield model, self.estimators[e][p].name
 
     def learns(self, member: Member, model: ModelKey | None) -> bool:
         """Whether anything about it is fitted to the log, including the propensities in its weights."""

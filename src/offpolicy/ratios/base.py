@@ -18,6 +18,7 @@ from offpolicy.data.spaces import Serves
 from offpolicy.models.embedding_table import Embedding
 from offpolicy.models.rewards.base import Fits, FitShape, RewardModel
 from offpolicy.policies.base import Policy
+from offpolicy.ratios.interactions import Missed
 from offpolicy.ratios.pools import Pool, Rounds
 from offpolicy.statistics.base import State, Statistic, added
 from offpolicy.statistics.histogram import LARGEST_OF
@@ -90,7 +91,9 @@ class Available:
 
     @property
     def lacks_whole_policies(self) -> str | None:
-        if all(policy.whole for policy in self.policies.values()):
+        if self.schema.space.slots is not None and self.schema.gain is None:
+            return "its reward model predicts the reward of each slot, and this log has one reward per list"
+        if all(policy.gives_items for policy in self.policies.values()):
             return None
         return (
             "it needs the new policy's probability of every action, and only that of the logged action is known; "
@@ -355,6 +358,11 @@ class FittedRatio(ABC):
         """Whether the actions near the logged one are enough."""
         return False
 
+    @property
+    def normal(self) -> bool:
+        """Whether the share of an action in a round is a normal density around its embedding."""
+        return False
+
     def with_near(self) -> FittedRatio:
         """The same with the near actions looked up, if these are enough."""
         return self
@@ -466,6 +474,22 @@ class Ratio(Serves, ABC):
             Itself, unless the rewards matter to it.
         """
         return self
+
+    def missed(self, slots: int) -> Missed:
+        """Which interactions between slots it leaves out, if actions are lists.
+
+        Parameters
+        ----------
+        slots : int
+            The number of slots.
+
+        Returns
+        -------
+        Missed
+            The share of each kind; all of them unless the ratio states otherwise, and none if it is exact.
+        """
+        kept = float(self.exact)
+        return Missed.of(np.full((slots, slots), kept), kept)
 
     def for_slot(self, slot: int) -> Self:  # noqa: ARG002
         """The same for the reward of one slot, if actions are lists.

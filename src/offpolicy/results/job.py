@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -11,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from offpolicy.core.arrays import FloatArray
-from offpolicy.core.errors import RowsError
+from offpolicy.core.errors import InputWarning, RowsError
 from offpolicy.core.memory import Budget, OverBudgetError, size
 from offpolicy.core.progress import PassProgress
 from offpolicy.data.features import Features
@@ -19,6 +20,7 @@ from offpolicy.data.log import Log
 from offpolicy.diagnostics.base import Diagnostic
 from offpolicy.diagnostics.loggers import LoggerSums
 from offpolicy.diagnostics.models import ModelSums
+from offpolicy.diagnostics.monte_carlo import Draws
 from offpolicy.diagnostics.overlap import OverlapSums
 from offpolicy.diagnostics.propensities import PropensityTests
 from offpolicy.diagnostics.row_ids import RowIds
@@ -35,6 +37,7 @@ from offpolicy.ratios.weights import Weight
 from offpolicy.results.examination import Checks
 from offpolicy.scoring.audit import audited
 from offpolicy.scoring.fit_pass import FitPlan, FitResults
+from offpolicy.scoring.fused.kernel import kernel_on
 from offpolicy.scoring.plan import AnyTerms, Family, ModelKey, Plan, plan_estimators
 from offpolicy.scoring.requirements import Column, EstimatorList, Lacking, choose
 from offpolicy.scoring.score_histograms import Earned, Gained, RewardRange, ScoreHistograms, ScoreKind, kind_of
@@ -155,6 +158,7 @@ class Job:
             seed=fits.seed,
             many=fits.many,
             errors=self._needs_errors,
+            kernel=kernel_on(self.request.engine.accelerator),
             smoothers=self.smoothers,
         )
 
@@ -173,7 +177,8 @@ class Job:
         """The diagnostics and what they sum."""
         plan, space = self.fits.plan, self.log.space
         sizes = tuple(space.n_codes if plan.whole(p) else 0 for p in range(plan.n_policies))
-        own = (*([RowIds.of(len(self.log))] if self.log.schema.identified else []), *self.request.diagnostics)
+        draws = [] if self.log.schema.draws is None else [Draws(self.log.schema.draws, plan.n_policies)]
+        own = (*([RowIds.of(len(self.log))] if self.log.schema.identified else []), *draws, *self.request.diagnostics)
         loggers = self.log.schema.loggers
         combined = self.fits.logging if isinstance(self.fits.logging, CombinedLoggers) else None
         sums = None if loggers is None else LoggerSums(loggers, plan.n_policies, len(self.log.schema.rewards), combined)
@@ -246,6 +251,8 @@ class Job:
                 state = request.engine.reduce(self.log, score_pass, progress)
         except RowsError as error:
             raise audited(error, self.log, scorer, score_pass.columns) from None
+        finally:
+            scorer.kernel.release()
         return Scores(
             log=self.log,
             engine=request.engine,
@@ -256,7 +263,18 @@ class Job:
             scorer=scorer,
             fitted=fitted,
             state=state,
+            computed=self._computed(scorer),
         )
+
+    def _computed(self, scorer: Scorer) -> dict[str, Any]:
+        """What the device reports, and a warning for each policy that it did not compute."""
+        report = scorer.kernel.report()
+        if report is None:
+            return {}
+        reasons = {name: why for name, why in zip(self.request.policies, scorer.unfused, strict=True) if why is not None}
+        for name, why in reasons.items():
+            warnings.warn(f"GPU: {name!r} was evaluated on the processor, because {why}.", InputWarning, stacklevel=2)
+        return {"accelerator": report | ({"not_used_for": reasons} if reasons else {})}
 
 
 def _settled(column: Column, request: Request, features: Features, run: Runs) -> Column:

@@ -15,7 +15,7 @@ from offpolicy.core.arrays import FloatArray, IntArray, ratios
 from offpolicy.core.hashing import buckets, group_of_bucket
 from offpolicy.core.threads import checkpoint
 from offpolicy.data.batch import Batch
-from offpolicy.data.slate import slot_reward
+from offpolicy.data.slate import at_slot, reward_of, shown
 from offpolicy.models.rewards.base import LinearPredictor, Predictor, design
 from offpolicy.policies.base import Policy
 from offpolicy.policies.blocks import BLOCK_ELEMENTS, Grid, Listed, Lists, blocks
@@ -23,7 +23,16 @@ from offpolicy.ratios.actions import checked_propensity, propensity_of
 from offpolicy.ratios.base import FittedRatio
 from offpolicy.ratios.pools import BlockRows, Pool, Rounds, Sides, near_actions, unseen
 from offpolicy.ratios.sides import LoggedSlots, SlotSides, as_list_policy
-from offpolicy.scoring.kernel import BaselinePart, Baselines, BlockInput, Kernel, NumpyKernel, Probabilities, TargetMass
+from offpolicy.scoring.kernel import (
+    BaselinePart,
+    Baselines,
+    BlockInput,
+    BlockSums,
+    Kernel,
+    NumpyKernel,
+    Probabilities,
+    TargetMass,
+)  # fmt: skip
 from offpolicy.scoring.plan import (
     BaselineColumn,
     CorrectionColumn,
@@ -38,7 +47,7 @@ from offpolicy.scoring.scored_block import BatchWork, ScoredBlock
 from offpolicy.scoring.smoothing import Smoothers
 from offpolicy.statistics.base import State
 
-Mode = Literal["grid", "lists", "apart"]
+Mode = Literal["grid", "lists", "apart", "fused"]
 APART_ROWS = 4_096  # rounds per call of a policy that computes sums over actions itself
 MASS_ELEMENTS = 1 << 21
 # π of the logged actions, and their π0 if the logging policy was evaluated for all actions.
@@ -107,6 +116,11 @@ class Scorer:
     def _queries(self) -> list[Query]:
         return [Query(self, p) for p in range(len(self.policies))]
 
+    @property
+    def unfused(self) -> list[str | None]:
+        """For each policy, why its sums are not left to a kernel that computes probabilities itself."""
+        return [query.unfused for query in self._queries]
+
     def ordered(self, batch: Batch) -> tuple[Batch, IntArray]:
         """The batch in the order in which it is scored, and the bucket of each row."""
         bucket = buckets(batch.unit, self.seed)
@@ -118,11 +132,11 @@ class Scorer:
     def score(self, batch: Batch, bucket: IntArray, state: State, weighted: bool = True) -> ScoredBlock:
         """All columns of a batch, the row weight first and (if `weighted`) in every column. Adds other sums to `state`."""
         x = design(batch, self.centre) if self.plan.models else np.empty((0, len(batch)))
-        sizes = [batch.n_actions if self.plan.whole(p) else 0 for p in range(len(self.policies))]
+        sizes = [batch.space.n_codes if self.plan.whole(p) else 0 for p in range(len(self.policies))]
         masses = tuple(TargetMass(np.zeros(size)) for size in sizes)
         work = BatchWork(batch, bucket, x, np.zeros((self.plan.width, len(batch))), state, masses)
         work.controls.update({key: self._control(key, work) for key in self.plan.models})
-        scored = self._lists(batch) if batch.slots is not None else self._actions(work)
+        scored = self._lists(work) if batch.slots is not None else self._actions(work)
         for query, ratio, slots in zip(self._queries, scored.ratios, scored.slots, strict=True):
             target = query.policy.actions(batch) if query.policy.deterministic else None
             for k in query.logged_weights:
@@ -147,12 +161,15 @@ class Scorer:
         if own is None or self.logging is None:
             propensity = propensity_of(batch, self.logging)
         else:
-            propensity = checked_propensity(batch, own, self.logging.accuracy)
+            propensity = checked_propensity(batch, own, max(self.logging.accuracy, self.kernel.accuracy))
         each = tuple(None if p is None or propensity is None else ratios(p, propensity) for p, _ in probabilities)
         return Compared(propensity, each, (None,) * len(each))
 
-    def _lists(self, batch: Batch) -> Compared:
+    def _lists(self, work: BatchWork) -> Compared:
         """Both policies in the slots of the logged lists. The logging policy is evaluated once for all targets."""
+        batch = work.batch
+        for query in self._queries:
+            ListQuery(query).answer(work)
         logged = LoggedSlots.of(batch, self.logging)
         slots = tuple(SlotSides(logged, as_list_policy(query.policy)) for query in self._queries)
         ratio = tuple(sides.whole if logged.gives_lists else None for sides in slots)
@@ -162,7 +179,7 @@ class Scorer:
         """π of the logged actions (None: deterministic), and π0 if the logging policy was evaluated for all actions."""
         if query.policy.deterministic:
             return None, None
-        if not self.plan.whole(query.index):
+        if not self.plan.whole(query.index) and query.mode != "fused":
             return query.policy.likelihood(work.batch), None
         pools = {k: self.ratios[k].pool(self._rounds(k, work), work.ratio_state(k)) for k in query.whole_weights}
         logged = query.answer(work, list(pools.values()))
@@ -187,13 +204,16 @@ class Scorer:
 
     def _residual(self, key: CorrectionColumn, work: BatchWork) -> FloatArray:
         """r minus the control of a correction."""
-        if key.slot is None:
-            origin, reward = self.origin[key.reward], work.batch.reward[:, key.reward]
-        else:
-            assert self.slot_origin is not None
-            origin, reward = self.slot_origin[key.reward, key.slot], slot_reward(work.batch)[:, key.reward, key.slot]
-        left: FloatArray = reward - (origin if key.model is None else work.controls[key.model])
+        reward = reward_of(work.batch, key.reward, key.slot)
+        left: FloatArray = reward - (self.origin_of(key.reward, key.slot) if key.model is None else work.controls[key.model])
         return left
+
+    def origin_of(self, reward: int, slot: int | None = None) -> float:
+        """The typical value of a reward, or of the reward of one slot, that is subtracted before summing."""
+        if slot is None:
+            return float(self.origin[reward])
+        assert self.slot_origin is not None
+        return float(self.slot_origin[reward, slot])
 
     def _fill(self, work: BatchWork) -> None:
         """Fill in the columns of weights and corrections."""
@@ -209,13 +229,16 @@ class Scorer:
 
     def _control(self, key: ModelKey, work: BatchWork) -> FloatArray:
         """q of the logged actions, each from the model fitted without its fold."""
-        out = np.empty(len(work.batch))
+        out, slot = np.empty(len(work.batch)), key.fit.slot
+        whole = work.batch if slot is None else at_slot(work.batch, slot)
         for fold, rows in work.runs(len(self.models[key])):
-            predictor, batch = self.models[key][fold], work.batch.take(rows)
+            predictor, batch = self.models[key][fold], whole.take(rows)
             if isinstance(predictor, LinearPredictor):
                 out[rows] = predictor.taken_of(work.x[:, rows], batch)
             else:
                 out[rows] = predictor.taken(batch)
+        if slot is not None:
+            out[~shown(work.batch)[:, slot]] = 0.0
         return out
 
     def with_near(self) -> Scorer:
@@ -251,6 +274,7 @@ class Query:
 
     scorer: Scorer
     index: int
+    slot: int | None = None
 
     @property
     def policy(self) -> Policy:
@@ -275,7 +299,7 @@ class Query:
     @cached_property
     def baselines(self) -> list[BaselineColumn]:
         keys = (key for key in self.scorer.plan.columns if isinstance(key, BaselineColumn))
-        return [key for key in keys if key.policy == self.index]
+        return [key for key in keys if (key.policy, key.model.fit.slot) == (self.index, self.slot)]
 
     @cached_property
     def needs_logging(self) -> bool:
@@ -285,7 +309,9 @@ class Query:
 
     @cached_property
     def mode(self) -> Mode:
-        """All actions; those that the policy lists; or sums, with the ratios of near actions alone."""
+        """All actions; those that the policy lists; sums, with the ratios of near actions alone; or all by the kernel."""
+        if self.scorer.kernel.fuses and self.unfused is None:
+            return "fused"
         ratios = [self.scorer.ratios[k] for k in self.whole_weights]
         linear = all(isinstance(m, LinearPredictor) for key in self.baselines for m in self.scorer.models[key.model])
         if not linear or any(ratio.needs_grid for ratio in ratios):
@@ -297,8 +323,36 @@ class Query:
         apart = self.scorer.many and near and not clipped and not self.policy.whole_batches
         return "apart" if apart else "grid"
 
+    @cached_property
+    def unfused(self) -> str | None:
+        """Why a kernel cannot compute everything from factors; None if it can."""
+        if not self.policy.bilinear:
+            return "it is not a softmax of products of vectors, such as op.Softmax(op.TwoTower(…)) or op.Softmax of a matrix"
+        if self.logging is not None and not self.logging.bilinear:
+            return "the logging policy is not a softmax of products of vectors"
+        if any(key.clip is not None for key in self.baselines):
+            return "a baseline covers only a part of the probabilities (CAB)"
+        if not all(isinstance(m, LinearPredictor) for key in self.baselines for m in self.scorer.models[key.model]):
+            return "a reward model is not linear in the context"
+        if not all(self.scorer.ratios[k].normal for k in self.whole_weights):
+            return "weights are not those of op.Gaussian() over all actions, without neighbours or features of rounds"
+        return None
+
+    def _fused(self, work: BatchWork, pools: Sequence[Pool]) -> Logged:
+        """Let the kernel compute everything from factors, for the whole batch."""
+        batch, groups = work.batch, self.scorer.groups
+        rounds = (BlockRows(rows, batch.take(rows), group, groups, self.sampled(group)) for group, rows in work.runs(groups))
+        blocks = [Block(self, work, each, self.baselines_of(each.group), pools) for each in rounds]
+        logging = None if self.logging is None else self.logging.factors(batch)
+        sums = self.scorer.kernel.fused(self.policy.factors(batch), logging, [block.input for block in blocks])
+        logged = [block.store(own) for block, own in zip(blocks, sums, strict=True)]
+        pi0 = None if logging is None else np.concatenate([own0 for _, own0 in logged if own0 is not None])
+        return np.concatenate([own for own, _ in logged]), pi0
+
     def answer(self, work: BatchWork, pools: Sequence[Pool]) -> Logged:
         """Evaluate the policy block by block; fill in baselines and pools."""
+        if self.mode == "fused":
+            return self._fused(work, pools)
         batch, lists, groups = work.batch, self.mode == "lists", self.scorer.groups
         pi = np.empty(len(batch))
         pi0 = np.empty(len(batch)) if self.needs_logging else None
@@ -311,8 +365,8 @@ class Query:
             group = part * (groups // each)
             for rows in self._blocks(run, target, batch.n_actions):
                 checkpoint()
-                rounds = BlockRows(rows, batch.take(rows), group, groups, self._sampled(group))
-                block = Block(self, work, rounds, self._baselines(group), pools)
+                rounds = BlockRows(rows, batch.take(rows), group, groups, self.sampled(group))
+                block = Block(self, work, rounds, self.baselines_of(group), pools)
                 if self.mode == "apart":
                     logged = block.apart()
                 elif target is not None:
@@ -324,7 +378,7 @@ class Query:
                     pi0[rows] = logged[1]
         return pi, pi0
 
-    def _sampled(self, group: int) -> bool:
+    def sampled(self, group: int) -> bool:
         """Whether a group belongs to the sample that shows how estimates depend on what was fitted."""
         return self.scorer.errors and not self.scorer.many and group < self.scorer.table_groups
 
@@ -342,7 +396,7 @@ class Query:
             return (slice(run.start + block.start, run.start + block.stop) for block in blocks(rows, n_actions))
         return (slice(a, b) for a, b in itertools.pairwise(edges))
 
-    def _baselines(self, group: int) -> Baselines:
+    def baselines_of(self, group: int) -> Baselines:
         """The baselines of the folds that a group is in."""
         folds = tuple((key, group * (key.model.folds or 1) // self.scorer.groups) for key in self.baselines)
         if folds not in self._by_folds:
@@ -361,7 +415,7 @@ class Query:
             column = 1 + plan.columns.index(key)
             predictor = self.scorer.models[key.model][fold]
             # The origin is subtracted only if the shares sum to 1, that is, if the share is π itself.
-            origin = float(self.scorer.origin[key.model.reward]) if clip is None else 0.0
+            origin = self.scorer.origin_of(key.model.reward, self.slot) if clip is None else 0.0
             if isinstance(predictor, LinearPredictor):
                 coef = predictor.coef.T.copy()
                 coef[-1] -= origin
@@ -369,10 +423,45 @@ class Query:
                 coefs.append(coef)
             else:
                 other.append((column, predictor, origin))
-        share = ShareTable(self.index, clip)
+        share = ShareTable(self.index, clip, self.slot)
         table = plan.tables.index(share) if share in plan.tables and columns else None
         stacked = np.vstack([*coefs, np.ones((1, coefs[0].shape[1]))]) if coefs else np.empty((0, 0))
         return BaselinePart(clip, table, columns, stacked, other)
+
+
+@dataclass(frozen=True)
+class ListQuery:
+    """How a policy of lists is evaluated for baselines: by the probability of every item in every slot."""
+
+    query: Query
+
+    @cached_property
+    def _slots(self) -> list[Query]:
+        """One query per slot with baselines."""
+        columns = (key for key in self.query.scorer.plan.columns if isinstance(key, BaselineColumn))
+        slots = {key.model.fit.slot for key in columns if key.policy == self.query.index}
+        return [replace(self.query, slot=slot) for slot in sorted(slot for slot in slots if slot is not None)]
+
+    def answer(self, work: BatchWork) -> None:
+        """Fill in the baselines, block by block; 0 where a list has no item."""
+        if not self._slots:
+            return
+        groups, policy = self.query.scorer.groups, as_list_policy(self.query.policy)
+        views = [replace(work, batch=at_slot(work.batch, query.slot)) for query in self._slots if query.slot is not None]
+        width = work.batch.space.n_codes * (work.batch.space.slots or 1)
+        for group, run in work.runs(groups):
+            for part in blocks(run.stop - run.start, width):
+                checkpoint()
+                rows = slice(run.start + part.start, run.start + part.stop)
+                items = policy.items(work.batch.take(rows))
+                for query, view in zip(self._slots, views, strict=True):
+                    rounds = BlockRows(rows, view.batch.take(rows), group, groups, query.sampled(group))
+                    Block(query, view, rounds, query.baselines_of(group), ()).given(items[query.slot or 0])
+        there = shown(work.batch)
+        for query in self._slots:
+            for key in query.baselines:
+                column = 1 + query.scorer.plan.columns.index(key)
+                work.out[column, ~there[:, query.slot or 0]] = -query.scorer.origin_of(key.model.reward, query.slot)
 
 
 @dataclass(frozen=True)
@@ -415,7 +504,9 @@ class Block:
 
     @property
     def _massed(self) -> bool:
-        return self.rounds.group < self.query.scorer.mass_groups
+        query = self.query
+        whole = query.slot is None and query.scorer.plan.whole(query.index)
+        return whole and self.rounds.group < query.scorer.mass_groups
 
     def grid(self, grids: Grids) -> Logged:
         """With π of all actions."""
@@ -427,6 +518,10 @@ class Block:
         if loose and not (self.baselines.only_linear and pi0 is None):
             pi, loose = pi / pi.sum(axis=1, keepdims=True), False
         return self._sum(Probabilities(Grid(batch.codes), pi, pi0, loose))
+
+    def given(self, pi: FloatArray) -> Logged:
+        """With the given π of all actions."""
+        return self._sum(Probabilities(Grid(self.rounds.batch.codes), pi, None))
 
     def listed(self, target: Listed, logging: Listed | None) -> Logged:
         """With π of the actions that the policy lists (or the logging policy does)."""
@@ -440,18 +535,24 @@ class Block:
 
     def _sum(self, probabilities: Probabilities) -> Logged:
         """Let the kernel sum over the actions, and store its results."""
-        rounds, work, slices = self.rounds, self.work, self.rounds.batch.slice_code
-        tables = work.sets(slices) if rounds.sampled else []
+        return self.store(self._kernel.sums(probabilities, self.input))
+
+    @property
+    def input(self) -> BlockInput:
+        """What the kernel is given."""
+        rounds = self.rounds
+        tables = self.work.sets(rounds.batch.slice_code) if rounds.sampled else []
         pools = [(pool.pooling(rounds), pool.multipliers(rounds)) for pool in self.pools]
-        sums = self._kernel.sums(
-            BlockInput(rounds, probabilities, self._x, self._omega, self.baselines, pools, self._massed, tables)
-        )
+        return BlockInput(rounds, self._x, self._omega, self.baselines, pools, self._massed, tables)
+
+    def store(self, sums: BlockSums) -> Logged:
+        """Store what the kernel returned."""
         self._store(sums.baselines)
         for pool, own in zip(self.pools if sums.pools else (), sums.pools, strict=True):
-            pool.add(rounds, own)
+            pool.add(self.rounds, own)
         if sums.mass is not None:
-            work.masses[self.query.index].add(sums.mass)
-        work.add_shares(sums.tables, slices, rounds.group)
+            self.work.masses[self.query.index].add(sums.mass)
+        self.work.add_shares(sums.tables, self.rounds.batch.slice_code, self.rounds.group)
         return sums.target, sums.logging
 
     def _store(self, baselines: Mapping[int, FloatArray]) -> None:
