@@ -7,6 +7,7 @@ from .data.batch import Batch as Batch
 from .data.box import Box as Box
 from .data.estimated_logging import EstimatedLogging as EstimatedLogging
 from .data.log import Log as Log
+from .data.monte_carlo import MonteCarlo as MonteCarlo
 from .data.slate import Slate as Slate
 from .data.sources import from_obp as from_obp, read_log as read_log
 from .data.spaces import Discrete as Discrete
@@ -16,6 +17,7 @@ from .engines.local import Local as Local
 from .engines.spark import Spark as Spark
 from .engines.split import split as split
 from .estimators import (
+    AIPS as AIPS,
     CAB as CAB,
     DM as DM,
     DR as DR,
@@ -46,6 +48,9 @@ from .estimators import (
     LogSmoothing as LogSmoothing,
     Member as Member,
     OffCEM as OffCEM,
+    PairIPS as PairIPS,
+    PartialIPS as PartialIPS,
+    ReadingPrior as ReadingPrior,
     ScaledDR as ScaledDR,
     StackedDR as StackedDR,
     SubGaussianIPS as SubGaussianIPS,

@@ -178,12 +178,19 @@ class Values:
         """One estimate from several candidates, and the terms of those with a weight."""
         picks = {part.name: self.picked(case, part, f, True) for part, f in zip(estimator.parts, families, strict=True)}
         candidates = [
-            Candidate(name, p.functional, weight.exact, p.known, weight.uncorrected, weight.weighs, p.curve)
+            Candidate(
+                name, p.functional, weight.exact, p.known, weight.uncorrected, weight.weighs, p.curve, self._missed(weight)
+            )
             for name, p, weight in ((name, p, p.member.weight) for name, p in picks.items())
         ]
         made = Combination.of(estimator, candidates, case.sums, self._evidence(case))
         carrying = ((float(w), part.name) for part, w in zip(made.parts, made.weights, strict=True) if w)
         return made, [(w * share, terms) for w, name in carrying for share, terms in picks[name].terms.parts]
+
+    def _missed(self, weight: Weight) -> tuple[float, ...]:
+        """For lists, what a weight leaves out of each kind of interaction between slots, and of a reward model's error."""
+        slots = self.scores.log.space.slots
+        return () if slots is None else (*weight.ratio.missed(slots).shares, float(not weight.weighs))
 
     def _evidence(self, case: Case) -> BlendEvidence:
         """What the log says besides the candidates of a blend."""

@@ -37,13 +37,14 @@ from offpolicy.data.encoding import (
     plain_text,
     too_many_categories,
 )
+from offpolicy.data.monte_carlo import MonteCarlo, estimated, impossible, refusal
 from offpolicy.data.preprocessing import AS_THEY_ARE, HASHED_LEVELS, MISSING_TEXT, PARTS_OF_DATES, Preprocessing
 from offpolicy.data.schema import Preparation, Schema
 from offpolicy.data.slate import Gain
 from offpolicy.data.slots import Logged
 from offpolicy.data.sources.lists import ListRoles
 from offpolicy.data.sources.parts import RowRange
-from offpolicy.data.spaces import ActionSpace, Discrete, items_seen
+from offpolicy.data.spaces import ActionSpace, Discrete, discrete, items_seen
 
 SCAN_ROWS = 65_536
 NUMBER = r"^\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*$"
@@ -73,7 +74,7 @@ class ColumnRoles:
     context: tuple[str, ...]
     action: str
     reward: tuple[str, ...]
-    propensity: str | None = None
+    propensity: str | MonteCarlo | None = None
     position_propensity: str | None = None
     gain: Gain = "sum"
     cluster: str | None = None
@@ -85,9 +86,16 @@ class ColumnRoles:
     place: Place | None = None
     preprocessing: Preprocessing = AS_THEY_ARE
 
+    @property
+    def propensities(self) -> tuple[str, ...]:
+        """The columns of the propensity: one, or those of wins and draws."""
+        if isinstance(self.propensity, MonteCarlo):
+            return self.propensity.columns
+        return () if self.propensity is None else (self.propensity,)
+
     def names(self) -> tuple[str, ...]:
         single = (
-            self.propensity, self.position_propensity, self.cluster, self.row_id, self.weight, self.by, self.logger
+            *self.propensities, self.position_propensity, self.cluster, self.row_id, self.weight, self.by, self.logger
         )  # fmt: skip
         named = (
             *self.context,
@@ -150,7 +158,7 @@ class TableSource:
         elif self.columns.position_propensity is not None or self.columns.gain != "sum":
             raise InputError("position_propensity= and gain= are for lists; give actions=op.Slate(…), or leave them out.")
         listed = frozenset[str]() if self.listed is None else self.listed.lists
-        numeric = (*self.columns.reward, *filter(None, (self.columns.propensity, self.columns.weight)))
+        numeric = (*self.columns.reward, *self.columns.propensities, *filter(None, [self.columns.weight]))
         for name in self.columns.names():
             if name not in listed and pt.is_nested(self.arrow_schema.field(name).type):
                 raise InputError(
@@ -171,6 +179,8 @@ class TableSource:
         c, slots = self.columns, None if self.given_space is None else self.given_space.slots
         if slots is None:
             return None
+        if isinstance(c.propensity, MonteCarlo):
+            raise InputError("MonteCarlo is for single actions, and the actions are lists; give their propensities.")
         names = filter(None, (c.action, *c.reward, c.propensity, c.position_propensity))
         per_list = frozenset(name for name in names if kind_of(self.arrow_schema.field(name).type) == "number")
         return ListRoles(slots, c.action, c.reward, c.propensity, c.position_propensity, c.gain, per_list)
@@ -311,8 +321,9 @@ class TableSource:
 
     @property
     def roles(self) -> Mapping[str, str]:
-        names = ("action", "propensity", "cluster", "row_id", "weight", "by", "logger")
-        return {name: column for name in names if (column := getattr(self.columns, name)) is not None}
+        names = ("action", "cluster", "row_id", "weight", "by", "logger")
+        single = {name: column for name in names if (column := getattr(self.columns, name)) is not None}
+        return single | ({"propensity": " of ".join(self.columns.propensities)} if self.columns.propensity else {})
 
     @property
     def described(self) -> str:
@@ -397,6 +408,7 @@ class TableSource:
             slices=self._named_levels(columns.by),
             slice_name=columns.by,
             loggers=self._named_levels(columns.logger),
+            draws=columns.propensity if isinstance(columns.propensity, MonteCarlo) else None,
             propensity=columns.propensity is not None,
             slot_propensity=listed is not None and columns.propensity in listed.lists,
             position_propensity=columns.position_propensity is not None,
@@ -468,13 +480,16 @@ class TableSource:
         """What reads a column of numbers for a role, and checks it."""
         return lambda role, name: self.checked(role, Quantity(name), raw)
 
-    def count_failures(self, name: str, bad: Any, what: str, advice: str) -> InputError:
+    def count_failures(
+        self, name: str, bad: Any, what: str, advice: str, columns: Sequence[str] | None = None
+    ) -> InputError:
+        """The error for rows in which `bad` is true of a column, or of several, after a pass over all rows."""
         rows: list[int] = []
         where: list[str] = []
         for part in self.parts:
             row = part.first
-            for batch in part.read([name], SCAN_ROWS):
-                failed = np.flatnonzero(bad(batch.column(0)))
+            for batch in part.read(columns or [name], SCAN_ROWS):
+                failed = np.flatnonzero(bad(*batch.columns))
                 where += [f"{part.name} row {row + i}".strip() for i in failed[: 3 - len(where)]]
                 rows += (part.start - part.first + row + failed).tolist()
                 row += len(batch)
@@ -521,6 +536,7 @@ class _Decoded:
             space=self.source.space,
             propensity=logged.propensity,
             slots=logged.slots,
+            wins=logged.wins,
             weight=self.source.checked("weight", Quantity(c.weight), raw) if c.weight else None,
             slice_code=self._level(c.by, raw),
             logger_code=self._level(c.logger, raw),
@@ -530,6 +546,25 @@ class _Decoded:
         )
         encoded = [name for name in self.extra if name not in raw]
         return batch.with_columns(encoded, self.source.schema.context) if encoded else batch
+
+    def _propensities(self, raw: Mapping[str, pa.Array]) -> tuple[FloatArray | None, FloatArray | None]:
+        """The propensity of each row and, if it comes from draws, how often its action won."""
+        given, source = self.source.columns.propensity, self.source
+        if given is None:
+            return None, None
+        if not isinstance(given, MonteCarlo):
+            return source.checked(source.space.likelihood, Quantity(given), raw), None
+        discrete(source.space, "MonteCarlo")
+        wins, draws = (source.checked("reward", Quantity(name), raw) for name in given.columns)
+        if (bad := impossible(given, wins, draws)).any():
+
+            def fails(*columns: pa.Array) -> Any:
+                wins, draws = (Quantity(name).encode(column) for name, column in zip(given.columns, columns, strict=True))
+                return impossible(given, wins, draws)
+
+            what, advice = refusal(given, wins[bad], draws[bad])
+            raise source.count_failures(given.columns[0], fails, what, advice, given.columns)
+        return estimated(given, wins, draws), wins
 
     def _level(self, name: str | None, raw: Mapping[str, pa.Array]) -> IntArray | None:
         """The position of each row's value among those of the column."""
@@ -561,8 +596,8 @@ class _Decoded:
         checked, listed = source.checked_in(raw), source.listed
         if listed is None:
             rewards = [checked("reward", name) for name in c.reward]
-            p = checked(source.space.likelihood, c.propensity) if c.propensity else None
-            return Logged(rewards[0][:, None] if len(rewards) == 1 else np.column_stack(rewards), p)
+            p, wins = self._propensities(raw)
+            return Logged(rewards[0][:, None] if len(rewards) == 1 else np.column_stack(rewards), p, wins=wins)
         for name in listed.names:
             if raw[name].null_count:
                 raise source.missing(name)
