@@ -13,6 +13,7 @@ from .data.sources import from_obp as from_obp, read_log as read_log
 from .data.spaces import Discrete as Discrete
 from .diagnostics.base import Diagnostic as Diagnostic, Subject as Subject
 from .diagnostics.verdict import Finding as Finding, Verdict as Verdict
+from .engines.gpu import GPU as GPU
 from .engines.local import Local as Local
 from .engines.spark import Spark as Spark
 from .engines.split import split as split

@@ -17,7 +17,6 @@ from offpolicy.data.log import Log
 from offpolicy.diagnostics.base import Subject
 from offpolicy.diagnostics.overlap import NOT_ONE, Overlaps
 from offpolicy.engines.base import Engine
-from offpolicy.engines.spark import Spark
 from offpolicy.estimators import Combined, Estimator, LoggedMean, Member
 from offpolicy.estimators.selection import slope, smallest_error
 from offpolicy.inference.blending import BlendEvidence, Candidate, Combination
@@ -49,7 +48,7 @@ ALWAYS = ("offpolicy", "numpy", "scipy", "scikit-learn", "pyarrow")
 def versions(engine: Engine, fitted: FitResults) -> dict[str, str]:
     """The versions of Python, of this package and of those that computed the numbers."""
     of_models = dict.fromkeys(package for fit in fitted.models for package in fit.rewards.packages)
-    besides = [*(["pyspark"] if isinstance(engine, Spark) else []), *of_models]
+    besides = dict.fromkeys((*engine.packages, *of_models))
     return {"python": platform.python_version(), **{name: _version(name) for name in (*ALWAYS, *besides)}}
 
 
@@ -305,7 +304,7 @@ class Assembly:
             actions_logged=int((s.state["counts"] > 0).sum()) if whole and s.log.space.count is not None else None,
             level=self.job.request.level,
             skipped=self.job.skipped,
-            settings={**settings_of(self.job), "slice": s.slice_name(sums.slice_)},
+            settings={**settings_of(self.job), **s.computed, "slice": s.slice_name(sums.slice_)},
             input=read(s.log, s.state["fingerprint"]) if whole else {},
             versions=versions(s.engine, s.fitted) if whole else {},
             views=self._views(reward, valued, sums) if whole and self.errors else Views(),
