@@ -18,6 +18,7 @@ from offpolicy.core.progress import PassProgress
 from offpolicy.data.features import Features
 from offpolicy.data.log import Log
 from offpolicy.diagnostics.base import Diagnostic
+from offpolicy.diagnostics.depth import ShownSums
 from offpolicy.diagnostics.loggers import LoggerSums
 from offpolicy.diagnostics.models import ModelSums
 from offpolicy.diagnostics.monte_carlo import Draws
@@ -182,7 +183,8 @@ class Job:
         loggers = self.log.schema.loggers
         combined = self.fits.logging if isinstance(self.fits.logging, CombinedLoggers) else None
         sums = None if loggers is None else LoggerSums(loggers, plan.n_policies, len(self.log.schema.rewards), combined)
-        return Checks(OverlapSums(sizes), ModelSums(tuple(plan.models)), self._propensity_tests, own, sums)
+        shown = None if space.slots is None else ShownSums(space.slots, space.n_codes)
+        return Checks(OverlapSums(sizes), ModelSums(tuple(plan.models)), self._propensity_tests, own, sums, shown)
 
     @property
     def _propensity_tests(self) -> PropensityTests | None:
