@@ -108,7 +108,7 @@ def evaluate(  # noqa: PLR0913
     if cross_fit is not None:
         cross_fit = whole("cross_fit", cross_fit, 2, besides=" (an estimator's own cross_fit=0 turns it off)")
     seed = whole("seed", seed, -(2**63))
-    policies = {name: policy.on(log) for name, policy in _policies(target).items()}
+    policies = {name: policy.on(log) for name, policy in policies_by_name(target).items()}
     called = (*policies.values(), log.logging)
     engine = engine_for(log, engine, one_thread=any(isinstance(p, Policy) and p.whole_batches for p in called))
     log.check_row_ids()
@@ -191,7 +191,8 @@ def _diagnostics(diagnostics: Diagnostic | Sequence[Any]) -> tuple[Diagnostic, .
     return tuple(diagnostics)
 
 
-def _policies(target: Any) -> dict[str, Policy]:
+def policies_by_name(target: Any) -> dict[str, Policy]:
+    """The policies that a user passed, one or several."""
     if not isinstance(target, Mapping):
         return {"target": as_policy(target)}
     if not target or not all(isinstance(name, str) for name in target):
