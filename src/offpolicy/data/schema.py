@@ -9,6 +9,7 @@ from typing import Any
 
 from offpolicy.core.arrays import FloatArray
 from offpolicy.core.errors import InputError
+from offpolicy.data.monte_carlo import MonteCarlo
 from offpolicy.data.spaces import ActionSpace, Discrete, unserved
 
 
@@ -53,14 +54,22 @@ UNPREPARED = Preparation()
 
 @dataclass(frozen=True)
 class Schema:
-    """The contents of a log: the meaning of every code and column."""
+    """The contents of a log: the meaning of every code and column.
+
+    `gain` is how much the reward of each slot counts; None if rewards do not belong to slots.
+    """
 
     space: ActionSpace
     context: tuple[str, ...]
     rewards: tuple[str, ...]
     slices: tuple[str, ...] | None = None
     slice_name: str | None = None
+    loggers: tuple[str, ...] | None = None
+    draws: MonteCarlo | None = None
     propensity: bool = False
+    slot_propensity: bool = False
+    position_propensity: bool = False
+    gain: tuple[float, ...] | None = None
     weighted: bool = False
     clustered: bool = False
     identified: bool = False

@@ -12,18 +12,23 @@ from offpolicy.estimators.dr import CAB, DM, DR, MRDR, SNDR, DRos, ScaledDR, Swi
 from offpolicy.estimators.embedded import MDR, MIPS, GroupIPS, LearnedMDR, LearnedMIPS, OffCEM
 from offpolicy.estimators.ips import IPS, MR, SNIPS, ClippedIPS, LoggedMean, LogSmoothing, SubGaussianIPS
 from offpolicy.estimators.kernels import KernelIPS
+from offpolicy.estimators.lists import IIPS, PI, RIPS, SIPS
 
 __all__ = [
     "CAB",
     "DM",
     "DR",
+    "IIPS",
     "IPS",
     "MDR",
     "MIPS",
     "MR",
     "MRDR",
     "OCV",
+    "PI",
     "REGISTRY",
+    "RIPS",
+    "SIPS",
     "SLOPE",
     "SNDR",
     "SNIPS",

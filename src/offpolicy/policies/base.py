@@ -152,6 +152,21 @@ class Policy(Serves, ABC):
         row = np.repeat(np.arange(len(batch)), actions.size // max(len(batch), 1))
         return self.entries(batch, row, actions.ravel()).reshape(actions.shape)
 
+    def likelihood(self, batch: Batch) -> FloatArray:
+        """The probability (or density) of the logged action in each round.
+
+        Parameters
+        ----------
+        batch : Batch
+            Some rounds of the log.
+
+        Returns
+        -------
+        array of float
+            One number per round.
+        """
+        return self.probabilities(batch, batch.action)
+
     @abstractmethod
     def distribution(self, batch: Batch) -> FloatArray:
         """The probability of every action in each round: the one method that every policy must implement.
@@ -211,6 +226,21 @@ class Policy(Serves, ABC):
             One action per round, encoded as in `batch.action`.
         """
         raise NotImplementedError
+
+    @property
+    def gives_items(self) -> bool:
+        """Whether the probabilities of actions, or of items of lists, that were not logged are known."""
+        return self.whole
+
+    @property
+    def factored(self) -> bool:
+        """For policies of lists: whether slots are filled independently of each other."""
+        return False
+
+    @property
+    def gives_marginals(self) -> bool:
+        """For policies of lists: whether the probability of an item in a slot is known whatever stands above it."""
+        return False
 
     @property
     def lists(self) -> bool:

@@ -1,4 +1,4 @@
-"""The ratio of actions, π(a|x)/π0(a|x): for every estimator that weights rounds by the action taken."""
+"""The ratio of actions, π(a|x)/π0(a|x): for every estimator that weights rounds by the action taken, or by a whole list."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from typing import final
 
 import numpy as np
 
-from offpolicy.core.arrays import LARGEST_NUMBER, NEXT_TO_NOTHING, FloatArray
+from offpolicy.core.arrays import LARGEST_NUMBER, FloatArray, ratios
 from offpolicy.core.errors import InputError, RowsError
 from offpolicy.data.batch import Batch
+from offpolicy.data.slate import Slate
+from offpolicy.data.spaces import Discrete
 from offpolicy.policies.base import Policy
 from offpolicy.ratios.base import UnfittedRatio
 from offpolicy.ratios.pools import Rounds
@@ -20,6 +22,7 @@ from offpolicy.ratios.pools import Rounds
 class ActionRatio(UnfittedRatio):
     """π(a|x)/π0(a|x)."""
 
+    spaces = (Discrete, Slate)
     exact = True
     of_actions = True
     shown = True
@@ -46,7 +49,7 @@ def propensity_of(batch: Batch, logging: Policy | None) -> FloatArray | None:
     """π0 of each logged action, from the column or the logging policy; if there are both, they must agree."""
     if logging is None:
         return batch.propensity
-    return checked_propensity(batch, logging.probabilities(batch, batch.action), logging.accuracy)
+    return checked_propensity(batch, logging.likelihood(batch), logging.accuracy)
 
 
 def checked_propensity(batch: Batch, own: FloatArray, accuracy: float) -> FloatArray:
@@ -66,11 +69,4 @@ def ratio_of(batch: Batch, policy: Policy, logging: Policy | None) -> FloatArray
     propensity = propensity_of(batch, logging)
     if propensity is None:
         raise InputError("the log has no propensities.")
-    return ratios(policy.probabilities(batch, batch.action), propensity)
-
-
-def ratios(probability: FloatArray, propensity: FloatArray) -> FloatArray:
-    """w; 0 where it is negligible, so that nothing is divided by a subnormal number."""
-    w: FloatArray = probability / propensity
-    w[w < NEXT_TO_NOTHING] = 0.0
-    return w
+    return ratios(policy.likelihood(batch), propensity)

@@ -20,12 +20,13 @@ from offpolicy.inference.intervals import (
     REFITTED,
     Interval,
     Method,
+    best_method,
     checked_level,
     normal_interval,
 )
 from offpolicy.models.embedding_table import EmbeddingTable, LabelledEmbedding
 from offpolicy.report import text
-from offpolicy.results.evidence import Evidence, LogHandle
+from offpolicy.results.evidence import Evidence, LogHandle, SlotValue
 
 DRAWS = 100
 
@@ -58,6 +59,11 @@ class Answer(ABC):
     @abstractmethod
     def name(self) -> str:
         """What it is an answer to, for messages."""
+
+    @property
+    def slots(self) -> tuple[SlotValue, ...]:
+        """The value of each slot, with its standard error and interval, if rewards belong to the slots of a list."""
+        return () if self.evidence is None else self.evidence.of_slots(self.interval.level)
 
     def confidence_interval(
         self, level: float | None = None, method: str | None = None, *, refit: bool | None = None, draws: int = DRAWS
@@ -99,7 +105,7 @@ class Answer(ABC):
         >>> wide.low < narrow.low < dr.value < narrow.high < wide.high
         True
         """
-        shown = self.interval
+        shown, named = self.interval, method is not None
         if method is None:
             refit = shown.method == REFITTED if refit is None else refit
             method = "bootstrap" if shown.method == REFITTED else shown.method
@@ -112,6 +118,8 @@ class Answer(ABC):
         if method not in get_args(Method):
             raise unknown_name("interval method", str(method), get_args(Method))
         if self.evidence is not None:
+            if not named and method == best_method(self.evidence.bounds):
+                method = "auto"  # as it was chosen; a method that the user named may warn
             return self.evidence.interval(level, method, draws if refit else None)
         if requested == "normal":
             return normal_interval(self.value, self.std_error, level)

@@ -11,11 +11,13 @@ from offpolicy.core.memory import Budget
 from offpolicy.core.threads import one_blas_thread
 from offpolicy.data.checks import is_number, whole
 from offpolicy.data.log import Log
+from offpolicy.data.loggers import Loggers
 from offpolicy.diagnostics.base import Diagnostic
 from offpolicy.engines.base import Engine
 from offpolicy.engines.choice import engine_for
 from offpolicy.engines.resampling import Resampled
 from offpolicy.estimators import Estimator, LoggedMean
+from offpolicy.models.loggers import combine_loggers
 from offpolicy.models.propensities import estimate_logging
 from offpolicy.policies.base import Policy
 from offpolicy.policies.conversion import as_policy
@@ -109,11 +111,12 @@ def evaluate(  # noqa: PLR0913
         cross_fit = whole("cross_fit", cross_fit, 2, besides=" (an estimator's own cross_fit=0 turns it off)")
     seed = whole("seed", seed, -(2**63))
     policies = {name: policy.on(log) for name, policy in policies_by_name(target).items()}
-    called = (*policies.values(), log.logging)
+    loggers = log.logging.policies if isinstance(log.logging, Loggers) else (log.logging,)
+    called = (*policies.values(), *loggers)
     engine = engine_for(log, engine, one_thread=any(isinstance(p, Policy) and p.whole_batches for p in called))
     log.check_row_ids()
     budget = Budget.of(memory)
-    original, log = log, estimate_logging(log, engine, seed, progress)
+    original, log = log, combine_loggers(estimate_logging(log, engine, seed, progress), policies, engine, progress)
 
     request = Request(
         log, policies, engine, budget, level, cross_fit, seed, progress, errors, _diagnostics(diagnostics),
@@ -131,7 +134,7 @@ def evaluate(  # noqa: PLR0913
         return values
 
     with one_blas_thread():  # threads over partitions and refits already use all cores
-        return _answer(request, EstimatorList.of(estimators), redrawn)
+        return _answer(request, EstimatorList.of(estimators, log.space), redrawn)
 
 
 def _answer(request: Request, wanted: EstimatorList, redrawn: Redrawn) -> Evaluation:
@@ -176,6 +179,11 @@ def _sequences(sequence: bool | str, log: Log, policies: Mapping[str, Policy]) -
         raise InputError(
             "sequence: bounds that hold at every look need the range that rewards can have, not the range seen so far; "
             "state it as reward_range=(low, high) of the log (--reward-range)."
+        )
+    if log.schema.loggers is not None:
+        raise InputError(
+            "sequence: bounds that hold at every look are for one logging policy; read the rounds of each logger as a log "
+            "of its own."
         )
     if log.schema.weighted:
         raise InputError("sequence: bounds that hold at every look do not support row weights; leave out `weight`.")

@@ -107,7 +107,30 @@ class LogHandle:
         return self
 
 
-SAVED = ("functional", "bounds", "range_given", "fitted", "value_range", "scores")  # in a file; estimates share their sums
+@dataclass(frozen=True)
+class SlotValue:
+    """The value of one slot of a list, or a difference of two.
+
+    Parameters
+    ----------
+    slot : int
+        The slot, from 1 at the top.
+    value : float
+        The mean reward of the slot, before it is multiplied by its gain.
+    std_error : float
+        Its standard error.
+    interval : Interval
+        Its confidence interval.
+    """
+
+    slot: int
+    value: float
+    std_error: float
+    interval: Interval
+
+
+# In a file; estimates share their sums.
+SAVED = ("functional", "bounds", "range_given", "fitted", "value_range", "scores", "slots")
 
 
 @dataclass(frozen=True)
@@ -118,7 +141,8 @@ class Evidence:
     the range of its rewards. `fitted`: whether anything was fitted or selected, so that there is something to refit. In a
     difference, the estimate `other` is subtracted; if `relative`, the difference is divided by it. `value_range` is what the
     value must lie between, if that is known. `scores` are those of an estimate that has a confidence sequence, and `against`
-    those of the other estimate in a difference.
+    those of the other estimate in a difference. `slots` are the values of each slot, if rewards belong to the slots of
+    a list.
     """
 
     functional: Functional
@@ -133,6 +157,7 @@ class Evidence:
     value_range: tuple[float, float] | None = None
     scores: ValueScores | None = None
     against: ValueScores | None = None
+    slots: tuple[Functional, ...] = ()
 
     @property
     def std_error(self) -> float:
@@ -202,7 +227,15 @@ class Evidence:
 
     def minus(self, other: Evidence) -> Evidence:
         paired = self._paired(other, self.functional.minus(other.functional), relative=False)
-        return replace(paired, scores=self.scores, against=other.scores)
+        slots = tuple(a.minus(b) for a, b in zip(self.slots, other.slots, strict=False))
+        return replace(paired, scores=self.scores, against=other.scores, slots=slots)
+
+    def of_slots(self, level: float) -> tuple[SlotValue, ...]:
+        """The value of each slot with its standard error and Student interval."""
+        return tuple(
+            SlotValue(k, f.value, std_error(f, self.sums), interval(f, self.sums, level, "student", None))
+            for k, f in enumerate(self.slots, start=1)
+        )
 
     def relative_to(self, other: Evidence) -> Evidence:
         """(this − other) / |other|."""

@@ -17,7 +17,9 @@ from offpolicy.core.progress import PassProgress
 from offpolicy.data.features import Features
 from offpolicy.data.log import Log
 from offpolicy.diagnostics.base import Diagnostic
+from offpolicy.diagnostics.loggers import LoggerSums
 from offpolicy.diagnostics.models import ModelSums
+from offpolicy.diagnostics.monte_carlo import Draws
 from offpolicy.diagnostics.overlap import OverlapSums
 from offpolicy.diagnostics.propensities import PropensityTests
 from offpolicy.diagnostics.row_ids import RowIds
@@ -28,12 +30,13 @@ from offpolicy.models.propensities import FittedLogging
 from offpolicy.models.rewards.base import Fits, LinearPredictor, Predictor
 from offpolicy.policies.base import Policy
 from offpolicy.policies.conversion import as_policy
+from offpolicy.policies.loggers import CombinedLoggers
 from offpolicy.ratios.base import Available, Ratio
 from offpolicy.ratios.weights import Weight
 from offpolicy.results.examination import Checks
 from offpolicy.scoring.audit import audited
 from offpolicy.scoring.fit_pass import FitPlan, FitResults
-from offpolicy.scoring.plan import Family, ModelKey, Terms, plan_estimators
+from offpolicy.scoring.plan import AnyTerms, Family, ModelKey, Plan, plan_estimators
 from offpolicy.scoring.requirements import Column, EstimatorList, Lacking, choose
 from offpolicy.scoring.score_histograms import Earned, Gained, RewardRange, ScoreHistograms, ScoreKind, kind_of
 from offpolicy.scoring.score_pass import ScorePass
@@ -92,7 +95,7 @@ class Job:
     estimators: tuple[Column, ...]
     skipped: dict[str, str]
     members: dict[tuple[int, int, int], list[Family]]
-    references: dict[tuple[int, int], Terms]
+    references: dict[tuple[int, int], AnyTerms]
     requested: tuple[Column, ...] = ()
 
     @property
@@ -122,7 +125,8 @@ class Job:
         requested, skipped = choose(wanted, lacking, cross_fit)
         chosen = [_settled(column, request, features, run) for column in requested]
         has_ratio = next(iter(lacking.values()))([Member(Weight())]) is None
-        plan, members, references = plan_estimators(chosen, len(policies), len(log.schema.rewards), cross_fit, has_ratio)
+        plan = Plan(len(policies), len(log.schema.rewards), log.schema.gain)
+        members, references = plan_estimators(chosen, plan, cross_fit, has_ratio)
         names = _names(chosen, members)
         fits = FitPlan(log, plan, features, request.seed, tuple(policies.values()), logging, names)
         return cls(request, fits, tuple(chosen), skipped, members, references, tuple(requested))
@@ -150,6 +154,7 @@ class Job:
             ratios=fitted.ratios,
             models={key: [_moved(p, centre) for p in predictors] for key, predictors in models.items()},
             origin=self.log.reward_origin,
+            slot_origin=self.log.slot_origin,
             centre=centre,
             groups=fits.groups,
             table_groups=self._groups_of(TABLE_ROWS),
@@ -175,14 +180,20 @@ class Job:
         """The diagnostics and what they sum."""
         plan, space = self.fits.plan, self.log.space
         sizes = tuple(space.n_codes if plan.whole(p) else 0 for p in range(plan.n_policies))
-        own = (*([RowIds.of(len(self.log))] if self.log.schema.identified else []), *self.request.diagnostics)
-        return Checks(OverlapSums(sizes), ModelSums(tuple(plan.models)), self._propensity_tests, own)
+        draws = [] if self.log.schema.draws is None else [Draws(self.log.schema.draws, plan.n_policies)]
+        own = (*([RowIds.of(len(self.log))] if self.log.schema.identified else []), *draws, *self.request.diagnostics)
+        loggers = self.log.schema.loggers
+        combined = self.fits.logging if isinstance(self.fits.logging, CombinedLoggers) else None
+        sums = None if loggers is None else LoggerSums(loggers, plan.n_policies, len(self.log.schema.rewards), combined)
+        return Checks(OverlapSums(sizes), ModelSums(tuple(plan.models)), self._propensity_tests, own, sums)
 
     @property
     def _propensity_tests(self) -> PropensityTests | None:
         """None without propensities, or for actions that the tests do not support."""
         logging = self.fits.logging
         if not (self.log.schema.propensity or logging is not None):
+            return None
+        if isinstance(logging, CombinedLoggers) and not logging.sums_to_one:
             return None
         trim = logging.setting.trim if isinstance(logging, FittedLogging) else None
         tests = PropensityTests(self.log.space.n_codes, len(self.log), logging, trim)
@@ -195,7 +206,8 @@ class Job:
         for key, families in self.members.items():
             if len(families) == 1 and len(families[0]) == 1:
                 member, terms = families[0][0]
-                kind = kind_of(member, terms, key[2])
+                ((_, first), *slots) = terms.parts
+                kind = None if slots else kind_of(member, first, key[2])
                 if kind is not None:
                     kinds[key] = kind
         return kinds
@@ -244,7 +256,9 @@ class Job:
         if self.histograms is not None:
             statistics["sequences"] = self.histograms
         statistics |= {f"request {k}": each for k, each in enumerate(self.request.statistics)}
-        return ScorePass(scorer, self.log.space.n_codes, len(schema.slices or ()), schema.clustered, statistics)
+        return ScorePass(
+            scorer, self.log.space.n_codes, len(schema.slices or ()), schema.clustered, statistics, len(schema.loggers or ())
+        )
 
     def scores(self, fitted: FitResults, scorer: Scorer, state: State) -> Scores:
         """What values and errors are computed from."""

@@ -19,7 +19,7 @@ from offpolicy.results.evaluation import Evaluation, Views
 from offpolicy.results.evidence import SAVED, Evidence, LogHandle
 from offpolicy.results.storage import numbers, read, unpacked, unpacked_sums
 
-ADDED_LATER = ("value_range", "scores")  # fields of the evidence that older files lack
+ADDED_LATER = ("value_range", "scores", "slots")  # fields of the evidence that older files lack
 COPIED = ("reward", "rounds", "actions", "actions_logged", "level", "skipped", "settings", "input", "versions")
 
 

@@ -67,7 +67,15 @@ class Watched:
 
 @dataclass(frozen=True)
 class Look:
-    """One look: how many logs and rounds there were, and each policy by name."""
+    """One look.
+
+    Attributes
+    ----------
+    logs, rounds : int
+        How many there were.
+    policies : mapping of str to Watched
+        Each policy by name.
+    """
 
     logs: int
     rounds: int
@@ -227,7 +235,7 @@ class Monitor:
             state = ready.merged(grown(duplicate(self.sums.state), self._ready(self.sums).zero(), ready.zero()), state)
         marks, rounds = {**self.fingerprints, mark: log.described}, self.rounds + len(log)
         sums = WatchSums.of(ready, state, rounds, len(marks))
-        look, decisions = self.look(sums.result, rounds, len(marks))
+        look, decisions = _looked(self, sums.result, rounds, len(marks))
         # Nothing can fail from here on.
         self.sums, self.origin, self.reward_range = sums, ready.scorer.origin, ready.job.log.reward_range
         self.fingerprints, self.rounds, self.decisions = marks, rounds, decisions
@@ -258,38 +266,6 @@ class Monitor:
         if not self.policies:
             raise InputError("this needs the policies: load the monitor with Monitor.load(path, policies).")
         return remembered(sums.schema, sums.roles, self.policies, self._settings, self.reward_range)
-
-    def look(self, result: Evaluation, rounds: int, logs: int) -> tuple[Look, dict[str, Decision]]:
-        """The bounds of all policies, and what they decide."""
-        name = self._estimator(result)
-        each = 1 - (1 - self.level) / max(len(self.decisions), 1)
-        watched, decisions = {}, dict(self.decisions)
-        for policy in result.policies:
-            estimate = result[policy, name]
-            own = estimate.confidence_sequence(self.level, weight_bound=self.weight_bound, look=logs)
-            if policy == self.baseline:
-                watched[policy] = Watched(estimate.value, own.low, own.high)
-                continue
-            logged = (policy, result.logged_estimator)
-            difference = result.difference((policy, name), logged if self.baseline is None else (self.baseline, name))
-            apart = difference.confidence_sequence(each, weight_bound=self.weight_bound, look=logs)
-            watched[policy] = Watched(estimate.value, own.low, own.high, difference.value, apart.low, apart.high)
-            if decisions[policy].conclusion == UNDECIDED and (conclusion := _conclusion(apart)) != UNDECIDED:
-                decisions[policy] = Decision(conclusion, rounds, logs)
-        return Look(logs, rounds, watched), decisions
-
-    def _estimator(self, result: Evaluation) -> str:
-        """The first estimator that has a confidence sequence."""
-        for estimator in self.estimators:
-            if estimator.name != result.logged_estimator and all(
-                (evidence := result[policy, estimator.name].evidence) is not None and evidence.scores is not None
-                for policy in result.policies
-            ):
-                return estimator.name
-        raise InputError(
-            "estimators: none of them has a confidence sequence; add op.IPS(), or op.DR with a reward model that was fitted "
-            "before."
-        )
 
     def merge(self, other: Monitor) -> Monitor:
         """A monitor of the logs of both, such as of two machines.
@@ -329,7 +305,7 @@ class Monitor:
         merged.files = self.files | other.files
         merged.sums = WatchSums.of(ready, state, merged.rounds, merged.logs)
         merged.decisions = {name: earlier(own, other.decisions[name]) for name, own in self.decisions.items()}
-        look, merged.decisions = merged.look(merged.sums.result, merged.rounds, merged.logs)
+        look, merged.decisions = _looked(merged, merged.sums.result, merged.rounds, merged.logs)
         merged.looks = (*self.looks, *other.looks, look)
         return merged
 
@@ -487,3 +463,37 @@ def earlier(a: Decision, b: Decision) -> Decision:
 
 def _conclusion(interval: Interval) -> str:
     return BETTER if interval.low > 0 else WORSE if interval.high < 0 else UNDECIDED
+
+
+def _looked(monitor: Monitor, result: Evaluation, rounds: int, logs: int) -> tuple[Look, dict[str, Decision]]:
+    """The bounds of all policies, and what they decide."""
+    name = _deciding(monitor, result)
+    each = 1 - (1 - monitor.level) / max(len(monitor.decisions), 1)
+    watched, decisions = {}, dict(monitor.decisions)
+    for policy in result.policies:
+        estimate = result[policy, name]
+        own = estimate.confidence_sequence(monitor.level, weight_bound=monitor.weight_bound, look=logs)
+        if policy == monitor.baseline:
+            watched[policy] = Watched(estimate.value, own.low, own.high)
+            continue
+        logged = (policy, result.logged_estimator)
+        difference = result.difference((policy, name), logged if monitor.baseline is None else (monitor.baseline, name))
+        apart = difference.confidence_sequence(each, weight_bound=monitor.weight_bound, look=logs)
+        watched[policy] = Watched(estimate.value, own.low, own.high, difference.value, apart.low, apart.high)
+        if decisions[policy].conclusion == UNDECIDED and (conclusion := _conclusion(apart)) != UNDECIDED:
+            decisions[policy] = Decision(conclusion, rounds, logs)
+    return Look(logs, rounds, watched), decisions
+
+
+def _deciding(monitor: Monitor, result: Evaluation) -> str:
+    """The first estimator that has a confidence sequence."""
+    for estimator in monitor.estimators:
+        if estimator.name != result.logged_estimator and all(
+            (evidence := result[policy, estimator.name].evidence) is not None and evidence.scores is not None
+            for policy in result.policies
+        ):
+            return estimator.name
+    raise InputError(
+        "estimators: none of them has a confidence sequence; add op.IPS(), or op.DR with a reward model that was fitted "
+        "before."
+    )

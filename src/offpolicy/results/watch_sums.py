@@ -254,6 +254,7 @@ def _check_log(log: Log) -> None:
     for wrong, what, remedy in (
         (isinstance(log.logging, EstimatedLogging), "estimated propensities", "log the propensities, or give the policy"),
         (log.schema.weighted, "row weights", "leave out `weight`"),
+        (log.schema.loggers is not None, "several loggers", "watch the rounds of each with a monitor of its own"),
         (log.schema.slices is not None, "slices", "leave out `by`, or monitor each slice with a monitor of its own"),
         (log.schema.catalog is not None, "a catalog", "leave out `catalog`; list the labels with `actions=` instead"),
     ):

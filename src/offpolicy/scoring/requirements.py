@@ -47,14 +47,15 @@ def serving(space: ActionSpace) -> dict[str, type[Estimator]]:
 
 def mismatch_of(members: Sequence[Member], space: ActionSpace) -> str | None:
     """Why members cannot be computed for the actions of a space; None if they can."""
-    parts: list[tuple[str, Serves | None]] = []
+    parts: list[tuple[str, Serves | None, ActionSpace]] = []
     for m in members:
         parts += [
-            ("it weights rounds by", m.weight.ratio),
-            ("its embedding is learned from the rewards of", m.weight.ratio.rewards),
-            ("its reward model predicts the rewards of", m.rewards),
+            ("it weights rounds by", m.weight.ratio, space),
+            ("its embedding is learned from the rewards of", m.weight.ratio.rewards, space),
+            ("its reward model predicts the rewards of", m.rewards, space.items or space),  # of the items of lists
         ]
-    return next((f"{what} {why}" for what, part in parts if part is not None and (why := part.mismatch(space))), None)
+    reasons = (f"{what} {why}" for what, part, of in parts if part is not None and (why := part.mismatch(of)))
+    return next(reasons, None)
 
 
 @dataclass(frozen=True)
@@ -75,9 +76,9 @@ class EstimatorList:
     skipped: tuple[tuple[str, str], ...] = ()
 
     @classmethod
-    def of(cls, requested: Any) -> EstimatorList:
+    def of(cls, requested: Any, space: ActionSpace | None = None) -> EstimatorList:
         alone = isinstance(requested, (Estimator, type, str))
-        estimators = default_estimators() if requested is None else [requested] if alone else list(requested)
+        estimators = default_estimators(space) if requested is None else [requested] if alone else list(requested)
         for estimator in estimators:
             if not isinstance(estimator, Estimator):
                 hint = (

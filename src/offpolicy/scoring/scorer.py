@@ -11,16 +11,18 @@ from typing import Literal
 
 import numpy as np
 
-from offpolicy.core.arrays import FloatArray, IntArray
+from offpolicy.core.arrays import FloatArray, IntArray, ratios
 from offpolicy.core.hashing import buckets, group_of_bucket
 from offpolicy.core.threads import checkpoint
 from offpolicy.data.batch import Batch
+from offpolicy.data.slate import at_slot, reward_of, shown
 from offpolicy.models.rewards.base import LinearPredictor, Predictor, design
 from offpolicy.policies.base import Policy
 from offpolicy.policies.blocks import BLOCK_ELEMENTS, Grid, Listed, Lists, blocks
-from offpolicy.ratios.actions import checked_propensity, propensity_of, ratios
+from offpolicy.ratios.actions import checked_propensity, propensity_of
 from offpolicy.ratios.base import FittedRatio
 from offpolicy.ratios.pools import BlockRows, Pool, Rounds, Sides, near_actions, unseen
+from offpolicy.ratios.sides import LoggedSlots, SlotSides, as_list_policy
 from offpolicy.scoring.kernel import BaselinePart, Baselines, BlockInput, Kernel, NumpyKernel, Probabilities, TargetMass
 from offpolicy.scoring.plan import (
     BaselineColumn,
@@ -78,6 +80,7 @@ class Scorer:
     seed: int
     many: bool = False
     errors: bool = True
+    slot_origin: FloatArray | None = None
     kernel: Kernel = field(default_factory=NumpyKernel)
     most_rows: int | None = None
     smoothers: Smoothers = field(default_factory=lambda: Smoothers(1, None))
@@ -115,21 +118,16 @@ class Scorer:
     def score(self, batch: Batch, bucket: IntArray, state: State, weighted: bool = True) -> ScoredBlock:
         """All columns of a batch, the row weight first and (if `weighted`) in every column. Adds other sums to `state`."""
         x = design(batch, self.centre) if self.plan.models else np.empty((0, len(batch)))
-        sizes = [batch.n_actions if self.plan.whole(p) else 0 for p in range(len(self.policies))]
+        sizes = [batch.space.n_codes if self.plan.whole(p) else 0 for p in range(len(self.policies))]
         masses = tuple(TargetMass(np.zeros(size)) for size in sizes)
         work = BatchWork(batch, bucket, x, np.zeros((self.plan.width, len(batch))), state, masses)
         work.controls.update({key: self._control(key, work) for key in self.plan.models})
-        probabilities = [self._probabilities(query, work) for query in self._queries]
-        own = next((logged for _, logged in probabilities if logged is not None), None)
-        if own is None or self.logging is None:
-            propensity = propensity_of(batch, self.logging)
-        else:
-            propensity = checked_propensity(batch, own, self.logging.accuracy)
-        action = tuple(None if p is None or propensity is None else ratios(p, propensity) for p, _ in probabilities)
-        for query, ratio in zip(self._queries, action, strict=True):
+        scored = self._lists(work) if batch.slots is not None else self._actions(work)
+        for query, ratio, slots in zip(self._queries, scored.ratios, scored.slots, strict=True):
             target = query.policy.actions(batch) if query.policy.deterministic else None
             for k in query.logged_weights:
-                rounds = replace(self._rounds(k, work), action=ratio, propensity=propensity, target=target)
+                rounds = self._rounds(k, work)
+                rounds = replace(rounds, action=ratio, propensity=scored.propensity, target=target, slots=slots)
                 self._add_weight(k, rounds, work)
         self._fill(work)
         sampled = int(np.searchsorted(group_of_bucket(self.groups)[bucket], self.table_groups))
@@ -137,14 +135,38 @@ class Scorer:
         work.out[0] = 1.0
         if weighted and batch.weight is not None:
             work.out[:] *= work.omega
-        return ScoredBlock(work.out, bucket, work.omega, propensity, action, work.controls, self.origin, masses)
+        return ScoredBlock(
+            work.out, bucket, work.omega, scored.propensity, scored.ratios, work.controls, self.origin, masses, scored.slots
+        )  # fmt: skip
+
+    def _actions(self, work: BatchWork) -> Compared:
+        """Both policies at the logged actions."""
+        batch = work.batch
+        probabilities = [self._probabilities(query, work) for query in self._queries]
+        own = next((logged for _, logged in probabilities if logged is not None), None)
+        if own is None or self.logging is None:
+            propensity = propensity_of(batch, self.logging)
+        else:
+            propensity = checked_propensity(batch, own, self.logging.accuracy)
+        each = tuple(None if p is None or propensity is None else ratios(p, propensity) for p, _ in probabilities)
+        return Compared(propensity, each, (None,) * len(each))
+
+    def _lists(self, work: BatchWork) -> Compared:
+        """Both policies in the slots of the logged lists. The logging policy is evaluated once for all targets."""
+        batch = work.batch
+        for query in self._queries:
+            ListQuery(query).answer(work)
+        logged = LoggedSlots.of(batch, self.logging)
+        slots = tuple(SlotSides(logged, as_list_policy(query.policy)) for query in self._queries)
+        ratio = tuple(sides.whole if logged.gives_lists else None for sides in slots)
+        return Compared(batch.propensity, ratio, slots)
 
     def _probabilities(self, query: Query, work: BatchWork) -> tuple[FloatArray | None, FloatArray | None]:
         """π of the logged actions (None: deterministic), and π0 if the logging policy was evaluated for all actions."""
         if query.policy.deterministic:
             return None, None
         if not self.plan.whole(query.index):
-            return query.policy.probabilities(work.batch, work.batch.action), None
+            return query.policy.likelihood(work.batch), None
         pools = {k: self.ratios[k].pool(self._rounds(k, work), work.ratio_state(k)) for k in query.whole_weights}
         logged = query.answer(work, list(pools.values()))
         for k, pool in pools.items():
@@ -168,9 +190,16 @@ class Scorer:
 
     def _residual(self, key: CorrectionColumn, work: BatchWork) -> FloatArray:
         """r minus the control of a correction."""
-        control = self.origin[key.reward] if key.model is None else work.controls[key.model]
-        left: FloatArray = work.batch.reward[:, key.reward] - control
+        reward = reward_of(work.batch, key.reward, key.slot)
+        left: FloatArray = reward - (self.origin_of(key.reward, key.slot) if key.model is None else work.controls[key.model])
         return left
+
+    def origin_of(self, reward: int, slot: int | None = None) -> float:
+        """The typical value of a reward, or of the reward of one slot, that is subtracted before summing."""
+        if slot is None:
+            return float(self.origin[reward])
+        assert self.slot_origin is not None
+        return float(self.slot_origin[reward, slot])
 
     def _fill(self, work: BatchWork) -> None:
         """Fill in the columns of weights and corrections."""
@@ -186,13 +215,16 @@ class Scorer:
 
     def _control(self, key: ModelKey, work: BatchWork) -> FloatArray:
         """q of the logged actions, each from the model fitted without its fold."""
-        out = np.empty(len(work.batch))
+        out, slot = np.empty(len(work.batch)), key.fit.slot
+        whole = work.batch if slot is None else at_slot(work.batch, slot)
         for fold, rows in work.runs(len(self.models[key])):
-            predictor, batch = self.models[key][fold], work.batch.take(rows)
+            predictor, batch = self.models[key][fold], whole.take(rows)
             if isinstance(predictor, LinearPredictor):
                 out[rows] = predictor.taken_of(work.x[:, rows], batch)
             else:
                 out[rows] = predictor.taken(batch)
+        if slot is not None:
+            out[~shown(work.batch)[:, slot]] = 0.0
         return out
 
     def with_near(self) -> Scorer:
@@ -204,11 +236,31 @@ class Scorer:
 
 
 @dataclass(frozen=True)
+class Compared:
+    """The target policies and the logging policy at what was logged.
+
+    Attributes
+    ----------
+    propensity : FloatArray | None
+        π0 of what was logged.
+    ratios : tuple[FloatArray | None, ...]
+        π/π0 for each target policy.
+    slots : tuple[SlotSides | None, ...]
+        Both policies in the slots of lists.
+    """
+
+    propensity: FloatArray | None
+    ratios: tuple[FloatArray | None, ...]
+    slots: tuple[SlotSides | None, ...]
+
+
+@dataclass(frozen=True)
 class Query:
     """How one policy is evaluated: for all actions, for those it lists, or as sums and a few actions."""
 
     scorer: Scorer
     index: int
+    slot: int | None = None
 
     @property
     def policy(self) -> Policy:
@@ -233,7 +285,7 @@ class Query:
     @cached_property
     def baselines(self) -> list[BaselineColumn]:
         keys = (key for key in self.scorer.plan.columns if isinstance(key, BaselineColumn))
-        return [key for key in keys if key.policy == self.index]
+        return [key for key in keys if (key.policy, key.model.fit.slot) == (self.index, self.slot)]
 
     @cached_property
     def needs_logging(self) -> bool:
@@ -269,8 +321,8 @@ class Query:
             group = part * (groups // each)
             for rows in self._blocks(run, target, batch.n_actions):
                 checkpoint()
-                rounds = BlockRows(rows, batch.take(rows), group, groups, self._sampled(group))
-                block = Block(self, work, rounds, self._baselines(group), pools)
+                rounds = BlockRows(rows, batch.take(rows), group, groups, self.sampled(group))
+                block = Block(self, work, rounds, self.baselines_of(group), pools)
                 if self.mode == "apart":
                     logged = block.apart()
                 elif target is not None:
@@ -282,7 +334,7 @@ class Query:
                     pi0[rows] = logged[1]
         return pi, pi0
 
-    def _sampled(self, group: int) -> bool:
+    def sampled(self, group: int) -> bool:
         """Whether a group belongs to the sample that shows how estimates depend on what was fitted."""
         return self.scorer.errors and not self.scorer.many and group < self.scorer.table_groups
 
@@ -300,7 +352,7 @@ class Query:
             return (slice(run.start + block.start, run.start + block.stop) for block in blocks(rows, n_actions))
         return (slice(a, b) for a, b in itertools.pairwise(edges))
 
-    def _baselines(self, group: int) -> Baselines:
+    def baselines_of(self, group: int) -> Baselines:
         """The baselines of the folds that a group is in."""
         folds = tuple((key, group * (key.model.folds or 1) // self.scorer.groups) for key in self.baselines)
         if folds not in self._by_folds:
@@ -319,7 +371,7 @@ class Query:
             column = 1 + plan.columns.index(key)
             predictor = self.scorer.models[key.model][fold]
             # The origin is subtracted only if the shares sum to 1, that is, if the share is π itself.
-            origin = float(self.scorer.origin[key.model.reward]) if clip is None else 0.0
+            origin = self.scorer.origin_of(key.model.reward, self.slot) if clip is None else 0.0
             if isinstance(predictor, LinearPredictor):
                 coef = predictor.coef.T.copy()
                 coef[-1] -= origin
@@ -327,10 +379,45 @@ class Query:
                 coefs.append(coef)
             else:
                 other.append((column, predictor, origin))
-        share = ShareTable(self.index, clip)
+        share = ShareTable(self.index, clip, self.slot)
         table = plan.tables.index(share) if share in plan.tables and columns else None
         stacked = np.vstack([*coefs, np.ones((1, coefs[0].shape[1]))]) if coefs else np.empty((0, 0))
         return BaselinePart(clip, table, columns, stacked, other)
+
+
+@dataclass(frozen=True)
+class ListQuery:
+    """How a policy of lists is evaluated for baselines: by the probability of every item in every slot."""
+
+    query: Query
+
+    @cached_property
+    def _slots(self) -> list[Query]:
+        """One query per slot with baselines."""
+        columns = (key for key in self.query.scorer.plan.columns if isinstance(key, BaselineColumn))
+        slots = {key.model.fit.slot for key in columns if key.policy == self.query.index}
+        return [replace(self.query, slot=slot) for slot in sorted(slot for slot in slots if slot is not None)]
+
+    def answer(self, work: BatchWork) -> None:
+        """Fill in the baselines, block by block; 0 where a list has no item."""
+        if not self._slots:
+            return
+        groups, policy = self.query.scorer.groups, as_list_policy(self.query.policy)
+        views = [replace(work, batch=at_slot(work.batch, query.slot)) for query in self._slots if query.slot is not None]
+        width = work.batch.space.n_codes * (work.batch.space.slots or 1)
+        for group, run in work.runs(groups):
+            for part in blocks(run.stop - run.start, width):
+                checkpoint()
+                rows = slice(run.start + part.start, run.start + part.stop)
+                items = policy.items(work.batch.take(rows))
+                for query, view in zip(self._slots, views, strict=True):
+                    rounds = BlockRows(rows, view.batch.take(rows), group, groups, query.sampled(group))
+                    Block(query, view, rounds, query.baselines_of(group), ()).given(items[query.slot or 0])
+        there = shown(work.batch)
+        for query in self._slots:
+            for key in query.baselines:
+                column = 1 + query.scorer.plan.columns.index(key)
+                work.out[column, ~there[:, query.slot or 0]] = -query.scorer.origin_of(key.model.reward, query.slot)
 
 
 @dataclass(frozen=True)
@@ -373,7 +460,7 @@ class Block:
 
     @property
     def _massed(self) -> bool:
-        return self.rounds.group < self.query.scorer.mass_groups
+        return self.query.slot is None and self.rounds.group < self.query.scorer.mass_groups
 
     def grid(self, grids: Grids) -> Logged:
         """With π of all actions."""
@@ -385,6 +472,10 @@ class Block:
         if loose and not (self.baselines.only_linear and pi0 is None):
             pi, loose = pi / pi.sum(axis=1, keepdims=True), False
         return self._sum(Probabilities(Grid(batch.codes), pi, pi0, loose))
+
+    def given(self, pi: FloatArray) -> Logged:
+        """With the given π of all actions."""
+        return self._sum(Probabilities(Grid(self.rounds.batch.codes), pi, None))
 
     def listed(self, target: Listed, logging: Listed | None) -> Logged:
         """With π of the actions that the policy lists (or the logging policy does)."""
