@@ -36,7 +36,8 @@ class CandidateEstimates:
     except for errors of fits. `uncorrected` is the share of a reward model's error that the weights of a candidate leave
     uncorrected, and `least_biases` are the biases that the learning curves of the models show at least. `logged` is the mean
     reward of the log, `evidence` the number of effective rounds with a reward other than 0. `resampled(k, counts)` is
-    candidate k in each draw, where `counts` (draws × buckets) states how often each bucket of units counts.
+    candidate k in each draw, where `counts` (draws × buckets) states how often each bucket of units counts. `missed` is, for
+    lists, what each candidate leaves out of each kind of interaction between slots, and of a reward model's error.
     """
 
     names: tuple[str, ...]
@@ -51,6 +52,7 @@ class CandidateEstimates:
     evidence: float
     resampled: Callable[[int, FloatArray], FloatArray]
     buckets: int
+    missed: FloatArray = field(default_factory=lambda: np.empty((0, 0)))
 
     def variance(self, weights: FloatArray) -> float:
         """The variance of a weighted sum of the candidates."""

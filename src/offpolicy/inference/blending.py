@@ -22,7 +22,8 @@ class Candidate:
 
     `known`: whether its error is known, including that of its fit. `uncorrected`: the share of a reward model's error that
     its weights leave uncorrected. `weighs`: whether it has weights at all. `curve`: how the value of its reward model alone
-    changed from half of the rounds to all of them.
+    changed from half of the rounds to all of them. `missed`: for lists, the share of each kind of interaction between slots
+    that its weights leave out, and of the error of a reward model.
     """
 
     name: str
@@ -32,6 +33,7 @@ class Candidate:
     uncorrected: float
     weighs: bool = True
     curve: LearningCurve | None = None
+    missed: tuple[float, ...] = ()
 
     @property
     def least_bias(self) -> float:
@@ -162,6 +164,7 @@ class Combination:
             evidence=self.evidence.rewards,
             resampled=self._resampled,
             buckets=len(self.sums.buckets),
+            missed=np.array([part.missed for part in self.parts]),
         )
 
     def _resampled(self, k: int, counts: FloatArray) -> FloatArray:
