@@ -299,6 +299,7 @@ class Assembly:
             logged_estimator=logged,
             reward=s.log.schema.rewards[reward],
             rounds=sums.n,
+            gain=s.log.schema.gain,
             **s.log.space.summary(),
             actions_logged=int((s.state["counts"] > 0).sum()) if whole and s.log.space.count is not None else None,
             level=self.job.request.level,
