@@ -123,7 +123,9 @@ class FusedKernel(Kernel):
         with self._lock:  # tables are sent once, by the thread that needs them first
             batch = self._batch(target, logging, blocks)
             self._check(batch.forms)
-        return batch.block_sums(self._row_sums(batch.forms), blocks)
+        rows = self._row_sums(batch.forms)
+        with self._lock:  # blocks of rounds × actions take memory, so there is one at a time
+            return batch.block_sums(rows, blocks)
 
     def _row_sums(self, forms: Forms) -> RowSums:
         if self._launcher is None:
