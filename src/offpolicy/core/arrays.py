@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import Any
 
 import numpy as np
@@ -24,9 +25,7 @@ def on_host(values: Any) -> Any:
     device = getattr(values, "__dlpack_device__", None)
     if device is None or device()[0] in IN_MEMORY:
         return values
-    import torch
-
-    return torch.from_dlpack(values).cpu().numpy()
+    return importlib.import_module("torch").from_dlpack(values).cpu().numpy()
 
 
 def sums_by(key: IntArray, values: FloatArray, keys: int) -> FloatArray:
