@@ -76,7 +76,8 @@ class Log:
     context : array of float or None
         What was known before the action was taken: rounds × columns. None if there was no context.
     action : array
-        The logged action of each round: codes 0..n−1, labels, or numbers for `actions=op.Box(…)`.
+        The logged action of each round: codes 0..n−1, labels, or numbers for `actions=op.Box(…)` (rounds × dimensions if
+        actions are vectors).
     reward : array of float
         One reward per round, or rounds × rewards.
     propensity : array of float, optional
@@ -139,8 +140,10 @@ class Log:
     ) -> None:
         preprocessing = Preprocessing.of(missing, dates, levels)
         taken = checks.array(action, "action")
-        if taken.ndim != 1:
-            raise InputError(f"action has shape {taken.shape}; one action per round is expected.")
+        shape = () if (named := named_space(actions)) is None else named.shape
+        if taken.shape[1:] != shape or not taken.ndim:
+            expected = "one action per round is" if not shape else f"rounds × {' × '.join(map(str, shape))} is"
+            raise InputError(f"action has shape {taken.shape}; {expected} expected.")
         n = len(taken)
         known, known_dimensions = _feature_matrix(catalog, "catalog", None, "c")
         n_actions = len(known) if n_actions is None and known is not None else n_actions
@@ -301,6 +304,10 @@ class Log:
                 "`cluster`."
             )
 
+    def check_actions(self) -> None:
+        """Raise if the first rows show that their actions are not what the action space describes."""
+        self.space.check_sample(self.head().action)
+
     def check_ordered(self, name: str, instead: str) -> None:
         """Raise if the rows of the log have no order, so that an array cannot have one row for each of them.
 
@@ -397,7 +404,7 @@ def _encode_context(context: npt.ArrayLike | None, rows: int, preprocessing: Pre
 def _encode_actions(taken: npt.NDArray[Any], actions: Any, n_actions: int | None) -> tuple[npt.NDArray[Any], ActionSpace]:
     """Encode the actions. If `actions` names no space, integers are codes, unless it is "labels", and others are labels."""
     column = checks.to_arrow(taken, "action")
-    missing = np.asarray(column.is_null()) | (taken != taken)
+    missing = np.asarray(column.is_null()) | (taken != taken).reshape(len(taken), -1).any(axis=1)
     if missing.any():
         raise RowsError("action", "are missing", np.flatnonzero(missing), "Every round needs the action that was taken.")
     space = named_space(actions)

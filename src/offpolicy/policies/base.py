@@ -16,6 +16,7 @@ from offpolicy.data.batch import Batch
 from offpolicy.data.log import Log
 from offpolicy.data.spaces import ActionSpace, Serves
 from offpolicy.policies.blocks import Listed, blocks
+from offpolicy.policies.nodes import Nodes
 
 SUM_TOLERANCE = 1e-5
 
@@ -211,6 +212,36 @@ class Policy(Serves, ABC):
             One action per round, encoded as in `batch.action`.
         """
         raise NotImplementedError
+
+    def likelihood(self, batch: Batch) -> FloatArray:
+        """The probability of each logged action, or its density if actions are continuous.
+
+        Parameters
+        ----------
+        batch : Batch
+            Some rounds of the log.
+
+        Returns
+        -------
+        array of float
+            One number per round.
+        """
+        return self.entries(batch, np.arange(len(batch)), batch.action)
+
+    def nodes(self, batch: Batch) -> Nodes:  # noqa: ARG002
+        """A few actions per round whose weighted mean stands for an expectation under the policy, for continuous actions.
+
+        Parameters
+        ----------
+        batch : Batch
+            Some rounds of the log.
+
+        Returns
+        -------
+        Nodes
+            Actions and weights.
+        """
+        raise InputError(f"{type(self).__name__} has no actions to take an expectation over.")
 
     @property
     def lists(self) -> bool:

@@ -20,6 +20,7 @@ from offpolicy.data.spaces import Discrete
 from offpolicy.policies.base import Policy
 from offpolicy.policies.blocks import Listed
 from offpolicy.policies.functions import Score, called, column_names, returned, with_columns
+from offpolicy.policies.nodes import Nodes
 
 
 @final
@@ -28,13 +29,14 @@ class Deterministic(Policy):
     """A policy that takes one action τ(x) per round.
 
     On a log with discrete actions, it gives that action probability 1. On a log whose actions are an `op.Box`, it is
-    evaluated by `op.KernelIPS`.
+    evaluated by kernel estimators, such as `op.KernelDR`.
 
     Parameters
     ----------
     function : str or callable
         The column of the log with the action of each round; or a function from contexts (rounds × columns, as in
-        `log.schema.context`) to one action per round. Actions are labels, as in `log.actions`, or numbers for an `op.Box`.
+        `log.schema.context`) to one action per round. Actions are labels, as in `log.actions`, or numbers for an `op.Box`
+        (rounds × dimensions if they are vectors).
         With `columns`, the function is called with a dict of arrays by name instead.
     columns : sequence of str, default ()
         Columns of the log that the function reads by name, in the context or not.
@@ -88,10 +90,10 @@ class Deterministic(Policy):
         call = called if batch.space.count is None else returned
         values = call(with_columns(self.function, self.columns, "Deterministic"), batch, "Deterministic")
         shape = np.shape(values)
-        if shape != (len(batch),):
-            raise InputError(
-                f"Deterministic: the function returned shape {shape} for {len(batch)} rounds; return one action per round."
-            )
+        expected = (len(batch), *batch.space.shape)
+        if shape != expected:
+            one = "one action per round" if len(expected) == 1 else f"rounds × dimensions, {expected}"
+            raise InputError(f"Deterministic: the function returned shape {shape} for {len(batch)} rounds; return {one}.")
         return to_arrow(values, "Deterministic")
 
     def _remedy(self, batch: Batch) -> str:
@@ -100,6 +102,9 @@ class Deterministic(Policy):
         if batch.space.count is None:
             return "Correct the function: np.clip keeps it within bounds."
         return "Correct the function: actions are labels, as in `log.actions`; log.actions[codes] are the labels of codes."
+
+    def nodes(self, batch: Batch) -> Nodes:
+        return Nodes.single(self.actions(batch))
 
     def distribution(self, batch: Batch) -> FloatArray:
         if batch.space.count is None:
@@ -110,6 +115,10 @@ class Deterministic(Policy):
         return _DiscreteChoice(self).distribution(batch)
 
     def entries(self, batch: Batch, row: IntArray, code: IntArray) -> FloatArray:
+        if isinstance(batch.space, Box) and batch.space.points:
+            taken = self.actions(batch)
+            if batch.space.at_point(taken).all():  # probabilities at points, and no density anywhere else
+                return np.asarray(taken[row] == code, dtype=np.float64)
         return self.distribution(batch)[row, code]
 
 

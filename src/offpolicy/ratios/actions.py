@@ -10,19 +10,32 @@ import numpy as np
 from offpolicy.core.arrays import LARGEST_NUMBER, NEXT_TO_NOTHING, FloatArray
 from offpolicy.core.errors import InputError, RowsError
 from offpolicy.data.batch import Batch
+from offpolicy.data.box import Box
+from offpolicy.data.spaces import Discrete
 from offpolicy.policies.base import Policy
-from offpolicy.ratios.base import UnfittedRatio
+from offpolicy.ratios.base import Available, UnfittedRatio
 from offpolicy.ratios.pools import Rounds
+
+LIKELIHOODS = {"propensity": "probability", "density": "density"}
 
 
 @final
 @dataclass(frozen=True)
 class ActionRatio(UnfittedRatio):
-    """π(a|x)/π0(a|x)."""
+    """π(a|x)/π0(a|x), of probabilities or of densities."""
 
+    spaces = (Discrete, Box)
     exact = True
     of_actions = True
     shown = True
+
+    def lacks(self, available: Available) -> str | None:
+        if any(policy.deterministic for policy in available.policies.values()):
+            return (
+                "it needs the new policy's density, and a policy that takes one action per round has none; use "
+                "op.KernelDR, op.KernelSNIPS or op.KernelIPS"
+            )
+        return available.lacks_propensities
 
     def weights(self, rounds: Rounds) -> FloatArray:
         assert rounds.action is not None
@@ -46,17 +59,17 @@ def propensity_of(batch: Batch, logging: Policy | None) -> FloatArray | None:
     """π0 of each logged action, from the column or the logging policy; if there are both, they must agree."""
     if logging is None:
         return batch.propensity
-    return checked_propensity(batch, logging.probabilities(batch, batch.action), logging.accuracy)
+    return checked_propensity(batch, logging.likelihood(batch), logging.accuracy)
 
 
 def checked_propensity(batch: Batch, own: FloatArray, accuracy: float) -> FloatArray:
     """The logging policy's probabilities of the logged actions, if they can be those of this log."""
     invalid = ~(own >= 1 / LARGEST_NUMBER)
     if invalid.any():
-        what = "have an action with zero probability under the logging policy"
+        what = f"have an action with zero {LIKELIHOODS[batch.space.likelihood]} under the logging policy"
         raise RowsError("logging", what, batch.row[invalid], "`logging` is not the policy that collected this log.")
     if batch.propensity is not None and (differs := np.abs(own - batch.propensity) > accuracy * batch.propensity).any():
-        what = "differ from the probability under `logging`"
+        what = f"differ from the {LIKELIHOODS[batch.space.likelihood]} under `logging`"
         raise RowsError("propensity", what, batch.row[differs], "Pass only one of the two, or correct it.")
     return own
 
@@ -66,7 +79,7 @@ def ratio_of(batch: Batch, policy: Policy, logging: Policy | None) -> FloatArray
     propensity = propensity_of(batch, logging)
     if propensity is None:
         raise InputError("the log has no propensities.")
-    return ratios(policy.probabilities(batch, batch.action), propensity)
+    return ratios(policy.likelihood(batch), propensity)
 
 
 def ratios(probability: FloatArray, propensity: FloatArray) -> FloatArray:

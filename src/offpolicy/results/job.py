@@ -98,8 +98,8 @@ class Job:
         lacking = {name: Lacking(own, features) for name, own in available.items()}
         requested, skipped = choose(wanted, lacking, cross_fit)
         chosen = [_settled(column, request, features, run) for column in requested]
-        has_ratio = next(iter(lacking.values()))([Member(Weight())]) is None
-        plan, members, references = plan_estimators(chosen, len(policies), len(log.schema.rewards), cross_fit, has_ratio)
+        weighable = frozenset(p for p, own in enumerate(lacking.values()) if own([Member(Weight())]) is None)
+        plan, members, references = plan_estimators(chosen, len(policies), len(log.schema.rewards), cross_fit, weighable)
         names = _names(chosen, members)
         fits = FitPlan(log, plan, features, request.seed, tuple(policies.values()), logging, names)
         return cls(request, fits, tuple(chosen), skipped, members, references, tuple(requested))
@@ -164,7 +164,8 @@ class Job:
         """The one pass that scores every estimator for every policy and reward."""
         request, schema = self.request, self.log.schema
         statistics = self.checks.statistics()
-        score_pass = ScorePass(scorer, self.log.space.n_codes, len(schema.slices or ()), schema.clustered, statistics)
+        sizes = (self.log.space.n_codes, self.log.space.table_rows, len(schema.slices or ()))
+        score_pass = ScorePass(scorer, *sizes, schema.clustered, statistics)
         try:
             scorer = replace(scorer, most_rows=self.fits.batch_rows(score_pass.columns))
             score_pass = replace(score_pass, scorer=scorer)

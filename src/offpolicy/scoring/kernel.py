@@ -232,11 +232,11 @@ class NumpyKernel(Kernel):
         for part in block.baselines.parts:
             if part.table is not None:
                 share = block.probabilities.share(part.clip)
-                tables[part.table] = [layout.by_action(share, _only(weighted, rows).T) for rows in block.tables]
+                tables[part.table] = [layout.by_action(share, only(weighted, rows).T) for rows in block.tables]
         return tables
 
 
-def _only(x: FloatArray, rows: IntArray | None) -> FloatArray:
+def only(x: FloatArray, rows: IntArray | None) -> FloatArray:
     """The same with 0 for all other rounds."""
     if rows is None:
         return x

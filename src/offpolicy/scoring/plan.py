@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -239,17 +239,21 @@ Family = list[tuple[Member, Terms]]  # members from which SLOPE selects one
 
 
 def plan_estimators(
-    estimators: Sequence[Mapping[int, Estimator]], n_policies: int, rewards: int, cross_fit: int | None, ratio: bool
+    estimators: Sequence[Mapping[int, Estimator]],
+    n_policies: int,
+    rewards: int,
+    cross_fit: int | None,
+    weighable: Collection[int],
 ) -> tuple[Plan, dict[tuple[int, int, int], list[Family]], dict[tuple[int, int], Terms]]:
     """The plan, the members of each part of each (policy, estimator, reward) with their terms, and the terms of SNIPS.
 
-    Estimators are given by the position of the policy.
+    Estimators are given by the position of the policy; `weighable` are the policies for which π/π0 is known.
     """
     plan = Plan(n_policies, rewards)
     members: dict[Any, list[Family]] = {}
     references: dict[tuple[int, int], Terms] = {}
     for policy in range(n_policies):
-        if ratio:
+        if policy in weighable:
             plan.raw_weight(policy)
             for reward in range(rewards):  # SNIPS, which other estimates are compared with even if it is not requested
                 references[policy, reward] = plan.add(Member(Weight(), normalised=True), policy, reward)

@@ -53,6 +53,7 @@ def mismatch_of(members: Sequence[Member], space: ActionSpace) -> str | None:
             ("it weights rounds by", m.weight.ratio),
             ("its embedding is learned from the rewards of", m.weight.ratio.rewards),
             ("its reward model predicts the rewards of", m.rewards),
+            ("its baseline compares the probabilities of", Serves() if m.remainder else None),
         ]
     return next((f"{what} {why}" for what, part in parts if part is not None and (why := part.mismatch(space))), None)
 

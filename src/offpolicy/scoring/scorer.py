@@ -15,13 +15,22 @@ from offpolicy.core.arrays import FloatArray, IntArray
 from offpolicy.core.hashing import buckets, group_of_bucket
 from offpolicy.core.threads import checkpoint
 from offpolicy.data.batch import Batch
-from offpolicy.models.rewards.base import LinearPredictor, Predictor, design
+from offpolicy.models.rewards.base import ContinuousPredictor, LinearPredictor, Predictor, design
 from offpolicy.policies.base import Policy
 from offpolicy.policies.blocks import BLOCK_ELEMENTS, Grid, Listed, Lists, blocks
 from offpolicy.ratios.actions import checked_propensity, propensity_of, ratios
 from offpolicy.ratios.base import FittedRatio
 from offpolicy.ratios.pools import BlockRows, Pool, Rounds, Sides, near_actions, unseen
-from offpolicy.scoring.kernel import BaselinePart, Baselines, BlockInput, Kernel, NumpyKernel, Probabilities, TargetMass
+from offpolicy.scoring.kernel import (
+    BaselinePart,
+    Baselines,
+    BlockInput,
+    Kernel,
+    NumpyKernel,
+    Probabilities,
+    TargetMass,
+    only,
+)
 from offpolicy.scoring.plan import BaselineColumn, CorrectionColumn, ModelKey, Plan, ShareTable, TableKey, WeightColumn
 from offpolicy.scoring.scored_block import BatchWork, ScoredBlock
 from offpolicy.statistics.base import State
@@ -104,7 +113,7 @@ class Scorer:
     def score(self, batch: Batch, bucket: IntArray, state: State, weighted: bool = True) -> ScoredBlock:
         """All columns of a batch, the row weight first and (if `weighted`) in every column. Adds other sums to `state`."""
         x = design(batch, self.centre) if self.plan.models else np.empty((0, len(batch)))
-        sizes = [batch.n_actions if self.plan.whole(p) else 0 for p in range(len(self.policies))]
+        sizes = [batch.space.n_codes if self.plan.whole(p) else 0 for p in range(len(self.policies))]
         masses = tuple(TargetMass(np.zeros(size)) for size in sizes)
         work = BatchWork(batch, bucket, x, np.zeros((self.plan.width, len(batch))), state, masses)
         work.controls.update({key: self._control(key, work) for key in self.plan.models})
@@ -130,10 +139,14 @@ class Scorer:
 
     def _probabilities(self, query: Query, work: BatchWork) -> tuple[FloatArray | None, FloatArray | None]:
         """π of the logged actions (None: deterministic), and π0 if the logging policy was evaluated for all actions."""
+        if work.batch.space.count is None:
+            query.integrate(work)
         if query.policy.deterministic:
             return None, None
+        if work.batch.space.count is None:
+            return query.policy.likelihood(work.batch), None
         if not self.plan.whole(query.index):
-            return query.policy.probabilities(work.batch, work.batch.action), None
+            return query.policy.likelihood(work.batch), None
         pools = {k: self.ratios[k].pool(self._rounds(k, work), work.ratio_state(k)) for k in query.whole_weights}
         logged = query.answer(work, list(pools.values()))
         for k, pool in pools.items():
@@ -266,6 +279,16 @@ class Query:
                 if pi0 is not None and logged[1] is not None:
                     pi0[rows] = logged[1]
         return pi, pi0
+
+    def integrate(self, work: BatchWork) -> None:
+        """Fill in the baselines of continuous actions: expectations over a few nodes per round."""
+        for group, run in work.runs(self.scorer.groups) if self.baselines else ():
+            step = max(1, BLOCK_ELEMENTS // work.batch.space.table_rows)
+            for start in range(run.start, run.stop, step):
+                checkpoint()
+                rows = slice(start, min(start + step, run.stop))
+                rounds = BlockRows(rows, work.batch.take(rows), group, self.scorer.groups, self._sampled(group))
+                Block(self, work, rounds, self._baselines(group), ()).integrate()
 
     def _sampled(self, group: int) -> bool:
         """Whether a group belongs to the sample that shows how estimates depend on what was fitted."""
@@ -400,6 +423,23 @@ class Block:
     def _store(self, baselines: Mapping[int, FloatArray]) -> None:
         for column, values in baselines.items():
             self.work.out[column, self.rounds.rows] = values
+
+    def integrate(self) -> None:
+        """With the nodes of a continuous policy."""
+        batch, work, rounds = self.rounds.batch, self.work, self.rounds
+        space, nodes = batch.space, self.query.policy.nodes(batch)
+        shares = nodes.shares(space)
+        sets = work.sets(batch.slice_code) if rounds.sampled else []
+        for part in self.baselines.parts:
+            if part.columns:
+                self._store(part.from_product(self._x, part.coef @ shares.T))
+            for column, predictor, origin in part.other:
+                assert isinstance(predictor, ContinuousPredictor)
+                self._store({column: nodes.mean(predictor.at(batch, nodes)) - origin})
+            if part.table is not None and sets:
+                weighted = self._x * self._omega
+                own = [shares.T @ (weighted if some is None else only(weighted, some)).T for some in sets]
+                work.add_shares({part.table: own}, batch.slice_code, rounds.group)
 
     def apart(self) -> Logged:
         """With sums over π, and the probabilities of logged actions and of those near them."""
