@@ -22,7 +22,7 @@ import offpolicy as op
 from fuzz.commands import COLUMNS, place
 from fuzz.judging import Outcome, Verdict, blamed
 from offpolicy.cli import app, settings
-from offpolicy.data.sources.list_cells import plain_lists
+from offpolicy.data.list_cells import plain_lists
 from offpolicy.estimators.text import estimator
 from offpolicy.experiments.config import load
 

@@ -7,6 +7,7 @@ from .data.batch import Batch as Batch
 from .data.box import Box as Box
 from .data.estimated_logging import EstimatedLogging as EstimatedLogging
 from .data.log import Log as Log
+from .data.slate import Slate as Slate
 from .data.sources import from_obp as from_obp, read_log as read_log
 from .data.spaces import Discrete as Discrete
 from .diagnostics.base import Diagnostic as Diagnostic, Subject as Subject
@@ -18,12 +19,16 @@ from .estimators import (
     CAB as CAB,
     DM as DM,
     DR as DR,
+    IIPS as IIPS,
     IPS as IPS,
     MDR as MDR,
     MIPS as MIPS,
     MR as MR,
     MRDR as MRDR,
     OCV as OCV,
+    PI as PI,
+    RIPS as RIPS,
+    SIPS as SIPS,
     SLOPE as SLOPE,
     SNDR as SNDR,
     SNIPS as SNIPS,
@@ -38,6 +43,7 @@ from .estimators import (
     LearnedMDR as LearnedMDR,
     LearnedMIPS as LearnedMIPS,
     LoggedMean as LoggedMean,
+    LogSmoothing as LogSmoothing,
     Member as Member,
     OffCEM as OffCEM,
     ScaledDR as ScaledDR,
@@ -67,9 +73,11 @@ from .policies.candidates import Candidates as Candidates
 from .policies.classifier import Classifier as Classifier
 from .policies.density import Density as Density
 from .policies.deterministic import Deterministic as Deterministic
+from .policies.factored import Factored as Factored
 from .policies.functions import Function as Function
 from .policies.mixture import Mixture as Mixture
 from .policies.normal import Normal as Normal
+from .policies.plackett_luce import PlackettLuce as PlackettLuce
 from .policies.scores import EpsilonGreedy as EpsilonGreedy, Softmax as Softmax
 from .policies.shift import Shift as Shift
 from .policies.tables import (

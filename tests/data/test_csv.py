@@ -11,7 +11,7 @@ import pytest
 
 import offpolicy as op
 from offpolicy.core.files import whole_file
-from offpolicy.data.sources.list_cells import plain_lists
+from offpolicy.data.list_cells import plain_lists
 
 ROWS = 300
 

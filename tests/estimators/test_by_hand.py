@@ -19,6 +19,11 @@ BY_HAND = [
     (op.SNIPS(), 7.8 / 5.2),
     (op.ClippedIPS(1), 6.4 / 5),
     (op.SubGaussianIPS(0.5), (0.4 / 0.7 + 2 * 1 + 1.8 / 1.4 + 3 * 1.2 / 1.1) / 5),
+    (
+        op.LogSmoothing(0.5),  # of w·r/3 = 0.4/3, 0, 2/3, 0.6, 1.2, since rewards range from 0 to 3
+        3 * 2 * (np.log(1 + 0.2 / 3) + np.log(1 + 1 / 3) + np.log(1.3) + np.log(1.6)) / 5,
+    ),
+    (op.LogSmoothing(0), 7.8 / 5),
     (op.DM(GIVEN), 6.4 / 5),
     (op.DR(GIVEN), 6.4 / 5 + 1.2 * 1 / 5),
     (op.SNDR(GIVEN), 6.4 / 5 + 1.2 * 1 / 5.2),

@@ -19,7 +19,7 @@ from offpolicy.experiments.config import load
 from offpolicy.experiments.entries import from_text
 from offpolicy.models.rewards.base import FitShape, RewardModel, Savable
 from offpolicy.scoring.fit_pass import Sizes
-from offpolicy.scoring.plan import plan_estimators
+from offpolicy.scoring.plan import Plan, plan_estimators
 from tests.logs import LABELS, Small, labelled
 from tests.models.own_parts import ActionMeans, Kernel, Means, plain
 
@@ -124,14 +124,10 @@ def test_its_memory_is_in_the_refusal() -> None:
 
 
 def sizes(*estimators: op.Estimator, policies: int = 1) -> Sizes:
-    plan, _, _ = plan_estimators([dict.fromkeys(range(policies), e) for e in estimators], policies, 1, None, range(policies))
-    return Sizes(
-        FitShape(n_actions=1_000, context=2, rewards=1, groups=20, seed=0),
-        5,
-        plan,
-        threads=2,
-        schema=op.worlds.Toy(4).sample(10, seed=0).schema,
-    )
+    plan = Plan(policies, 1)
+    plan_estimators([dict.fromkeys(range(policies), e) for e in estimators], plan, None, range(policies))
+    shape = FitShape(n_actions=1_000, context=2, rewards=1, groups=20, seed=0)
+    return Sizes(shape, 5, plan, threads=2, schema=op.worlds.Toy(4).sample(10, seed=0).schema)
 
 
 def test_equal_needs_are_counted_once() -> None:

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, strategies as st
 
 import offpolicy as op
+from offpolicy.data.list_cells import plain_lists
 from offpolicy.data.sources import read_log
-from offpolicy.data.sources.list_cells import plain_lists
 
 ITEMS = ["red shoe", "blue, hat", "it's", "7"]
 ROWS = 400

@@ -34,8 +34,8 @@ def expectation(policy: Any, f: Callable[..., np.ndarray], of: op.Log | None = N
 
 
 def test_a_normal_density_is_that_of_scipy() -> None:
-    mean = X * 8  # many of them outside the box
-    policy = op.Normal(lambda x: 8 * x[:, 0], 2.0)
+    mean = X * 4  # many of them outside the box
+    policy = op.Normal(lambda x: 4 * x[:, 0], 2.0)
     truth = stats.truncnorm((0 - mean) / 2, (10 - mean) / 2, mean, 2)
     np.testing.assert_allclose(policy.likelihood(log().head()), truth.pdf(A), rtol=1e-9)
     np.testing.assert_allclose(expectation(policy, lambda a: a**2), truth.var() + truth.mean() ** 2, rtol=1e-5)
@@ -121,7 +121,7 @@ def test_points_have_probabilities() -> None:
         (op.Normal(lambda x: 1e3 * x[:, 0], 1), r"^Normal: \d+ rows have a mean so far outside the numbers from 0 to 10"),
         (op.Normal("x9", 1), "no column 'x9'|unknown column|x9"),
         (op.Normal(5, lambda x: x[:, 0]), r"^Normal: sd: \d+ rows are not a positive number"),
-        (op.Density(lambda x, a: np.full(len(a), 0.2)), r"^Density: 200 rows have a density that does not integrate to 1"),
+        (op.Density(lambda x, a: np.full(len(a), 0.2)), r"^Density: \d+ rows have a density that does not integrate to 1"),
         (op.Density(lambda x, a: -a), r"^Density: \d+ rows have a negative, infinite or missing density"),
         (op.Density(lambda x, a: 1.0), "return one density per action"),
         (op.Shift(by=1), "^Shift needs the density of the logging policy at every action"),
@@ -130,7 +130,7 @@ def test_points_have_probabilities() -> None:
 )
 def test_what_is_refused(policy: Policy, message: str) -> None:
     with pytest.raises(op.InputError, match=message):
-        op.evaluate(log(), policy, [op.DM(op.Given(lambda x, a: a)), *([op.IPS()] if policy.whole else [])])
+        op.evaluate(log(), policy, [op.DM(op.Given(lambda x, a: a)) if policy.whole else op.IPS()])
 
 
 @pytest.mark.parametrize(
@@ -169,4 +169,4 @@ def test_models_of_numbers_find_the_reward() -> None:
     result = op.evaluate(log(), target, every)
     for e in every:
         assert result[e.name].value == pytest.approx(truth, abs=0.02 if "sklearn" not in e.name else 1e-6)
-    assert result["DM ridge"].error_covers == "fit"
+    assert result["DM ridge"].error_covers == "sampling+fit"

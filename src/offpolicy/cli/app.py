@@ -165,6 +165,9 @@ def evaluate(
     row_id: Annotated[str | None, typer.Option(help="A column that identifies rows, for reproducible randomness.")] = None,
     weight: RowWeight = None,
     by: Annotated[str | None, typer.Option(help="Also report each value of this column as a slice.")] = None,
+    logger: Annotated[
+        str | None, typer.Option(help="The logger of each round, if several policies collected the log.")
+    ] = None,
     reward_range: Annotated[
         str | None, typer.Option(help="Range of the reward, as LOW,HIGH; for finite-sample intervals.")
     ] = None,
@@ -175,8 +178,8 @@ def evaluate(
     interval: Annotated[
         str | None,
         typer.Option(
-            help="Method: auto, student, normal, bootstrap, bernstein or cressie-read. [default: auto]",
-            autocompletion=_choices("auto", "student", "normal", "bootstrap", "bernstein", "cressie-read"),
+            help="Method: auto, student, normal, bootstrap, bernstein, cressie-read or smoothing. [default: auto]",
+            autocompletion=_choices("auto", "student", "normal", "bootstrap", "bernstein", "cressie-read", "smoothing"),
         ),
     ] = None,
     refit: Annotated[bool | None, typer.Option("--refit", help="Refit all models in each bootstrap resample; slow.")] = None,

@@ -52,7 +52,7 @@ MORE_TYPES = {
 NEEDED = ("logs", "action", "reward", "target")
 OF_FILES = (
     "context", "action", "reward", "propensity", "logging", "features", "actions", "n_actions", "catalog", "cluster",
-    "row_id", "weight", "by", "reward_range", "delimiter", "quote", "encoding", "decimal",
+    "row_id", "weight", "by", "logger", "reward_range", "delimiter", "quote", "encoding", "decimal",
     "missing", "dates", "levels",
 )  # fmt: skip
 """Settings for reading a log from files; a log given as an object already has them."""

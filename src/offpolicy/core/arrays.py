@@ -18,6 +18,13 @@ def sums_by(key: IntArray, values: FloatArray, keys: int) -> FloatArray:
     return np.asarray(np.bincount(key, values, keys), dtype=np.float64)
 
 
+def ratios(probability: FloatArray, propensity: FloatArray) -> FloatArray:
+    """How much more probable one is than the other; 0 where it is negligible, so that nothing is divided by it later."""
+    w: FloatArray = probability / propensity
+    w[w < NEXT_TO_NOTHING] = 0.0
+    return w
+
+
 def finite_or_none(value: float) -> float | None:
     """A number for JSON, which has neither NaN nor infinity."""
     return float(value) if np.isfinite(value) else None

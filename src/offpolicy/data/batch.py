@@ -15,9 +15,10 @@ from offpolicy.core.arrays import FloatArray, IntArray, UInt64Array
 from offpolicy.core.errors import InputError, unknown_name
 from offpolicy.data.checks import decoded
 from offpolicy.data.schema import Schema
+from offpolicy.data.slots import SlotColumns
 from offpolicy.data.spaces import ActionSpace, discrete
 
-BY_ROUND = ("row", "unit", "action", "reward", "propensity", "weight", "slice_code", "row_id")
+BY_ROUND = ("row", "unit", "action", "reward", "propensity", "weight", "slice_code", "logger_code", "row_id")
 """Fields with one value or one row per round, or None."""
 CHUNK_ROWS = 262_144
 """Rows that one thread reads at a time; fixed, so that results do not depend on the number of threads."""
@@ -36,7 +37,8 @@ class Batch:
     unit : array of uint64
         The hash of each row's unit: its cluster, else its row id, else its file and row.
     action : array
-        The action of each round as the space encodes it; codes (int64) for discrete actions.
+        The action of each round as the space encodes it: codes (int64) for discrete actions; for lists, rounds × slots, with
+        −1 where a list is too short.
     reward : array of float
         Rounds × rewards.
     context_parts : tuple of arrays
@@ -49,12 +51,16 @@ class Batch:
         The weight of each row.
     slice_code : array of int, optional
         The slice of each row.
+    logger_code : array of int, optional
+        The logger of each row, as its position in `log.schema.loggers`.
     feature_parts : tuple of arrays, default ()
         The columns of the action features that were logged with each round.
     extra : dict of Arrow arrays
         Further columns that policies, models or diagnostics read by name.
     row_id : array of uint64, optional
         The hash of each row's id, if the log has ids.
+    slots : SlotColumns, optional
+        Rewards and propensities per slot, if actions are lists.
     memo : dict
         Results that policies reading the same column share.
 
@@ -79,7 +85,9 @@ class Batch:
     feature_parts: tuple[FloatArray, ...] = ()
     extra: Mapping[str, pa.Array] = field(default_factory=dict)
     row_id: UInt64Array | None = None
+    slots: SlotColumns | None = None
     memo: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
+    logger_code: IntArray | None = None
 
     def __len__(self) -> int:
         return len(self.action)
@@ -180,7 +188,9 @@ class Batch:
             propensity=pick(self.propensity),
             weight=pick(self.weight),
             slice_code=pick(self.slice_code),
+            logger_code=pick(self.logger_code),
             row_id=pick(self.row_id),
+            slots=None if self.slots is None else self.slots.take(rows),
             feature_parts=tuple(map(pick, self.feature_parts)),
             extra={name: pick_arrow(values) for name, values in self.extra.items()},
             memo={},
@@ -235,6 +245,7 @@ def _joined(batches: Sequence[Batch]) -> Batch:
         context_parts=tuple(map(join, zip(*(b.context_parts for b in batches), strict=True))),
         feature_parts=tuple(map(join, zip(*(b.feature_parts for b in batches), strict=True))),
         extra={name: pa.concat_arrays([b.extra[name] for b in batches]) for name in first.extra},
+        slots=None if first.slots is None else SlotColumns.joined([b.slots for b in batches if b.slots is not None]),
         memo={},
     )
 

@@ -235,8 +235,8 @@ NOT_TOO_SMALL = Check(
 AT_MOST_ONE = Check(
     lambda v: v > 1,
     "have a propensity above 1",
-    "A propensity is a probability from 0 to 1. If these are densities of actions that are numbers, pass "
-    "actions=op.Box(low, high); if they are inverse weights, use 1 / weight.",
+    "A propensity is a probability from 0 to 1; if these are densities or inverse weights, convert them. (For actions that "
+    "are numbers and have densities, pass actions=op.Box(low, high).)",
 )
 PERCENT = Check(
     lambda v: v > 1,

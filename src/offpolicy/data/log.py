@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from offpolicy.core.arrays import FloatArray, UInt64Array
@@ -19,8 +21,11 @@ from offpolicy.data import checks
 from offpolicy.data.batch import Batch, Partition, Source, chunks, context_place, numbered
 from offpolicy.data.encoding import is_flag, too_many_categories
 from offpolicy.data.estimated_logging import EstimatedLogging
+from offpolicy.data.loggers import logging_of
 from offpolicy.data.preprocessing import AS_THEY_ARE, EncodedContext, Missing, Preprocessing
 from offpolicy.data.schema import Dimension, Preparation, Schema, dimensions
+from offpolicy.data.slate import Gain, as_lists, logged_lists
+from offpolicy.data.slots import Logged
 from offpolicy.data.spaces import ActionSpace, Discrete, discrete, named_space
 from offpolicy.data.subset import SelectedPartition, Subset
 
@@ -76,14 +81,19 @@ class Log:
     context : array of float or None
         What was known before the action was taken: rounds × columns. None if there was no context.
     action : array
-        The logged action of each round: codes 0..n−1, labels, or numbers for `actions=op.Box(…)` (rounds × dimensions if
-        actions are vectors).
+        The logged action of each round: codes 0..n−1, labels, numbers for `actions=op.Box(…)` (rounds × dimensions if
+        actions are vectors), or lists for `actions=op.Slate(…)`.
     reward : array of float
-        One reward per round, or rounds × rewards.
+        One reward per round, or rounds × rewards. For lists: one reward per list, lists of one reward per slot, or rounds ×
+        slots × rewards.
     propensity : array of float, optional
-        The probability (or density) of each logged action under the logging policy.
-    logging : policy or EstimatedLogging, optional
-        The whole logging policy, or how to estimate it. With it, `propensity` is not needed.
+        The probability (or density) of each logged action under the logging policy. For lists: of each item given the items
+        above it, or of the whole list.
+    position_propensity : array of float, optional
+        For lists: the probability of each item in its slot, whatever stands above it.
+    logging : policy, EstimatedLogging or dict, optional
+        The whole logging policy, or how to estimate it. With it, `propensity` is not needed. With `logger`, a dict of
+        policies by logger.
     actions : ActionSpace, sequence or "labels", optional
         The action space, or all labels in order. "labels" treats integers as labels instead of codes.
     n_actions : int, optional
@@ -102,6 +112,12 @@ class Log:
         A slice per round, such as the country; results are also given per slice.
     reward_range : tuple of float, optional
         The smallest and the largest possible reward, for intervals that need them.
+    gain : {"sum", "dcg"} or sequence of float, default "sum"
+        For lists with rewards per slot: how much the reward of each slot counts. "dcg" is 1 / log2(1 + slot).
+    logger : array, optional
+        Which of several logging policies took the action of each round, such as a version.
+    loggers : {"balanced", "own", "weighted"}, optional
+        How the weights of several loggers are combined, as in `read_log`.
     missing, dates, levels : optional
         How to prepare missing values, dates and text in the context, as in `read_log`. If one of them is given, columns of
         the context may have any plain type, and text is one-hot encoded.
@@ -124,6 +140,7 @@ class Log:
         reward: npt.ArrayLike,
         *,
         propensity: npt.ArrayLike | None = None,
+        position_propensity: npt.ArrayLike | None = None,
         logging: Any = None,
         actions: ActionSpace | Sequence[Any] | npt.NDArray[Any] | str | None = None,
         n_actions: int | None = None,
@@ -134,33 +151,30 @@ class Log:
         weight: npt.ArrayLike | None = None,
         by: npt.ArrayLike | None = None,
         reward_range: tuple[float, float] | None = None,
+        gain: Gain = "sum",
+        logger: npt.ArrayLike | None = None,
+        loggers: str | None = None,
         missing: Missing | None = None,
         dates: str | Sequence[str] = (),
         levels: int | None = None,
     ) -> None:
         preprocessing = Preprocessing.of(missing, dates, levels)
-        taken = checks.array(action, "action")
-        shape = () if (named := named_space(actions)) is None else named.shape
-        if taken.shape[1:] != shape or not taken.ndim:
-            expected = "one action per round is" if not shape else f"rounds × {' × '.join(map(str, shape))} is"
-            raise InputError(f"action has shape {taken.shape}; {expected} expected.")
+        named = named_space(actions)
+        lists = named is not None and named.slots is not None
+        taken = as_lists(action, "action") if lists else _column(action, () if named is None else named.shape)
         n = len(taken)
         known, known_dimensions = _feature_matrix(catalog, "catalog", None, "c")
         n_actions = len(known) if n_actions is None and known is not None else n_actions
         n_actions = None if n_actions is None else checks.whole("n_actions", n_actions, 1)
-        encoded, space = _encode_actions(taken, actions, n_actions)
+        encoded, space = _encode_actions(taken, named, actions, n_actions)
         x = _encode_context(context, n, preprocessing)
-        r = checks.checked("reward", "reward", checks.matrix(reward, "reward", n))
-        if not r.shape[1]:
-            raise InputError("reward has no columns; give at least one reward per round.")
-        p = checks.numbers(propensity, "propensity", n, space.likelihood)
+        logged = _logged(space, encoded, reward, propensity, position_propensity, gain)
+        r = logged.reward
         omega = checks.numbers(weight, "weight", n)
         features, feature_dimensions = _feature_matrix(action_features, "action_features", n, "e")
         clusters, ids = _hashed(cluster, "cluster", n), _hashed(row_id, "row_id", n)
-        slices = checks.column(by, "by", n)
-        slice_labels, slice_codes = (
-            (None, None) if slices is None else np.unique(checks.texts(slices, "by"), return_inverse=True)
-        )
+        slice_labels, slice_codes = _levels(by, "by", n)
+        logger_labels, logger_codes = _levels(logger, "logger", n)
         batch = Batch(
             row=np.arange(n),
             unit=next((unit for unit in (clusters, ids) if unit is not None), hash_rows("", 0, n)),
@@ -168,9 +182,11 @@ class Log:
             reward=r,
             context_parts=(x.matrix,),
             space=space,
-            propensity=p,
+            propensity=logged.propensity,
+            slots=logged.slots,
             weight=omega,
             slice_code=slice_codes,
+            logger_code=logger_codes,
             feature_parts=() if features is None else (features,),
             row_id=ids,
         )
@@ -178,9 +194,13 @@ class Log:
             space=space,
             context=x.names,
             rewards=("reward",) if r.shape[1] == 1 else tuple(f"reward_{j}" for j in range(r.shape[1])),
-            slices=None if slice_labels is None else tuple(slice_labels.tolist()),
+            slices=slice_labels,
             slice_name=None if by is None else "by",
-            propensity=p is not None,
+            loggers=logger_labels,
+            propensity=logged.propensity is not None,
+            slot_propensity=logged.slots is not None and logged.slots.propensity is not None,
+            position_propensity=position_propensity is not None,
+            gain=logged.gain,
             weighted=omega is not None,
             clustered=cluster is not None,
             identified=row_id is not None,
@@ -191,21 +211,31 @@ class Log:
             catalog_dimensions=known_dimensions,
             preparation=Preparation(preprocessing.settings, x.notes),
         )
-        self.source = _checked(ArraySource(batch, schema), logging)
-        self.logging, self.reward_range = logging, checks.reward_range(reward_range)
+        self.logging = logging_of(logging, loggers, schema)
+        self.source = _checked(ArraySource(batch, schema), self.logging)
+        self.reward_range = checks.reward_range(reward_range)
 
     @classmethod
-    def from_source(cls, source: Source, *, logging: Any = None, reward_range: tuple[float, float] | None = None) -> Log:
+    def from_source(
+        cls,
+        source: Source,
+        *,
+        logging: Any = None,
+        reward_range: tuple[float, float] | None = None,
+        loggers: str | None = None,
+    ) -> Log:
         """A log over any `Source`. Use `read_log` for files and tables.
 
         Parameters
         ----------
         source : Source
             Where the rounds come from.
-        logging : policy or EstimatedLogging, optional
-            The logging policy, or how to estimate it.
+        logging : policy, EstimatedLogging or dict, optional
+            The logging policy, or how to estimate it; a dict of policies if the source has loggers.
         reward_range : tuple of float, optional
             The smallest and the largest possible reward.
+        loggers : {"balanced", "own", "weighted"}, optional
+            How the weights of several loggers are combined.
 
         Returns
         -------
@@ -213,8 +243,8 @@ class Log:
             The log.
         """
         log = cls.__new__(cls)
-        log.source = _checked(source, logging)
-        log.logging, log.reward_range = logging, checks.reward_range(reward_range)
+        log.logging = logging_of(logging, loggers, source.schema)
+        log.source, log.reward_range = _checked(source, log.logging), checks.reward_range(reward_range)
         return log
 
     def limited_to(self, subset: Subset) -> Log:
@@ -271,8 +301,8 @@ class Log:
 
     @property
     def actions(self) -> npt.NDArray[Any]:
-        """The label of each action code, which is the order of columns in policies and tables."""
-        return discrete(self.space, "log.actions").to_numpy()
+        """The label of each action code, which is the order of columns in policies and tables. For lists, of each item."""
+        return (self.space.items or discrete(self.space, "log.actions")).to_numpy()
 
     @property
     def n_actions(self) -> int:
@@ -387,6 +417,12 @@ class Log:
         origin: FloatArray = np.median(self.head().reward, axis=0)
         return origin
 
+    @cached_property
+    def slot_origin(self) -> FloatArray | None:
+        """The same for the rewards of the slots of a list: rewards × slots."""
+        slots = self.head().slots
+        return None if slots is None or slots.reward is None else np.median(slots.reward, axis=0)
+
     def __repr__(self) -> str:
         s = self.schema
         return f"Log({len(self):,} rounds, {self.space.described}, context {len(s.context)}, rewards {list(s.rewards)})"
@@ -401,22 +437,56 @@ def _encode_context(context: npt.ArrayLike | None, rows: int, preprocessing: Pre
     return EncodedContext.of(context, rows, preprocessing)
 
 
-def _encode_actions(taken: npt.NDArray[Any], actions: Any, n_actions: int | None) -> tuple[npt.NDArray[Any], ActionSpace]:
-    """Encode the actions. If `actions` names no space, integers are codes, unless it is "labels", and others are labels."""
+def _column(action: npt.ArrayLike, shape: tuple[int, ...]) -> pa.Array:
+    """One action per round."""
+    taken = checks.array(action, "action")
+    if taken.shape[1:] != shape or not taken.ndim:
+        one = "one action per round is" if not shape else f"rounds × {' × '.join(map(str, shape))} is"
+        hint = "" if shape else ", or lists and actions=op.Slate(…)"
+        raise InputError(f"action has shape {taken.shape}; {one} expected{hint}.")
     column = checks.to_arrow(taken, "action")
-    missing = np.asarray(column.is_null()) | (taken != taken).reshape(len(taken), -1).any(axis=1)
+    _refuse_missing(np.asarray(column.is_null()) | (taken != taken).any(axis=tuple(range(1, taken.ndim))))
+    return column
+
+
+def _refuse_missing(missing: npt.NDArray[np.bool_]) -> None:
     if missing.any():
         raise RowsError("action", "are missing", np.flatnonzero(missing), "Every round needs the action that was taken.")
-    space = named_space(actions)
-    if space is None and actions is None and pt.is_integer(column.type):
-        largest = int(taken.max()) if len(taken) else -1
-        space = Discrete.codes(largest, len(taken), "action") if n_actions is None else Discrete(n_actions)
-    space = Discrete.seen(column) if space is None else space
+
+
+def _encode_actions(
+    column: pa.Array, named: ActionSpace | None, actions: Any, n_actions: int | None
+) -> tuple[npt.NDArray[Any], ActionSpace]:
+    """Encode the actions. If `actions` names no space, integers are codes, unless it is "labels", and others are labels."""
+    _refuse_missing(np.asarray(column.is_null()))
+    space = named
+    if space is None or not space.found:
+        values = column if space is None else space.values(column)
+        if actions != "labels" and pt.is_integer(values.type):
+            largest = pc.max(values).as_py() if len(values) else -1
+            seen = Discrete.codes(largest, len(column), "action") if n_actions is None else Discrete(n_actions)
+        else:
+            seen = Discrete.seen(values)
+        space = seen if space is None else space.over(seen)
     encoded, bad = space.encode(column)
     if bad.any():
-        what, advice = space.unknown(taken[bad][:3].tolist())
+        what, advice = space.unknown(column.filter(pa.array(bad)).slice(0, 3).to_pylist())
         raise RowsError("action", what, np.flatnonzero(bad), advice)
     return encoded, space
+
+
+def _logged(  # noqa: PLR0913
+    space: ActionSpace, encoded: npt.NDArray[Any], reward: Any, propensity: Any, position_propensity: Any, gain: Gain
+) -> Logged:
+    """Rewards and propensities, of single actions or of lists."""
+    if space.slots is not None:
+        return logged_lists(space, encoded, reward, propensity, position_propensity, gain)
+    if position_propensity is not None or not isinstance(gain, str) or gain != "sum":
+        raise InputError("position_propensity= and gain= are for lists; give actions=op.Slate(…), or leave them out.")
+    r = checks.checked("reward", "reward", checks.matrix(reward, "reward", len(encoded)))
+    if not r.shape[1]:
+        raise InputError("reward has no columns; give at least one reward per round.")
+    return Logged(r, checks.numbers(propensity, "propensity", len(encoded), space.likelihood))
 
 
 def _feature_matrix(
@@ -441,6 +511,15 @@ def _feature_matrix(
         parts.append(np.equal.outer(code, np.arange(len(categories))).astype(np.float64))
         named.append((f"{letter}{j}", len(categories), True))
     return np.hstack(parts), dimensions(named)
+
+
+def _levels(values: Any, name: str, rows: int) -> tuple[tuple[str, ...] | None, npt.NDArray[Any] | None]:
+    """The sorted values of a column, as text, and the position of each row's value among them."""
+    column = checks.column(values, name, rows)
+    if column is None:
+        return None, None
+    labels, codes = np.unique(checks.texts(column, name), return_inverse=True)
+    return tuple(labels.tolist()), codes
 
 
 def _hashed(values: Any, name: str, rows: int) -> UInt64Array | None:

@@ -53,14 +53,21 @@ UNPREPARED = Preparation()
 
 @dataclass(frozen=True)
 class Schema:
-    """The contents of a log: the meaning of every code and column."""
+    """The contents of a log: the meaning of every code and column.
+
+    `gain` is how much the reward of each slot counts; None if rewards do not belong to slots.
+    """
 
     space: ActionSpace
     context: tuple[str, ...]
     rewards: tuple[str, ...]
     slices: tuple[str, ...] | None = None
     slice_name: str | None = None
+    loggers: tuple[str, ...] | None = None
     propensity: bool = False
+    slot_propensity: bool = False
+    position_propensity: bool = False
+    gain: tuple[float, ...] | None = None
     weighted: bool = False
     clustered: bool = False
     identified: bool = False

@@ -31,6 +31,10 @@ class ActionSpace(ABC):
 
     kind: ClassVar[str]
     likelihood: ClassVar[Likelihood]
+    items: Discrete | None = None
+    """The discrete actions that policies give probabilities of, in the order of their columns, if there are such."""
+    slots: int | None = None
+    """The number of slots if actions are lists, whose columns are lists as well."""
 
     @property
     @abstractmethod
@@ -48,14 +52,13 @@ class ActionSpace(ABC):
         return ()
 
     @property
-    @abstractmethod
     def table_rows(self) -> int:
-        """The number of rows of a table by action, such as the coefficients of a reward model.
+        """The number of rows of a table by action, such as the coefficients of a reward model; 0 if there is none.
 
         For discrete actions there is one row per action. For others, an action may be a mean of several rows.
         """
+        return 0
 
-    @abstractmethod
     def expand(self, table: FloatArray, action: npt.NDArray[Any]) -> FloatArray:
         """The row of a table that belongs to each action.
 
@@ -71,8 +74,8 @@ class ActionSpace(ABC):
         array of float
             Actions × columns.
         """
+        raise NotImplementedError
 
-    @abstractmethod
     def collect(self, values: FloatArray, action: npt.NDArray[Any]) -> FloatArray:
         """The transpose of `expand`: the sums of values by the rows that their actions belong to.
 
@@ -88,6 +91,42 @@ class ActionSpace(ABC):
         array of float
             `table_rows` × columns.
         """
+        raise NotImplementedError
+
+    @property
+    def found(self) -> bool:
+        """Whether the space is complete. Otherwise, what it consists of is found in the log."""
+        return True
+
+    def values(self, column: pa.Array) -> pa.Array:
+        """The single labels or codes in a column of actions.
+
+        Parameters
+        ----------
+        column : pyarrow.Array
+            Actions as they are logged.
+
+        Returns
+        -------
+        pyarrow.Array
+            The column itself, unless an action consists of several of them.
+        """
+        return column
+
+    def over(self, items: Discrete) -> ActionSpace:  # noqa: ARG002
+        """The space of the labels or codes that occur in the log, where they were not given.
+
+        Parameters
+        ----------
+        items : Discrete
+            What occurs.
+
+        Returns
+        -------
+        ActionSpace
+            The complete space.
+        """
+        return self
 
     @abstractmethod
     def encode(self, column: pa.Array) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:
@@ -253,6 +292,10 @@ class Discrete(ActionSpace):
     def table_rows(self) -> int:
         return self.n_actions
 
+    @property
+    def items(self) -> Discrete:  # type: ignore[override]
+        return self
+
     def expand(self, table: FloatArray, action: npt.NDArray[Any]) -> FloatArray:
         rows: FloatArray = table[action]
         return rows
@@ -353,6 +396,15 @@ def named_space(actions: Any) -> ActionSpace | None:
     if isinstance(actions, str) and actions != "labels":
         raise InputError(f'`actions` is {actions!r}; give a list of labels, or "labels" to number those that occur.')
     return None if actions is None or isinstance(actions, str) else Discrete(_labels(actions))
+
+
+def items_seen(distinct: pa.Array, rows: int, name: str, labels: bool = False) -> Discrete:
+    """The space of what occurs in the lists of a column: sorted labels, or codes up to the largest if all are integers."""
+    values = decoded(distinct)
+    whole_numbers = _whole_numbers(values) if pt.is_string(values.type) else values
+    if labels or not pt.is_integer(whole_numbers.type):
+        return Discrete.seen(values)
+    return Discrete.codes(pc.max(whole_numbers).as_py() if len(values) else -1, rows, name)
 
 
 def _labels(actions: Any) -> pa.Array:

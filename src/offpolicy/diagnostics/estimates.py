@@ -172,7 +172,7 @@ class Agreement(Reading):
             return []
         z = in_errors(difference, sums)
         findings = [disagreement(name, difference.value, z, blend=member is None)] if np.isfinite(z) else []
-        if member is not None and not member.weight.mean_one:
+        if member is not None and (not member.weight.mean_one or member.smoothing is not None):
             findings.append(own_bias(name, difference.value, std_error(difference, sums), subject.std_error))
         return findings
 

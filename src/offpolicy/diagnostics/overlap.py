@@ -75,7 +75,8 @@ def overlap(
     moments, error = sums.moments, std_error(mean_weight(column, sums), sums)
     n, unit = float(moments["n"]), float(moments["mean"][0])
     mean = float(moments["mean"][column]) / unit if unit > 0 else 0.0
-    second = float(moments["m2"][column, column]) / n + float(moments["mean"][column]) ** 2
+    squares = np.diag(moments["m2"]) if sums.squares is None else sums.squares
+    second = float(squares[column]) / n + float(moments["mean"][column]) ** 2
     rows = 0.0 if policy is None else float(policy["rows"])
     unlogged = None if policy is None or counts is None or not rows > 0 else float(policy["mass"][counts == 0].sum())
     return Overlap(

@@ -4,26 +4,31 @@ To add one, write a frozen dataclass that states its `members` in the file of it
 contract tests in tests/estimators/test_registry.py then cover it; CONTRIBUTING.md names the other files.
 """
 
-from offpolicy.estimators.base import REGISTRY, Estimator, Member, Run, register
+from offpolicy.estimators.base import REGISTRY, Estimator, Member, Number, Run, register
 from offpolicy.estimators.bias_prior import BiasPrior
 from offpolicy.estimators.blends import OCV, SLOPE, Auto, Blend, StackedDR
 from offpolicy.estimators.combined import Combined
 from offpolicy.estimators.dr import CAB, DM, DR, MRDR, SNDR, DRos, ScaledDR, SwitchDR
 from offpolicy.estimators.embedded import MDR, MIPS, GroupIPS, LearnedMDR, LearnedMIPS, OffCEM
-from offpolicy.estimators.ips import IPS, MR, SNIPS, ClippedIPS, LoggedMean, SubGaussianIPS
+from offpolicy.estimators.ips import IPS, MR, SNIPS, ClippedIPS, LoggedMean, LogSmoothing, SubGaussianIPS
 from offpolicy.estimators.kernels import KernelIPS
+from offpolicy.estimators.lists import IIPS, PI, RIPS, SIPS
 
 __all__ = [
     "CAB",
     "DM",
     "DR",
+    "IIPS",
     "IPS",
     "MDR",
     "MIPS",
     "MR",
     "MRDR",
     "OCV",
+    "PI",
     "REGISTRY",
+    "RIPS",
+    "SIPS",
     "SLOPE",
     "SNDR",
     "SNIPS",
@@ -38,8 +43,10 @@ __all__ = [
     "KernelIPS",
     "LearnedMDR",
     "LearnedMIPS",
+    "LogSmoothing",
     "LoggedMean",
     "Member",
+    "Number",
     "OffCEM",
     "Run",
     "ScaledDR",

@@ -46,6 +46,8 @@ class Member:
     scaled : bool, default=False
         Multiply the correction by a bent weight h with mean[h·w] / mean[h²], which is right for residuals that are
         proportional to h (ScaledDR).
+    smoothing : float or "auto", optional
+        λ, if w·r is replaced by log(1 + λ·w·r)/λ (LogSmoothing); "auto" is 1/√n.
 
     Examples
     --------
@@ -63,6 +65,7 @@ class Member:
     fit_by_weight: bool = False
     setting: float | None = None
     scaled: bool = False
+    smoothing: Number | None = None
 
 
 @dataclass(frozen=True)

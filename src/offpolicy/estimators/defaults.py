@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from offpolicy.estimators import DR, SNIPS, Auto, Estimator, LearnedMIPS, LoggedMean
+from offpolicy.data.spaces import ActionSpace
+from offpolicy.estimators import DR, IIPS, RIPS, SIPS, SNIPS, Auto, Estimator, LearnedMIPS, LoggedMean
 
 
-def default_estimators() -> list[Estimator]:
-    """Return the default estimators."""
+def default_estimators(space: ActionSpace | None = None) -> list[Estimator]:
+    """Return the default estimators for a kind of actions; discrete ones by default."""
+    if space is not None and space.slots is not None:
+        return [LoggedMean(), SIPS(normalised=True), RIPS(normalised=True), IIPS(normalised=True)]
     return [Auto(), LoggedMean(), SNIPS(), DR(), LearnedMIPS()]
 
 

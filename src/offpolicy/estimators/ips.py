@@ -7,6 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from offpolicy.core.arrays import LARGEST_NUMBER
 from offpolicy.estimators.base import CrossFitted, Estimator, Member, Number, register
 from offpolicy.ratios.outcomes import OutcomeRatio
 from offpolicy.ratios.weights import Clip, Harmonic, Shrink, Straight, Switch, Weight, check_setting
@@ -175,6 +176,44 @@ class SubGaussianIPS(Bent):
 
     shrinkage: Number = "auto"
     tuned, bend, values, straight, most = "shrinkage", Harmonic, HARMONICS, 0.0, 1.0
+
+
+@register
+@dataclass(frozen=True)
+class LogSmoothing(Estimator):
+    """IPS with logarithmic smoothing: mean[log(1 + λ·w·r)] / λ.
+
+    Large products count by their logarithm only, so that no weight is clipped and no round decides alone. The estimate is
+    too low by design, by about λ·E[(w·r)²]/2. Its interval (`method="smoothing"`) needs no bound on the weights and holds
+    for any number of rounds, if the log states its `reward_range`; rewards are rescaled to 0 to 1 by that range.
+
+    Parameters
+    ----------
+    shrinkage : float or "auto", default="auto"
+        λ, from 0 (IPS). "auto" is 1/√n for n rounds, whatever they contain.
+    name : str, optional
+        The name in results; the name of the class by default.
+
+    References
+    ----------
+    Sakhi, Aouali, Alquier and Chopin (2024). Logarithmic smoothing for pessimistic off-policy evaluation, selection and
+    learning. NeurIPS.
+
+    Examples
+    --------
+    >>> import offpolicy as op
+    >>> log = op.worlds.Toy(10).sample(1_000, seed=0)
+    >>> round(op.evaluate(log, op.Uniform(), op.LogSmoothing())["LogSmoothing"].value, 3)
+    0.434
+    """
+
+    shrinkage: Number = "auto"
+
+    def _check(self) -> None:
+        check_setting(self.name, "shrinkage", self.shrinkage, 0.0, LARGEST_NUMBER)
+
+    def members(self, cross_fit: int | None = None) -> tuple[Member, ...]:  # noqa: ARG002
+        return (Member(Weight(), smoothing=self.shrinkage),)
 
 
 @register

@@ -3,12 +3,12 @@
 Every width h_k estimates V + b_k with sampling errors of known covariance Σ. The bias of a kernel falls with its width, like
 h where rewards have a kink or the target is at a bound, and like h² where they are smooth:
 
-    b ~ N(0, κ²·s²·B),    B_jk = (h_j h_k)^p ρ^|log2(h_j / h_k)|,    p in {1, 2},
+    b ~ N(0, κ²·s²·B),    B_jk = (h_j h_k)^p ρ^|log2(h_j / h_k)|,    p in {½, 1, 2},
 
 with h relative to the largest width, s the standard deviation of the rewards, and κ on a grid that is even in log κ. Nothing
 is assumed about V. For each (p, κ), the estimate of V with the least mean squared error is Σ x_k V̂_k with
-x = M⁻¹1 / (1ᵀM⁻¹1), M = Σ + κ²s²B, and its error is 1 / (1ᵀM⁻¹1). What the paired differences of the widths say about κ and p
-is their likelihood, by which the grid is averaged. Weights may be negative: two widths whose bias is known up to a factor
+x = M⁻¹1 / (1ᵀM⁻¹1), M = Σ + κ²s²B, and its error is 1 / (1ᵀM⁻¹1). What the paired differences of the widths say about κ and
+p is their likelihood, by which the grid is averaged. Weights may be negative: two widths whose bias is known up to a factor
 show where the bias vanishes (Richardson's extrapolation).
 
 The error of the mix includes the bias that may remain, so that intervals allow for it.
@@ -24,16 +24,16 @@ from offpolicy.core.arrays import FloatArray
 
 WIDTHS: tuple[float, ...] = tuple(2.0**-k for k in range(7, 0, -1))
 """The widths, as shares of the range of the actions, from the least biased to the most."""
-POWERS = (1.0, 2.0)
+POWERS = (0.5, 1.0, 2.0)
 SHARES = np.logspace(-3, 0.5, 12)
 """The grid of κ."""
-LARGER = 0.0
+LARGER = 1.0
 """The exponent of the prior of κ."""
 ALIKE = 0.9
 """ρ: how alike the biases of a width and of its double are."""
-LEAST_ROUNDS = 8.0
+LEAST_ROUNDS = 20.0
 """Widths with fewer effective rounds have standard errors that mean little."""
-DOUBT = 20.0
+DOUBT = 5.0
 """Variances are multiplied by 1 + this / effective rounds, since they are estimated from those."""
 JITTER = 1e-9
 

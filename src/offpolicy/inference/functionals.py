@@ -7,6 +7,7 @@ mean is a ratio to the mean row weight). With g = ∇V(m), a row's influence is 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any
@@ -28,7 +29,8 @@ class ScoreSums:
     """What inference reads: the moments and bucket sums of all columns.
 
     `nonzero` is the number of rows whose reward is not 0, for each reward; `slice_` is the number of the slice, as text, or
-    None for the whole log.
+    None for the whole log. With loggers, rows are centred within each of them; `squares` are the sums of squares around the
+    mean of all rows, for effective sample sizes (None after loading).
     """
 
     moments: State
@@ -37,6 +39,7 @@ class ScoreSums:
     clustered: bool
     seed: int
     slice_: str | None = None
+    squares: FloatArray | None = None
 
     @property
     def n(self) -> int:
@@ -103,7 +106,7 @@ class Formula(Expression):
     @property
     def _origins(self) -> tuple[float, float]:
         """The origins subtracted from the baseline and from the correction."""
-        return (self.origin, 0.0) if self.terms.shifted_baseline else (0.0, self.origin)
+        return self.terms.origins(self.origin)
 
     def __call__(self, m: FloatArray) -> FloatArray:
         terms, (base_origin, correction_origin) = self.terms, self._origins
@@ -321,6 +324,17 @@ def functional(terms: Terms, means: FloatArray, origin: float) -> Functional:
     """The one formula and its gradient at the given means."""
     formula = Formula(replace(terms, tables=(None, None)), origin)
     return Functional(float(formula(means)), formula.gradient(means), formula, origin)
+
+
+def added(parts: Sequence[tuple[float, Functional]]) -> Functional:
+    """Σ weight·part: the value of a list from those of its slots."""
+    weights, functionals = zip(*parts, strict=True)
+    if weights == (1.0,):
+        alone: Functional = functionals[0]
+        return alone
+    value = sum(weight * f.value for weight, f in parts)
+    gradient = np.sum([weight * f.gradient for weight, f in parts], axis=0)
+    return Functional(float(value), gradient, Blended(tuple(f.evaluate for f in functionals), weights))
 
 
 def sampling_variance(f: Functional, sums: ScoreSums) -> float:

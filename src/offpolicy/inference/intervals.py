@@ -23,9 +23,13 @@ from offpolicy.inference.functionals import (
 )
 from offpolicy.scoring.plan import Terms
 
-Method = Literal["auto", "student", "normal", "bootstrap", "bernstein", "cressie-read"]
+Method = Literal["auto", "student", "normal", "bootstrap", "bernstein", "cressie-read", "smoothing"]
 REFITTED = "bootstrap, refitted"  # the method of an interval for which everything was refitted in each draw
-FINITE_SAMPLE = ("bernstein", "cressie-read")  # intervals that hold for any number of rounds, given the range of rewards
+FINITE_SAMPLE = (
+    "bernstein",
+    "cressie-read",
+    "smoothing",
+)  # intervals that hold for any number of rounds, given the range of rewards
 normal_quantile = NormalDist().inv_cdf
 
 
@@ -49,13 +53,21 @@ class Interval:
 
 @dataclass(frozen=True)
 class Range:
-    """What finite-sample intervals need: the range of one row. `exact_weights`: their mean is 1 under the logging policy."""
+    """What finite-sample intervals need: the range of one row. `exact_weights`: their mean is 1 under the logging policy.
+
+    `smoothing` is the λ of an estimate by logarithmic smoothing.
+    """
 
     reward_low: float
     reward_high: float
     largest_weight: float
     exact_weights: bool
     terms: Terms
+    smoothing: float | None = None
+
+    def has(self, method: str) -> bool:
+        """Whether a finite-sample interval by this method exists."""
+        return method != "smoothing" or self.smoothing is not None
 
     @property
     def weighs_rewards(self) -> bool:
@@ -87,6 +99,8 @@ def best_method(bounds: Range | None) -> Method:
     Weights that must have mean 1 make Cressie–Read intervals both narrow and safe. With a reward model, the unseen row that
     they allow for makes them two to three times as wide as they need to be.
     """
+    if bounds is not None and bounds.smoothing is not None:
+        return "smoothing" if bounds.smoothing > 0 else "student"
     return "cressie-read" if bounds is not None and bounds.weighs_rewards else "student"
 
 
@@ -107,7 +121,37 @@ def interval(f: Functional, sums: ScoreSums, level: float, method: str, bounds: 
         )
     if method == "bernstein":
         return Interval(*_bernstein(f, sums, level, bounds), level, method, f.value)
+    if method == "smoothing":
+        return Interval(*_smoothing(sums, level, bounds), level, method, f.value)
     return _cressie_read(f, sums, level, bounds)
+
+
+def _smoothing(sums: ScoreSums, level: float, bounds: Range) -> tuple[float, float]:
+    """Logarithmic smoothing, two-sided: a bound on V from w·r, and one on 1 − V from w·(1 − r) (Sakhi et al. 2024).
+
+    E[1 + λφ] = 1 + λV, so that by Markov's inequality, Π (1 + λφ)/(1 + λV) < 2/α with probability 1 − α/2.
+    """
+    amount, terms = bounds.smoothing, bounds.terms
+    if amount is None or terms.misses is None or terms.correction is None:
+        raise InputError(
+            "a smoothing interval exists for op.LogSmoothing; use cressie-read for IPS and SNIPS, or student for others."
+        )
+    if not amount > 0:
+        raise InputError("a smoothing interval needs shrinkage above 0, and this estimate has shrinkage=0.")
+    if sums.clustered or sums.moments["m2"][0, 0] > 0:
+        raise InputError(
+            "a smoothing interval is for independent rounds: it supports neither clusters nor row weights; use student or "
+            "bootstrap."
+        )
+    means, low, width = (
+        sums.moments["mean"] / sums.moments["mean"][0],
+        bounds.reward_low,
+        bounds.reward_high - bounds.reward_low,
+    )
+    smoothed = (float(means[terms.correction] - low) / width, float(means[terms.misses]))
+    log = np.log(2 / (1 - level)) / sums.n
+    at_least, at_most = (float(np.expm1(amount * mean - log)) / amount for mean in smoothed)
+    return low + width * max(at_least, 0.0), low + width * (1 - max(at_most, 0.0))
 
 
 def _student(f: Functional, sums: ScoreSums, level: float) -> Interval:

@@ -15,7 +15,7 @@ from offpolicy.inference.scores import Case
 from offpolicy.models.rewards.base import LinearPredictor
 from offpolicy.ratios.weights import Weight
 from offpolicy.scoring.fit_pass import FitResults
-from offpolicy.scoring.plan import ModelKey, Terms, WeightColumn, model_key
+from offpolicy.scoring.plan import AnyTerms, ModelKey, Terms, WeightColumn, model_key
 from offpolicy.scoring.scorer import Scorer
 from offpolicy.statistics.base import State
 
@@ -56,7 +56,7 @@ class Refits:
                 self._jackknife[model] = None
         return self._jackknife[model]
 
-    def with_fit_error(self, case: Case, f: Functional, member: Member, terms: Terms) -> Functional:
+    def with_fit_error(self, case: Case, f: Functional, member: Member, terms: AnyTerms) -> Functional:
         """The functional with the change of its value if each group is left out of the scoring, and of everything fitted."""
         sums = case.sums
         by_group = sums.by_group(self.scorer.groups)
@@ -66,16 +66,18 @@ class Refits:
         if not self.matters(member, model) or len(filled) < 2:
             return f
         moves: list[FloatArray | None] = []
-        if model is not None and _is_fitted(model):
-            moves.append(self._moves_of_model(terms, model, sums))
-        if member.weight.ratio.fitted:
-            moves.append(None if sums.slice_ is not None else self._moves_of_weights(case, f, member.weight, terms))
+        for share, part in terms.parts:
+            if model is not None and _is_fitted(model):
+                moves.append(self._moves_of_model(part, model, sums, share))
+            if member.weight.ratio.fitted:
+                weight = member.weight if part.slot is None else member.weight.for_slot(part.slot)
+                moves.append(None if sums.slice_ is not None else self._moves_of_weights(case, f, weight, part))
         known = [move for move in moves if move is not None]
         if not moves or len(known) < len(moves):
             return f
         return replace(f, fit=np.sum(known, axis=0)[filled])
 
-    def _moves_of_model(self, terms: Terms, model: ModelKey, sums: ScoreSums) -> FloatArray | None:
+    def _moves_of_model(self, terms: Terms, model: ModelKey, sums: ScoreSums, share_of: float = 1.0) -> FloatArray | None:
         """V depends on the coefficients through ⟨Σ share·x̃, β⟩ / Σ1 − ⟨Σ weight·x̃, β⟩ / Σ1: two tables."""
         state = self.state if sums.slice_ is None else self.state["slices"][sums.slice_]
         refits = None if terms.tables[0] is None else self.coefficients(model)
@@ -92,7 +94,7 @@ class Refits:
             elif terms.normalised and terms.weight is not None:
                 weight = weight / (means[terms.weight] / means[0])
         fit = np.tensordot(refits, (share - weight) / rows, axes=2)  # the value under each refit, up to a constant
-        moves: FloatArray = fit[1:] - fit[0]
+        moves: FloatArray = share_of * (fit[1:] - fit[0])
         return moves
 
     def _moves_of_weights(self, case: Case, f: Functional, weight: Weight, terms: Terms) -> FloatArray | None:

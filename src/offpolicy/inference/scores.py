@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from offpolicy.core.errors import InputError
 from offpolicy.data.log import Log
 from offpolicy.engines.base import Engine
 from offpolicy.estimators import Estimator, LoggedMean, Member
-from offpolicy.inference.functionals import Functional, ScoreSums, functional
+from offpolicy.inference.functionals import Functional, ScoreSums, added, functional
 from offpolicy.models.propensities import FittedLogging
 from offpolicy.scoring.fit_pass import FitResults
-from offpolicy.scoring.plan import Family, ModelKey, Terms, model_key
+from offpolicy.scoring.plan import AnyTerms, Family, ModelKey, Terms, model_key
 from offpolicy.scoring.scorer import Scorer
 from offpolicy.statistics.base import State
+from offpolicy.statistics.strata import stratified
 
 
 @dataclass(frozen=True)
@@ -38,7 +41,7 @@ class Scores:
     policies: tuple[str, ...]
     estimators: tuple[Mapping[int, Estimator], ...]
     members: Mapping[tuple[int, int, int], Sequence[Family]]
-    references: Mapping[tuple[int, int], Terms]
+    references: Mapping[tuple[int, int], AnyTerms]
     scorer: Scorer
     fitted: FitResults
     state: State
@@ -46,11 +49,30 @@ class Scores:
     def sums(self, slice_: str | None = None) -> ScoreSums:
         """The sums of the whole log, or of a slice by its number."""
         state = self.state if slice_ is None else self.state["slices"][slice_]
+        moments, buckets = state["moments"], state["buckets"]
+        squares = np.diag(moments["m2"])
+        if "strata" in state:
+            moments, buckets = stratified(moments, buckets, state["strata"])
         clustered, seed = self.log.schema.clustered, self.scorer.seed
-        return ScoreSums(state["moments"], state["buckets"], state["nonzero"], clustered, seed, slice_)
+        return ScoreSums(moments, buckets, state["nonzero"], clustered, seed, slice_, squares)
 
-    def functional(self, terms: Terms, case: Case) -> Functional:
-        return functional(terms, case.sums.moments["mean"], float(self.scorer.origin[case.reward]))
+    def functional(self, terms: AnyTerms, case: Case) -> Functional:
+        """The value of a member: of a list, added up over its slots."""
+        return added([(weight, self._alone(part, case)) for weight, part in terms.parts])
+
+    def slots(self, terms: AnyTerms, case: Case) -> tuple[Functional, ...]:
+        """The values of each slot, if rewards belong to slots."""
+        return tuple(self._alone(part, case) for part in terms.slots)
+
+    def _alone(self, terms: Terms, case: Case) -> Functional:
+        return functional(terms, case.sums.moments["mean"], self.origin(case.reward, terms.slot))
+
+    def origin(self, reward: int, slot: int | None = None) -> float:
+        """The typical value of a reward, or of the reward of one slot, that was subtracted before summing."""
+        if slot is None:
+            return float(self.scorer.origin[reward])
+        assert self.scorer.slot_origin is not None
+        return float(self.scorer.slot_origin[reward, slot])
 
     def logged_mean(self, case: Case) -> float:
         """The mean reward of the log: the value of `LoggedMean`, which every evaluation includes."""

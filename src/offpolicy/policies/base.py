@@ -153,6 +153,21 @@ class Policy(Serves, ABC):
         row = np.repeat(np.arange(len(batch)), actions.size // max(len(batch), 1))
         return self.entries(batch, row, actions.ravel()).reshape(actions.shape)
 
+    def likelihood(self, batch: Batch) -> FloatArray:
+        """The probability (or density) of the logged action in each round.
+
+        Parameters
+        ----------
+        batch : Batch
+            Some rounds of the log.
+
+        Returns
+        -------
+        array of float
+            One number per round.
+        """
+        return self.entries(batch, np.arange(len(batch)), batch.action)
+
     @abstractmethod
     def distribution(self, batch: Batch) -> FloatArray:
         """The probability of every action in each round: the one method that every policy must implement.
@@ -213,21 +228,6 @@ class Policy(Serves, ABC):
         """
         raise NotImplementedError
 
-    def likelihood(self, batch: Batch) -> FloatArray:
-        """The probability of each logged action, or its density if actions are continuous.
-
-        Parameters
-        ----------
-        batch : Batch
-            Some rounds of the log.
-
-        Returns
-        -------
-        array of float
-            One number per round.
-        """
-        return self.entries(batch, np.arange(len(batch)), batch.action)
-
     def nodes(self, batch: Batch) -> Nodes:  # noqa: ARG002
         """A few actions per round whose weighted mean stands for an expectation under the policy, for continuous actions.
 
@@ -242,6 +242,16 @@ class Policy(Serves, ABC):
             Actions and weights.
         """
         raise InputError(f"{type(self).__name__} has no actions to take an expectation over.")
+
+    @property
+    def factored(self) -> bool:
+        """For policies of lists: whether slots are filled independently of each other."""
+        return False
+
+    @property
+    def gives_marginals(self) -> bool:
+        """For policies of lists: whether the probability of an item in a slot is known whatever stands above it."""
+        return False
 
     @property
     def lists(self) -> bool:

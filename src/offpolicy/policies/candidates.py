@@ -16,8 +16,8 @@ from offpolicy.core.arrays import FloatArray, IntArray, sums_by
 from offpolicy.core.errors import InputError, RowsError
 from offpolicy.data.batch import Batch
 from offpolicy.data.checks import to_arrow
+from offpolicy.data.list_cells import plain_lists
 from offpolicy.data.log import Log
-from offpolicy.data.sources.list_cells import plain_lists
 from offpolicy.policies.base import Policy, check_sums
 from offpolicy.policies.blocks import ActionLists, Listed
 

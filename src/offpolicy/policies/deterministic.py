@@ -16,10 +16,12 @@ from offpolicy.data.batch import Batch
 from offpolicy.data.box import Box
 from offpolicy.data.checks import to_arrow
 from offpolicy.data.log import Log
+from offpolicy.data.slate import Slate, as_lists
 from offpolicy.data.spaces import Discrete
 from offpolicy.policies.base import Policy
 from offpolicy.policies.blocks import Listed
 from offpolicy.policies.functions import Score, called, column_names, returned, with_columns
+from offpolicy.policies.lists import ItemWeights, ListPolicy
 from offpolicy.policies.nodes import Nodes
 
 
@@ -29,14 +31,15 @@ class Deterministic(Policy):
     """A policy that takes one action τ(x) per round.
 
     On a log with discrete actions, it gives that action probability 1. On a log whose actions are an `op.Box`, it is
-    evaluated by kernel estimators, such as `op.KernelDR`.
+    evaluated by kernel estimators, such as `op.KernelDR`. On a log of lists (`op.Slate`), it shows one list, such as a
+    ranking.
 
     Parameters
     ----------
     function : str or callable
         The column of the log with the action of each round; or a function from contexts (rounds × columns, as in
-        `log.schema.context`) to one action per round. Actions are labels, as in `log.actions`, or numbers for an `op.Box`
-        (rounds × dimensions if they are vectors).
+        `log.schema.context`) to one action per round. Actions are labels, as in `log.actions`, numbers for an `op.Box`
+        (rounds × dimensions if they are vectors), or lists of labels for an `op.Slate`.
         With `columns`, the function is called with a dict of arrays by name instead.
     columns : sequence of str, default ()
         Columns of the log that the function reads by name, in the context or not.
@@ -55,7 +58,7 @@ class Deterministic(Policy):
 
     function: Score | str
     columns: Sequence[str] = ()  # type: ignore[assignment]
-    spaces = (Discrete, Box)
+    spaces = (Discrete, Box, Slate)
     deterministic = True
 
     def __post_init__(self) -> None:
@@ -71,12 +74,14 @@ class Deterministic(Policy):
         object.__setattr__(self, "columns", names)
 
     def settled(self, log: Log) -> Policy:
+        if log.space.slots is not None:
+            return _ListChoice(self)
         return self if log.space.count is None else _DiscreteChoice(self)
 
     def actions(self, batch: Batch) -> npt.NDArray[Any]:
         chosen = batch.extra[self.function] if isinstance(self.function, str) else self._returned(batch)
         try:
-            taken, bad = batch.space.encode(chosen if batch.space.count is None else as_integers(chosen))
+            taken, bad = batch.space.encode(as_integers(chosen) if batch.space.count is not None else chosen)
         except InputError as error:
             raise InputError(f"Deterministic: {error} {self._remedy(batch)}") from None
         if bad.any():
@@ -87,8 +92,10 @@ class Deterministic(Policy):
     def _returned(self, batch: Batch) -> pa.Array:
         """The actions that the function returns, as a column."""
         assert not isinstance(self.function, str)
-        call = called if batch.space.count is None else returned
+        call = called if batch.space.items is None else returned
         values = call(with_columns(self.function, self.columns, "Deterministic"), batch, "Deterministic")
+        if batch.space.slots is not None:
+            return as_lists(values, "Deterministic")
         shape = np.shape(values)
         expected = (len(batch), *batch.space.shape)
         if shape != expected:
@@ -99,6 +106,8 @@ class Deterministic(Policy):
     def _remedy(self, batch: Batch) -> str:
         if isinstance(self.function, str):
             return f"Correct the column {self.function!r}: it must hold one action of the log per round."
+        if batch.space.slots is not None:
+            return "Correct the function: it returns one list of items per round, as in `log.actions`."
         if batch.space.count is None:
             return "Correct the function: np.clip keeps it within bounds."
         return "Correct the function: actions are labels, as in `log.actions`; log.actions[codes] are the labels of codes."
@@ -150,3 +159,33 @@ class _DiscreteChoice(Policy):
 
     def distribution(self, batch: Batch) -> FloatArray:
         return self.listed(batch).grid(batch.n_actions)
+
+
+@final
+@dataclass(frozen=True)
+class _ListChoice(ListPolicy):
+    """`Deterministic` over lists: one list per round, with probability 1."""
+
+    policy: Deterministic
+
+    def __repr__(self) -> str:
+        return repr(self.policy)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return tuple(self.policy.columns)
+
+    @property
+    def factored(self) -> bool:
+        return True
+
+    def slots(self, batch: Batch) -> FloatArray:
+        same = self.policy.actions(batch) == batch.action
+        return np.where(batch.action >= 0, same, 1.0)
+
+    def weights(self, batch: Batch) -> ItemWeights:
+        chosen = np.maximum(self.policy.actions(batch), 0)
+        assert batch.space.items is not None
+        one_hot = np.zeros((*chosen.shape, batch.space.items.n_actions))
+        np.put_along_axis(one_hot, chosen[:, :, None], 1.0, axis=2)
+        return ItemWeights(one_hot, without_replacement=False)

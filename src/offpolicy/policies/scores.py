@@ -24,7 +24,8 @@ SAFE = 50.0
 """exp(±50) times a billion actions does not overflow in single precision."""
 
 
-def _scores(score: Score, batch: Batch, name: str) -> FloatArray:
+def scores_of(score: Score, batch: Batch, name: str) -> FloatArray:
+    """Rounds × actions: what a user's function returns, checked."""
     scores = called(score, batch, name).astype(np.float64, copy=False)
     if scores.shape != (len(batch), batch.n_actions):
         raise InputError(
@@ -33,14 +34,14 @@ def _scores(score: Score, batch: Batch, name: str) -> FloatArray:
     return scores
 
 
-def _eligible_scores(score: Score, batch: Batch, eligible: Eligible, name: str) -> FloatArray:
+def eligible_scores(score: Score, batch: Batch, eligible: Eligible, name: str) -> FloatArray:
     """The scores of the candidates, computed for them alone if the score allows it."""
     if isinstance(score, TwoTower):
         return score.some(score.vectors(batch, name), eligible.row, eligible.codes)
     out = np.empty(len(eligible.codes))
     for rows in blocks(len(batch), batch.n_actions):
         some = slice(eligible.starts[rows.start], eligible.starts[rows.stop])
-        scores = _scores(score, batch.take(rows), name)
+        scores = scores_of(score, batch.take(rows), name)
         out[some] = scores[eligible.row[some] - rows.start, eligible.codes[some]]
     return out
 
@@ -109,9 +110,9 @@ class Softmax(_Scored):
     def proportional(self, batch: Batch) -> tuple[FloatArray, bool]:
         if self.lists:
             return self.listed(batch).grid(batch.n_actions), False
-        scores = _scores(self.score, batch, "Softmax")
+        scores = scores_of(self.score, batch, "Softmax")
         top = scores.max(axis=1, keepdims=True)
-        _check_top(top[:, 0], batch)
+        check_top(top[:, 0], batch)
         p = scores - top
         if self.temperature != 1.0:
             p *= 1 / self.temperature
@@ -127,10 +128,10 @@ class Softmax(_Scored):
     def listed(self, batch: Batch) -> Listed:
         assert self.candidates is not None
         eligible = Eligible.required(self.candidates, batch, "Softmax")
-        scores = _eligible_scores(self.score, batch, eligible, "Softmax") / self.temperature
+        scores = eligible_scores(self.score, batch, eligible, "Softmax") / self.temperature
         starts, lengths = eligible.starts[:-1], np.diff(eligible.starts)
         top = np.maximum.reduceat(scores, starts)
-        _check_top(top, batch)
+        check_top(top, batch)
         p = np.exp(scores - np.repeat(top, lengths))
         p /= np.repeat(np.add.reduceat(p, starts), lengths)
         return eligible.with_probabilities(p)
@@ -147,7 +148,7 @@ class Softmax(_Scored):
             sums[rows], top[rows] = self._summed(self.score, users[rows], padded)
 
         parallel(run, runs(len(batch)))  # a log of few rounds is one partition, and its policy may take most of the time
-        _check_top(top, batch)
+        check_top(top, batch)
         p = np.exp(self.score.some(users, row, code) - top[row]) / sums[row, -1]
         np.minimum(p, 1.0, out=p)  # rounding
         return sums[:, :-1] / sums[:, -1:], p
@@ -172,10 +173,10 @@ class Softmax(_Scored):
         return sums, top
 
 
-def _check_top(top: FloatArray, batch: Batch) -> None:
+def check_top(top: FloatArray, batch: Batch, name: str = "Softmax") -> None:
     if not np.isfinite(top).all():  # max propagates NaN; +∞ has no softmax; −∞ is a probability of 0
         rows = batch.row[~np.isfinite(top)]
-        raise RowsError("Softmax", "have a NaN or infinite score", rows, "Check the score function on those rows.")
+        raise RowsError(name, "have a NaN or infinite score", rows, "Check the score function on those rows.")
 
 
 @final
@@ -220,7 +221,7 @@ class EpsilonGreedy(_Scored):
         if isinstance(self.score, TwoTower):
             users = self.score.vectors(batch, "EpsilonGreedy")
             return np.concatenate([best_of_towers(self.score, users[rows]) for rows in runs(len(batch))])
-        scores = _scores(self.score, batch, "EpsilonGreedy")
+        scores = scores_of(self.score, batch, "EpsilonGreedy")
         _check_scores(np.asarray(np.isnan(scores).any(axis=1)), batch)
         best: IntArray = scores.argmax(axis=1)
         return best
@@ -228,7 +229,7 @@ class EpsilonGreedy(_Scored):
     def listed(self, batch: Batch) -> Listed:
         assert self.candidates is not None
         eligible = Eligible.required(self.candidates, batch, "EpsilonGreedy")
-        scores = _eligible_scores(self.score, batch, eligible, "EpsilonGreedy")
+        scores = eligible_scores(self.score, batch, eligible, "EpsilonGreedy")
         starts, lengths = eligible.starts[:-1], np.diff(eligible.starts)
         top: FloatArray = np.maximum.reduceat(scores, starts)
         _check_scores(np.asarray(np.isnan(top)), batch)

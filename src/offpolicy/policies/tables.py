@@ -16,11 +16,13 @@ from offpolicy.data.batch import Batch
 from offpolicy.data.box import Box, box
 from offpolicy.data.checks import floats, to_arrow
 from offpolicy.data.log import Log
+from offpolicy.data.slate import Slate, is_nested
 from offpolicy.data.spaces import ActionSpace, Discrete, discrete
 from offpolicy.policies.base import SUM_TOLERANCE, Policy, check_sums
 from offpolicy.policies.blocks import Listed, blocks
 from offpolicy.policies.candidates import Eligible, as_numbers, check_candidates
 from offpolicy.policies.density import GRID, Continuous
+from offpolicy.policies.lists import SlotColumn
 from offpolicy.policies.nodes import Nodes, between
 
 
@@ -235,7 +237,8 @@ class Column(Policy):
     ----------
     probability : str or array of float
         The column with π(a|x) of the logged action (its density, if actions are numbers), or one value per round in the
-        order of the log.
+        order of the log. For lists: a list (or a row of the array) with the probability of each logged item given the items
+        above it.
 
     Examples
     --------
@@ -245,11 +248,11 @@ class Column(Policy):
     0.9
     """
 
-    spaces = (Discrete, Box)
-
     def __init__(self, probability: str | npt.ArrayLike) -> None:
         self._name = probability if isinstance(probability, str) else None
-        self._values = None if isinstance(probability, str) else floats(probability, "Column")
+        given = None if isinstance(probability, str) else probability
+        self._listed = given if is_nested(given) else None
+        self._values = None if given is None or self._listed is not None else floats(given, "Column")
 
     def __repr__(self) -> str:
         return f"Column({self._name!r})" if self._name is not None else "Column(an array)"
@@ -259,10 +262,21 @@ class Column(Policy):
         return () if self._name is None else (self._name,)
 
     @property
+    def spaces(self) -> tuple[type[ActionSpace], ...]:
+        return (Discrete, Box, Slate)
+
+    @property
     def whole(self) -> bool:
         return False
 
+    def settled(self, log: Log) -> Policy:
+        if log.space.slots is None:
+            return self
+        return SlotColumn(self._name, self._listed)
+
     def check(self, log: Log) -> None:
+        if self._listed is not None:
+            raise InputError("Column: lists of probabilities are for a log of lists (actions=op.Slate(…)).")
         if self._values is not None:
             log.check_ordered("Column", "Put the probabilities into the DataFrame and give the name of the column.")
         if self._values is not None and self._values.shape != (log.source.rows,):

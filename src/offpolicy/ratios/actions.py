@@ -1,4 +1,4 @@
-"""The ratio of actions, π(a|x)/π0(a|x): for every estimator that weights rounds by the action taken."""
+"""The ratio of actions, π(a|x)/π0(a|x): for every estimator that weights rounds by the action taken, or by a whole list."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from typing import final
 
 import numpy as np
 
-from offpolicy.core.arrays import LARGEST_NUMBER, NEXT_TO_NOTHING, FloatArray
+from offpolicy.core.arrays import LARGEST_NUMBER, FloatArray, ratios
 from offpolicy.core.errors import InputError, RowsError
 from offpolicy.data.batch import Batch
 from offpolicy.data.box import Box
+from offpolicy.data.slate import Slate
 from offpolicy.data.spaces import Discrete
 from offpolicy.policies.base import Policy
 from offpolicy.ratios.base import Available, UnfittedRatio
@@ -24,7 +25,7 @@ LIKELIHOODS = {"propensity": "probability", "density": "density"}
 class ActionRatio(UnfittedRatio):
     """π(a|x)/π0(a|x), of probabilities or of densities."""
 
-    spaces = (Discrete, Box)
+    spaces = (Discrete, Box, Slate)
     exact = True
     of_actions = True
     shown = True
@@ -80,10 +81,3 @@ def ratio_of(batch: Batch, policy: Policy, logging: Policy | None) -> FloatArray
     if propensity is None:
         raise InputError("the log has no propensities.")
     return ratios(policy.likelihood(batch), propensity)
-
-
-def ratios(probability: FloatArray, propensity: FloatArray) -> FloatArray:
-    """w; 0 where it is negligible, so that nothing is divided by a subnormal number."""
-    w: FloatArray = probability / propensity
-    w[w < NEXT_TO_NOTHING] = 0.0
-    return w

@@ -55,6 +55,40 @@ class Available:
         return f"it weights rounds by π/π0, and the log has neither propensities nor a logging policy; {remedy}"
 
     @property
+    def lacks_slot_rewards(self) -> str | None:
+        """Why slots have no rewards of their own."""
+        if self.schema.gain is not None:
+            return None
+        return "it weights the reward of each slot, and this log has one reward per list; log lists of rewards"
+
+    @property
+    def lacks_slots(self) -> str | None:
+        """Why the probabilities of slots, given the items above them, are unknown."""
+        if self.schema.slot_propensity or self.logging is not None:
+            return None
+        return (
+            "it weights slots by their own propensities, which the log does not have; log the probability of each item "
+            "given those above it as `propensity=` (--propensity), or pass the logging policy as `logging=` (--logging)"
+        )
+
+    @property
+    def lacks_positions(self) -> str | None:
+        """Why the probabilities of items in their positions, whatever stands above them, are unknown."""
+        unknown = [name for name, policy in self.policies.items() if not policy.gives_marginals]
+        if unknown:
+            return (
+                "it needs the probability of each item in its position, whatever stands above it, and the new policy gives "
+                "only probabilities given the items above; give an op.PlackettLuce, op.Factored or op.Deterministic"
+            )
+        if self.schema.position_propensity or (self.logging is not None and self.logging.gives_marginals):
+            return None
+        return (
+            "it weights items by the propensities of their positions, whatever stands above them, which the log does not "
+            "have; log them as `position_propensity=` (--position-propensity), or pass the logging policy as `logging=` "
+            "(--logging)"
+        )
+
+    @property
     def lacks_whole_policies(self) -> str | None:
         if all(policy.whole for policy in self.policies.values()):
             return None
@@ -273,6 +307,21 @@ class FittedRatio(ABC):
         """The embedding of the actions that its weights are computed from."""
         return None
 
+    def of_slot(self, ratio: Ratio) -> FittedRatio:  # noqa: ARG002
+        """The same for the slot of a ratio that shares this fit, if actions are lists.
+
+        Parameters
+        ----------
+        ratio : Ratio
+            The ratio of one slot.
+
+        Returns
+        -------
+        FittedRatio
+            Itself, unless slots differ in their weights.
+        """
+        return self
+
     def light(self) -> FittedRatio:
         """The same without what only its error and its embedding need: what is sent to the workers."""
         return self
@@ -418,6 +467,21 @@ class Ratio(Serves, ABC):
         """
         return self
 
+    def for_slot(self, slot: int) -> Self:  # noqa: ARG002
+        """The same for the reward of one slot, if actions are lists.
+
+        Parameters
+        ----------
+        slot : int
+            The slot, from 0.
+
+        Returns
+        -------
+        Ratio
+            Itself, unless slots differ in their weights.
+        """
+        return self
+
     @property
     def corrects(self) -> bool:
         """Whether rounds are weighted; if not, an estimate is its baseline alone."""
@@ -465,3 +529,7 @@ class UnfittedRatio(Ratio, FittedRatio):
 
     def fit(self, fitting: Fitting, results: Sequence[Any]) -> FittedRatio:  # noqa: ARG002
         return self
+
+    def of_slot(self, ratio: Ratio) -> FittedRatio:
+        assert isinstance(ratio, UnfittedRatio)
+        return ratio

@@ -7,9 +7,8 @@ from typing import final
 
 import numpy as np
 
-from offpolicy.core.arrays import FloatArray
+from offpolicy.core.arrays import FloatArray, ratios
 from offpolicy.data.box import Box, box
-from offpolicy.ratios.actions import ratios
 from offpolicy.ratios.base import Available, UnfittedRatio
 from offpolicy.ratios.pools import Rounds
 

@@ -19,6 +19,7 @@ from offpolicy.core.hashing import group_of_bucket
 from offpolicy.data.batch import Batch
 from offpolicy.models.posteriors.base import Pooling
 from offpolicy.policies.blocks import Layout, Lists
+from offpolicy.ratios.sides import SlotSides
 from offpolicy.statistics.base import State
 
 Both = tuple[FloatArray, FloatArray]  # for the target policy and for the logging policy
@@ -231,6 +232,8 @@ class Rounds:
         The action that a deterministic target policy takes; None for other policies.
     pool : Pool | None
         The sums over all actions, for a ratio that uses them.
+    slots : SlotSides | None
+        Both policies in the slots of the logged lists, if actions are lists.
     """
 
     batch: Batch
@@ -242,6 +245,7 @@ class Rounds:
     propensity: FloatArray | None = None
     target: npt.NDArray[Any] | None = None
     pool: Pool | None = None
+    slots: SlotSides | None = None
 
     @cached_property
     def fold(self) -> IntArray:

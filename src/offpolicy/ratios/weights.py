@@ -248,6 +248,21 @@ class Weight:
         """
         return Weight(self.ratio.for_reward(reward), self.bend)
 
+    def for_slot(self, slot: int) -> Weight:
+        """The same for the reward of one slot, if actions are lists.
+
+        Parameters
+        ----------
+        slot : int
+            The slot, from 0.
+
+        Returns
+        -------
+        Weight
+            With the ratio of that slot.
+        """
+        return Weight(self.ratio.for_slot(slot), self.bend)
+
 
 def check_setting(estimator: str, name: str, value: float | str, low: float, high: float = np.inf) -> None:
     """Raise unless a setting is a number within its range, or "auto"."""

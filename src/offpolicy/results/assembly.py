@@ -36,9 +36,10 @@ from offpolicy.results.evaluation import Evaluation, Views
 from offpolicy.results.evidence import Evidence, Key, LogAccess, LogHandle, Redraws
 from offpolicy.results.examination import Examination
 from offpolicy.results.job import Job
+from offpolicy.results.recorded_scores import RecordedScores
 from offpolicy.scoring.export import RoundScores
 from offpolicy.scoring.fit_pass import FitResults
-from offpolicy.scoring.plan import Family, ModelKey, Terms, model_key
+from offpolicy.scoring.plan import AnyTerms, Family, ModelKey, Terms, model_key
 from offpolicy.statistics.base import State
 from offpolicy.statistics.fingerprint import Fingerprint
 
@@ -110,7 +111,7 @@ class Picked:
 
     functional: Functional
     member: Member
-    terms: Terms
+    terms: AnyTerms
     model: ModelKey | None
     known: bool
     curve: LearningCurve | None = None
@@ -142,7 +143,8 @@ class Values:
         f, (member, terms) = functionals[pick], family[pick]
         model = model_key(member, case.policy, case.reward)
         known = f.fit is not None or not self._refits.matters(member, model)
-        return Picked(f, member, terms, model, known, self._curves.of(model, terms, case.sums) if errors else None)
+        curve = self._curves.of(model, terms.parts[0][1], case.sums) if errors and len(terms.parts) == 1 else None
+        return Picked(f, member, terms, model, known, curve)
 
     def _select(self, case: Case, estimator: Estimator, family: Family, functionals: Sequence[Functional]) -> int:
         """The member of a family selected by SLOPE; families are ordered from the least biased member to the most."""
@@ -158,16 +160,17 @@ class Values:
             return smallest_error(sets, z, [std_error(f, sums) for f in functionals])
         return slope(len(family), z)
 
-    def _unseen_tail(self, case: Case, member: Member, terms: Terms) -> float:
+    def _unseen_tail(self, case: Case, member: Member, terms: AnyTerms) -> float:
         """CAB only: the uncertainty of what lies above the clip, where the model is used instead.
 
         Rounds with w > clip are few, and their spread does not show what was never drawn: with N of them logged, the model's
         part is uncertain by about its own size / √(1 + N).
         """
-        if not member.remainder or terms.baseline is None or member.setting is None or not np.isfinite(member.setting):
+        ((_, first), *_) = terms.parts
+        if not member.remainder or first.baseline is None or member.setting is None or not np.isfinite(member.setting):
             return 0.0
         means, above = case.sums.moments["mean"], self.overlaps.above(case.policy, member.setting)
-        return abs(float(means[terms.baseline])) / float(means[0]) / float(np.sqrt(1 + above))
+        return abs(float(means[first.baseline])) / float(means[0]) / float(np.sqrt(1 + above))
 
     def combination(
         self, case: Case, estimator: Combined, families: Sequence[Family]
@@ -180,7 +183,7 @@ class Values:
         ]
         made = Combination.of(estimator, candidates, case.sums, self._evidence(case))
         carrying = ((float(w), part.name) for part, w in zip(made.parts, made.weights, strict=True) if w)
-        return made, [(w, picks[name].terms) for w, name in carrying]
+        return made, [(w * share, terms) for w, name in carrying for share, terms in picks[name].terms.parts]
 
     def _evidence(self, case: Case) -> BlendEvidence:
         """What the log says besides the candidates of a blend."""
@@ -199,6 +202,7 @@ class Valued:
     """One estimate on its way into a result.
 
     `parts`: the terms that it is made of, and the weight of each. `embedder`: the weight that its embedding comes from.
+    `slots`: the values of each slot of a list.
     """
 
     value: float
@@ -207,6 +211,7 @@ class Valued:
     bounds: Range | None = None
     fitted: bool = True
     embedder: Weight | None = None
+    slots: tuple[Functional, ...] = ()
 
     @property
     def name(self) -> str:
@@ -245,6 +250,10 @@ class Assembly:
             self.redraws, tilting, s.policies, s.log.schema.rewards, frozenset(s.references), self._round_scores
         )  # fmt: skip
         return LogHandle(access)
+
+    @cached_property
+    def _recorded(self) -> RecordedScores:
+        return RecordedScores(self.job, self.scores)
 
     @cached_property
     def _values(self) -> Values:
@@ -312,7 +321,9 @@ class Assembly:
             fit_missing=not picked.known, curve=picked.curve,
         )  # fmt: skip
         fitted = self.scores.learns(member, model) or len(families[0]) > 1
-        return Valued(f.value, subject, [(1.0, picked.terms)], self._bounds(case, picked), fitted, member.weight)
+        slots = self.scores.slots(picked.terms, case)
+        bounds = self._bounds(case, picked) if len(picked.terms.parts) == 1 else None
+        return Valued(f.value, subject, picked.terms.parts, bounds, fitted, member.weight, slots)
 
     def _subject(self, case: Case, estimator: Estimator, f: Functional) -> Subject:
         error = std_error(f, case.sums) if self.errors else float("nan")
@@ -334,11 +345,16 @@ class Assembly:
         f = subject.functional
         key = (s.slice_name(sums.slice_), reward, policy, valued.name)
         if subject.whole:
-            origin, means = float(s.scorer.origin[subject.reward]), sums.moments["mean"]
-            self._round_scores[key] = RoundScores(valued.parts, origin, means, alone=subject.member is not None)
+            parts = [(share, terms, s.origin(subject.reward, terms.slot)) for share, terms in valued.parts]
+            alone = subject.member is not None and len(parts) == 1
+            self._round_scores[key] = RoundScores(parts, sums.moments["mean"], alone)
         numbers, checks = self.examination.details(replace(subject, reference=reference), self.errors)
         given, within = s.log.reward_range is not None, s.value_range(subject.reward)
-        evidence = Evidence(f, sums, self._log, key, valued.bounds, given, valued.fitted, value_range=within)
+        scores = self._recorded.of(subject, valued.parts, valued.bounds) if subject.whole else None
+        evidence = Evidence(
+            f, sums, self._log, key, valued.bounds, given, valued.fitted, value_range=within, scores=scores,
+            slots=valued.slots,
+        )  # fmt: skip
         return Estimate(
             value=valued.value,
             std_error=subject.std_error,
@@ -371,8 +387,13 @@ class Assembly:
         if member.scaled:
             return None
         largest = weight.bend.largest(self.examination.overlaps.largest(case.policy, weight)) if weight.weighs else 1.0
-        terms = replace(picked.terms, tables=(None, None))
-        return Range(*self.scores.reward_range(case.reward), largest, weight.mean_one, terms)
+        ((_, first),) = picked.terms.parts
+        terms = replace(first, tables=(None, None))
+        if member.smoothing is None:
+            return Range(*self.scores.reward_range(case.reward), largest, weight.mean_one, terms)
+        smoother = self.job.smoothers.of(member.smoothing)
+        usable = self.scores.log.reward_range is not None and not (case.sums.clustered or self.scores.log.schema.weighted)
+        return Range(smoother.low, smoother.high, largest, False, terms, smoother.amount if usable else None)
 
     def _views(self, reward: int, valued: Sequence[Sequence[Valued]], sums: ScoreSums) -> Views:
         """The weights of each policy, by actions and by embeddings, and the calibration of cross-fitted models."""

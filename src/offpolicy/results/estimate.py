@@ -8,7 +8,9 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, get_args
 
+from offpolicy.core.arrays import LARGEST_NUMBER
 from offpolicy.core.errors import InputError, unknown_name
+from offpolicy.data.checks import is_number, whole
 from offpolicy.diagnostics.models import refitted
 from offpolicy.diagnostics.verdict import Finding, Verdict, worst
 from offpolicy.estimators.selection import standardised
@@ -23,7 +25,7 @@ from offpolicy.inference.intervals import (
 )
 from offpolicy.models.embedding_table import EmbeddingTable, LabelledEmbedding
 from offpolicy.report import text
-from offpolicy.results.evidence import Evidence, LogHandle
+from offpolicy.results.evidence import Evidence, LogHandle, SlotValue
 
 DRAWS = 100
 
@@ -57,6 +59,11 @@ class Answer(ABC):
     def name(self) -> str:
         """What it is an answer to, for messages."""
 
+    @property
+    def slots(self) -> tuple[SlotValue, ...]:
+        """The value of each slot, with its standard error and interval, if rewards belong to the slots of a list."""
+        return () if self.evidence is None else self.evidence.of_slots(self.interval.level)
+
     def confidence_interval(
         self, level: float | None = None, method: str | None = None, *, refit: bool | None = None, draws: int = DRAWS
     ) -> Interval:
@@ -66,10 +73,11 @@ class Answer(ABC):
         ----------
         level : float, optional
             The confidence level, between 0 and 1; by default that of the interval shown.
-        method : {"auto", "student", "normal", "bootstrap", "bernstein", "cressie-read"}, optional
+        method : {"auto", "student", "normal", "bootstrap", "bernstein", "cressie-read", "smoothing"}, optional
             By default that of the interval shown. "auto" is "cressie-read" where rewards alone are weighted, with weights
-            whose mean must be 1 (IPS, SNIPS), and "student" elsewhere. The last two hold for any number of rounds if the log
-            states its `reward_range`, and exist for estimates only, not for differences and blends.
+            whose mean must be 1 (IPS, SNIPS), "smoothing" for LogSmoothing, and "student" elsewhere. The last three hold for
+            any number of rounds if the log states its `reward_range`, and exist for estimates only, not for differences and
+            blends.
         refit : bool, optional
             Whether to read the log again for each draw of the bootstrap, and to refit reward models and embeddings and
             repeat every selection among candidates. No other interval includes all of that.
@@ -116,6 +124,55 @@ class Answer(ABC):
             f"{self.name} was saved by an older offpolicy, without sums: it has normal intervals at any level, and the "
             f"{shown.method} interval at level {shown.level:g}; for others, evaluate again."
         )
+
+    def confidence_sequence(
+        self, level: float | None = None, *, weight_bound: float | None = None, look: int = 1
+    ) -> Interval:
+        """An interval that holds at every look at once: look every day, and stop whenever it is narrow enough.
+
+        It holds for any number of rounds and for weights of any size, given that the propensities are right and that rewards
+        stay within the log's `reward_range`. It needs `op.evaluate(…, sequence=True)`, and exists for IPS and SNIPS, for DR
+        with a reward model that was fitted on other rounds, and for differences of these.
+
+        Parameters
+        ----------
+        level : float, optional
+            The probability with which the intervals of all looks hold together; by default that of the interval shown.
+        weight_bound : float, optional
+            The largest possible weight, if it is known without looking at the log. It makes the upper bound narrower where
+            rewards are rare, as well as differences, and a reward model requires it.
+        look : int, default 1
+            For a log with clusters: the number of this look, from 1. Rounds of returning users depend on each other, so that
+            the error probability α is spent over the looks, α/(k(k + 1)) on the k-th.
+
+        Returns
+        -------
+        Interval
+            Its method is "sequence".
+
+        Raises
+        ------
+        InputError
+            If there is no such interval for this estimate, or its sums were not requested.
+
+        Examples
+        --------
+        >>> import offpolicy as op
+        >>> world = op.worlds.Linear(n_actions=5, clicks=True, seed=0)
+        >>> log = world.sample(20_000, seed=0)
+        >>> log.reward_range = (0, 1)
+        >>> ips = op.evaluate(log, world.target, op.IPS(), sequence=True)["IPS"]
+        >>> always, today = ips.confidence_sequence(), ips.confidence_interval()
+        >>> always.low < today.low < today.high < always.high
+        True
+        """
+        level = self.interval.level if level is None else checked_level(level)
+        if weight_bound is not None and not (is_number(weight_bound) and 1 <= weight_bound < LARGEST_NUMBER):
+            raise InputError(f"weight_bound is {weight_bound!r}; give the largest possible weight, 1 or more.")
+        look = whole("look", look, 1)
+        if self.evidence is None:
+            raise InputError(f"{self.name} was saved by an older offpolicy, without sums; evaluate again.")
+        return self.evidence.sequence(level, weight_bound, look)
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -269,7 +326,8 @@ class Estimate(Answer):
             Whether the bootstrap refits.
         """
         evidence = self.evidence
-        method = "auto" if method in FINITE_SAMPLE and evidence is not None and evidence.bounds is None else method
+        if method in FINITE_SAMPLE and evidence is not None and (evidence.bounds is None or not evidence.bounds.has(method)):
+            method = "auto"
         shown = self.confidence_interval(self.interval.level, method, refit=refit)
         counted = refit and evidence is not None and evidence.fitted
         return replace(self, interval=shown, checks=refitted(self.checks) if counted else self.checks)

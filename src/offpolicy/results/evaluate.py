@@ -6,24 +6,27 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from offpolicy.core.errors import InputError
+from offpolicy.core.errors import InputError, unknown_name
 from offpolicy.core.memory import Budget
 from offpolicy.core.threads import one_blas_thread
 from offpolicy.data.checks import is_number, whole
 from offpolicy.data.log import Log
+from offpolicy.data.loggers import Loggers
 from offpolicy.diagnostics.base import Diagnostic
 from offpolicy.engines.base import Engine
 from offpolicy.engines.choice import engine_for
 from offpolicy.engines.resampling import Resampled
 from offpolicy.estimators import Estimator, LoggedMean
+from offpolicy.models.loggers import combine_loggers
 from offpolicy.models.propensities import estimate_logging
 from offpolicy.policies.base import Policy
 from offpolicy.policies.conversion import as_policy
 from offpolicy.results.assembly import Assembly
 from offpolicy.results.evaluation import Evaluation
 from offpolicy.results.evidence import Key, Redraws
-from offpolicy.results.job import Job, Request
+from offpolicy.results.job import THE_LOG, Job, Request, SequenceRequest
 from offpolicy.scoring.requirements import Column, EstimatorList
+from offpolicy.scoring.score_histograms import RewardRange
 
 # The values of the given estimators on a resampled log, by the number of the draw.
 Redrawn = Callable[[int, Sequence[Column]], Mapping[Key, float]]
@@ -42,6 +45,7 @@ def evaluate(  # noqa: PLR0913
     progress: bool | None = None,
     errors: bool = True,
     diagnostics: Diagnostic | Sequence[Diagnostic] = (),
+    sequence: bool | str = False,
 ) -> Evaluation:
     """Estimate what a policy would have earned on the logged rounds.
 
@@ -73,6 +77,9 @@ def evaluate(  # noqa: PLR0913
         With False, only values are computed, which is faster: no standard errors, intervals or checks.
     diagnostics : Diagnostic or sequence of Diagnostic, optional
         Your own checks, in addition to the built-in ones.
+    sequence : bool or str, default False
+        Whether to collect the sums for `confidence_sequence`, for which the log must state its `reward_range`. The name of a
+        policy, or "log", also collects those for differences from it, whose bounds are then narrower.
 
     Returns
     -------
@@ -104,15 +111,17 @@ def evaluate(  # noqa: PLR0913
         cross_fit = whole("cross_fit", cross_fit, 2, besides=" (an estimator's own cross_fit=0 turns it off)")
     seed = whole("seed", seed, -(2**63))
     policies = {name: policy.on(log) for name, policy in _policies(target).items()}
-    called = (*policies.values(), log.logging)
+    loggers = log.logging.policies if isinstance(log.logging, Loggers) else (log.logging,)
+    called = (*policies.values(), *loggers)
     engine = engine_for(log, engine, one_thread=any(isinstance(p, Policy) and p.whole_batches for p in called))
     log.check_row_ids()
     budget = Budget.of(memory)
-    original, log = log, estimate_logging(log, engine, seed, progress)
+    original, log = log, combine_loggers(estimate_logging(log, engine, seed, progress), policies, engine, progress)
     policies = {name: policy.on(log) for name, policy in policies.items()}  # some depend on the logging policy
 
     request = Request(
-        log, policies, engine, budget, level, cross_fit, seed, progress, errors, _diagnostics(diagnostics)
+        log, policies, engine, budget, level, cross_fit, seed, progress, errors, _diagnostics(diagnostics),
+        _sequences(sequence, log, policies),
     )  # fmt: skip
 
     def redrawn(draw: int, requested: Sequence[Column]) -> Mapping[Key, float]:
@@ -126,7 +135,7 @@ def evaluate(  # noqa: PLR0913
         return values
 
     with one_blas_thread():  # threads over partitions and refits already use all cores
-        return _answer(request, EstimatorList.of(estimators), redrawn)
+        return _answer(request, EstimatorList.of(estimators, log.space), redrawn)
 
 
 def _answer(request: Request, wanted: EstimatorList, redrawn: Redrawn) -> Evaluation:
@@ -160,6 +169,22 @@ def _alike(policies: Sequence[str], columns: Sequence[Column]) -> Iterator[tuple
     for p, row in enumerate(rows):
         groups.setdefault(tuple(map(id, row)), []).append(p)
     return (([policies[p] for p in group], rows[group[0]]) for group in groups.values())
+
+
+def _sequences(sequence: bool | str, log: Log, policies: Mapping[str, Policy]) -> SequenceRequest | None:
+    """What is requested for confidence sequences, checked."""
+    if sequence is False or sequence is None:
+        return None
+    if sequence is not True and sequence not in (*policies, THE_LOG):
+        raise unknown_name("policy for sequence=", str(sequence), (*policies, THE_LOG))
+    if log.reward_range is None:
+        raise InputError(
+            "sequence: bounds that hold at every look need the range that rewards can have, not the range seen so far; "
+            "state it as reward_range=(low, high) of the log (--reward-range)."
+        )
+    if log.schema.weighted:
+        raise InputError("sequence: bounds that hold at every look do not support row weights; leave out `weight`.")
+    return SequenceRequest(RewardRange(*log.reward_range), None if sequence is True else sequence)
 
 
 def _diagnostics(diagnostics: Diagnostic | Sequence[Any]) -> tuple[Diagnostic, ...]:

@@ -157,7 +157,7 @@ class Evaluation(EstimateSet):
 
         Parameters
         ----------
-        method : {"auto", "student", "normal", "bootstrap", "bernstein", "cressie-read"}
+        method : {"auto", "student", "normal", "bootstrap", "bernstein", "cressie-read", "smoothing"}
             See `Estimate.confidence_interval`. Estimates without a finite-sample interval get a Student interval.
         refit : bool, default False
             Whether the bootstrap reads the log again and refits in each draw.

@@ -17,6 +17,7 @@ from offpolicy.data.checks import whole
 from offpolicy.inference.functionals import Functional, ScoreSums, quotient, std_error
 from offpolicy.inference.intervals import FINITE_SAMPLE, Interval, Range, interval, refitted_interval
 from offpolicy.inference.sensitivity import Tilted, Tilting
+from offpolicy.inference.sequences import ValueScores, spent
 from offpolicy.scoring.export import RoundScores, write_scores
 
 Key = tuple[str | None, str, str, str]  # slice, reward, policy and estimator
@@ -106,7 +107,30 @@ class LogHandle:
         return self
 
 
-SAVED = ("functional", "bounds", "range_given", "fitted", "value_range")  # in a file; estimates share their sums
+@dataclass(frozen=True)
+class SlotValue:
+    """The value of one slot of a list, or a difference of two.
+
+    Parameters
+    ----------
+    slot : int
+        The slot, from 1 at the top.
+    value : float
+        The mean reward of the slot, before it is multiplied by its gain.
+    std_error : float
+        Its standard error.
+    interval : Interval
+        Its confidence interval.
+    """
+
+    slot: int
+    value: float
+    std_error: float
+    interval: Interval
+
+
+# In a file; estimates share their sums.
+SAVED = ("functional", "bounds", "range_given", "fitted", "value_range", "scores", "slots")
 
 
 @dataclass(frozen=True)
@@ -116,7 +140,9 @@ class Evidence:
     `bounds` is None for differences and blends, which have no finite-sample interval. `range_given`: whether the log states
     the range of its rewards. `fitted`: whether anything was fitted or selected, so that there is something to refit. In a
     difference, the estimate `other` is subtracted; if `relative`, the difference is divided by it. `value_range` is what the
-    value must lie between, if that is known.
+    value must lie between, if that is known. `scores` are those of an estimate that has a confidence sequence, and `against`
+    those of the other estimate in a difference. `slots` are the values of each slot, if rewards belong to the slots of
+    a list.
     """
 
     functional: Functional
@@ -129,6 +155,9 @@ class Evidence:
     other: Key | None = None
     relative: bool = False
     value_range: tuple[float, float] | None = None
+    scores: ValueScores | None = None
+    against: ValueScores | None = None
+    slots: tuple[Functional, ...] = ()
 
     @property
     def std_error(self) -> float:
@@ -155,7 +184,7 @@ class Evidence:
                 )
             if self.fitted:
                 return refitted_interval(self.functional, self.sums, level, self.refitted(draws))
-        if method in FINITE_SAMPLE and self.bounds is not None and not self.range_given:
+        if method in FINITE_SAMPLE and self.bounds is not None and self.bounds.has(method) and not self.range_given:
             low, high = self.bounds.reward_low, self.bounds.reward_high
             warnings.warn(
                 f"{self.key[1]}: the log has no reward_range; the smallest and largest reward seen "
@@ -174,8 +203,39 @@ class Evidence:
         second = redraws.of(self.other, draws)
         return quotient(first - second, np.abs(second)) if self.relative else first - second
 
+    def sequence(self, level: float, weight_bound: float | None, look: int) -> Interval:
+        """A confidence interval that holds at every look."""
+        scores, sums, name = self.scores, self.sums, self.key[3]
+        if self.key[0] is not None:
+            raise InputError("a confidence sequence is computed for the whole log, not for a slice.")
+        if scores is None or (self.other is not None and self.against is None) or self.relative:
+            raise InputError(
+                f"{name}: a confidence sequence exists for estimates whose rounds each have the value as their mean "
+                "(IPS, SNIPS, and DR with a reward model that was fitted on other rounds), and for differences of "
+                "these, if the log states its reward_range."
+            )
+        for each in (scores, self.against):
+            if each is not None:
+                each.check(weight_bound)
+        alpha = spent(1 - level, look) if sums.clustered else 1 - level
+        if self.other is None or self.against is None:
+            bounds = scores.bounds(sums)
+        else:
+            bounds = scores.difference(self.against, sums, (self.key[2], self.other[2]))
+        ends = scores.rescaled(bounds.ends(alpha, weight_bound), shift=self.other is None)
+        return Interval(*ends, level, "sequence", self.functional.value)
+
     def minus(self, other: Evidence) -> Evidence:
-        return self._paired(other, self.functional.minus(other.functional), relative=False)
+        paired = self._paired(other, self.functional.minus(other.functional), relative=False)
+        slots = tuple(a.minus(b) for a, b in zip(self.slots, other.slots, strict=False))
+        return replace(paired, scores=self.scores, against=other.scores, slots=slots)
+
+    def of_slots(self, level: float) -> tuple[SlotValue, ...]:
+        """The value of each slot with its standard error and Student interval."""
+        return tuple(
+            SlotValue(k, f.value, std_error(f, self.sums), interval(f, self.sums, level, "student", None))
+            for k, f in enumerate(self.slots, start=1)
+        )
 
     def relative_to(self, other: Evidence) -> Evidence:
         """(this − other) / |other|."""

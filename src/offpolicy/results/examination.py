@@ -19,6 +19,7 @@ from offpolicy.diagnostics.estimates import (
     SampleSize,
     Setting,
 )
+from offpolicy.diagnostics.loggers import Loggers, LoggerSums
 from offpolicy.diagnostics.models import FitError, Learning, Models, ModelSums
 from offpolicy.diagnostics.overlap import Overlaps, OverlapSums, Support, WeightSpread
 from offpolicy.diagnostics.propensities import Propensities, PropensityTests
@@ -68,11 +69,13 @@ class Checks:
     models: ModelSums
     propensities: PropensityTests | None
     own: tuple[Diagnostic, ...] = ()
+    loggers: LoggerSums | None = None
 
     def statistics(self) -> dict[str, BlockStatistic]:
         tests: dict[str, BlockStatistic] = {} if self.propensities is None else {"propensities": self.propensities}
+        loggers: dict[str, BlockStatistic] = {} if self.loggers is None else {"loggers": self.loggers}
         own = {f"own {k}": each for k, each in enumerate(self.own)}
-        return {"overlap": self.overlap, "models": self.models, **tests, **own}
+        return {"overlap": self.overlap, "models": self.models, **tests, **loggers, **own}
 
     def examination(self, scores: Scores) -> Examination:
         """The diagnostics with their sums, once the log has been read."""
@@ -83,6 +86,7 @@ class Checks:
             Models(state["models"], scores),
             Propensities(self.propensities, state.get("propensities", {}), log.space, len(log)),
             [Own(each, state[f"own {k}"]) for k, each in enumerate(self.own)],
+            [] if self.loggers is None else [Loggers(self.loggers, state["loggers"], scores.scorer.origin)],
         )
 
 
@@ -94,20 +98,21 @@ class Examination:
     models: Models
     propensities: Propensities
     own: Sequence[Reading]
+    loggers: Sequence[Reading] = ()
 
     @property
     def _of_estimates(self) -> list[Reading]:
         return [
             Definition(self.overlaps), Plausibility(self.models.scores), Support(self.overlaps), WeightSpread(self.overlaps),
             self.propensities, Concentration(), self.models, Learning(), SampleSize(), Setting(),
-            FitError(self.models.scores.scorer.many), Agreement(), *self.own,
+            FitError(self.models.scores.scorer.many), Agreement(), *self.loggers, *self.own,
         ]  # fmt: skip
 
     @property
     def _of_blends(self) -> list[Reading]:
         return [
             CandidateAgreement(self.overlaps), Plausibility(self.models.scores), self.propensities, Support(self.overlaps),
-            Concentration(), SampleSize(), Agreement(), *self.own,
+            Concentration(), SampleSize(), Agreement(), *self.loggers, *self.own,
         ]  # fmt: skip
 
     def details(self, subject: Subject, errors: bool) -> tuple[dict[str, Any], tuple[Finding, ...]]:

@@ -17,6 +17,7 @@ from offpolicy.core.progress import PassProgress
 from offpolicy.data.features import Features
 from offpolicy.data.log import Log
 from offpolicy.diagnostics.base import Diagnostic
+from offpolicy.diagnostics.loggers import LoggerSums
 from offpolicy.diagnostics.models import ModelSums
 from offpolicy.diagnostics.overlap import OverlapSums
 from offpolicy.diagnostics.propensities import PropensityTests
@@ -28,15 +29,32 @@ from offpolicy.models.propensities import FittedLogging
 from offpolicy.models.rewards.base import Fits, LinearPredictor, Predictor
 from offpolicy.policies.base import Policy
 from offpolicy.policies.conversion import as_policy
+from offpolicy.policies.loggers import CombinedLoggers
 from offpolicy.ratios.base import Available, Ratio
 from offpolicy.ratios.weights import Weight
 from offpolicy.results.examination import Checks
 from offpolicy.scoring.audit import audited
 from offpolicy.scoring.fit_pass import FitPlan, FitResults
-from offpolicy.scoring.plan import Family, ModelKey, Terms, plan_estimators
+from offpolicy.scoring.plan import AnyTerms, Family, ModelKey, Plan, plan_estimators
 from offpolicy.scoring.requirements import Column, EstimatorList, Lacking, choose
+from offpolicy.scoring.score_histograms import Earned, Gained, RewardRange, ScoreHistograms, ScoreKind, kind_of
 from offpolicy.scoring.score_pass import ScorePass
 from offpolicy.scoring.scorer import Scorer
+from offpolicy.scoring.smoothing import Smoothers
+
+
+@dataclass(frozen=True)
+class SequenceRequest:
+    """That sums for confidence sequences are requested: of values, and of differences from a baseline.
+
+    `baseline` is the name of a policy, `THE_LOG` for what was logged, or None for no differences.
+    """
+
+    scale: RewardRange
+    baseline: str | None = None
+
+
+THE_LOG = "log"
 
 
 @dataclass(frozen=True)
@@ -53,6 +71,7 @@ class Request:
     progress: bool | None
     errors: bool
     diagnostics: tuple[Diagnostic, ...] = ()
+    sequences: SequenceRequest | None = None
 
 
 Runs = Callable[[Request, Sequence[Estimator]], Any]  # evaluates some estimators as a request says
@@ -69,7 +88,7 @@ class Job:
     estimators: tuple[Column, ...]
     skipped: dict[str, str]
     members: dict[tuple[int, int, int], list[Family]]
-    references: dict[tuple[int, int], Terms]
+    references: dict[tuple[int, int], AnyTerms]
     requested: tuple[Column, ...] = ()
 
     @property
@@ -99,7 +118,8 @@ class Job:
         requested, skipped = choose(wanted, lacking, cross_fit)
         chosen = [_settled(column, request, features, run) for column in requested]
         weighable = frozenset(p for p, own in enumerate(lacking.values()) if own([Member(Weight())]) is None)
-        plan, members, references = plan_estimators(chosen, len(policies), len(log.schema.rewards), cross_fit, weighable)
+        plan = Plan(len(policies), len(log.schema.rewards), log.schema.gain)
+        members, references = plan_estimators(chosen, plan, cross_fit, weighable)
         names = _names(chosen, members)
         fits = FitPlan(log, plan, features, request.seed, tuple(policies.values()), logging, names)
         return cls(request, fits, tuple(chosen), skipped, members, references, tuple(requested))
@@ -127,6 +147,7 @@ class Job:
             ratios=fitted.ratios,
             models={key: [_moved(p, centre) for p in predictors] for key, predictors in models.items()},
             origin=self.log.reward_origin,
+            slot_origin=self.log.slot_origin,
             centre=centre,
             groups=fits.groups,
             table_groups=self._groups_of(TABLE_ROWS),
@@ -134,7 +155,12 @@ class Job:
             seed=fits.seed,
             many=fits.many,
             errors=self._needs_errors,
+            smoothers=self.smoothers,
         )
+
+    @property
+    def smoothers(self) -> Smoothers:
+        return Smoothers(len(self.log), self.log.reward_range)
 
     @property
     def _needs_errors(self) -> bool:
@@ -148,7 +174,10 @@ class Job:
         plan, space = self.fits.plan, self.log.space
         sizes = tuple(space.n_codes if plan.whole(p) else 0 for p in range(plan.n_policies))
         own = (*([RowIds.of(len(self.log))] if self.log.schema.identified else []), *self.request.diagnostics)
-        return Checks(OverlapSums(sizes), ModelSums(tuple(plan.models)), self._propensity_tests, own)
+        loggers = self.log.schema.loggers
+        combined = self.fits.logging if isinstance(self.fits.logging, CombinedLoggers) else None
+        sums = None if loggers is None else LoggerSums(loggers, plan.n_policies, len(self.log.schema.rewards), combined)
+        return Checks(OverlapSums(sizes), ModelSums(tuple(plan.models)), self._propensity_tests, own, sums)
 
     @property
     def _propensity_tests(self) -> PropensityTests | None:
@@ -156,16 +185,59 @@ class Job:
         logging = self.fits.logging
         if not (self.log.schema.propensity or logging is not None):
             return None
+        if isinstance(logging, CombinedLoggers) and not logging.sums_to_one:
+            return None
         trim = logging.setting.trim if isinstance(logging, FittedLogging) else None
         tests = PropensityTests(self.log.space.n_codes, len(self.log), logging, trim)
         return tests if tests.mismatch(self.log.space) is None else None
+
+    @cached_property
+    def score_kinds(self) -> dict[tuple[int, int, int], ScoreKind]:
+        """The scores of each policy, estimator and reward that has a confidence sequence."""
+        kinds = {}
+        for key, families in self.members.items():
+            if len(families) == 1 and len(families[0]) == 1:
+                member, terms = families[0][0]
+                ((_, first), *slots) = terms.parts
+                kind = None if slots else kind_of(member, first, key[2])
+                if kind is not None:
+                    kinds[key] = kind
+        return kinds
+
+    @cached_property
+    def gain_kinds(self) -> dict[tuple[int, int, int], Gained]:
+        """The differences from the baseline, for each policy, estimator and reward that has weights."""
+        requested = self.request.sequences
+        if requested is None or requested.baseline is None:
+            return {}
+        names, kinds = tuple(self.request.policies), {}
+        for (p, e, reward), kind in self.score_kinds.items():
+            if not isinstance(kind, Earned) or self.members[p, e, reward][0][0][0].weight.naive:
+                continue
+            if requested.baseline not in names:
+                kinds[p, e, reward] = Gained(reward, kind.weight, None)
+                continue
+            other = self.score_kinds.get((names.index(requested.baseline), e, reward))
+            if isinstance(other, Earned) and other != kind:
+                kinds[p, e, reward] = Gained(reward, kind.weight, other.weight)
+        return kinds
+
+    @cached_property
+    def histograms(self) -> ScoreHistograms | None:
+        """What is summed for confidence sequences, once for estimates that share it; None if units are clusters."""
+        if self.request.sequences is None or self.log.schema.clustered:
+            return None
+        kinds = dict.fromkeys([*self.score_kinds.values(), *self.gain_kinds.values()])
+        return ScoreHistograms(tuple(kinds), self.request.sequences.scale)
 
     def score(self, fitted: FitResults, scorer: Scorer) -> Scores:
         """The one pass that scores every estimator for every policy and reward."""
         request, schema = self.request, self.log.schema
         statistics = self.checks.statistics()
+        if self.histograms is not None:
+            statistics["sequences"] = self.histograms
         sizes = (self.log.space.n_codes, self.log.space.table_rows, len(schema.slices or ()))
-        score_pass = ScorePass(scorer, *sizes, schema.clustered, statistics)
+        score_pass = ScorePass(scorer, *sizes, schema.clustered, statistics, len(schema.loggers or ()))
         try:
             scorer = replace(scorer, most_rows=self.fits.batch_rows(score_pass.columns))
             score_pass = replace(score_pass, scorer=scorer)

@@ -19,6 +19,7 @@ from offpolicy.results.evaluation import Evaluation, Views
 from offpolicy.results.evidence import SAVED, Evidence, LogHandle
 from offpolicy.results.storage import read, unpacked, unpacked_sums
 
+ADDED_LATER = ("value_range", "scores", "slots")  # fields of the evidence that older files lack
 COPIED = ("reward", "rounds", "actions", "actions_logged", "level", "skipped", "settings", "input", "versions")
 
 
@@ -122,7 +123,7 @@ def _with_evidence(result: Evaluation, saved: Any) -> Evaluation:
 
 def _rested(estimate: Estimate, slice_: str | None, sums: ScoreSums, saved: Any) -> Estimate:
     key = (slice_, estimate.reward, estimate.policy, estimate.estimator)
-    fields = {name: unpacked(saved[name]) for name in SAVED if name in saved or name != "value_range"}  # added later
+    fields = {name: unpacked(saved[name]) for name in SAVED if name in saved or name not in ADDED_LATER}
     evidence = Evidence(sums=sums, log=LogHandle(), key=key, **fields)
     f = evidence.functional
     computed = (f.value, float(f.evaluate(sums.moments["mean"])), evidence.std_error)

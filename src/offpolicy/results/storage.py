@@ -31,15 +31,33 @@ from offpolicy.inference.functionals import (
     Unresampled,
 )
 from offpolicy.inference.intervals import Range
+from offpolicy.inference.sequences import ValueScores
 from offpolicy.report import markdown, text
 from offpolicy.report.page import html
 from offpolicy.scoring.plan import Terms
+from offpolicy.scoring.score_histograms import RewardRange
+from offpolicy.statistics.signed_histogram import Bins
 
 # JSON cannot represent these numbers: each is saved as {"number": word}.
 NOT_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 KINDS = {
     kind.__name__: kind
-    for kind in (Functional, Formula, Terms, Minus, Relative, Divided, Blended, ColumnMean, Undefined, Unresampled, Range)
+    for kind in (
+        Functional,
+        Formula,
+        Terms,
+        Minus,
+        Relative,
+        Divided,
+        Blended,
+        ColumnMean,
+        Undefined,
+        Unresampled,
+        Range,
+        ValueScores,
+        RewardRange,
+        Bins,
+    )
 }
 
 

@@ -28,34 +28,33 @@ class RoundScores:
 
     Attributes
     ----------
-    parts : Sequence[tuple[float, Terms]]
-        The estimators that it combines, and the weight of each.
+    parts : Sequence[tuple[float, Terms, float]]
+        What it combines, estimators or slots: the weight of each, its terms, and the origin of its reward.
     means : FloatArray
         The means of the columns.
     alone : bool
         Whether it is one estimator, not a blend: a self-normalised one then leaves the division to the reader.
     """
 
-    parts: Sequence[tuple[float, Terms]]
-    origin: float
+    parts: Sequence[tuple[float, Terms, float]]
     means: FloatArray
     alone: bool = False
 
     def numbers(self, values: FloatArray) -> FloatArray:
         """Baseline, correction and weight of some rounds, from their columns."""
-        return np.asarray(sum(share * self._of(values, terms) for share, terms in self.parts))
+        return np.asarray(sum(share * self._of(values, terms, origin) for share, terms, origin in self.parts))
 
-    def _of(self, values: FloatArray, terms: Terms) -> FloatArray:
+    def _of(self, values: FloatArray, terms: Terms, origin: float) -> FloatArray:
         """With the origin added back; corrections times the factor that their mean is multiplied by."""
 
         def column(index: int | None) -> FloatArray:
             return np.zeros(values.shape[1]) if index is None else values[index]
 
         baseline, correction, weight = column(terms.baseline), column(terms.correction), column(terms.weight)
+        of_baseline, of_correction = terms.origins(origin)
         if terms.shifted_baseline:
-            baseline = baseline + self.origin
-        else:
-            correction = correction + self.origin * weight
+            baseline = baseline + of_baseline
+        correction = correction + of_correction * weight
         factor, means = 1.0, self.means
         if terms.scaling is not None:
             factor = float(means[terms.scaling[0]] / means[terms.scaling[1]])

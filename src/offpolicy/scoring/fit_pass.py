@@ -262,7 +262,8 @@ class FitPlan:
             model = fit_of(key.ratio)
             fitting = replace(fitting, fits=None if model is None else fits[model])
             ratios[key] = key.ratio.fit(fitting, results[key])
-        return FitResults(fits, tuple(ratios[ratio_key(weight)] for weight in self.plan.weights))
+        of_weights = (ratios[ratio_key(weight)].of_slot(weight.weight.ratio) for weight in self.plan.weights)
+        return FitResults(fits, tuple(of_weights))
 
     def _fit_rows(self, columns: tuple[str, ...]) -> int | None:
         """A bound for batches with long lists; others have the size that the statistics prefer."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from offpolicy.data.features import Inputs
-from offpolicy.estimators import Estimator, Member
+from offpolicy.estimators import Estimator, Member, Number
 from offpolicy.models.rewards.base import RewardModel
 from offpolicy.ratios.base import Ratio
 from offpolicy.ratios.weights import Times, Weight
@@ -59,12 +59,27 @@ class BaselineColumn:
 
 @dataclass(frozen=True)
 class CorrectionColumn:
-    """weight · (r − control); the control is q(x, a), or the origin if there is no model."""
+    """weight · (r − control); the control is q(x, a), or the origin if there is no model.
+
+    r is the reward of the round, or of one `slot` of a list.
+    """
 
     policy: int
     weight: Weight
     reward: int
     model: ModelKey | None = None
+    slot: int | None = None
+
+
+@dataclass(frozen=True)
+class SmoothedColumn:
+    """log(1 + λ·weight·r)/λ, on the scale of the rewards; or, for `misses`, the same of 1 − r for rewards from 0 to 1."""
+
+    policy: int
+    weight: Weight
+    reward: int
+    smoothing: Number
+    misses: bool = False
 
 
 @dataclass(frozen=True)
@@ -84,7 +99,7 @@ class WeightTable:
 
 
 TableKey = ShareTable | WeightTable
-ColumnKey = WeightColumn | BaselineColumn | CorrectionColumn
+ColumnKey = WeightColumn | BaselineColumn | CorrectionColumn | SmoothedColumn
 
 
 @dataclass(frozen=True)
@@ -97,9 +112,13 @@ class Terms:
         The columns of h·w and h², if the correction by h is scaled by the quotient of their means.
     shifted_baseline : bool
         Whether the baseline is stored less the origin; otherwise the correction is stored less origin·weight.
+    slot : int | None
+        The slot whose reward it is; None if it is the reward of the round.
     tables : tuple[TableKey | None, TableKey | None]
         The share's and the weight's table, for estimators that depend on the fit to first order. With the exact
         ratio they do not: baseline and control change alike on average.
+    misses : int | None
+        The column of the smoothed weight·(1 − r), if the correction is smoothed. It then includes its origin.
     """
 
     baseline: int | None
@@ -109,14 +128,63 @@ class Terms:
     scaling: tuple[int, int] | None
     shifted_baseline: bool
     tables: tuple[TableKey | None, TableKey | None] = (None, None)
+    misses: int | None = None
+    slot: int | None = None
+
+    @property
+    def parts(self) -> tuple[tuple[float, Terms], ...]:
+        """What is added up to the value: itself."""
+        return ((1.0, self),)
+
+    @property
+    def slots(self) -> tuple[Terms, ...]:
+        """The terms of the reward of each slot, if rewards belong to slots."""
+        return ()
+
+    def origins(self, origin: float) -> tuple[float, float]:
+        """The origins subtracted from the baseline and from the correction."""
+        if self.misses is not None:
+            return 0.0, 0.0
+        return (origin, 0.0) if self.shifted_baseline else (0.0, origin)
+
+
+@dataclass(frozen=True)
+class ListTerms:
+    """The terms of a member where rewards belong to the slots of a list: each slot is a formula of its own.
+
+    Attributes
+    ----------
+    slots : tuple[Terms, ...]
+        Each is normalised by its own mean weight.
+    gain : tuple[float, ...]
+        How much each slot counts.
+    whole : Terms | None
+        The terms of the value of the list, if every slot has the same weight: then one formula gives the same value.
+    """
+
+    slots: tuple[Terms, ...]
+    gain: tuple[float, ...]
+    whole: Terms | None = None
+
+    @property
+    def parts(self) -> tuple[tuple[float, Terms], ...]:
+        """What is added up to the value."""
+        return tuple(zip(self.gain, self.slots, strict=True)) if self.whole is None else self.whole.parts
+
+
+AnyTerms = Terms | ListTerms
 
 
 @dataclass
 class Plan:
-    """The columns of a scoring pass. Column 0 is the row weight, so that every mean is a ratio to it."""
+    """The columns of a scoring pass. Column 0 is the row weight, so that every mean is a ratio to it.
+
+    `gain` is how much each slot of a list counts, if rewards belong to slots.
+    """
 
     n_policies: int
     rewards: int
+    gain: tuple[float, ...] | None = None
     columns: list[ColumnKey] = field(default_factory=list)
     models: list[ModelKey] = field(default_factory=list)
     tables: list[TableKey] = field(default_factory=list)
@@ -171,20 +239,35 @@ class Plan:
         """The column of w itself, for the diagnostics."""
         return self._column(WeightColumn(policy, Weight()))
 
-    def add(self, member: Member, policy: int, reward: int) -> Terms:
-        """Add the columns of one member's numbers."""
+    def add(self, member: Member, policy: int, reward: int) -> AnyTerms:
+        """Add the columns of one member's numbers, or of the member of each slot."""
+        if self.gain is None or member.smoothing is not None:
+            return self._add(member, policy, reward)
+        of_slots = [replace(member, weight=member.weight.for_slot(k)) for k in range(len(self.gain))]
+        alike = all(each.weight == of_slots[0].weight for each in of_slots)
+        slots = tuple(self._add(each, policy, reward, k) for k, each in enumerate(of_slots))
+        return ListTerms(slots, self.gain, self._add(of_slots[0], policy, reward) if alike else None)
+
+    def _add(self, member: Member, policy: int, reward: int, slot: int | None = None) -> Terms:
         model = self._model(member, policy, reward)
         clip = getattr(member.weight.bend, "limit", float("inf")) if member.remainder else None
         control = None if member.remainder else model
         weighted = member.weight.ratio.corrects
+        if member.smoothing is not None:
+            hits, misses = (
+                self._column(SmoothedColumn(policy, member.weight, reward, member.smoothing, each)) for each in (False, True)
+            )
+            weight = self._column(WeightColumn(policy, member.weight))
+            return Terms(None, hits, weight, False, None, False, misses=misses)
         return Terms(
             baseline=None if model is None else self._column(BaselineColumn(policy, model, clip)),
-            correction=self._column(CorrectionColumn(policy, member.weight, reward, control)) if weighted else None,
+            correction=self._column(CorrectionColumn(policy, member.weight, reward, control, slot)) if weighted else None,
             weight=self._column(WeightColumn(policy, member.weight)) if weighted else None,
             normalised=member.normalised,
             scaling=self._scaling(member, policy) if member.scaled else None,
             shifted_baseline=control is not None,
             tables=(None, None) if model is None or member.weight.exact else self._tables(member, policy, clip, control),
+            slot=slot,
         )
 
     def _scaling(self, member: Member, policy: int) -> tuple[int, int]:
@@ -219,7 +302,8 @@ class Plan:
 
 def ratio_key(weight: WeightColumn) -> RatioKey:
     """The fit that a weight comes from."""
-    return RatioKey(weight.weight.ratio, weight.policy if weight.weight.ratio.per_policy else None)
+    ratio = weight.weight.ratio.for_slot(0)  # the slots share a fit
+    return RatioKey(ratio, weight.policy if ratio.per_policy else None)
 
 
 def fit_of(ratio: Ratio) -> FitKey | None:
@@ -235,29 +319,24 @@ def model_key(member: Member, policy: int, reward: int) -> ModelKey | None:
     return ModelKey(fit, member.cross_fit, reward)
 
 
-Family = list[tuple[Member, Terms]]  # members from which SLOPE selects one
+Family = list[tuple[Member, AnyTerms]]  # members from which SLOPE selects one
 
 
 def plan_estimators(
-    estimators: Sequence[Mapping[int, Estimator]],
-    n_policies: int,
-    rewards: int,
-    cross_fit: int | None,
-    weighable: Collection[int],
-) -> tuple[Plan, dict[tuple[int, int, int], list[Family]], dict[tuple[int, int], Terms]]:
-    """The plan, the members of each part of each (policy, estimator, reward) with their terms, and the terms of SNIPS.
+    estimators: Sequence[Mapping[int, Estimator]], plan: Plan, cross_fit: int | None, weighable: Collection[int]
+) -> tuple[dict[tuple[int, int, int], list[Family]], dict[tuple[int, int], AnyTerms]]:
+    """Plan the members of each part of each (policy, estimator, reward): these with their terms, and the terms of SNIPS.
 
     Estimators are given by the position of the policy; `weighable` are the policies for which π/π0 is known.
     """
-    plan = Plan(n_policies, rewards)
     members: dict[Any, list[Family]] = {}
-    references: dict[tuple[int, int], Terms] = {}
-    for policy in range(n_policies):
+    references: dict[tuple[int, int], AnyTerms] = {}
+    for policy in range(plan.n_policies):
         if policy in weighable:
             plan.raw_weight(policy)
-            for reward in range(rewards):  # SNIPS, which other estimates are compared with even if it is not requested
+            for reward in range(plan.rewards):  # SNIPS, which other estimates are compared with even if it is not requested
                 references[policy, reward] = plan.add(Member(Weight(), normalised=True), policy, reward)
-        for e, reward in itertools.product(range(len(estimators)), range(rewards)):
+        for e, reward in itertools.product(range(len(estimators)), range(plan.rewards)):
             if policy in estimators[e]:
                 members[policy, e, reward] = [
                     [
@@ -266,4 +345,4 @@ def plan_estimators(
                     ]
                     for part in estimators[e][policy].parts
                 ]
-    return plan, members, references
+    return members, references

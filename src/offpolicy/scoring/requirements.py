@@ -76,9 +76,9 @@ class EstimatorList:
     skipped: tuple[tuple[str, str], ...] = ()
 
     @classmethod
-    def of(cls, requested: Any) -> EstimatorList:
+    def of(cls, requested: Any, space: ActionSpace | None = None) -> EstimatorList:
         alone = isinstance(requested, (Estimator, type, str))
-        estimators = default_estimators() if requested is None else [requested] if alone else list(requested)
+        estimators = default_estimators(space) if requested is None else [requested] if alone else list(requested)
         for estimator in estimators:
             if not isinstance(estimator, Estimator):
                 hint = (

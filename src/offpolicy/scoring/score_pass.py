@@ -19,6 +19,7 @@ from offpolicy.scoring.scorer import Scorer
 from offpolicy.statistics.base import State, added
 from offpolicy.statistics.fingerprint import Fingerprint
 from offpolicy.statistics.moments import Moments
+from offpolicy.statistics.strata import Strata
 
 SLICE_BUCKETS = 256
 # Tables are summed by slice, for the fit's share of the error there, as long as they fit into 256 MB.
@@ -35,6 +36,7 @@ class ScorePass:
     n_slices: int
     clustered: bool
     diagnostics: Mapping[str, BlockStatistic] = field(default_factory=dict)
+    loggers: int = 0
     summed: ClassVar[frozenset[str]] = frozenset({"tables", "mass", "scores", "points", "counts", "left_out"})
 
     @property
@@ -83,9 +85,13 @@ class ScorePass:
         return {
             "moments": self.moments.zero(),
             "buckets": np.zeros((buckets, plan.width)),
+            **({"strata": self._strata(buckets).zero()} if self.loggers else {}),
             "nonzero": np.zeros(plan.rewards),
             "tables": np.zeros((tables, self.table_rows, len(self.scorer.centre) + 1)),
         }
+
+    def _strata(self, buckets: int) -> Strata:
+        return Strata(self.scorer.plan.width, self.loggers, buckets)
 
     def fold(self, state: State, batch: Batch) -> State:
         batch, bucket = self.scorer.ordered(batch)
@@ -93,7 +99,7 @@ class ScorePass:
         values = scored.columns
         for name, each in self.diagnostics.items():
             state["diagnostics"][name] = each.fold(state["diagnostics"][name], batch, scored)
-        self._add(state, values, bucket, batch.reward)
+        self._add(state, values, bucket, batch)
         state["fingerprint"] = Fingerprint(self.clustered).fold(state["fingerprint"], batch)
         state["counts"] += batch.space.tally(batch.action)
         np.minimum(state["reward_low"], batch.reward.min(axis=0), out=state["reward_low"])
@@ -101,17 +107,19 @@ class ScorePass:
         if batch.slice_code is not None:
             for s in np.unique(batch.slice_code):
                 rows = np.flatnonzero(batch.slice_code == s)
-                self._add(state["slices"][str(s)], values[:, rows], bucket[rows], batch.reward[rows])
+                self._add(state["slices"][str(s)], values[:, rows], bucket[rows], batch.take(rows))
         return state
 
-    def _add(self, part: State, values: FloatArray, bucket: IntArray, reward: FloatArray) -> None:
+    def _add(self, part: State, values: FloatArray, bucket: IntArray, batch: Batch) -> None:
         """Rows of the whole log, or of a slice."""
         part["moments"] = self.moments.fold(part["moments"], values)
-        part["nonzero"] += np.count_nonzero(reward, axis=0)
+        part["nonzero"] += np.count_nonzero(batch.reward, axis=0)
         sums = part["buckets"]
         coarser = bucket * len(sums) // BUCKETS
         for column, row_values in enumerate(values):
             sums[:, column] += np.bincount(coarser, row_values, len(sums))
+        if batch.logger_code is not None:
+            part["strata"] = self._strata(len(sums)).fold(part["strata"], values, coarser, batch.logger_code)
 
     def merge(self, a: State, b: State) -> State:
         own = {
@@ -126,7 +134,9 @@ class ScorePass:
         return self._merge_parts({name: part for name, part in a.items() if name not in own}, b) | own
 
     def _merge_parts(self, a: State, b: State) -> State:
-        sums = added({name: part for name, part in a.items() if name != "moments"}, b)
+        sums = added({name: part for name, part in a.items() if name not in ("moments", "strata")}, b)
+        if "strata" in a:
+            sums["strata"] = self._strata(len(a["buckets"])).merge(a["strata"], b["strata"])
         return {"moments": self.moments.merge(a["moments"], b["moments"]), **sums}
 
     def finish(self, state: State) -> State:

@@ -13,6 +13,7 @@ import numpy as np
 from offpolicy.core.arrays import FloatArray, IntArray
 from offpolicy.core.hashing import group_of_bucket
 from offpolicy.data.batch import Batch
+from offpolicy.ratios.sides import SlotSides
 from offpolicy.ratios.weights import Weight
 from offpolicy.scoring.kernel import TargetMass
 from offpolicy.scoring.plan import ModelKey, TableKey, WeightTable
@@ -119,6 +120,8 @@ class ScoredBlock:
         A typical value of each reward, which is subtracted before summing.
     masses : tuple of TargetMass
         For each policy, its probability mass by action, over the first groups of units.
+    slots : tuple of SlotSides or None
+        For each policy, its probabilities and those of the logging policy in the slots of lists; None for other actions.
     """
 
     columns: FloatArray
@@ -129,6 +132,7 @@ class ScoredBlock:
     controls: Mapping[ModelKey, FloatArray]
     origin: FloatArray
     masses: tuple[TargetMass, ...]
+    slots: tuple[SlotSides | None, ...] = ()
 
 
 class BlockStatistic(Protocol):

@@ -11,16 +11,18 @@ from typing import Literal
 
 import numpy as np
 
-from offpolicy.core.arrays import FloatArray, IntArray
+from offpolicy.core.arrays import FloatArray, IntArray, ratios
 from offpolicy.core.hashing import buckets, group_of_bucket
 from offpolicy.core.threads import checkpoint
 from offpolicy.data.batch import Batch
+from offpolicy.data.slate import slot_reward
 from offpolicy.models.rewards.base import ContinuousPredictor, LinearPredictor, Predictor, design
 from offpolicy.policies.base import Policy
 from offpolicy.policies.blocks import BLOCK_ELEMENTS, Grid, Listed, Lists, blocks
-from offpolicy.ratios.actions import checked_propensity, propensity_of, ratios
+from offpolicy.ratios.actions import checked_propensity, propensity_of
 from offpolicy.ratios.base import FittedRatio
 from offpolicy.ratios.pools import BlockRows, Pool, Rounds, Sides, near_actions, unseen
+from offpolicy.ratios.sides import LoggedSlots, SlotSides, as_list_policy
 from offpolicy.scoring.kernel import (
     BaselinePart,
     Baselines,
@@ -31,8 +33,18 @@ from offpolicy.scoring.kernel import (
     TargetMass,
     only,
 )
-from offpolicy.scoring.plan import BaselineColumn, CorrectionColumn, ModelKey, Plan, ShareTable, TableKey, WeightColumn
+from offpolicy.scoring.plan import (
+    BaselineColumn,
+    CorrectionColumn,
+    ModelKey,
+    Plan,
+    ShareTable,
+    SmoothedColumn,
+    TableKey,
+    WeightColumn,
+)
 from offpolicy.scoring.scored_block import BatchWork, ScoredBlock
+from offpolicy.scoring.smoothing import Smoothers
 from offpolicy.statistics.base import State
 
 Mode = Literal["grid", "lists", "apart"]
@@ -77,8 +89,10 @@ class Scorer:
     seed: int
     many: bool = False
     errors: bool = True
+    slot_origin: FloatArray | None = None
     kernel: Kernel = field(default_factory=NumpyKernel)
     most_rows: int | None = None
+    smoothers: Smoothers = field(default_factory=lambda: Smoothers(1, None))
 
     def at_most(self, rows: int) -> int:
         """So many rows, or as many as a batch may have."""
@@ -117,17 +131,12 @@ class Scorer:
         masses = tuple(TargetMass(np.zeros(size)) for size in sizes)
         work = BatchWork(batch, bucket, x, np.zeros((self.plan.width, len(batch))), state, masses)
         work.controls.update({key: self._control(key, work) for key in self.plan.models})
-        probabilities = [self._probabilities(query, work) for query in self._queries]
-        own = next((logged for _, logged in probabilities if logged is not None), None)
-        if own is None or self.logging is None:
-            propensity = propensity_of(batch, self.logging)
-        else:
-            propensity = checked_propensity(batch, own, self.logging.accuracy)
-        action = tuple(None if p is None or propensity is None else ratios(p, propensity) for p, _ in probabilities)
-        for query, ratio in zip(self._queries, action, strict=True):
+        scored = self._lists(batch) if batch.slots is not None else self._actions(work)
+        for query, ratio, slots in zip(self._queries, scored.ratios, scored.slots, strict=True):
             target = query.policy.actions(batch) if query.policy.deterministic else None
             for k in query.logged_weights:
-                rounds = replace(self._rounds(k, work), action=ratio, propensity=propensity, target=target)
+                rounds = self._rounds(k, work)
+                rounds = replace(rounds, action=ratio, propensity=scored.propensity, target=target, slots=slots)
                 self._add_weight(k, rounds, work)
         self._fill(work)
         sampled = int(np.searchsorted(group_of_bucket(self.groups)[bucket], self.table_groups))
@@ -135,7 +144,28 @@ class Scorer:
         work.out[0] = 1.0
         if weighted and batch.weight is not None:
             work.out[:] *= work.omega
-        return ScoredBlock(work.out, bucket, work.omega, propensity, action, work.controls, self.origin, masses)
+        return ScoredBlock(
+            work.out, bucket, work.omega, scored.propensity, scored.ratios, work.controls, self.origin, masses, scored.slots
+        )  # fmt: skip
+
+    def _actions(self, work: BatchWork) -> Compared:
+        """Both policies at the logged actions."""
+        batch = work.batch
+        probabilities = [self._probabilities(query, work) for query in self._queries]
+        own = next((logged for _, logged in probabilities if logged is not None), None)
+        if own is None or self.logging is None:
+            propensity = propensity_of(batch, self.logging)
+        else:
+            propensity = checked_propensity(batch, own, self.logging.accuracy)
+        each = tuple(None if p is None or propensity is None else ratios(p, propensity) for p, _ in probabilities)
+        return Compared(propensity, each, (None,) * len(each))
+
+    def _lists(self, batch: Batch) -> Compared:
+        """Both policies in the slots of the logged lists. The logging policy is evaluated once for all targets."""
+        logged = LoggedSlots.of(batch, self.logging)
+        slots = tuple(SlotSides(logged, as_list_policy(query.policy)) for query in self._queries)
+        ratio = tuple(sides.whole if logged.gives_lists else None for sides in slots)
+        return Compared(batch.propensity, ratio, slots)
 
     def _probabilities(self, query: Query, work: BatchWork) -> tuple[FloatArray | None, FloatArray | None]:
         """π of the logged actions (None: deterministic), and π0 if the logging policy was evaluated for all actions."""
@@ -170,8 +200,12 @@ class Scorer:
 
     def _residual(self, key: CorrectionColumn, work: BatchWork) -> FloatArray:
         """r minus the control of a correction."""
-        control = self.origin[key.reward] if key.model is None else work.controls[key.model]
-        left: FloatArray = work.batch.reward[:, key.reward] - control
+        if key.slot is None:
+            origin, reward = self.origin[key.reward], work.batch.reward[:, key.reward]
+        else:
+            assert self.slot_origin is not None
+            origin, reward = self.slot_origin[key.reward, key.slot], slot_reward(work.batch)[:, key.reward, key.slot]
+        left: FloatArray = reward - (origin if key.model is None else work.controls[key.model])
         return left
 
     def _fill(self, work: BatchWork) -> None:
@@ -181,6 +215,10 @@ class Scorer:
                 work.out[column] = work.weights[key.policy, key.weight]
             elif isinstance(key, CorrectionColumn):
                 work.out[column] = work.weights[key.policy, key.weight] * self._residual(key, work)
+            elif isinstance(key, SmoothedColumn):
+                smoother = self.smoothers.of(key.smoothing)
+                smooth = smoother.misses if key.misses else smoother.hits
+                work.out[column] = smooth(work.weights[key.policy, key.weight], work.batch.reward[:, key.reward])
 
     def _control(self, key: ModelKey, work: BatchWork) -> FloatArray:
         """q of the logged actions, each from the model fitted without its fold."""
@@ -199,6 +237,25 @@ class Scorer:
         distinct = {id(ratio): ratio for ratio in (self.ratios[k] for k in sorted(unlisted))}
         looked_up = {key: ratio.with_near() for key, ratio in distinct.items()}
         return replace(self, ratios=tuple(looked_up.get(id(ratio), ratio) for ratio in self.ratios))
+
+
+@dataclass(frozen=True)
+class Compared:
+    """The target policies and the logging policy at what was logged.
+
+    Attributes
+    ----------
+    propensity : FloatArray | None
+        π0 of what was logged.
+    ratios : tuple[FloatArray | None, ...]
+        π/π0 for each target policy.
+    slots : tuple[SlotSides | None, ...]
+        Both policies in the slots of lists.
+    """
+
+    propensity: FloatArray | None
+    ratios: tuple[FloatArray | None, ...]
+    slots: tuple[SlotSides | None, ...]
 
 
 @dataclass(frozen=True)

@@ -36,8 +36,9 @@ class Fingerprint:
         return {"sum": np.zeros(1, np.uint64)}
 
     def fold(self, state: State, batch: Batch) -> State:
-        codes = [batch.action, batch.unit if self.clustered else None, batch.slice_code]
-        parts = [*batch.context_parts, *batch.feature_parts, batch.reward, batch.propensity, batch.weight]
+        codes = [batch.action, batch.unit if self.clustered else None, batch.slice_code, batch.logger_code]
+        slots = () if batch.slots is None else batch.slots.parts
+        parts = [*batch.context_parts, *batch.feature_parts, batch.reward, batch.propensity, batch.weight, *slots]
         # Column by column, not by part: it must not matter whether columns share an array.
         columns = (c for part in (*codes, *parts) if part is not None for c in part.reshape(len(batch), -1).T)
         rows, room = np.zeros(len(batch), np.uint64), np.empty(len(batch), np.uint64)

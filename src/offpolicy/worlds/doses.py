@@ -20,12 +20,13 @@ BINS = 10
 
 @dataclass(frozen=True)
 class Doses(DoseResponse):
-    """Doses from 0 to 1: q(x, a) = 1 − min(rate · |a − sigmoid(x·o)|, 1), with x ~ N(0, I) in five dimensions.
+    """Doses from 0 to 1, whose rewards fall with the distance from an ideal dose: 1 − min(rate · distance, 1).
 
-    The target takes the dose sigmoid(x·o′), and the logging policy has a dose sigmoid(x·o″) in mind; o′ and o″ are o plus
-    noise. The interval is divided into ten bins. The logging policy picks the bin of its dose with probability
-    `trust` + `spread`·u, otherwise one of the other nine, and then any dose in that bin. u is uniform from −½ to ½; it is
-    logged as the last column of the context and has no effect on the reward.
+    The ideal dose is sigmoid(x·o), with x ~ N(0, I) in five dimensions. The target takes the dose sigmoid(x·o′), and the
+    logging policy has a dose sigmoid(x·o″) in mind; o′ and o″ are o plus noise. The interval is divided into ten bins. The
+    logging policy picks the bin of its dose with probability `trust` + `spread`·u, otherwise one of the other nine, and then
+    any dose in that bin. u is uniform from −½ to ½; it is logged as the last column of the context and has no effect on the
+    reward.
 
     Parameters
     ----------

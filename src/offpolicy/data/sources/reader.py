@@ -31,6 +31,7 @@ from offpolicy.data.encoding import (
 )
 from offpolicy.data.log import Log
 from offpolicy.data.preprocessing import Missing, Preprocessing
+from offpolicy.data.slate import Gain
 from offpolicy.data.sources.files import CSV, PARQUET, find_files, is_path, partition_columns
 from offpolicy.data.sources.parts import (
     CsvFormat,
@@ -57,6 +58,7 @@ def read_log(  # noqa: PLR0913
     action: str,
     reward: str | Sequence[str],
     propensity: str | None = None,
+    position_propensity: str | None = None,
     logging: Any = None,
     actions: ActionSpace | Sequence[Any] | str | None = None,
     n_actions: int | None = None,
@@ -67,6 +69,9 @@ def read_log(  # noqa: PLR0913
     weight: str | None = None,
     by: str | None = None,
     reward_range: tuple[float, float] | None = None,
+    gain: Gain = "sum",
+    logger: str | None = None,
+    loggers: str | None = None,
     delimiter: str = ",",
     quote: str = '"',
     encoding: str = "utf-8",
@@ -92,9 +97,13 @@ def read_log(  # noqa: PLR0913
     reward : str or sequence of str
         The column of the reward, or several.
     propensity : str, optional
-        The column with the probability (or density) of the logged action under the logging policy.
-    logging : policy or EstimatedLogging, optional
-        The whole logging policy, or how to estimate it. With it, `propensity` is not needed.
+        The column with the probability (or density) of the logged action under the logging policy. For lists: a list of the
+        probabilities of each item given the items above it, or the probability of the whole list.
+    position_propensity : str, optional
+        For lists: the column with a list of the probabilities of each item in its slot, whatever stands above it.
+    logging : policy, EstimatedLogging or dict, optional
+        The whole logging policy, or how to estimate it. With it, `propensity` is not needed. With `logger`, a dict of
+        policies by logger.
     actions : ActionSpace, sequence or "labels", optional
         The action space, or all labels in order. "labels" treats integers as labels instead of codes.
     n_actions : int, optional
@@ -114,6 +123,15 @@ def read_log(  # noqa: PLR0913
         A column of slices, such as the country; results are also given per slice.
     reward_range : tuple of float, optional
         The smallest and the largest possible reward, for intervals that need them.
+    gain : {"sum", "dcg"} or sequence of float, default "sum"
+        For lists with rewards per slot: how much the reward of each slot counts. "dcg" is 1 / log2(1 + slot).
+    logger : str, optional
+        The column with the logger of each round, such as a version, if several policies collected the log. The loggers are
+        the strata of the standard errors, and are compared with each other.
+    loggers : {"balanced", "own", "weighted"}, optional
+        How the weights of several loggers are combined. "balanced" (the default if `logging` has the policy of each logger)
+        divides by the probability under all loggers together, "own" by that under the logger of the round, and "weighted"
+        weights the loggers' estimates by their precision.
     delimiter, quote, encoding, decimal : str
         How CSV files are written: what separates cells, the quotation mark, the encoding of the text, and the decimal point.
         By default `,`, `"`, UTF-8 and `.`.
@@ -147,8 +165,8 @@ def read_log(  # noqa: PLR0913
     Log(2 rounds, 2 actions, context 1, rewards ['click'])
     """
     columns = ColumnRoles(
-        _names(context), action, _names(reward), propensity, cluster, row_id, weight, by, _names(action_features),
-        preprocessing=Preprocessing.of(missing, dates, levels),
+        _names(context), action, _names(reward), propensity, position_propensity, gain, cluster, row_id, weight, by, logger,
+        _names(action_features), preprocessing=Preprocessing.of(missing, dates, levels),
     )  # fmt: skip
     if not columns.reward:
         raise InputError("name at least one reward column.")
@@ -167,9 +185,9 @@ def read_log(  # noqa: PLR0913
     labels = isinstance(actions, str)
     if opened is None:
         frame = SparkSource.of(source, columns, space, labels, features)
-        return Log.from_source(frame, logging=logging, reward_range=reward_range)
+        return Log.from_source(frame, logging=logging, reward_range=reward_range, loggers=loggers)
     table = TableSource(*opened, columns, space, labels, features)
-    return Log.from_source(table, logging=logging, reward_range=reward_range)
+    return Log.from_source(table, logging=logging, reward_range=reward_range, loggers=loggers)
 
 
 def _names(names: str | Sequence[str]) -> tuple[str, ...]:

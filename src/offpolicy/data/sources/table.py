@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from offpolicy.core.arrays import FloatArray, UInt64Array
+from offpolicy.core.arrays import FloatArray, IntArray, UInt64Array
 from offpolicy.core.errors import InputError, RowsError, unknown_name
 from offpolicy.core.hashing import hash_places, hash_rows, hash_values
 from offpolicy.core.threads import parallel
@@ -39,8 +39,10 @@ from offpolicy.data.encoding import (
 )
 from offpolicy.data.preprocessing import AS_THEY_ARE, HASHED_LEVELS, MISSING_TEXT, PARTS_OF_DATES, Preprocessing
 from offpolicy.data.schema import Preparation, Schema
+from offpolicy.data.slate import Gain, ListColumns, PaddedColumn, gains
+from offpolicy.data.slots import Logged
 from offpolicy.data.sources.parts import RowRange
-from offpolicy.data.spaces import ActionSpace, Discrete
+from offpolicy.data.spaces import ActionSpace, Discrete, items_seen
 
 SCAN_ROWS = 65_536
 NUMBER = r"^\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*$"
@@ -71,16 +73,21 @@ class ColumnRoles:
     action: str
     reward: tuple[str, ...]
     propensity: str | None = None
+    position_propensity: str | None = None
+    gain: Gain = "sum"
     cluster: str | None = None
     row_id: str | None = None
     weight: str | None = None
     by: str | None = None
+    logger: str | None = None
     features: tuple[str, ...] = ()
     place: Place | None = None
     preprocessing: Preprocessing = AS_THEY_ARE
 
     def names(self) -> tuple[str, ...]:
-        single = (self.propensity, self.cluster, self.row_id, self.weight, self.by)
+        single = (
+            self.propensity, self.position_propensity, self.cluster, self.row_id, self.weight, self.by, self.logger
+        )  # fmt: skip
         named = (
             *self.context,
             self.action,
@@ -137,19 +144,43 @@ class TableSource:
                 f"{min(outcomes)} is also named as context. The context is what was known before the action was taken; "
                 "leave out the action and its outcome."
             )
+        if self._listed:
+            gains(self.columns.gain, self._slots)
+        elif self.columns.position_propensity is not None or self.columns.gain != "sum":
+            raise InputError("position_propensity= and gain= are for lists; give actions=op.Slate(…), or leave them out.")
+        listed = {name for name in self._listed if name == self.columns.action or not self._per_list(name)}
+        if self.given_space is not None and self.given_space.shape:  # vectors
+            listed.add(self.columns.action)
         numeric = (*self.columns.reward, *filter(None, (self.columns.propensity, self.columns.weight)))
         for name in self.columns.names():
-            if pt.is_nested(self.arrow_schema.field(name).type):
+            if name not in listed and pt.is_nested(self.arrow_schema.field(name).type):
                 raise InputError(
                     f"{name} has type {self.arrow_schema.field(name).type}, but each round needs a single value here."
                 )
         for name in numeric:
-            self._expect(name, "number")
+            if name not in listed:
+                self._expect(name, "number")
         self._check_context()
         for name in self.columns.features:
             self._expect(name, "number", "text")
         if self.rows == 0:
             raise InputError("the log is empty: it has no rows.")
+
+    @property
+    def _slots(self) -> int:
+        """The number of slots; 0 if actions are not lists."""
+        return 0 if self.given_space is None else self.given_space.slots or 0
+
+    @property
+    def _listed(self) -> tuple[str, ...]:
+        """The columns that may hold lists."""
+        c = self.columns
+        names = (c.action, *c.reward, c.propensity, c.position_propensity) if self._slots else ()
+        return tuple(name for name in names if name is not None)
+
+    def _per_list(self, name: str) -> bool:
+        """Whether a column has one number per row, rather than a list of them."""
+        return kind_of(self.arrow_schema.field(name).type) == "number"
 
     def _check_context(self) -> None:
         """Raise if a column of the context is neither number nor text nor a date, or if no column is a date."""
@@ -207,11 +238,15 @@ class TableSource:
         types = self.arrow_schema.field
         context = [name for name in self.columns.context if self._kind(name) == "text"]
         features = [name for name in self.columns.features if is_category(types(name).type)]
-        return tuple(dict.fromkeys((*context, *features, *filter(None, [self.columns.by]))))
+        return tuple(dict.fromkeys((*context, *features, *filter(None, [self.columns.by, self.columns.logger]))))
 
     def most_levels(self, name: str) -> int | None:
         """How many values of a column of categories are needed; None for all of them, which a message counts."""
-        in_context_only = name in self.columns.context and name not in (*self.columns.features, self.columns.by)
+        in_context_only = name in self.columns.context and name not in (
+            *self.columns.features,
+            self.columns.by,
+            self.columns.logger,
+        )
         return self.columns.preprocessing.levels if in_context_only else None
 
     def averaged(self) -> tuple[Encoding, ...]:
@@ -243,29 +278,31 @@ class TableSource:
         self.check_contents(contents, self.missing)
         return contents
 
-    @property
-    def slices(self) -> pa.Array:
-        """The sorted values of the column of slices, as text."""
-        assert self.columns.by is not None
-        return self.contents.levels[self.columns.by].values
+    def _named_levels(self, name: str | None) -> tuple[str, ...] | None:
+        """The sorted values of the column of slices or of loggers, as text."""
+        return None if name is None else tuple(self.contents.levels[name].values.to_pylist())
 
     def check_contents(self, contents: Contents, missing: Callable[[str, str], InputError]) -> None:
         """Raise if a column of categories has too many values, or missing ones; `missing` makes the error, given advice."""
         columns, options = self.columns, self.columns.preprocessing
         for name, levels in contents.levels.items():
             in_context = name in columns.context
-            elsewhere = name in (*columns.features, columns.by)
+            elsewhere = name in (*columns.features, columns.by, columns.logger)
             if levels.missing and (elsewhere or not options.fills("text")):
                 raise missing(name, MISSING_TEXT if in_context and not elsewhere else "")
             count = len(levels.values)
             if name in columns.features:
                 too_many_categories(name, count)
-            if count > MOST_CATEGORIES and (name == columns.by or options.levels is None):
+            if count > MOST_CATEGORIES and (name in (columns.by, columns.logger) or options.levels is None):
                 raise self.too_many_levels(name, count)
 
     def too_many_levels(self, name: str, count: int) -> InputError:
         """The error for a column of the context or of slices with too many values."""
-        use, hashing = ("a slice", "") if name == self.columns.by else ("one-hot encoding", f" {HASHED_LEVELS},")
+        use, hashing = (
+            ("a slice or a logger", "")
+            if name in (self.columns.by, self.columns.logger)
+            else ("one-hot encoding", f" {HASHED_LEVELS},")
+        )
         advice = f"Group rare values, use numbers,{hashing} or name an id column as `cluster`."
         if not hashing or date_type(self.arrow_schema.field(name)) is None:
             return InputError(
@@ -281,7 +318,7 @@ class TableSource:
 
     @property
     def roles(self) -> Mapping[str, str]:
-        names = ("action", "propensity", "cluster", "row_id", "weight", "by")
+        names = ("action", "propensity", "cluster", "row_id", "weight", "by", "logger")
         return {name: column for name in names if (column := getattr(self.columns, name)) is not None}
 
     @property
@@ -295,9 +332,11 @@ class TableSource:
     @cached_property
     def space(self) -> ActionSpace:
         """The given space, or the one that is found: sorted labels, or codes up to the largest."""
-        name = self.columns.action
-        if self.given_space is not None:
-            return self.given_space
+        name, given = self.columns.action, self.given_space
+        if given is not None and given.found:
+            return given
+        if given is not None:
+            return given.over(self._items(given))
         type_ = self.arrow_schema.field(name).type
         if not pt.is_integer(type_.value_type if pt.is_dictionary(type_) else type_) or self.integer_labels:
             labels = self._levels((name,), self._plain_type(name))[name]
@@ -307,6 +346,17 @@ class TableSource:
         batches = (batch for part in self.parts for batch in part.read([name], SCAN_ROWS))
         largest = [pc.max(decoded(batch.column(0))).as_py() for batch in batches]
         return Discrete.codes(max((code for code in largest if code is not None), default=-1), self.rows, name)
+
+    def _items(self, space: ActionSpace) -> Discrete:
+        """The items that occur in the lists of a column: sorted labels, or codes up to the largest."""
+        name = self.columns.action
+
+        def of_part(part: RowRange) -> pa.Array:
+            return pc.unique(
+                pa.chunked_array([pc.unique(space.values(batch.column(0))) for batch in part.read([name], SCAN_ROWS)])
+            )
+
+        return items_seen(pc.unique(pa.chunked_array(parallel(of_part, self.parts))), self.rows, name)
 
     def _levels(self, names: Sequence[str], type_: pa.DataType | None = None) -> dict[str, Levels]:
         """The levels of some columns, as text or as another type, in one pass."""
@@ -351,9 +401,13 @@ class TableSource:
             space=self.space,
             context=encoded_names(self.encodings["context"]),
             rewards=columns.reward,
-            slices=tuple(self.slices.to_pylist()) if columns.by else None,
+            slices=self._named_levels(columns.by),
             slice_name=columns.by,
+            loggers=self._named_levels(columns.logger),
             propensity=columns.propensity is not None,
+            slot_propensity=columns.propensity in self._listed and not self._per_list(str(columns.propensity)),
+            position_propensity=columns.position_propensity is not None,
+            gain=self._gain,
             weighted=columns.weight is not None,
             clustered=columns.cluster is not None,
             identified=columns.row_id is not None,
@@ -364,6 +418,44 @@ class TableSource:
             catalog_dimensions=encoded_dimensions(encodings),
             preparation=Preparation(self.columns.preprocessing.settings, encoded_notes(self.encodings["context"])),
         )
+
+    @property
+    def _gain(self) -> tuple[float, ...] | None:
+        """What each slot counts, if rewards belong to slots."""
+        if not self._slots or self._per_list(self.columns.reward[0]):
+            return None
+        return tuple(gains(self.columns.gain, self._slots).tolist())
+
+    def logged_lists(self, raw: Mapping[str, pa.Array], codes: IntArray) -> Logged:
+        """The rewards and propensities of lists."""
+        c = self.columns
+        rewards = list(c.reward)
+        kinds = {self._per_list(name) for name in rewards}
+        if len(kinds) > 1:
+            raise InputError("some rewards belong to slots and others to whole lists; evaluate them one after the other.")
+        of_list = c.propensity is not None and self._per_list(c.propensity)
+
+        def padded(name: str | None) -> PaddedColumn | None:
+            return None if name is None else PaddedColumn.of(name, raw[name], self._slots)
+
+        per_list = kinds == {True}
+        columns = ListColumns(
+            tuple(gains(c.gain, self._slots).tolist()),
+            [] if per_list else [PaddedColumn.of(name, raw[name], self._slots) for name in rewards],
+            np.column_stack([self.checked("reward", Quantity(name), raw) for name in rewards]) if per_list else None,
+            self.checked("propensity", Quantity(str(c.propensity)), raw) if of_list else None,
+            None if of_list else padded(c.propensity),
+            padded(c.position_propensity),
+        )
+        return columns.logged(codes)
+
+    def checked(self, role: str, encoding: Encoding, raw: Mapping[str, pa.Array]) -> FloatArray:
+        """The numbers of a column, checked for their role."""
+        values = encoding.encode(raw[encoding.name])
+        check = encoding.failed_check(role, values)
+        if check is not None:
+            raise self.failure(encoding, check)
+        return values
 
     def head(self, rows: int, columns: tuple[str, ...] = ()) -> Batch:
         return next(iter(self.partitions(columns)[0].batches(rows)))
@@ -391,6 +483,24 @@ class TableSource:
     def missing(self, name: str, instead: str = "") -> InputError:
         """The error for missing values; `instead` is what can be done besides changing the table."""
         return self.count_failures(name, lambda c: np.asarray(c.is_null()), "are missing (null)", fill_in(instead) + IN_CSV)
+
+    def recounted(self, error: RowsError) -> InputError:
+        """The error for lists that do not fit each other, with the count and the first rows of the whole log."""
+        rows: list[int] = []
+        where: list[str] = []
+        names = [*self._listed]
+        for part in self.parts:
+            row = 0
+            for batch in part.read(names, SCAN_ROWS):
+                codes = self.space.encode(batch.column(0))[0]
+                try:
+                    self.logged_lists({name: batch.column(name) for name in names}, codes)
+                except RowsError as again:
+                    if (again.column, again.advice) == (error.column, error.advice):
+                        where += [f"{part.name} row {part.first + row + i}".strip() for i in again.rows[: 3 - len(where)]]
+                        rows += (part.start + row + again.rows).tolist()
+                row += len(batch)
+        return RowsError(error.column, error.what, rows or error.rows, error.advice, where=where or None)
 
     def count_failures(self, name: str, bad: Any, what: str, advice: str) -> InputError:
         rows: list[int] = []
@@ -434,29 +544,34 @@ class _Decoded:
         c, first = self.source.columns, self.part.first + seen
         ids, cluster = (self._hashed(name, raw) for name in (c.row_id, c.cluster))
         unit = ids if cluster is None else cluster
-        rewards = [self._checked("reward", Quantity(name), raw) for name in c.reward]
-        likelihood = self.source.space.likelihood
-        by = (
-            None
-            if c.by is None
-            else pc.index_in(raw[c.by].cast(pa.string()), value_set=self.source.contents.levels[c.by].values)
-        )
+        action = self._actions(raw[c.action])
+        logged = self._logged(raw, action)
         batch = Batch(
             row=np.arange(self.part.start + seen, self.part.start + seen + rows),
             unit=self._rows(raw, first, rows) if unit is None else unit,
-            action=self._actions(raw[c.action]),
-            reward=rewards[0][:, None] if len(rewards) == 1 else np.column_stack(rewards),
+            action=action,
+            reward=logged.reward,
             context_parts=self._encoded("context", raw),
             space=self.source.space,
-            propensity=self._checked(likelihood, Quantity(c.propensity), raw) if c.propensity else None,
-            weight=self._checked("weight", Quantity(c.weight), raw) if c.weight else None,
-            slice_code=None if by is None else by.to_numpy(zero_copy_only=False).astype(np.int64),
+            propensity=logged.propensity,
+            slots=logged.slots,
+            weight=self.source.checked("weight", Quantity(c.weight), raw) if c.weight else None,
+            slice_code=self._level(c.by, raw),
+            logger_code=self._level(c.logger, raw),
             feature_parts=self._encoded("features", raw),
             extra={name: raw[name] for name in self.extra if name in raw},
             row_id=ids,
         )
         encoded = [name for name in self.extra if name not in raw]
         return batch.with_columns(encoded, self.source.schema.context) if encoded else batch
+
+    def _level(self, name: str | None, raw: Mapping[str, pa.Array]) -> IntArray | None:
+        """The position of each row's value among those of the column."""
+        if name is None:
+            return None
+        places = pc.index_in(decoded(raw[name]).cast(pa.string()), value_set=self.source.contents.levels[name].values)
+        codes: IntArray = places.to_numpy(zero_copy_only=False).astype(np.int64)
+        return codes
 
     def _hashed(self, name: str | None, raw: Mapping[str, pa.Array]) -> UInt64Array | None:
         """The hash of each row's cluster or id."""
@@ -472,14 +587,22 @@ class _Decoded:
         return hash_rows(self.part.name, first, rows) if place is None else place.units(raw)
 
     def _encoded(self, role: str, raw: Mapping[str, pa.Array]) -> tuple[FloatArray, ...]:
-        return tuple(self._checked(role, encoding, raw) for encoding in self.source.encodings[role])
+        return tuple(self.source.checked(role, encoding, raw) for encoding in self.source.encodings[role])
 
-    def _checked(self, role: str, encoding: Encoding, raw: Mapping[str, pa.Array]) -> FloatArray:
-        values = encoding.encode(raw[encoding.name])
-        check = encoding.failed_check(role, values)
-        if check is not None:
-            raise self.source.failure(encoding, check)
-        return values
+    def _logged(self, raw: Mapping[str, pa.Array], action: npt.NDArray[Any]) -> Logged:
+        """Rewards and propensities, of single actions or of lists."""
+        source, c = self.source, self.source.columns
+        if source.space.slots is None:
+            rewards = [source.checked("reward", Quantity(name), raw) for name in c.reward]
+            p = source.checked(source.space.likelihood, Quantity(c.propensity), raw) if c.propensity else None
+            return Logged(rewards[0][:, None] if len(rewards) == 1 else np.column_stack(rewards), p)
+        for name in (*c.reward, c.propensity, c.position_propensity):
+            if name is not None and raw[name].null_count:
+                raise source.missing(name)
+        try:
+            return source.logged_lists(raw, action)
+        except RowsError as error:
+            raise source.recounted(error) from None
 
     def _actions(self, column: pa.Array) -> npt.NDArray[Any]:
         source, name = self.source, self.source.columns.action

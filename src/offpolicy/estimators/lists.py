@@ -1,0 +1,168 @@
+"""Estimators of lists, which differ in what the reward of a slot may depend on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from offpolicy.estimators.base import Estimator, Member, register
+from offpolicy.ratios.base import Ratio
+from offpolicy.ratios.slots import AdditiveRatio, ListRatio, PositionRatio, PrefixRatio
+from offpolicy.ratios.weights import Weight
+
+
+@dataclass(frozen=True)
+class OfSlots(Estimator):
+    """An estimator that weights the reward of each slot by one ratio, and may divide by the mean weight of the slot."""
+
+    normalised: bool = False
+
+    @property
+    def ratio(self) -> Ratio:
+        """The ratio of a slot."""
+        raise NotImplementedError
+
+    def members(self, cross_fit: int | None = None) -> tuple[Member, ...]:  # noqa: ARG002
+        return (Member(Weight(self.ratio), normalised=self.normalised),)
+
+
+@register
+@dataclass(frozen=True)
+class SIPS(OfSlots):
+    """Standard IPS of lists: every slot is weighted by the ratio of the whole list, Π_j w_j.
+
+    It assumes nothing about how people read a list, and is unbiased where the logging policy gives positive probability to
+    every list that the target policy may show. Its variance grows fastest with the length of the lists.
+
+    Parameters
+    ----------
+    normalised : bool, default False
+        Divide by the mean weight.
+    name : str, optional
+        The name in results; the name of the class by default.
+
+    References
+    ----------
+    Precup, Sutton and Singh (2000). Eligibility traces for off-policy policy evaluation. ICML.
+
+    Examples
+    --------
+    >>> import offpolicy as op
+    >>> log = op.Log(
+    ...     None, action=[["a", "b"], ["b", "b"]], reward=[[1, 0], [0, 1]], propensity=[[0.5, 0.5], [0.5, 0.5]],
+    ...     actions=op.Slate(2),
+    ... )
+    >>> op.evaluate(log, op.Factored(op.Fixed({"a": 0.9, "b": 0.1})), op.SIPS())["SIPS"].value
+    0.2
+    """
+
+    @property
+    def ratio(self) -> Ratio:
+        return ListRatio()
+
+
+@register
+@dataclass(frozen=True)
+class RIPS(OfSlots):
+    """Reward-interaction IPS: slot k is weighted by the items down to it, Π_{j ≤ k} w_j.
+
+    Unbiased if the reward of a slot does not depend on the items below it, as for people who read from the top (a cascade).
+
+    Parameters
+    ----------
+    normalised : bool, default False
+        Divide the value of each slot by its mean weight.
+    name : str, optional
+        The name in results; the name of the class by default.
+
+    References
+    ----------
+    McInerney, Brost, Chandar, Mehrotra and Carterette (2020). Counterfactual evaluation of slate recommendations with
+    sequential reward interactions. KDD.
+
+    Examples
+    --------
+    >>> import offpolicy as op
+    >>> log = op.Log(
+    ...     None, action=[["a", "b"], ["b", "b"]], reward=[[1, 0], [0, 1]], propensity=[[0.5, 0.5], [0.5, 0.5]],
+    ...     actions=op.Slate(2),
+    ... )
+    >>> result = op.evaluate(log, op.Factored(op.Fixed({"a": 0.9, "b": 0.1})), op.RIPS())
+    >>> [round(slot.value, 2) for slot in result["RIPS"].slots]
+    [0.9, 0.02]
+    """
+
+    @property
+    def ratio(self) -> Ratio:
+        return PrefixRatio()
+
+
+@register
+@dataclass(frozen=True)
+class IIPS(OfSlots):
+    """Independent IPS: slot k is weighted by the ratio of its item in that position, m_k, whatever the other slots hold.
+
+    Unbiased if the reward of a slot depends on its own item and position only. It needs the probability of each item in its
+    position under both policies: `position_propensity=`, or `logging=`.
+
+    Parameters
+    ----------
+    normalised : bool, default False
+        Divide the value of each slot by its mean weight.
+    name : str, optional
+        The name in results; the name of the class by default.
+
+    References
+    ----------
+    Li, Abbasi-Yadkori, Kveton, Muthukrishnan, Vinay and Wen (2018). Offline evaluation of ranking policies with click
+    models. KDD.
+
+    Examples
+    --------
+    >>> import offpolicy as op
+    >>> log = op.Log(
+    ...     None, action=[["a", "b"], ["b", "b"]], reward=[[1, 0], [0, 1]], logging=op.Factored(op.Uniform()),
+    ...     actions=op.Slate(2),
+    ... )
+    >>> op.evaluate(log, op.Factored(op.Fixed({"a": 0.9, "b": 0.1})), op.IIPS())["IIPS"].value
+    1.0
+    """
+
+    @property
+    def ratio(self) -> Ratio:
+        return PositionRatio()
+
+
+@register
+@dataclass(frozen=True)
+class PI(OfSlots):
+    """Pseudo-inverse estimator: the list is weighted by the sum of its ratios, 1 + Σ_k (m_k − 1).
+
+    Unbiased if the reward of the list is a sum of what each item contributes in its position; the rewards of slots need not
+    be known. This form is for logging policies that fill slots independently of each other (`op.Factored`). Weights can be
+    negative.
+
+    Parameters
+    ----------
+    normalised : bool, default False
+        Divide by the mean weight.
+    name : str, optional
+        The name in results; the name of the class by default.
+
+    References
+    ----------
+    Swaminathan, Krishnamurthy, Agarwal, Dudík, Langford, Jose and Zitouni (2017). Off-policy evaluation for slate
+    recommendation. NeurIPS.
+
+    Examples
+    --------
+    >>> import offpolicy as op
+    >>> log = op.Log(
+    ...     None, action=[["a", "b"], ["b", "b"]], reward=[1, 1], logging=op.Factored(op.Uniform()), actions=op.Slate(2)
+    ... )
+    >>> op.evaluate(log, op.Factored(op.Fixed({"a": 0.9, "b": 0.1})), op.PI())["PI"].value
+    0.2
+    """
+
+    @property
+    def ratio(self) -> Ratio:
+        return AdditiveRatio()

@@ -1,0 +1,150 @@
+"""Both policies in the slots of some logged lists, from which every ratio of slots is made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from offpolicy.core.arrays import LARGEST_NUMBER, FloatArray, ratios
+from offpolicy.core.errors import InputError, RowsError
+from offpolicy.data.batch import Batch
+from offpolicy.data.slate import shown
+from offpolicy.data.slots import SlotColumns
+from offpolicy.policies.base import Policy
+from offpolicy.policies.lists import ListPolicy
+
+
+@dataclass(frozen=True)
+class LoggedSlots:
+    """The logged lists and their propensities. Each array is computed when it is first used.
+
+    Arrays are rounds × slots. Where a list has no item, the probabilities of all policies are 1.
+    """
+
+    batch: Batch
+    logging: ListPolicy | None
+
+    @classmethod
+    def of(cls, batch: Batch, logging: Policy | None) -> LoggedSlots:
+        """The lists of a batch."""
+        return cls(batch, None if logging is None else as_list_policy(logging))
+
+    @property
+    def gives_slots(self) -> bool:
+        """Whether propensities given the items above are known."""
+        return self.logging is not None or self._columns.propensity is not None
+
+    @property
+    def gives_lists(self) -> bool:
+        """Whether the propensities of whole lists are known."""
+        return self.gives_slots or self.batch.propensity is not None
+
+    @property
+    def _columns(self) -> SlotColumns:
+        return self.batch.slots or SlotColumns()
+
+    @cached_property
+    def shown(self) -> npt.NDArray[np.bool_]:
+        """Whether the list has an item there."""
+        return shown(self.batch)
+
+    @cached_property
+    def propensity(self) -> FloatArray:
+        """π0(a_k | x, a_<k)."""
+        own = None if self.logging is None else self.logging.slots(self.batch)
+        return self._agreed(self._columns.propensity, own, "propensity")
+
+    @cached_property
+    def marginal(self) -> FloatArray:
+        """π0(a_k in slot k | x), whatever stands above it."""
+        logged = self._columns.position_propensity
+        if logged is not None or self.logging is None:
+            return self._agreed(logged, None, "position_propensity")
+        return (
+            self.propensity if self.logging.factored else self._agreed(None, self.logging.marginals(self.batch), "logging")
+        )
+
+    def _agreed(self, logged: FloatArray | None, own: FloatArray | None, name: str) -> FloatArray:
+        """The logged propensities, or those of the logging policy; if there are both, they must agree."""
+        if own is None:
+            if logged is None:
+                raise InputError("the log has no propensities of slots.")
+            return logged
+        assert self.logging is not None
+        wrong = ~(own >= 1 / LARGEST_NUMBER)
+        self._refuse(
+            "logging", wrong, "have an item with zero probability under the logging policy",
+            "`logging` is not the policy that collected this log.",
+        )  # fmt: skip
+        if logged is not None:
+            wrong = np.abs(own - logged) > self.logging.accuracy * logged
+            self._refuse(
+                name, wrong, "differ from the probability under `logging`", "Pass only one of the two, or correct it."
+            )
+        return own
+
+    def _refuse(self, name: str, bad: npt.NDArray[np.bool_], what: str, advice: str) -> None:
+        rows = bad.any(axis=1)
+        if rows.any():
+            slot = int(np.argmax(bad[int(np.argmax(rows))])) + 1
+            raise RowsError(name, f"{what} (the first: slot {slot})", self.batch.row[rows], advice)
+
+
+@dataclass(frozen=True)
+class SlotSides:
+    """The probabilities of the logged items under a target policy, and their ratios to the propensities."""
+
+    logged: LoggedSlots
+    target: ListPolicy
+    _shared: dict[Any, Any] = field(default_factory=dict, repr=False, compare=False)
+
+    @property
+    def batch(self) -> Batch:
+        return self.logged.batch
+
+    @cached_property
+    def conditional(self) -> FloatArray:
+        """π(a_k | x, a_<k)."""
+        return self.target.slots(self.batch)
+
+    @cached_property
+    def ratio(self) -> FloatArray:
+        """w_k = π(a_k | x, a_<k) / π0(a_k | x, a_<k)."""
+        return ratios(self.conditional, self.logged.propensity)
+
+    @cached_property
+    def prefix(self) -> FloatArray:
+        """Π_{j ≤ k} w_j."""
+        return np.asarray(np.cumprod(self.ratio, axis=1), dtype=np.float64)
+
+    @cached_property
+    def whole(self) -> FloatArray:
+        """Π_j w_j of each list: one number per round."""
+        if self.logged.gives_slots:
+            return self.prefix[:, -1]
+        assert self.batch.propensity is not None
+        return ratios(self.conditional.prod(axis=1), self.batch.propensity)
+
+    @cached_property
+    def marginal(self) -> FloatArray:
+        """m_k = π(a_k in slot k | x) / π0(a_k in slot k | x)."""
+        return ratios(self.target.marginals(self.batch), self.logged.marginal)
+
+    def once(self, key: Any, compute: Callable[[], FloatArray]) -> FloatArray:
+        """An array that several ratios share, computed once."""
+        if key not in self._shared:
+            self._shared[key] = compute()
+        shared: FloatArray = self._shared[key]
+        return shared
+
+
+def as_list_policy(policy: Policy) -> ListPolicy:
+    """The policy, which the checks of an evaluation have found to be one of lists."""
+    if not isinstance(policy, ListPolicy):
+        raise InputError(f"{type(policy).__name__} gives no probabilities of slots; subclass op.ListPolicy.")
+    return policy

@@ -1,0 +1,62 @@
+"""Sums by bin that are the same bytes in any order and any partitioning."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from offpolicy.statistics.base import State
+from offpolicy.statistics.signed_histogram import BINS, Bins, SignedHistogram
+
+
+def folded(*parts: np.ndarray) -> State:
+    state = SignedHistogram.zero()
+    for part in parts:
+        state = SignedHistogram.merge(state, SignedHistogram.fold(SignedHistogram.zero(), part))
+    return state
+
+
+def test_by_hand() -> None:
+    bins = Bins.of(folded(np.array([0.0, 1.0, 1.1, 1.2, -2.0])))
+    assert bins.low.tolist() == [0.0, 1.0, 1.125, -2.25]
+    assert bins.high.tolist()[1:] == [1.125, 1.25, -2.0]
+    assert bins.count.tolist() == [1, 2, 1, 1]
+    assert bins.total == pytest.approx([0, 2.1, 1.2, -2])
+
+
+def test_the_same_bytes_in_any_order_and_partitioning() -> None:
+    rng = np.random.default_rng(0)
+    values = rng.lognormal(0, 3, 30_000) * rng.choice([-1, 0, 1], 30_000)
+    whole = folded(values)
+    for k in (2, 7):
+        shuffled = np.array_split(rng.permutation(values), k)
+        again = folded(*shuffled)
+        assert again["count"].tobytes() == whole["count"].tobytes()
+        assert again["sum"].tobytes() == whole["sum"].tobytes()
+    assert whole["count"].sum() == 30_000
+    assert whole["sum"].sum() == pytest.approx(values.sum(), rel=1e-6)
+
+
+def test_halves() -> None:
+    values = np.array([3.0, -4.0, 0.0, 5.0])
+    positive, negative = SignedHistogram.halves(folded(values))
+    assert (positive["count"].sum(), negative["count"].sum()) == (3, 1)
+    assert (positive["sum"].sum(), negative["sum"].sum()) == (8, 4)
+    assert np.array_equal(folded(np.array([4.0]))["sum"], negative["sum"])
+
+
+@pytest.mark.parametrize("value", [1e-300, 1e-40, 1e38, 1e300, -1e300])
+def test_extreme_values_are_kept(value: float) -> None:
+    bins = Bins.of(folded(np.array([value])))
+    assert bins.n == 1
+    assert np.isfinite([*bins.low, *bins.high, *bins.total]).all()
+    assert (bins.low <= bins.total).all()
+    assert (bins.total <= bins.high).all()
+    assert len(folded(np.array([value]))["count"]) == BINS
+
+
+def test_affine_bins() -> None:
+    bins = Bins.of(folded(np.array([1.0, 1.1])))
+    turned = bins.affine(-2.0, 3.0)
+    assert (turned.low.tolist(), turned.high.tolist()) == ([0.75], [1.0])
+    assert turned.total == pytest.approx([6 - 4.2])
