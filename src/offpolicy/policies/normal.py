@@ -19,7 +19,7 @@ from offpolicy.policies.nodes import Nodes, between
 
 NODES = 24
 REACH = 7.0
-"""Nodes lie within this number of standard deviations of the mean, unless the bounds are nearer."""
+"""Nodes lie within this number of standard deviations of the mean, or of the bound next to it."""
 LEAST_MASS = 1e-12
 
 
@@ -80,15 +80,8 @@ class Normal(Continuous):
         space = box(batch.space, "Normal")
         mean, sd = self._moments(batch, space)
         self._mass(batch, space, mean, sd)
-        low = np.clip(mean - REACH * sd, space.lows, space.highs)
-        high = np.clip(mean + REACH * sd, space.lows, space.highs)
-        beyond = ~(low < high)  # the mean is far outside: what remains of the density is next to the bound
-        low = np.where(
-            beyond & (mean > space.highs), np.maximum(space.highs - sd, space.lows), np.where(beyond, space.lows, low)
-        )
-        high = np.where(
-            beyond & (mean < space.lows), np.minimum(space.lows + sd, space.highs), np.where(beyond, space.highs, high)
-        )
+        centre = np.clip(mean, space.lows, space.highs)  # of a mean outside, what remains is next to the bound
+        low, high = (np.clip(centre + side * REACH * sd, space.lows, space.highs) for side in (-1, 1))
         actions, volumes = between(low, high, NODES if space.dimensions == 1 else GRID_NODES)
         z = (actions - mean[:, None]) / sd[:, None]
         log = -(z * z).sum(axis=2) / 2

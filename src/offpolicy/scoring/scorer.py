@@ -136,7 +136,10 @@ class Scorer:
             target = query.policy.actions(batch) if query.policy.deterministic else None
             for k in query.logged_weights:
                 rounds = self._rounds(k, work)
-                rounds = replace(rounds, action=ratio, propensity=scored.propensity, target=target, slots=slots)
+                both = (query.policy, self.logging)
+                rounds = replace(
+                    rounds, action=ratio, propensity=scored.propensity, target=target, slots=slots, policies=both
+                )
                 self._add_weight(k, rounds, work)
         self._fill(work)
         sampled = int(np.searchsorted(group_of_bucket(self.groups)[bucket], self.table_groups))

@@ -148,9 +148,7 @@ class TableSource:
             gains(self.columns.gain, self._slots)
         elif self.columns.position_propensity is not None or self.columns.gain != "sum":
             raise InputError("position_propensity= and gain= are for lists; give actions=op.Slate(…), or leave them out.")
-        listed = {name for name in self._listed if name == self.columns.action or not self._per_list(name)}
-        if self.given_space is not None and self.given_space.shape:  # vectors
-            listed.add(self.columns.action)
+        listed = {name for name in self._listed if name == self.columns.action or not self._per_list(name)} | self._vectors
         numeric = (*self.columns.reward, *filter(None, (self.columns.propensity, self.columns.weight)))
         for name in self.columns.names():
             if name not in listed and pt.is_nested(self.arrow_schema.field(name).type):
@@ -181,6 +179,11 @@ class TableSource:
     def _per_list(self, name: str) -> bool:
         """Whether a column has one number per row, rather than a list of them."""
         return kind_of(self.arrow_schema.field(name).type) == "number"
+
+    @property
+    def _vectors(self) -> set[str]:
+        """The action column, if actions are vectors, whose cells are lists."""
+        return {self.columns.action} if self.given_space is not None and self.given_space.shape else set()
 
     def _check_context(self) -> None:
         """Raise if a column of the context is neither number nor text nor a date, or if no column is a date."""
