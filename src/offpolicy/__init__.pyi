@@ -7,6 +7,7 @@ from .data.batch import Batch as Batch
 from .data.box import Box as Box
 from .data.estimated_logging import EstimatedLogging as EstimatedLogging
 from .data.log import Log as Log
+from .data.monte_carlo import MonteCarlo as MonteCarlo
 from .data.slate import Slate as Slate
 from .data.sources import from_obp as from_obp, read_log as read_log
 from .data.spaces import Discrete as Discrete

@@ -247,6 +247,14 @@ def test_files(tmp_path: Path) -> None:
         evaluate(3)
 
 
+def test_a_parquet_file_with_damaged_names(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"wxyz": [0.0, 1.0], "a": [0, 1], "r": [1.0, 0.0], "p": [0.5, 0.5]}), tmp_path / "log.parquet")
+    content = (tmp_path / "log.parquet").read_bytes()
+    (tmp_path / "log.parquet").write_bytes(content.replace(b"wxyz", b"w\xffyz"))
+    with pytest.raises(op.InputError, match=r"log.parquet: cannot be read as Parquet"):
+        op.read_log(tmp_path / "log.parquet", context=["a"], action="a", reward="r", propensity="p")
+
+
 def test_damage_inside_a_file(tmp_path: Path) -> None:
     """A flipped page is noticed in the pass that reads it, and named."""
     x = np.random.default_rng(0).normal(size=4000 * N)  # does not compress

@@ -40,6 +40,11 @@ def evaluate(*, policy: object = CHANCE, settings: dict[str, object] | None = No
         ({"action": ["a", np.nan, "b", "a"]}, "action: text is mixed with other types"),
         ({"action": ["a", [], "b", "a"]}, "action: cannot be read as an array"),
         ({"action": np.array([1, 2**64 - 1, 0, 0], "u8")}, "the largest here is 18,446,744,073,709,551,615"),
+        ({"action": [0, 1, 2**63, 2**63 + 1]}, "action: 2 rows have an integer beyond ±9,007,199,254,740,992"),
+        (
+            {"cluster": [-1, 0, 1, 2**63]},
+            "cluster: 1 row has an integer beyond ±9,007,199,254,740,992, which would be rounded",
+        ),
         ({"by": ["a", None, "b", "a"]}, "by: 1 row is missing"),
         ({"by": np.array([b"\xff"] * 4, "O")}, "by: contains bytes that are not text"),
         ({"actions": "label"}, "`actions` is 'label'"),
@@ -183,6 +188,27 @@ def test_a_range_of_texts_is_one_of_numbers() -> None:
     log = op.Log(**{**GOOD, "reward_range": ("0", "5")})
     assert log.reward_range == (0.0, 5.0)
     assert op.evaluate(log, CHANCE, [op.IPS()])["IPS"].confidence_interval(method="bernstein").method == "bernstein"
+
+
+@pytest.mark.parametrize(
+    "extreme",
+    [
+        {
+            "action": [0, 1, 0, 1, 0, 1],
+            "reward": [0.0, 1.0, 1e30, 0.0, 1.0, 1.0],
+            "propensity": [0.5, 1.0, 0.25, 1e-10, 0.5, 0.5],
+            "weight": [1.0, 1e30, 1e-30, 1.0, 1.0, 1.0],
+        },
+        {"action": [0, 1], "reward": [0.0, 1.0], "propensity": [1e-30, 0.5], "weight": [1.0, 0.0], "by": ["b", "a"]},
+        {"action": [0, 1], "reward": [1.0, 1e-30], "propensity": [0.5, 1e-30], "weight": [1e-20, 1.0]},
+    ],
+)
+def test_extreme_numbers_give_no_warnings(extreme: dict[str, object]) -> None:
+    rows = len(extreme["reward"])
+    policy = op.Column([0.5, 0.5, 0.5, 0.5, 0.5, 0.0][:rows])
+    result = op.evaluate(op.Log(**{**GOOD, **extreme}), policy, [op.IPS(), op.SNIPS()])
+    assert "SNIPS" in str(result.with_interval("bootstrap"))
+    assert result.to_dict()["estimates"]
 
 
 @pytest.mark.parametrize("level", ["x", "0.9", 0, 1.5, float("nan"), True])

@@ -73,3 +73,14 @@ def test_open_bandit_says_what_it_needs(tmp_path: Path) -> None:
     assert elsewhere.returncode == 1
     assert "not a folder of the Open Bandit Dataset" in elsewhere.stderr
     assert "Traceback" not in without.stderr + elsewhere.stderr
+
+
+def test_a_router_between_language_models(tmp_path: Path) -> None:
+    done = run("llm_router.py", folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    for reward in ("quality", "cost"):
+        low, high, truth = numbers(
+            rf"{reward} +of the new router: \S+ 95% interval (\S+) to (\S+); true (\S+)\n", done.stdout
+        )
+        assert low <= truth <= high
+    assert "new router: ok; the draws make" in done.stdout

@@ -37,6 +37,9 @@ BY_HAND = [
     (op.IIPS(normalised=True), (3.2 / 3.6, 4 / 4.75)),
     (op.PI(), ((1.35 + 2.6) / 3, (1.4 + 2.6) / 3)),  # 1 + 0.6 − 0.25 = 1.35; 1 − 0.6 + 1 = 1.4; 1 + 0.6 + 1 = 2.6
     (op.PI(normalised=True), (3.95 / 5.35, 4 / 5.35)),
+    (op.DM(op.Ridge(0)), (0.8, 0.4)),  # q is 1 for a and 0 for b, in both slots
+    (op.DR(op.Ridge(0), cross_fit=0), (0.8, 0.4)),
+    (op.RIPS(rewards=op.Ridge(0), cross_fit=0), (0.8, 0.4)),
 ]
 
 
@@ -100,9 +103,25 @@ def worlds() -> dict[str, tuple]:
     }
 
 
+def test_one_slot_of_a_model_is_the_single_action_case() -> None:
+    rng = np.random.default_rng(0)
+    x, a = rng.normal(size=(500, 2)), rng.integers(4, size=500)
+    r, old, new = rng.normal(size=500) + a, op.Uniform(), op.Softmax(lambda x: x @ np.eye(2, 4))
+    log, lists = (
+        op.Log(x, a, r, logging=old, n_actions=4),
+        op.Log(x, a[:, None], r[:, None], logging=op.Factored(old), actions=op.Slate(1, 4)),
+    )
+    for one, other in ((op.DM(), op.DM()), (op.DR(), op.DR()), (op.SNDR(), op.IIPS(True, op.Ridge(), name="SNDR"))):
+        single = op.evaluate(log, new, one)[one.name]
+        slot = op.evaluate(lists, op.Factored(new), other)[other.name]
+        assert (slot.value, slot.std_error) == pytest.approx((single.value, single.std_error), rel=1e-12)
+
+
 @pytest.mark.parametrize(("estimator", "right"), [
     (op.SIPS(), {"independent", "cascade", "standard"}), (op.RIPS(), {"independent", "cascade"}), (op.IIPS(), {"independent"}),
-    (op.PI(), {"independent"}),
+    (op.PI(), {"independent"}), (op.SIPS(rewards=op.Ridge(1.0), cross_fit=0), {"independent", "cascade", "standard"}),
+    (op.RIPS(rewards=op.Ridge(1.0), cross_fit=0), {"independent", "cascade"}),
+    (op.IIPS(rewards=op.Ridge(1.0), cross_fit=0), {"independent"}), (op.DM(op.Ridge(0)), {"independent"}),
 ], ids=str)  # fmt: skip
 def test_what_each_is_unbiased_for(estimator: op.Estimator, right: set[str]) -> None:
     """Every list once, weighted by its probability: the estimate is then the expectation, without chance."""
@@ -124,6 +143,8 @@ def test_plackett_luce_probabilities_sum_to_one() -> None:
     assert p.sum() == pytest.approx(1, abs=1e-12)
     exact = np.array([[p[lists[:, k] == each[k]].sum() for k in range(3)] for each in lists])
     np.testing.assert_allclose(policy.marginals(log.head()), exact, atol=1e-8)
+    for k, items in enumerate(policy.items(log.head())):
+        np.testing.assert_allclose(items[0], [p[lists[:, k] == a].sum() for a in range(4)], atol=1e-7)
     v = np.exp(scores / 0.7)
     first = lists[7]
     np.testing.assert_allclose(slots[7], [v[first[k]] / (v.sum() - v[first[:k]].sum()) for k in range(3)], rtol=1e-12)

@@ -602,10 +602,15 @@ def test_the_bench_counts_intervals_that_hold(tmp_path: Path) -> None:
     covered[0], covered[1, :, :2] = np.nan, np.nan  # as of an estimator without intervals, and of one that runs less often
     fewer = replace(results, covered=covered)
     assert bench.coverage(fewer)["snips"] == {"share": [pytest.approx(inside[1, :, 2:].mean())], "runs": [4]}
-    rows = [line.split("  ") for line in bench.plain(fewer).partition("coverage of")[2].splitlines()]
+    rows = [
+        line.split("  ")
+        for line in bench.plain(fewer).partition("95% intervals")[2].partition("coverage of")[0].splitlines()
+    ]
     cells = {row[0]: row[-1].strip() for row in rows if row[0] in ("auto", "snips")}
     assert cells["auto"] == "–"
     assert cells["snips"].endswith("% of 4")
+    ok = results.ok == 1
+    assert bench.verdicts(results)["auto"]["runs"] == [ok[0].sum()]
     assert bench.Bench(runs=400).experiment().worlds * bench.Bench(runs=400).experiment().logs == 400
 
 

@@ -18,7 +18,7 @@ from offpolicy.data.schema import Schema
 from offpolicy.data.slots import SlotColumns
 from offpolicy.data.spaces import ActionSpace, discrete
 
-BY_ROUND = ("row", "unit", "action", "reward", "propensity", "weight", "slice_code", "logger_code", "row_id")
+BY_ROUND = ("row", "unit", "action", "reward", "propensity", "weight", "slice_code", "logger_code", "wins", "row_id")
 """Fields with one value or one row per round, or None."""
 CHUNK_ROWS = 262_144
 """Rows that one thread reads at a time; fixed, so that results do not depend on the number of threads."""
@@ -53,6 +53,8 @@ class Batch:
         The slice of each row.
     logger_code : array of int, optional
         The logger of each row, as its position in `log.schema.loggers`.
+    wins : array of float, optional
+        How often the action of each row won among the draws of `op.MonteCarlo`.
     feature_parts : tuple of arrays, default ()
         The columns of the action features that were logged with each round.
     extra : dict of Arrow arrays
@@ -88,6 +90,7 @@ class Batch:
     slots: SlotColumns | None = None
     memo: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
     logger_code: IntArray | None = None
+    wins: FloatArray | None = None
 
     def __len__(self) -> int:
         return len(self.action)
@@ -189,6 +192,7 @@ class Batch:
             weight=pick(self.weight),
             slice_code=pick(self.slice_code),
             logger_code=pick(self.logger_code),
+            wins=pick(self.wins),
             row_id=pick(self.row_id),
             slots=None if self.slots is None else self.slots.take(rows),
             feature_parts=tuple(map(pick, self.feature_parts)),

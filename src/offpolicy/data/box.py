@@ -106,17 +106,35 @@ class Box(ActionSpace):
         return ranges
 
     def vectors(self, actions: FloatArray) -> FloatArray:
-        """Actions as vectors, also if they are numbers: with the dimensions along a last axis."""
+        """Actions as vectors, also if they are numbers: with the dimensions along a last axis.
+
+        Parameters
+        ----------
+        actions : array of float
+            Encoded actions, of any number of axes.
+        """
         return actions if self.shape else actions[..., None]
 
     def outside(self, actions: FloatArray) -> npt.NDArray[np.bool_]:
-        """Which actions are not in the box, NaN among them."""
+        """Which actions are not in the box, NaN among them.
+
+        Parameters
+        ----------
+        actions : array of float
+            Encoded actions, of any number of axes.
+        """
         vectors = self.vectors(actions)
         inside: npt.NDArray[np.bool_] = np.asarray(((vectors >= self.lows) & (vectors <= self.highs)).all(axis=-1))
         return ~inside
 
     def at_point(self, actions: FloatArray) -> npt.NDArray[np.bool_]:
-        """Which actions have a probability instead of a density."""
+        """Which actions have a probability instead of a density.
+
+        Parameters
+        ----------
+        actions : array of float
+            Encoded actions, one per round.
+        """
         return np.isin(actions, self.points) if self.points else np.zeros(len(actions), np.bool_)
 
     @cached_property

@@ -21,6 +21,8 @@ Likelihood = Literal["propensity", "density"]
 """What is logged with an action: its probability under the logging policy, or its density if actions are continuous."""
 MOST = 2**63 - 1
 """The largest integer that an array can hold."""
+EXACT = 2**53
+"""Up to here, a float holds every integer exactly."""
 
 
 def whole(name: str, value: Any, least: int, most: int = MOST, besides: str = "") -> int:
@@ -48,6 +50,21 @@ def array(values: Any, name: str) -> npt.NDArray[Any]:
         raise InputError(f"{name}: cannot be read as an array; all values must have one type and one shape.") from None
     if read.dtype.kind in "US" and isinstance(values, (list, tuple)) and len({isinstance(v, str) for v in values}) > 1:
         raise InputError(f"{name}: text is mixed with other types; use one type throughout.")
+    return read
+
+
+def labels(values: Any, name: str) -> npt.NDArray[Any]:
+    """Values that identify something, as an array.
+
+    NumPy turns a list with integers that do not fit in one integer type into floats, in which several have the same value.
+    """
+    read = array(values, name)
+    if read.dtype.kind == "f" and isinstance(values, (list, tuple)):
+        rounded = [k for k, v in enumerate(values) if isinstance(v, Integral) and abs(int(v)) > EXACT]
+        if rounded:
+            raise RowsError(
+                name, f"have an integer beyond ±{EXACT:,}, which would be rounded", rounded, "Pass all of them as text."
+            )
     return read
 
 
@@ -115,7 +132,7 @@ def column(values: Any, name: str, rows: int) -> npt.NDArray[Any] | None:
     """One value per round, of any type and without missing values; None if `values` is None."""
     if values is None:
         return None
-    read = array(values, name)
+    read = labels(values, name)
     _fits(read, name, rows)
     missing = np.asarray(to_arrow(read, name).is_null(nan_is_null=True))
     if missing.any():

@@ -22,6 +22,7 @@ from offpolicy.data.batch import Batch, Partition, Source, chunks, context_place
 from offpolicy.data.encoding import is_flag, too_many_categories
 from offpolicy.data.estimated_logging import EstimatedLogging
 from offpolicy.data.loggers import logging_of
+from offpolicy.data.monte_carlo import MonteCarlo, estimated, impossible, refusal
 from offpolicy.data.preprocessing import AS_THEY_ARE, EncodedContext, Missing, Preprocessing
 from offpolicy.data.schema import Dimension, Preparation, Schema, dimensions
 from offpolicy.data.slate import Gain, as_lists, logged_lists
@@ -86,9 +87,9 @@ class Log:
     reward : array of float
         One reward per round, or rounds × rewards. For lists: one reward per list, lists of one reward per slot, or rounds ×
         slots × rewards.
-    propensity : array of float, optional
-        The probability (or density) of each logged action under the logging policy. For lists: of each item given the items
-        above it, or of the whole list.
+    propensity : array of float or MonteCarlo, optional
+        The probability (or density) of each logged action under the logging policy, or the draws that estimate it. For
+        lists: of each item given the items above it, or of the whole list.
     position_propensity : array of float, optional
         For lists: the probability of each item in its slot, whatever stands above it.
     logging : policy, EstimatedLogging or dict, optional
@@ -139,7 +140,7 @@ class Log:
         action: npt.ArrayLike,
         reward: npt.ArrayLike,
         *,
-        propensity: npt.ArrayLike | None = None,
+        propensity: npt.ArrayLike | MonteCarlo | None = None,
         position_propensity: npt.ArrayLike | None = None,
         logging: Any = None,
         actions: ActionSpace | Sequence[Any] | npt.NDArray[Any] | str | None = None,
@@ -187,6 +188,7 @@ class Log:
             weight=omega,
             slice_code=slice_codes,
             logger_code=logger_codes,
+            wins=logged.wins,
             feature_parts=() if features is None else (features,),
             row_id=ids,
         )
@@ -197,6 +199,7 @@ class Log:
             slices=slice_labels,
             slice_name=None if by is None else "by",
             loggers=logger_labels,
+            draws=propensity if isinstance(propensity, MonteCarlo) else None,
             propensity=logged.propensity is not None,
             slot_propensity=logged.slots is not None and logged.slots.propensity is not None,
             position_propensity=position_propensity is not None,
@@ -439,7 +442,7 @@ def _encode_context(context: npt.ArrayLike | None, rows: int, preprocessing: Pre
 
 def _column(action: npt.ArrayLike, shape: tuple[int, ...]) -> pa.Array:
     """One action per round."""
-    taken = checks.array(action, "action")
+    taken = checks.labels(action, "action") if not shape else checks.array(action, "action")
     if taken.shape[1:] != shape or not taken.ndim:
         one = "one action per round is" if not shape else f"rounds × {' × '.join(map(str, shape))} is"
         hint = "" if shape else ", or lists and actions=op.Slate(…)"
@@ -479,6 +482,8 @@ def _logged(  # noqa: PLR0913
     space: ActionSpace, encoded: npt.NDArray[Any], reward: Any, propensity: Any, position_propensity: Any, gain: Gain
 ) -> Logged:
     """Rewards and propensities, of single actions or of lists."""
+    if isinstance(propensity, MonteCarlo):
+        discrete(space, "MonteCarlo")
     if space.slots is not None:
         return logged_lists(space, encoded, reward, propensity, position_propensity, gain)
     if position_propensity is not None or not isinstance(gain, str) or gain != "sum":
@@ -486,7 +491,8 @@ def _logged(  # noqa: PLR0913
     r = checks.checked("reward", "reward", checks.matrix(reward, "reward", len(encoded)))
     if not r.shape[1]:
         raise InputError("reward has no columns; give at least one reward per round.")
-    return Logged(r, checks.numbers(propensity, "propensity", len(encoded), space.likelihood))
+    p, wins = _propensities(propensity, len(encoded), space)
+    return Logged(r, p, wins=wins)
 
 
 def _feature_matrix(
@@ -511,6 +517,21 @@ def _feature_matrix(
         parts.append(np.equal.outer(code, np.arange(len(categories))).astype(np.float64))
         named.append((f"{letter}{j}", len(categories), True))
     return np.hstack(parts), dimensions(named)
+
+
+def _propensities(
+    propensity: npt.ArrayLike | MonteCarlo | None, rows: int, space: ActionSpace
+) -> tuple[FloatArray | None, FloatArray | None]:
+    """The propensity of each round and, if it comes from draws, how often its action won."""
+    if not isinstance(propensity, MonteCarlo):
+        return checks.numbers(propensity, "propensity", rows, space.likelihood), None
+    wins, draws = (checks.numbers(getattr(propensity, name), name, rows, "reward") for name in ("wins", "draws"))
+    if wins is None or draws is None:
+        raise InputError("MonteCarlo: give both `wins` and `draws`.")
+    if (bad := impossible(propensity, wins, draws)).any():
+        what, advice = refusal(propensity, wins[bad], draws[bad])
+        raise RowsError("propensity", what, np.flatnonzero(bad), advice)
+    return estimated(propensity, wins, draws), wins
 
 
 def _levels(values: Any, name: str, rows: int) -> tuple[tuple[str, ...] | None, npt.NDArray[Any] | None]:

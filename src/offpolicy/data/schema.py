@@ -9,6 +9,7 @@ from typing import Any
 
 from offpolicy.core.arrays import FloatArray
 from offpolicy.core.errors import InputError
+from offpolicy.data.monte_carlo import MonteCarlo
 from offpolicy.data.spaces import ActionSpace, Discrete, unserved
 
 
@@ -64,6 +65,7 @@ class Schema:
     slices: tuple[str, ...] | None = None
     slice_name: str | None = None
     loggers: tuple[str, ...] | None = None
+    draws: MonteCarlo | None = None
     propensity: bool = False
     slot_propensity: bool = False
     position_propensity: bool = False

@@ -113,8 +113,8 @@ class Slate(ActionSpace):
         codes[~missing], unknown[~missing] = self._known.encode(items.drop_null())
         return codes, unknown
 
-    def tally(self, action: npt.NDArray[Any]) -> IntArray:  # noqa: ARG002
-        return np.empty(0, np.int64)
+    def tally(self, action: npt.NDArray[Any]) -> IntArray:
+        return np.bincount(action[action >= 0], minlength=self.n_codes)
 
     def fingerprint(self) -> bytes:
         return repr(self.slots).encode() + repr(self._known.n_actions).encode() + self._known.fingerprint()
@@ -134,11 +134,13 @@ def slate(space: ActionSpace, what: str) -> Slate:
     return space
 
 
-def slot_reward(batch: Batch) -> FloatArray:
-    """Rounds × rewards × slots, for logs whose rewards belong to slots."""
+def reward_of(batch: Batch, reward: int, slot: int | None) -> FloatArray:
+    """One of the rewards, or that of one slot."""
+    if slot is None:
+        return batch.reward[:, reward]
     assert batch.slots is not None
     assert batch.slots.reward is not None
-    return batch.slots.reward
+    return batch.slots.reward[:, reward, slot]
 
 
 def shown(batch: Batch) -> npt.NDArray[np.bool_]:

@@ -51,9 +51,13 @@ class SlotColumns:
 
 @dataclass(frozen=True)
 class Logged:
-    """Rewards and propensities of some rounds. For lists, `reward` is their value, and `gain` what each slot counts."""
+    """Rewards and propensities of some rounds. For lists, `reward` is their value, and `gain` what each slot counts.
+
+    `wins` are those among the draws that propensities come from.
+    """
 
     reward: FloatArray
     propensity: FloatArray | None
     slots: SlotColumns | None = None
     gain: tuple[float, ...] | None = None
+    wins: FloatArray | None = None

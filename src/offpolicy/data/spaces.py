@@ -198,8 +198,8 @@ class ActionSpace(ABC):
     @final
     @property
     def n_codes(self) -> int:
-        """The number of rows of a table by action: 0 if actions cannot be counted."""
-        return self.count or 0
+        """The number of rows of a table by action, or by item of a list: 0 if there are no codes."""
+        return 0 if self.items is None else self.items.n_actions
 
     @final
     @property

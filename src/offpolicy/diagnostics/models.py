@@ -10,6 +10,7 @@ import numpy as np
 
 from offpolicy.core.describe import described
 from offpolicy.data.batch import Batch
+from offpolicy.data.slate import reward_of
 from offpolicy.diagnostics.base import Reading, Subject
 from offpolicy.diagnostics.verdict import ESTIMATED, FIT_COUNTED, Finding, Measure, Verdict
 from offpolicy.inference.functionals import sampling_variance
@@ -87,7 +88,8 @@ class ModelSums:
         """Σω, Σωr, Σωr² and Σω(r − q)² of each model, which give R²."""
         for k, model in enumerate(self.models):
             origin, omega = scored.origin[model.reward], scored.omega
-            reward, predicted = batch.reward[:, model.reward] - origin, scored.controls[model] - origin
+            reward = reward_of(batch, model.reward, model.fit.slot) - origin
+            predicted = scored.controls[model] - origin
             residual = reward - predicted
             state["misfit"][k] += (omega.sum(), omega @ reward, (omega * reward) @ reward, (omega * residual) @ residual)
             if str(k) in state["calibration"]:
@@ -137,6 +139,7 @@ class Models(Reading):
         scorer, fit = self.scores.scorer, model.fit
         sums = self.state["calibration"][str(scorer.plan.models.index(model))]
         weighting = "" if fit.policy is None else f", rows weighted by w² of {self.scores.policies[fit.policy]}"
+        slot = "" if fit.slot is None else f", slot {fit.slot + 1}"
         origin = float(scorer.origin[model.reward])
         bins = [
             {
@@ -148,7 +151,7 @@ class Models(Reading):
             for b in Calibration.bins(sums, MOST_BINS)
         ]
         return {
-            "model": described(fit.rewards) + weighting,
+            "model": described(fit.rewards) + weighting + slot,
             "estimators": list(estimators),
             "r2": self.fit(model)[0],
             "bins": bins,

@@ -278,7 +278,7 @@ def _variance(naive: FloatArray, sums: FloatArray, rounds: FloatArray) -> tuple[
     share = rounds / max(float(rounds.sum()), 1e-300)
     apart = sums - share[:, None] * sums.sum(axis=0)
     between = (apart**2).sum(axis=0) * GROUPS / (GROUPS - 1)
-    alike = max(1.0, float(between.sum()) / max(float(naive.sum()), 1e-300))
+    alike = max(1.0, float(between.sum()) / max(float(naive.sum()), 1e-100))
     return np.maximum(naive * alike, between), alike
 
 

@@ -181,10 +181,12 @@ class CrossFitted(Estimator):
     """The base of estimators that fit something: perhaps a reward model, and the number of folds for cross-fitting."""
 
     default_folds: ClassVar[int] = DEFAULT_FOLDS
+    optional_rewards: ClassVar[bool] = False
     cross_fit: int | None
 
     def __post_init__(self) -> None:
-        if hasattr(self, "rewards") and not isinstance(self.rewards, RewardModel):
+        unmodelled = self.optional_rewards and getattr(self, "rewards", None) is None
+        if hasattr(self, "rewards") and not unmodelled and not isinstance(self.rewards, RewardModel):
             object.__setattr__(self, "rewards", as_reward_model(self.rewards))
         super().__post_init__()
         inputs = getattr(self, "inputs", None)

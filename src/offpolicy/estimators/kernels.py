@@ -73,17 +73,17 @@ class _Smoothing(Estimator):
             )
         object.__setattr__(self, "bandwidth", bandwidth_of(several))
 
-    def ratio(self, bandwidth: Bandwidth) -> Ratio:
+    def _ratio(self, bandwidth: Bandwidth) -> Ratio:
         """The ratio of one width."""
         raise NotImplementedError
 
-    def member(self, weight: Weight, cross_fit: int | None) -> Member:  # noqa: ARG002
+    def _member(self, weight: Weight, cross_fit: int | None) -> Member:  # noqa: ARG002
         """The member of one width."""
         return Member(weight)
 
     def members(self, cross_fit: int | None = None) -> tuple[Member, ...]:
         every = [self.bandwidth] if isinstance(self.bandwidth, Bandwidth) else [bandwidth_of(h, True) for h in WIDTHS]
-        members = (self.member(Weight(self.ratio(each)), cross_fit) for each in every)
+        members = (self._member(Weight(self._ratio(each)), cross_fit) for each in every)
         return tuple(replace(member, setting=each.size) for member, each in zip(members, every, strict=True))
 
     def settled(self, features: Features, run: Run) -> Estimator:
@@ -105,7 +105,7 @@ class _Kernel(_Smoothing):
         if self.boundary not in ("exact", "linear"):
             raise InputError(f'{self.name}: boundary is {self.boundary!r}; give "exact" or "linear".')
 
-    def ratio(self, bandwidth: Bandwidth) -> Ratio:
+    def _ratio(self, bandwidth: Bandwidth) -> Ratio:
         return KernelRatio(bandwidth, KERNELS[self.kernel], self.boundary)
 
 
@@ -176,7 +176,7 @@ class KernelSNIPS(_Kernel):
     0.5
     """
 
-    def member(self, weight: Weight, cross_fit: int | None) -> Member:  # noqa: ARG002
+    def _member(self, weight: Weight, cross_fit: int | None) -> Member:  # noqa: ARG002
         return Member(weight, normalised=True)
 
 
@@ -223,7 +223,7 @@ class KernelDR(_Kernel, CrossFitted):
     normalised: bool = False
     cross_fit: int | None = None
 
-    def member(self, weight: Weight, cross_fit: int | None) -> Member:
+    def _member(self, weight: Weight, cross_fit: int | None) -> Member:
         return Member(weight, self.rewards, self.folds(cross_fit), self.normalised)
 
 
@@ -260,8 +260,8 @@ class KernelMIPS(_Smoothing):
 
     normalised: bool = False
 
-    def ratio(self, bandwidth: Bandwidth) -> Ratio:
+    def _ratio(self, bandwidth: Bandwidth) -> Ratio:
         return SmoothedRatio(bandwidth, KERNELS[self.kernel])
 
-    def member(self, weight: Weight, cross_fit: int | None) -> Member:  # noqa: ARG002
+    def _member(self, weight: Weight, cross_fit: int | None) -> Member:  # noqa: ARG002
         return Member(weight, normalised=self.normalised)

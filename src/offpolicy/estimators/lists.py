@@ -3,26 +3,35 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any, ClassVar
 
-from offpolicy.estimators.base import Estimator, Member, register
+from offpolicy.estimators.base import CrossFitted, Member, register
 from offpolicy.ratios.base import Ratio
 from offpolicy.ratios.slots import AdditiveRatio, ListRatio, PositionRatio, PrefixRatio
 from offpolicy.ratios.weights import Weight
 
 
 @dataclass(frozen=True)
-class OfSlots(Estimator):
-    """An estimator that weights the reward of each slot by one ratio, and may divide by the mean weight of the slot."""
+class OfSlots(CrossFitted):
+    """An estimator that weights the reward of each slot by one ratio, or what a reward model leaves of it.
 
+    The model predicts the reward of a slot from the context and its item. Every ratio here weights the items of a slot
+    rightly on average, so that a model takes variance away and adds no bias.
+    """
+
+    optional_rewards: ClassVar[bool] = True
     normalised: bool = False
+    rewards: Any = None
+    cross_fit: int | None = None
 
     @property
     def ratio(self) -> Ratio:
         """The ratio of a slot."""
         raise NotImplementedError
 
-    def members(self, cross_fit: int | None = None) -> tuple[Member, ...]:  # noqa: ARG002
-        return (Member(Weight(self.ratio), normalised=self.normalised),)
+    def members(self, cross_fit: int | None = None) -> tuple[Member, ...]:
+        folds = 0 if self.rewards is None else self.folds(cross_fit)
+        return (Member(Weight(self.ratio), self.rewards, folds, normalised=self.normalised),)
 
 
 @register
@@ -37,6 +46,10 @@ class SIPS(OfSlots):
     ----------
     normalised : bool, default False
         Divide by the mean weight.
+    rewards : reward model, optional
+        A model of the reward of each slot, such as `op.Ridge()`; the weights then apply to what it leaves.
+    cross_fit : int, optional
+        The number of folds that the reward model is cross-fitted on; the evaluation's default, 5, if None.
     name : str, optional
         The name in results; the name of the class by default.
 
@@ -71,6 +84,10 @@ class RIPS(OfSlots):
     ----------
     normalised : bool, default False
         Divide the value of each slot by its mean weight.
+    rewards : reward model, optional
+        A model of the reward of each slot, such as `op.Ridge()`; the weights then apply to what it leaves.
+    cross_fit : int, optional
+        The number of folds that the reward model is cross-fitted on; the evaluation's default, 5, if None.
     name : str, optional
         The name in results; the name of the class by default.
 
@@ -108,6 +125,10 @@ class IIPS(OfSlots):
     ----------
     normalised : bool, default False
         Divide the value of each slot by its mean weight.
+    rewards : reward model, optional
+        A model of the reward of each slot, such as `op.Ridge()`; the weights then apply to what it leaves.
+    cross_fit : int, optional
+        The number of folds that the reward model is cross-fitted on; the evaluation's default, 5, if None.
     name : str, optional
         The name in results; the name of the class by default.
 
@@ -145,6 +166,10 @@ class PI(OfSlots):
     ----------
     normalised : bool, default False
         Divide by the mean weight.
+    rewards : reward model, optional
+        A model of the reward of each slot, such as `op.Ridge()`; the weights then apply to what it leaves.
+    cross_fit : int, optional
+        The number of folds that the reward model is cross-fitted on; the evaluation's default, 5, if None.
     name : str, optional
         The name in results; the name of the class by default.
 

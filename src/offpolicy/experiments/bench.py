@@ -26,7 +26,7 @@ from offpolicy.worlds import OpenBandit
 from offpolicy.worlds.registry import OPENML_VARIABLE, Folders, from_text, needs_openml
 
 OPEN_BANDIT_ROUNDS = 10_000
-LOGS = 10
+LOGS = 5
 """Logs per world if there are many runs, since the value of a world takes longer to compute than an estimate."""
 
 ABSENT = (

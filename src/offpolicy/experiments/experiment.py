@@ -109,7 +109,13 @@ class Experiment:
 
 def _interval(estimate: Estimate) -> dict[str, Any]:
     interval = estimate.confidence_interval(0.95)
-    return {"low": interval.low, "high": interval.high, "ok": estimate.verdict is Verdict.OK}
+    return {
+        "low": interval.low,
+        "high": interval.high,
+        "ok": estimate.verdict is Verdict.OK,
+        "std_error": estimate.std_error,
+        "effective_rounds": estimate.diagnostics.get("effective_sample_size"),
+    }
 
 
 @lru_cache

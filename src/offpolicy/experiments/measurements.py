@@ -45,7 +45,7 @@ class Measurements:
         """The columns to store."""
         ends = [column(end, method, level) for method in self.methods for level in self.levels for end in ("low", "high")]
         return [
-            *(pa.field(name, pa.float64()) for name in ("std_error", *ends, *map(check_column, LIMITS))),
+            *(pa.field(name, pa.float64()) for name in (*ends, *map(check_column, LIMITS))),
             pa.field("unmeasured", pa.int8()),
         ]
 

@@ -33,6 +33,8 @@ SCHEMA = pa.schema(
         ("low", pa.float64()),
         ("high", pa.float64()),
         ("ok", pa.bool_()),
+        ("std_error", pa.float64()),
+        ("effective_rounds", pa.float64()),
     ]
 )
 ORDER = [("point", "ascending"), ("world", "ascending"), ("log", "ascending"), ("estimator", "ascending")]

@@ -161,6 +161,7 @@ class Minus(Expression):
     a: Expression
     b: Expression
 
+    @np.errstate(invalid="ignore")
     def __call__(self, m: FloatArray) -> FloatArray:
         return self.a(m) - self.b(m)
 
@@ -247,12 +248,12 @@ class Functional:
     way: Functional | None = None
     hedge: Functional | None = None
 
+    @np.errstate(invalid="ignore")  # if nothing is left without a group, there is no difference
     def minus(self, other: Functional) -> Functional:
         def both(a: FloatArray | None, b: FloatArray | None) -> FloatArray | None:
             if a is None:
                 return None if b is None else -b
-            with np.errstate(invalid="ignore"):  # if nothing is left without a group, there is no difference
-                return a if b is None else a - b
+            return a if b is None else a - b
 
         return Functional(
             self.value - other.value,
@@ -265,6 +266,7 @@ class Functional:
             hedge=_less(self.hedge, other.hedge),
         )
 
+    @np.errstate(invalid="ignore")
     def relative_to(self, other: Functional) -> Functional:
         """(this − other) / |other|, including the error of the other."""
         sign, size = np.sign(other.value), abs(other.value)

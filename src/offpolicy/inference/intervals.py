@@ -233,13 +233,13 @@ def _cressie_read(f: Functional, sums: ScoreSums, level: float, bounds: Range) -
     regress the row's value y on its weight w, move w to its known mean, and go √(χ²/n) residual deviations each way. The
     variance of the rows is scaled to that of the estimate (clusters, fit), so that the interval includes the same errors.
     """
+    if not np.isfinite(f.value):  # in a slice whose rows all have weight 0
+        return Interval(np.nan, np.nan, level, "cressie-read", f.value)
     n, m2, g = sums.n, sums.moments["m2"], f.gradient
     by_rows = float(g @ m2 @ g) / (n * max(n - 1, 1))
     inflation = variance(f, sums) / by_rows if by_rows > 0 else 1.0
     radius = normal_quantile(0.5 + level / 2) ** 2 / (n + 1) * inflation  # χ² with one degree of freedom
     low, high = bounds.extremes()
-    if not np.isfinite(f.value):  # in a slice whose rows all have weight 0
-        return Interval(np.nan, np.nan, level, "cressie-read", f.value)
     ball = _LikelihoodBall(f, sums, bounds, radius)
     return Interval(ball.end(-1, low), ball.end(1, high), level, "cressie-read", ball.value())
 

@@ -62,11 +62,11 @@ class Refits:
         by_group = sums.by_group(self.scorer.groups)
         filled = np.flatnonzero(by_group[:, 0] > 0)
         f = replace(f, sampling=f.evaluate(by_group.sum(axis=0) - by_group[filled]))
-        model = model_key(member, case.policy, case.reward)
-        if not self.matters(member, model) or len(filled) < 2:
+        if not self.matters(member, model_key(member, case.policy, case.reward)) or len(filled) < 2:
             return f
         moves: list[FloatArray | None] = []
         for share, part in terms.parts:
+            model = model_key(member, case.policy, case.reward, part.slot)
             if model is not None and _is_fitted(model):
                 moves.append(self._moves_of_model(part, model, sums, share))
             if member.weight.ratio.fitted:

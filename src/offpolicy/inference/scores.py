@@ -69,10 +69,7 @@ class Scores:
 
     def origin(self, reward: int, slot: int | None = None) -> float:
         """The typical value of a reward, or of the reward of one slot, that was subtracted before summing."""
-        if slot is None:
-            return float(self.scorer.origin[reward])
-        assert self.scorer.slot_origin is not None
-        return float(self.scorer.slot_origin[reward, slot])
+        return self.scorer.origin_of(reward, slot)
 
     def logged_mean(self, case: Case) -> float:
         """The mean reward of the log: the value of `LoggedMean`, which every evaluation includes."""
@@ -106,9 +103,10 @@ class Scores:
     def cross_fitted(self, reward: int) -> Iterator[tuple[ModelKey, str]]:
         """The cross-fitted models of a reward, each with the name of an estimator that uses it."""
         for (p, e, of), families in self.members.items():
-            for member in (member for family in families for member, _ in family if of == reward):
-                if (model := model_key(member, p, of)) is not None and model.folds:
-                    yield model, self.estimators[e][p].name
+            for member, terms in (each for family in families for each in family if of == reward):
+                for _, part in terms.parts:
+                    if (model := model_key(member, p, of, part.slot)) is not None and model.folds:
+                        yield model, self.estimators[e][p].name
 
     def learns(self, member: Member, model: ModelKey | None) -> bool:
         """Whether anything about it is fitted to the log, including the propensities in its weights."""

@@ -244,6 +244,11 @@ class Policy(Serves, ABC):
         raise InputError(f"{type(self).__name__} has no actions to take an expectation over.")
 
     @property
+    def gives_items(self) -> bool:
+        """Whether the probabilities of actions, or of items of lists, that were not logged are known."""
+        return self.whole
+
+    @property
     def factored(self) -> bool:
         """For policies of lists: whether slots are filled independently of each other."""
         return False

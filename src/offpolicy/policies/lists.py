@@ -19,7 +19,7 @@ from offpolicy.data.log import Log
 from offpolicy.data.slate import PaddedColumn, Slate, as_lists, slate
 from offpolicy.policies.base import Policy
 from offpolicy.policies.blocks import blocks
-from offpolicy.policies.placements import marginals_without_replacement
+from offpolicy.policies.placements import all_marginals, marginals_without_replacement
 
 LEAST_REMAINING = 1e-6
 """Below this share of their sum, what remains of the weights is summed again instead of subtracted."""
@@ -195,6 +195,25 @@ class ListPolicy(Policy):
             Rounds × slots; 1 where the list has no item.
         """
         return self.slots(batch) if self.factored else self._in_blocks(batch, ItemWeights.marginals)
+
+    def items(self, batch: Batch) -> list[FloatArray]:
+        """The probability of every item in each slot, whatever the other slots hold.
+
+        Parameters
+        ----------
+        batch : Batch
+            A block of rounds of a log of lists.
+
+        Returns
+        -------
+        list of array of float
+            For each slot, rounds × items.
+        """
+        weights, slots = self.weights(batch), range(_sizes(batch)[0])
+        if weights.without_replacement:
+            return list(all_marginals(weights.values, len(slots)))
+        totals = np.broadcast_to(weights.totals, (len(batch), len(slots)))
+        return [weights.of(k) / totals[:, k : k + 1] for k in slots]
 
     def likelihood(self, batch: Batch) -> FloatArray:
         likelihood: FloatArray = self.slots(batch).prod(axis=1)

@@ -14,10 +14,16 @@ from __future__ import annotations
 import numpy as np
 
 from offpolicy.core.arrays import FloatArray, IntArray
+from offpolicy.policies.blocks import even_slices
 
 STEP = 0.4  # of y = log t
 EARLY, LATE = 1e-9, 50.0  # how many arrivals to start from; by when an item that matters has arrived, in its own time
 ELEMENTS = 1 << 20  # of the arrays of one block
+NEGLIGIBLE = 1e-10  # the probability that slots are still free, below which nothing is placed
+COARSE, PLENTY = (
+    4,
+    4,
+)  # nodes between two looks at whether slots are full; how many times as many items as slots must have come
 
 
 def marginals_without_replacement(values: FloatArray, codes: IntArray) -> FloatArray:
@@ -39,6 +45,74 @@ def marginals_without_replacement(values: FloatArray, codes: IntArray) -> FloatA
         out[rows] = _integrated(rates[rows], codes[rows], times[rows])
     out[codes < 0] = 1.0
     return out
+
+
+def all_marginals(values: FloatArray, slots: int) -> FloatArray:
+    """Slots × rounds × items: the probability of every item in every slot.
+
+    The others of an item are all items less that one. Where it has almost surely arrived, taking it out again would lose all
+    digits; but while slots are free this holds of few items, and for the largest ones the others are summed directly.
+    """
+    rates = values / values.sum(axis=1, keepdims=True)
+    out = np.empty((slots, *rates.shape))
+    nodes = 100  # about as many as there are at most
+    for rows in even_slices(len(rates), -(-rates.size * nodes // ELEMENTS)):
+        order = np.argsort(-rates[rows], axis=1)
+        placed = _placed(np.take_along_axis(rates[rows], order, axis=1), slots)
+        np.put_along_axis(out[:, rows], order[None], placed, axis=2)
+    return out
+
+
+def _placed(rates: FloatArray, slots: int) -> FloatArray:
+    """Slots × rounds × items, where the items of each round are sorted, the largest rate first."""
+    few = min(rates.shape[1], 2 * slots + 8)
+    t = _until_full(rates, slots)
+    stay = np.exp(-rates.T[:, :, None] * t)  # items × rounds × nodes
+    density = STEP * t * rates.T[:, :, None] * stay
+    nothing = np.zeros((slots, *t.shape))
+    nothing[0] = 1.0
+    before, after = [nothing], [nothing.copy()]  # the counts of the first few items, from either end; then of the small ones
+    for k in range(few):
+        before.append(_with(before[-1], stay[k]))
+    for each in stay[few:]:
+        after[0] = _with(after[0], each, after[0])
+    for k in range(few - 1, -1, -1):
+        after.append(_with(after[-1], stay[k]))
+    after.reverse()  # after[k]: of item k and those behind it
+    placed = np.empty((slots, *rates.shape))
+    for a in range(few):
+        for k in range(slots):
+            others = sum(before[a][j] * after[a + 1][k - j] for j in range(k + 1))
+            placed[k, :, a] = (others * density[a]).sum(axis=1)
+    both = before[-1] if few == rates.shape[1] else after[0]
+    relevant = both.sum(axis=0) > NEGLIGIBLE
+    for a in range(few, rates.shape[1]):
+        keep, q = np.maximum(stay[a], 1e-300), np.zeros(t.shape)
+        for k in range(slots):
+            q = (both[k] - (1 - keep) * q) / keep
+            placed[k, :, a] = (np.where(relevant, np.clip(q, 0.0, 1.0), 0.0) * density[a]).sum(axis=1)
+    return placed
+
+
+def _until_full(rates: FloatArray, slots: int) -> FloatArray:
+    """Rounds × nodes: from before any arrival to when more items have come than there are slots, or all of them."""
+    least = np.where(rates > 0, rates, 1.0).min(initial=1.0)
+    y = np.log(EARLY) + STEP * np.arange(int(np.ceil((np.log(LATE / least) - np.log(EARLY)) / STEP)) + 1)
+    for k in range(0, len(y), COARSE):
+        if (1 - np.exp(-rates * np.exp(y[k]))).sum(axis=1).min() > PLENTY * slots + 2 * PLENTY * PLENTY:
+            return np.tile(np.exp(y[: k + 1]), (len(rates), 1))
+    return np.tile(np.exp(y), (len(rates), 1))
+
+
+def _with(counts: FloatArray, stay: FloatArray, out: FloatArray | None = None) -> FloatArray:
+    """One more item, which has not arrived with probability `stay`."""
+    if out is None:
+        return np.concatenate([counts[:1] * stay, counts[1:] * stay + (1 - stay) * counts[:-1]])
+    for j in range(len(counts) - 1, 0, -1):
+        counts[j] *= stay
+        counts[j] += (1 - stay) * counts[j - 1]
+    counts[0] *= stay
+    return counts
 
 
 def _times(rates: FloatArray, codes: IntArray) -> FloatArray:

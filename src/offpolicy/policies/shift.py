@@ -90,16 +90,6 @@ class Shift(Continuous):
         """What each dimension is multiplied by."""
         return np.atleast_1d(np.asarray(1.0 if self.times is None else self.times, dtype=np.float64))
 
-    def moved(self, action: FloatArray, space: Box) -> FloatArray:
-        """Where each action goes, or would go if there were no bounds."""
-        vectors: FloatArray = space.vectors(action) * self.factor + self.step
-        return vectors if space.shape else vectors[..., 0]
-
-    def origin(self, action: FloatArray, space: Box) -> FloatArray:
-        """Where each action comes from, if it was moved."""
-        vectors: FloatArray = (space.vectors(action) - self.step) / self.factor
-        return vectors if space.shape else vectors[..., 0]
-
 
 @final
 @dataclass(frozen=True)
@@ -130,8 +120,8 @@ class _Shifted(Continuous):
 
     def entries(self, batch: Batch, row: IntArray, code: IntArray) -> FloatArray:
         space, action = box(batch.space, "Shift"), np.asarray(code, dtype=np.float64)
-        origin = self.shift.origin(action, space)
-        arrived, stayed = ~space.outside(origin), space.outside(self.shift.moved(action, space))
+        origin = self._origin(action, space)
+        arrived, stayed = ~space.outside(origin), space.outside(self._moved(action, space))
         density = np.zeros(len(action))
         volume = float(np.prod(np.broadcast_to(self.shift.factor, (space.dimensions,))))
         if arrived.any():
@@ -145,7 +135,17 @@ class _Shifted(Continuous):
 
     def nodes(self, batch: Batch) -> Nodes:
         space, nodes = box(batch.space, "Shift"), self.policy.nodes(batch)
-        moved = self.shift.moved(nodes.actions, space)
+        moved = self._moved(nodes.actions, space)
         outside = space.outside(moved)
         keep = outside[..., None] if space.shape else outside
         return Nodes(np.where(keep, nodes.actions, moved), nodes.weights)
+
+    def _moved(self, action: FloatArray, space: Box) -> FloatArray:
+        """Where each action goes, or would go if there were no bounds."""
+        vectors: FloatArray = space.vectors(action) * self.shift.factor + self.shift.step
+        return vectors if space.shape else vectors[..., 0]
+
+    def _origin(self, action: FloatArray, space: Box) -> FloatArray:
+        """Where each action comes from, if it was moved."""
+        vectors: FloatArray = (space.vectors(action) - self.shift.step) / self.shift.factor
+        return vectors if space.shape else vectors[..., 0]

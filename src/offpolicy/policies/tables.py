@@ -248,6 +248,8 @@ class Column(Policy):
     0.9
     """
 
+    spaces = (Discrete, Box, Slate)
+
     def __init__(self, probability: str | npt.ArrayLike) -> None:
         self._name = probability if isinstance(probability, str) else None
         given = None if isinstance(probability, str) else probability
@@ -260,10 +262,6 @@ class Column(Policy):
     @property
     def columns(self) -> tuple[str, ...]:
         return () if self._name is None else (self._name,)
-
-    @property
-    def spaces(self) -> tuple[type[ActionSpace], ...]:
-        return (Discrete, Box, Slate)
 
     @property
     def whole(self) -> bool:

@@ -90,7 +90,9 @@ class Available:
 
     @property
     def lacks_whole_policies(self) -> str | None:
-        if all(policy.whole for policy in self.policies.values()):
+        if self.schema.space.slots is not None and self.schema.gain is None:
+            return "its reward model predicts the reward of each slot, and this log has one reward per list"
+        if all(policy.gives_items for policy in self.policies.values()):
             return None
         return (
             "it needs the new policy's probability of every action, and only that of the logged action is known; "

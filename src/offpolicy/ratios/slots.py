@@ -43,6 +43,7 @@ class SlotRatio(UnfittedRatio):
     slot: int = 0
     spaces = (Slate,)
     mean_one = True
+    model_error_cancels = True  # of models of one item: every weight here has the right marginal
     shown = False
 
     def for_slot(self, slot: int) -> Self:

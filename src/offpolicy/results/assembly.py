@@ -141,7 +141,7 @@ class Values:
             ]
         pick = self._select(case, estimator, family, functionals) if len(family) > 1 else 0
         f, (member, terms) = functionals[pick], family[pick]
-        model = model_key(member, case.policy, case.reward)
+        model = model_key(member, case.policy, case.reward, terms.parts[0][1].slot)
         known = f.fit is not None or not self._refits.matters(member, model)
         curve = self._curves.of(model, terms.parts[0][1], case.sums) if errors and len(terms.parts) == 1 else None
         return Picked(f, member, terms, model, known, curve)
@@ -313,7 +313,7 @@ class Assembly:
             reward=s.log.schema.rewards[reward],
             rounds=sums.n,
             **s.log.space.summary(),
-            actions_logged=int((s.state["counts"] > 0).sum()) if whole and s.log.space.n_codes else None,
+            actions_logged=int((s.state["counts"] > 0).sum()) if whole and s.log.space.count is not None else None,
             level=self.job.request.level,
             skipped=self.job.skipped,
             settings={**settings_of(self.job), "slice": s.slice_name(sums.slice_)},

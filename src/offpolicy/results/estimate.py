@@ -20,6 +20,7 @@ from offpolicy.inference.intervals import (
     REFITTED,
     Interval,
     Method,
+    best_method,
     checked_level,
     normal_interval,
 )
@@ -104,7 +105,7 @@ class Answer(ABC):
         >>> wide.low < narrow.low < dr.value < narrow.high < wide.high
         True
         """
-        shown = self.interval
+        shown, named = self.interval, method is not None
         if method is None:
             refit = shown.method == REFITTED if refit is None else refit
             method = "bootstrap" if shown.method == REFITTED else shown.method
@@ -117,6 +118,8 @@ class Answer(ABC):
         if method not in get_args(Method):
             raise unknown_name("interval method", str(method), get_args(Method))
         if self.evidence is not None:
+            if not named and method == best_method(self.evidence.bounds):
+                method = "auto"  # as it was chosen; a method that the user named may warn
             return self.evidence.interval(level, method, draws if refit else None)
         if requested == "normal":
             return normal_interval(self.value, self.std_error, level)

@@ -19,6 +19,7 @@ from offpolicy.data.log import Log
 from offpolicy.diagnostics.base import Diagnostic
 from offpolicy.diagnostics.loggers import LoggerSums
 from offpolicy.diagnostics.models import ModelSums
+from offpolicy.diagnostics.monte_carlo import Draws
 from offpolicy.diagnostics.overlap import OverlapSums
 from offpolicy.diagnostics.propensities import PropensityTests
 from offpolicy.diagnostics.row_ids import RowIds
@@ -173,7 +174,8 @@ class Job:
         """The diagnostics and what they sum."""
         plan, space = self.fits.plan, self.log.space
         sizes = tuple(space.n_codes if plan.whole(p) else 0 for p in range(plan.n_policies))
-        own = (*([RowIds.of(len(self.log))] if self.log.schema.identified else []), *self.request.diagnostics)
+        draws = [] if self.log.schema.draws is None else [Draws(self.log.schema.draws, plan.n_policies)]
+        own = (*([RowIds.of(len(self.log))] if self.log.schema.identified else []), *draws, *self.request.diagnostics)
         loggers = self.log.schema.loggers
         combined = self.fits.logging if isinstance(self.fits.logging, CombinedLoggers) else None
         sums = None if loggers is None else LoggerSums(loggers, plan.n_policies, len(self.log.schema.rewards), combined)

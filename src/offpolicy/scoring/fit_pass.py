@@ -22,12 +22,14 @@ from offpolicy.core.threads import cores
 from offpolicy.data.features import Features
 from offpolicy.data.log import Log
 from offpolicy.data.schema import Schema
+from offpolicy.data.slate import at_slot
 from offpolicy.engines.base import BATCH_ROWS, Engine
 from offpolicy.models.rewards.base import NO_FEATURES, Fits, FitShape
 from offpolicy.policies.base import Policy
 from offpolicy.ratios.actions import LoggedRatio
 from offpolicy.ratios.base import FittedRatio, Fitting, Ratio, RatioNumbers
 from offpolicy.scoring.plan import FitKey, Plan, RatioKey, fit_of, ratio_key
+from offpolicy.statistics.at_slot import AtSlot
 from offpolicy.statistics.base import Joint, Statistic
 
 LEAST_GROUPS = 20
@@ -170,6 +172,11 @@ def fit_pass(
     return {key: [results[statistic] for statistic in several] for key, several in needed.items()}
 
 
+def at(slot: int | None, statistics: tuple[Statistic, ...]) -> tuple[Statistic, ...]:
+    """Statistics of rounds, or of one slot of their lists."""
+    return statistics if slot is None else tuple(AtSlot(each, slot) for each in statistics)
+
+
 def groups_for(folds: set[int]) -> int:
     """The number of groups of units: a multiple of every number of folds, and of a small number to choose penalties with."""
     for few in (5, 4, 3, 2):
@@ -253,7 +260,9 @@ class FitPlan:
         shapes = {key: self.shape(key, progress) for key in self.plan.fits}
         models = {key: key.rewards.on(self.log.schema) for key in shapes}
         fittings = {key: self.fitting(key) for key in self.plan.ratios}
-        needed: dict[Any, tuple[Statistic, ...]] = {key: models[key].statistics(s) for key, s in shapes.items()}
+        needed: dict[Any, tuple[Statistic, ...]] = {
+            key: at(key.slot, models[key].statistics(shape)) for key, shape in shapes.items()
+        }
         needed |= {key: key.ratio.statistics(fitting) for key, fitting in fittings.items()}
         results = fit_pass(self.log, engine, needed, progress, self._fit_rows)
         fits = {key: models[key].fits(shape, results[key]) for key, shape in shapes.items()}
@@ -289,9 +298,9 @@ class FitPlan:
         """For sums by action: groups only as fine as the memory allows."""
         return self._base_shape if self.sizes is None else self.sizes.on_rung(self._base_shape, self.rung)
 
-    def _origin(self) -> FloatArray:
-        """A typical row of context, features and rewards: the median of the first rows."""
-        first = self.log.head()
+    def _origin(self, slot: int | None = None) -> FloatArray:
+        """A typical row of context, features and rewards (of one slot): the median of the first rows."""
+        first = self.log.head() if slot is None else at_slot(self.log.head(), slot)
         phi = self.features.rows(first) if self.features.size else np.empty((len(first), 0))
         return np.concatenate([np.median(part, axis=0) for part in (first.context, phi, first.reward)])
 
@@ -304,6 +313,7 @@ class FitPlan:
             row_weight=None if key.policy is None else LoggedRatio(self.policies[key.policy], self.logging, power=2),
             inputs=key.inputs,
             features=NO_FEATURES if key.inputs == "identity" else self.features,
+            origin=self._base_shape.origin if key.slot is None else self._origin(key.slot),
             folds=math.lcm(1, *self.plan.folds_of(key)),
             progress=progress,
         )

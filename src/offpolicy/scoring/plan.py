@@ -18,11 +18,15 @@ MOST_SHARE_ELEMENTS = 1 << 20
 
 @dataclass(frozen=True)
 class FitKey:
-    """One fit of a reward model: `policy` is the target whose w² are the row weights, or None."""
+    """One fit of a reward model: `policy` is the target whose w² are the row weights, or None.
+
+    `slot` is the slot of a list whose reward is modelled, given the context and the item there; None for single actions.
+    """
 
     rewards: RewardModel
     policy: int | None
     inputs: Inputs | None = "identity"
+    slot: int | None = None
 
 
 @dataclass(frozen=True)
@@ -88,6 +92,7 @@ class ShareTable:
 
     policy: int
     clip: float | None
+    slot: int | None = None
 
 
 @dataclass(frozen=True)
@@ -244,12 +249,12 @@ class Plan:
         if self.gain is None or member.smoothing is not None:
             return self._add(member, policy, reward)
         of_slots = [replace(member, weight=member.weight.for_slot(k)) for k in range(len(self.gain))]
-        alike = all(each.weight == of_slots[0].weight for each in of_slots)
+        alike = member.rewards is None and all(each.weight == of_slots[0].weight for each in of_slots)
         slots = tuple(self._add(each, policy, reward, k) for k, each in enumerate(of_slots))
         return ListTerms(slots, self.gain, self._add(of_slots[0], policy, reward) if alike else None)
 
     def _add(self, member: Member, policy: int, reward: int, slot: int | None = None) -> Terms:
-        model = self._model(member, policy, reward)
+        model = self._model(member, policy, reward, slot)
         clip = getattr(member.weight.bend, "limit", float("inf")) if member.remainder else None
         control = None if member.remainder else model
         weighted = member.weight.ratio.corrects
@@ -266,7 +271,7 @@ class Plan:
             normalised=member.normalised,
             scaling=self._scaling(member, policy) if member.scaled else None,
             shifted_baseline=control is not None,
-            tables=(None, None) if model is None or member.weight.exact else self._tables(member, policy, clip, control),
+            tables=self._tables(member, model, policy, clip),
             slot=slot,
         )
 
@@ -276,17 +281,22 @@ class Plan:
         return self._column(WeightColumn(policy, product)), self._column(WeightColumn(policy, square))
 
     def _tables(
-        self, member: Member, policy: int, clip: float | None, control: ModelKey | None
-    ) -> tuple[TableKey, TableKey | None]:
-        share = ShareTable(policy, clip)
-        weight = None if control is None or not member.weight.ratio.corrects else WeightTable(policy, member.weight)
+        self, member: Member, model: ModelKey | None, policy: int, clip: float | None
+    ) -> tuple[TableKey | None, TableKey | None]:
+        """The tables that show how a member depends on its model; none if it does not, to first order."""
+        slot = None if model is None else model.fit.slot
+        if model is None or member.weight.exact or (slot is not None and member.weight.model_error_cancels):
+            return None, None
+        share = ShareTable(policy, clip, slot)
+        weighted = not member.remainder and member.weight.ratio.corrects
+        weight = WeightTable(policy, member.weight) if weighted else None
         for key in (share, weight):
             if key is not None and key not in self.tables:
                 self.tables.append(key)
         return share, weight
 
-    def _model(self, member: Member, policy: int, reward: int) -> ModelKey | None:
-        key = model_key(member, policy, reward)
+    def _model(self, member: Member, policy: int, reward: int, slot: int | None) -> ModelKey | None:
+        key = model_key(member, policy, reward, slot)
         if key is not None and key not in self.models:
             self.models.append(key)
         return key
@@ -311,11 +321,11 @@ def fit_of(ratio: Ratio) -> FitKey | None:
     return None if ratio.rewards is None else FitKey(ratio.rewards, None, ratio.inputs)
 
 
-def model_key(member: Member, policy: int, reward: int) -> ModelKey | None:
+def model_key(member: Member, policy: int, reward: int, slot: int | None = None) -> ModelKey | None:
     """The predictors that a member's baseline and control come from."""
     if member.rewards is None:
         return None
-    fit = FitKey(member.rewards, policy if member.fit_by_weight else None, member.inputs)
+    fit = FitKey(member.rewards, policy if member.fit_by_weight else None, member.inputs, slot)
     return ModelKey(fit, member.cross_fit, reward)
 
 

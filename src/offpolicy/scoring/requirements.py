@@ -47,15 +47,16 @@ def serving(space: ActionSpace) -> dict[str, type[Estimator]]:
 
 def mismatch_of(members: Sequence[Member], space: ActionSpace) -> str | None:
     """Why members cannot be computed for the actions of a space; None if they can."""
-    parts: list[tuple[str, Serves | None]] = []
+    parts: list[tuple[str, Serves | None, ActionSpace]] = []
     for m in members:
         parts += [
-            ("it weights rounds by", m.weight.ratio),
-            ("its embedding is learned from the rewards of", m.weight.ratio.rewards),
-            ("its reward model predicts the rewards of", m.rewards),
-            ("its baseline compares the probabilities of", Serves() if m.remainder else None),
+            ("it weights rounds by", m.weight.ratio, space),
+            ("its embedding is learned from the rewards of", m.weight.ratio.rewards, space),
+            ("its reward model predicts the rewards of", m.rewards, space.items or space),  # of the items of lists
+            ("its baseline compares the probabilities of", Serves() if m.remainder else None, space),
         ]
-    return next((f"{what} {why}" for what, part in parts if part is not None and (why := part.mismatch(space))), None)
+    reasons = (f"{what} {why}" for what, part, of in parts if part is not None and (why := part.mismatch(of)))
+    return next(reasons, None)
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from offpolicy.core.arrays import FloatArray, IntArray, ratios
 from offpolicy.core.hashing import buckets, group_of_bucket
 from offpolicy.core.threads import checkpoint
 from offpolicy.data.batch import Batch
-from offpolicy.data.slate import slot_reward
+from offpolicy.data.slate import at_slot, reward_of, shown
 from offpolicy.models.rewards.base import ContinuousPredictor, LinearPredictor, Predictor, design
 from offpolicy.policies.base import Policy
 from offpolicy.policies.blocks import BLOCK_ELEMENTS, Grid, Listed, Lists, blocks
@@ -131,7 +131,7 @@ class Scorer:
         masses = tuple(TargetMass(np.zeros(size)) for size in sizes)
         work = BatchWork(batch, bucket, x, np.zeros((self.plan.width, len(batch))), state, masses)
         work.controls.update({key: self._control(key, work) for key in self.plan.models})
-        scored = self._lists(batch) if batch.slots is not None else self._actions(work)
+        scored = self._lists(work) if batch.slots is not None else self._actions(work)
         for query, ratio, slots in zip(self._queries, scored.ratios, scored.slots, strict=True):
             target = query.policy.actions(batch) if query.policy.deterministic else None
             for k in query.logged_weights:
@@ -163,8 +163,11 @@ class Scorer:
         each = tuple(None if p is None or propensity is None else ratios(p, propensity) for p, _ in probabilities)
         return Compared(propensity, each, (None,) * len(each))
 
-    def _lists(self, batch: Batch) -> Compared:
+    def _lists(self, work: BatchWork) -> Compared:
         """Both policies in the slots of the logged lists. The logging policy is evaluated once for all targets."""
+        batch = work.batch
+        for query in self._queries:
+            ListQuery(query).answer(work)
         logged = LoggedSlots.of(batch, self.logging)
         slots = tuple(SlotSides(logged, as_list_policy(query.policy)) for query in self._queries)
         ratio = tuple(sides.whole if logged.gives_lists else None for sides in slots)
@@ -203,13 +206,16 @@ class Scorer:
 
     def _residual(self, key: CorrectionColumn, work: BatchWork) -> FloatArray:
         """r minus the control of a correction."""
-        if key.slot is None:
-            origin, reward = self.origin[key.reward], work.batch.reward[:, key.reward]
-        else:
-            assert self.slot_origin is not None
-            origin, reward = self.slot_origin[key.reward, key.slot], slot_reward(work.batch)[:, key.reward, key.slot]
-        left: FloatArray = reward - (origin if key.model is None else work.controls[key.model])
+        reward = reward_of(work.batch, key.reward, key.slot)
+        left: FloatArray = reward - (self.origin_of(key.reward, key.slot) if key.model is None else work.controls[key.model])
         return left
+
+    def origin_of(self, reward: int, slot: int | None = None) -> float:
+        """The typical value of a reward, or of the reward of one slot, that is subtracted before summing."""
+        if slot is None:
+            return float(self.origin[reward])
+        assert self.slot_origin is not None
+        return float(self.slot_origin[reward, slot])
 
     def _fill(self, work: BatchWork) -> None:
         """Fill in the columns of weights and corrections."""
@@ -225,13 +231,16 @@ class Scorer:
 
     def _control(self, key: ModelKey, work: BatchWork) -> FloatArray:
         """q of the logged actions, each from the model fitted without its fold."""
-        out = np.empty(len(work.batch))
+        out, slot = np.empty(len(work.batch)), key.fit.slot
+        whole = work.batch if slot is None else at_slot(work.batch, slot)
         for fold, rows in work.runs(len(self.models[key])):
-            predictor, batch = self.models[key][fold], work.batch.take(rows)
+            predictor, batch = self.models[key][fold], whole.take(rows)
             if isinstance(predictor, LinearPredictor):
                 out[rows] = predictor.taken_of(work.x[:, rows], batch)
             else:
                 out[rows] = predictor.taken(batch)
+        if slot is not None:
+            out[~shown(work.batch)[:, slot]] = 0.0
         return out
 
     def with_near(self) -> Scorer:
@@ -267,6 +276,7 @@ class Query:
 
     scorer: Scorer
     index: int
+    slot: int | None = None
 
     @property
     def policy(self) -> Policy:
@@ -291,7 +301,7 @@ class Query:
     @cached_property
     def baselines(self) -> list[BaselineColumn]:
         keys = (key for key in self.scorer.plan.columns if isinstance(key, BaselineColumn))
-        return [key for key in keys if key.policy == self.index]
+        return [key for key in keys if (key.policy, key.model.fit.slot) == (self.index, self.slot)]
 
     @cached_property
     def needs_logging(self) -> bool:
@@ -327,8 +337,8 @@ class Query:
             group = part * (groups // each)
             for rows in self._blocks(run, target, batch.n_actions):
                 checkpoint()
-                rounds = BlockRows(rows, batch.take(rows), group, groups, self._sampled(group))
-                block = Block(self, work, rounds, self._baselines(group), pools)
+                rounds = BlockRows(rows, batch.take(rows), group, groups, self.sampled(group))
+                block = Block(self, work, rounds, self.baselines_of(group), pools)
                 if self.mode == "apart":
                     logged = block.apart()
                 elif target is not None:
@@ -347,10 +357,10 @@ class Query:
             for start in range(run.start, run.stop, step):
                 checkpoint()
                 rows = slice(start, min(start + step, run.stop))
-                rounds = BlockRows(rows, work.batch.take(rows), group, self.scorer.groups, self._sampled(group))
-                Block(self, work, rounds, self._baselines(group), ()).integrate()
+                rounds = BlockRows(rows, work.batch.take(rows), group, self.scorer.groups, self.sampled(group))
+                Block(self, work, rounds, self.baselines_of(group), ()).integrate()
 
-    def _sampled(self, group: int) -> bool:
+    def sampled(self, group: int) -> bool:
         """Whether a group belongs to the sample that shows how estimates depend on what was fitted."""
         return self.scorer.errors and not self.scorer.many and group < self.scorer.table_groups
 
@@ -368,7 +378,7 @@ class Query:
             return (slice(run.start + block.start, run.start + block.stop) for block in blocks(rows, n_actions))
         return (slice(a, b) for a, b in itertools.pairwise(edges))
 
-    def _baselines(self, group: int) -> Baselines:
+    def baselines_of(self, group: int) -> Baselines:
         """The baselines of the folds that a group is in."""
         folds = tuple((key, group * (key.model.folds or 1) // self.scorer.groups) for key in self.baselines)
         if folds not in self._by_folds:
@@ -387,7 +397,7 @@ class Query:
             column = 1 + plan.columns.index(key)
             predictor = self.scorer.models[key.model][fold]
             # The origin is subtracted only if the shares sum to 1, that is, if the share is π itself.
-            origin = float(self.scorer.origin[key.model.reward]) if clip is None else 0.0
+            origin = self.scorer.origin_of(key.model.reward, self.slot) if clip is None else 0.0
             if isinstance(predictor, LinearPredictor):
                 coef = predictor.coef.T.copy()
                 coef[-1] -= origin
@@ -395,10 +405,45 @@ class Query:
                 coefs.append(coef)
             else:
                 other.append((column, predictor, origin))
-        share = ShareTable(self.index, clip)
+        share = ShareTable(self.index, clip, self.slot)
         table = plan.tables.index(share) if share in plan.tables and columns else None
         stacked = np.vstack([*coefs, np.ones((1, coefs[0].shape[1]))]) if coefs else np.empty((0, 0))
         return BaselinePart(clip, table, columns, stacked, other)
+
+
+@dataclass(frozen=True)
+class ListQuery:
+    """How a policy of lists is evaluated for baselines: by the probability of every item in every slot."""
+
+    query: Query
+
+    @cached_property
+    def _slots(self) -> list[Query]:
+        """One query per slot with baselines."""
+        columns = (key for key in self.query.scorer.plan.columns if isinstance(key, BaselineColumn))
+        slots = {key.model.fit.slot for key in columns if key.policy == self.query.index}
+        return [replace(self.query, slot=slot) for slot in sorted(slot for slot in slots if slot is not None)]
+
+    def answer(self, work: BatchWork) -> None:
+        """Fill in the baselines, block by block; 0 where a list has no item."""
+        if not self._slots:
+            return
+        groups, policy = self.query.scorer.groups, as_list_policy(self.query.policy)
+        views = [replace(work, batch=at_slot(work.batch, query.slot)) for query in self._slots if query.slot is not None]
+        width = work.batch.space.n_codes * (work.batch.space.slots or 1)
+        for group, run in work.runs(groups):
+            for part in blocks(run.stop - run.start, width):
+                checkpoint()
+                rows = slice(run.start + part.start, run.start + part.stop)
+                items = policy.items(work.batch.take(rows))
+                for query, view in zip(self._slots, views, strict=True):
+                    rounds = BlockRows(rows, view.batch.take(rows), group, groups, query.sampled(group))
+                    Block(query, view, rounds, query.baselines_of(group), ()).given(items[query.slot or 0])
+        there = shown(work.batch)
+        for query in self._slots:
+            for key in query.baselines:
+                column = 1 + query.scorer.plan.columns.index(key)
+                work.out[column, ~there[:, query.slot or 0]] = -query.scorer.origin_of(key.model.reward, query.slot)
 
 
 @dataclass(frozen=True)
@@ -441,7 +486,7 @@ class Block:
 
     @property
     def _massed(self) -> bool:
-        return self.rounds.group < self.query.scorer.mass_groups
+        return self.query.slot is None and self.rounds.group < self.query.scorer.mass_groups
 
     def grid(self, grids: Grids) -> Logged:
         """With π of all actions."""
@@ -453,6 +498,10 @@ class Block:
         if loose and not (self.baselines.only_linear and pi0 is None):
             pi, loose = pi / pi.sum(axis=1, keepdims=True), False
         return self._sum(Probabilities(Grid(batch.codes), pi, pi0, loose))
+
+    def given(self, pi: FloatArray) -> Logged:
+        """With the given π of all actions."""
+        return self._sum(Probabilities(Grid(self.rounds.batch.codes), pi, None))
 
     def listed(self, target: Listed, logging: Listed | None) -> Logged:
         """With π of the actions that the policy lists (or the logging policy does)."""

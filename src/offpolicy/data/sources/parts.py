@@ -245,7 +245,7 @@ def parquet_file(path: Path, name: str) -> OpenedFile:
     try:
         with pq.ParquetFile(path) as file:
             metadata, schema = file.metadata, file.schema_arrow
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise unreadable(path, "Parquet", error) from error
     parts: list[ParquetPart] = []
     first, gathered, rows = 0, [], 0

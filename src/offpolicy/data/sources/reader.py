@@ -30,6 +30,7 @@ from offpolicy.data.encoding import (
     too_many_categories,
 )
 from offpolicy.data.log import Log
+from offpolicy.data.monte_carlo import MonteCarlo
 from offpolicy.data.preprocessing import Missing, Preprocessing
 from offpolicy.data.slate import Gain
 from offpolicy.data.sources.files import CSV, PARQUET, find_files, is_path, partition_columns
@@ -57,7 +58,7 @@ def read_log(  # noqa: PLR0913
     context: str | Sequence[str],
     action: str,
     reward: str | Sequence[str],
-    propensity: str | None = None,
+    propensity: str | MonteCarlo | None = None,
     position_propensity: str | None = None,
     logging: Any = None,
     actions: ActionSpace | Sequence[Any] | str | None = None,
@@ -96,9 +97,10 @@ def read_log(  # noqa: PLR0913
         The column of the logged action.
     reward : str or sequence of str
         The column of the reward, or several.
-    propensity : str, optional
-        The column with the probability (or density) of the logged action under the logging policy. For lists: a list of the
-        probabilities of each item given the items above it, or the probability of the whole list.
+    propensity : str or MonteCarlo, optional
+        The column with the probability (or density) of the logged action under the logging policy, or the columns with the
+        draws that estimate it. For lists: a list of the probabilities of each item given the items above it, or the
+        probability of the whole list.
     position_propensity : str, optional
         For lists: the column with a list of the probabilities of each item in its slot, whatever stands above it.
     logging : policy, EstimatedLogging or dict, optional

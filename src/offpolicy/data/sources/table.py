@@ -37,12 +37,14 @@ from offpolicy.data.encoding import (
     plain_text,
     too_many_categories,
 )
+from offpolicy.data.monte_carlo import MonteCarlo, estimated, impossible, refusal
 from offpolicy.data.preprocessing import AS_THEY_ARE, HASHED_LEVELS, MISSING_TEXT, PARTS_OF_DATES, Preprocessing
 from offpolicy.data.schema import Preparation, Schema
-from offpolicy.data.slate import Gain, ListColumns, PaddedColumn, gains
+from offpolicy.data.slate import Gain
 from offpolicy.data.slots import Logged
+from offpolicy.data.sources.lists import ListRoles
 from offpolicy.data.sources.parts import RowRange
-from offpolicy.data.spaces import ActionSpace, Discrete, items_seen
+from offpolicy.data.spaces import ActionSpace, Discrete, discrete, items_seen
 
 SCAN_ROWS = 65_536
 NUMBER = r"^\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*$"
@@ -72,7 +74,7 @@ class ColumnRoles:
     context: tuple[str, ...]
     action: str
     reward: tuple[str, ...]
-    propensity: str | None = None
+    propensity: str | MonteCarlo | None = None
     position_propensity: str | None = None
     gain: Gain = "sum"
     cluster: str | None = None
@@ -84,9 +86,16 @@ class ColumnRoles:
     place: Place | None = None
     preprocessing: Preprocessing = AS_THEY_ARE
 
+    @property
+    def propensities(self) -> tuple[str, ...]:
+        """The columns of the propensity: one, or those of wins and draws."""
+        if isinstance(self.propensity, MonteCarlo):
+            return self.propensity.columns
+        return () if self.propensity is None else (self.propensity,)
+
     def names(self) -> tuple[str, ...]:
         single = (
-            self.propensity, self.position_propensity, self.cluster, self.row_id, self.weight, self.by, self.logger
+            *self.propensities, self.position_propensity, self.cluster, self.row_id, self.weight, self.by, self.logger
         )  # fmt: skip
         named = (
             *self.context,
@@ -144,12 +153,12 @@ class TableSource:
                 f"{min(outcomes)} is also named as context. The context is what was known before the action was taken; "
                 "leave out the action and its outcome."
             )
-        if self._listed:
-            gains(self.columns.gain, self._slots)
+        if self.listed is not None:
+            self.listed.check()
         elif self.columns.position_propensity is not None or self.columns.gain != "sum":
             raise InputError("position_propensity= and gain= are for lists; give actions=op.Slate(…), or leave them out.")
-        listed = {name for name in self._listed if name == self.columns.action or not self._per_list(name)} | self._vectors
-        numeric = (*self.columns.reward, *filter(None, (self.columns.propensity, self.columns.weight)))
+        listed = (frozenset[str]() if self.listed is None else self.listed.lists) | self._vectors
+        numeric = (*self.columns.reward, *self.columns.propensities, *filter(None, [self.columns.weight]))
         for name in self.columns.names():
             if name not in listed and pt.is_nested(self.arrow_schema.field(name).type):
                 raise InputError(
@@ -164,21 +173,17 @@ class TableSource:
         if self.rows == 0:
             raise InputError("the log is empty: it has no rows.")
 
-    @property
-    def _slots(self) -> int:
-        """The number of slots; 0 if actions are not lists."""
-        return 0 if self.given_space is None else self.given_space.slots or 0
-
-    @property
-    def _listed(self) -> tuple[str, ...]:
-        """The columns that may hold lists."""
-        c = self.columns
-        names = (c.action, *c.reward, c.propensity, c.position_propensity) if self._slots else ()
-        return tuple(name for name in names if name is not None)
-
-    def _per_list(self, name: str) -> bool:
-        """Whether a column has one number per row, rather than a list of them."""
-        return kind_of(self.arrow_schema.field(name).type) == "number"
+    @cached_property
+    def listed(self) -> ListRoles | None:
+        """The columns that hold lists, if actions are lists."""
+        c, slots = self.columns, None if self.given_space is None else self.given_space.slots
+        if slots is None:
+            return None
+        if isinstance(c.propensity, MonteCarlo):
+            raise InputError("MonteCarlo is for single actions, and the actions are lists; give their propensities.")
+        names = filter(None, (c.action, *c.reward, c.propensity, c.position_propensity))
+        per_list = frozenset(name for name in names if kind_of(self.arrow_schema.field(name).type) == "number")
+        return ListRoles(slots, c.action, c.reward, c.propensity, c.position_propensity, c.gain, per_list)
 
     @property
     def _vectors(self) -> set[str]:
@@ -321,8 +326,9 @@ class TableSource:
 
     @property
     def roles(self) -> Mapping[str, str]:
-        names = ("action", "propensity", "cluster", "row_id", "weight", "by", "logger")
-        return {name: column for name in names if (column := getattr(self.columns, name)) is not None}
+        names = ("action", "cluster", "row_id", "weight", "by", "logger")
+        single = {name: column for name in names if (column := getattr(self.columns, name)) is not None}
+        return single | ({"propensity": " of ".join(self.columns.propensities)} if self.columns.propensity else {})
 
     @property
     def described(self) -> str:
@@ -398,7 +404,7 @@ class TableSource:
 
     @cached_property
     def schema(self) -> Schema:
-        columns = self.columns
+        columns, listed = self.columns, self.listed
         matrix, encodings = self.catalog or (None, ())
         return Schema(
             space=self.space,
@@ -407,10 +413,11 @@ class TableSource:
             slices=self._named_levels(columns.by),
             slice_name=columns.by,
             loggers=self._named_levels(columns.logger),
+            draws=columns.propensity if isinstance(columns.propensity, MonteCarlo) else None,
             propensity=columns.propensity is not None,
-            slot_propensity=columns.propensity in self._listed and not self._per_list(str(columns.propensity)),
+            slot_propensity=listed is not None and columns.propensity in listed.lists,
             position_propensity=columns.position_propensity is not None,
-            gain=self._gain,
+            gain=None if listed is None else listed.counted,
             weighted=columns.weight is not None,
             clustered=columns.cluster is not None,
             identified=columns.row_id is not None,
@@ -421,36 +428,6 @@ class TableSource:
             catalog_dimensions=encoded_dimensions(encodings),
             preparation=Preparation(self.columns.preprocessing.settings, encoded_notes(self.encodings["context"])),
         )
-
-    @property
-    def _gain(self) -> tuple[float, ...] | None:
-        """What each slot counts, if rewards belong to slots."""
-        if not self._slots or self._per_list(self.columns.reward[0]):
-            return None
-        return tuple(gains(self.columns.gain, self._slots).tolist())
-
-    def logged_lists(self, raw: Mapping[str, pa.Array], codes: IntArray) -> Logged:
-        """The rewards and propensities of lists."""
-        c = self.columns
-        rewards = list(c.reward)
-        kinds = {self._per_list(name) for name in rewards}
-        if len(kinds) > 1:
-            raise InputError("some rewards belong to slots and others to whole lists; evaluate them one after the other.")
-        of_list = c.propensity is not None and self._per_list(c.propensity)
-
-        def padded(name: str | None) -> PaddedColumn | None:
-            return None if name is None else PaddedColumn.of(name, raw[name], self._slots)
-
-        per_list = kinds == {True}
-        columns = ListColumns(
-            tuple(gains(c.gain, self._slots).tolist()),
-            [] if per_list else [PaddedColumn.of(name, raw[name], self._slots) for name in rewards],
-            np.column_stack([self.checked("reward", Quantity(name), raw) for name in rewards]) if per_list else None,
-            self.checked("propensity", Quantity(str(c.propensity)), raw) if of_list else None,
-            None if of_list else padded(c.propensity),
-            padded(c.position_propensity),
-        )
-        return columns.logged(codes)
 
     def checked(self, role: str, encoding: Encoding, raw: Mapping[str, pa.Array]) -> FloatArray:
         """The numbers of a column, checked for their role."""
@@ -487,17 +464,16 @@ class TableSource:
         """The error for missing values; `instead` is what can be done besides changing the table."""
         return self.count_failures(name, lambda c: np.asarray(c.is_null()), "are missing (null)", fill_in(instead) + IN_CSV)
 
-    def recounted(self, error: RowsError) -> InputError:
+    def recounted(self, listed: ListRoles, error: RowsError) -> InputError:
         """The error for lists that do not fit each other, with the count and the first rows of the whole log."""
         rows: list[int] = []
         where: list[str] = []
-        names = [*self._listed]
         for part in self.parts:
             row = 0
-            for batch in part.read(names, SCAN_ROWS):
-                codes = self.space.encode(batch.column(0))[0]
+            for batch in part.read(listed.names, SCAN_ROWS):
+                raw = {name: batch.column(name) for name in listed.names}
                 try:
-                    self.logged_lists({name: batch.column(name) for name in names}, codes)
+                    listed.logged(raw, self.space.encode(raw[listed.action])[0], self.checked_in(raw))
                 except RowsError as again:
                     if (again.column, again.advice) == (error.column, error.advice):
                         where += [f"{part.name} row {part.first + row + i}".strip() for i in again.rows[: 3 - len(where)]]
@@ -505,13 +481,20 @@ class TableSource:
                 row += len(batch)
         return RowsError(error.column, error.what, rows or error.rows, error.advice, where=where or None)
 
-    def count_failures(self, name: str, bad: Any, what: str, advice: str) -> InputError:
+    def checked_in(self, raw: Mapping[str, pa.Array]) -> Callable[[str, str], FloatArray]:
+        """What reads a column of numbers for a role, and checks it."""
+        return lambda role, name: self.checked(role, Quantity(name), raw)
+
+    def count_failures(
+        self, name: str, bad: Any, what: str, advice: str, columns: Sequence[str] | None = None
+    ) -> InputError:
+        """The error for rows in which `bad` is true of a column, or of several, after a pass over all rows."""
         rows: list[int] = []
         where: list[str] = []
         for part in self.parts:
             row = part.first
-            for batch in part.read([name], SCAN_ROWS):
-                failed = np.flatnonzero(bad(batch.column(0)))
+            for batch in part.read(columns or [name], SCAN_ROWS):
+                failed = np.flatnonzero(bad(*batch.columns))
                 where += [f"{part.name} row {row + i}".strip() for i in failed[: 3 - len(where)]]
                 rows += (part.start - part.first + row + failed).tolist()
                 row += len(batch)
@@ -558,6 +541,7 @@ class _Decoded:
             space=self.source.space,
             propensity=logged.propensity,
             slots=logged.slots,
+            wins=logged.wins,
             weight=self.source.checked("weight", Quantity(c.weight), raw) if c.weight else None,
             slice_code=self._level(c.by, raw),
             logger_code=self._level(c.logger, raw),
@@ -567,6 +551,25 @@ class _Decoded:
         )
         encoded = [name for name in self.extra if name not in raw]
         return batch.with_columns(encoded, self.source.schema.context) if encoded else batch
+
+    def _propensities(self, raw: Mapping[str, pa.Array]) -> tuple[FloatArray | None, FloatArray | None]:
+        """The propensity of each row and, if it comes from draws, how often its action won."""
+        given, source = self.source.columns.propensity, self.source
+        if given is None:
+            return None, None
+        if not isinstance(given, MonteCarlo):
+            return source.checked(source.space.likelihood, Quantity(given), raw), None
+        discrete(source.space, "MonteCarlo")
+        wins, draws = (source.checked("reward", Quantity(name), raw) for name in given.columns)
+        if (bad := impossible(given, wins, draws)).any():
+
+            def fails(*columns: pa.Array) -> Any:
+                wins, draws = (Quantity(name).encode(column) for name, column in zip(given.columns, columns, strict=True))
+                return impossible(given, wins, draws)
+
+            what, advice = refusal(given, wins[bad], draws[bad])
+            raise source.count_failures(given.columns[0], fails, what, advice, given.columns)
+        return estimated(given, wins, draws), wins
 
     def _level(self, name: str | None, raw: Mapping[str, pa.Array]) -> IntArray | None:
         """The position of each row's value among those of the column."""
@@ -595,17 +598,18 @@ class _Decoded:
     def _logged(self, raw: Mapping[str, pa.Array], action: npt.NDArray[Any]) -> Logged:
         """Rewards and propensities, of single actions or of lists."""
         source, c = self.source, self.source.columns
-        if source.space.slots is None:
-            rewards = [source.checked("reward", Quantity(name), raw) for name in c.reward]
-            p = source.checked(source.space.likelihood, Quantity(c.propensity), raw) if c.propensity else None
-            return Logged(rewards[0][:, None] if len(rewards) == 1 else np.column_stack(rewards), p)
-        for name in (*c.reward, c.propensity, c.position_propensity):
-            if name is not None and raw[name].null_count:
+        checked, listed = source.checked_in(raw), source.listed
+        if listed is None:
+            rewards = [checked("reward", name) for name in c.reward]
+            p, wins = self._propensities(raw)
+            return Logged(rewards[0][:, None] if len(rewards) == 1 else np.column_stack(rewards), p, wins=wins)
+        for name in listed.names:
+            if raw[name].null_count:
                 raise source.missing(name)
         try:
-            return source.logged_lists(raw, action)
+            return listed.logged(raw, action, checked)
         except RowsError as error:
-            raise source.recounted(error) from None
+            raise source.recounted(listed, error) from None
 
     def _actions(self, column: pa.Array) -> npt.NDArray[Any]:
         source, name = self.source, self.source.columns.action
