@@ -57,7 +57,7 @@ class ActionSpace(ABC):
 
         For discrete actions there is one row per action. For others, an action may be a mean of several rows.
         """
-        return 0
+        return self.n_codes
 
     def expand(self, table: FloatArray, action: npt.NDArray[Any]) -> FloatArray:
         """The row of a table that belongs to each action.
