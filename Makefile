@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test coverage lint golden fuzz trials bench bench-quick docs pictures floors pythons package torch spark browser boosters clean
+.PHONY: demo test coverage lint golden fuzz trials bench bench-quick docs pictures floors pythons package torch gpu spark browser boosters clean
 
 demo: .venv/.core
 	$(BIN)/offpolicy demo --out build/demo
@@ -22,6 +22,9 @@ coverage: .venv/.dev
 	$(BIN)/python -m pytest -n 2 --dist loadfile --cov --cov-report=term
 
 torch: .venv/.torch
+
+# PyTorch and Triton, for op.GPU; on a machine without a GPU, tests run its kernel in Triton's interpreter.
+gpu: .venv/.gpu
 
 spark: .venv/.spark
 
@@ -123,6 +126,10 @@ pictures: .venv/.browser
 
 .venv/.torch: .venv/.core
 	$(PIP) --editable ".[torch]"
+	touch $@
+
+.venv/.gpu: .venv/.core
+	$(PIP) --editable ".[gpu]"
 	touch $@
 
 .venv/.spark: .venv/.core

@@ -13,10 +13,12 @@ from .data.sources import from_obp as from_obp, read_log as read_log
 from .data.spaces import Discrete as Discrete
 from .diagnostics.base import Diagnostic as Diagnostic, Subject as Subject
 from .diagnostics.verdict import Finding as Finding, Verdict as Verdict
+from .engines.gpu import GPU as GPU
 from .engines.local import Local as Local
 from .engines.spark import Spark as Spark
 from .engines.split import split as split
 from .estimators import (
+    AIPS as AIPS,
     CAB as CAB,
     DM as DM,
     DR as DR,
@@ -50,6 +52,9 @@ from .estimators import (
     LogSmoothing as LogSmoothing,
     Member as Member,
     OffCEM as OffCEM,
+    PairIPS as PairIPS,
+    PartialIPS as PartialIPS,
+    ReadingPrior as ReadingPrior,
     ScaledDR as ScaledDR,
     StackedDR as StackedDR,
     SubGaussianIPS as SubGaussianIPS,

@@ -470,6 +470,10 @@ def bench(
         Many,
         typer.Option(help="A world, such as synthetic:n_actions=100,rounds=5000; repeatable. [default: a suite of 50]"),
     ] = None,
+    suite: Annotated[
+        str,
+        typer.Option(help="The suite: worlds of single actions, or of lists.", autocompletion=_choices("actions", "lists")),
+    ] = "actions",
     half: Annotated[
         str | None,
         typer.Option(
@@ -501,7 +505,7 @@ def bench(
     from offpolicy.worlds.registry import Folders
 
     chosen = board.Bench(
-        estimator or (), world or (), add=add or (), half=half, runs=runs, rounds=rounds, quick=quick,
+        estimator or (), world or (), add=add or (), half=half, runs=runs, rounds=rounds, quick=quick, suite=suite,
         folders=Folders(data, openml),
     ).experiment()  # fmt: skip
     with tempfile.TemporaryDirectory(prefix="offpolicy-") as scratch, output.resumable_from(out):

@@ -21,13 +21,15 @@ Inputs = Literal["identity", "features", "both"]
 class Features:
     """φ = (features logged with the round, the action's row of the catalog), as columns that belong to named dimensions.
 
-    `per_round` is the number of columns that are logged with each round; `n_actions` is that of the log if it is known.
+    `per_round` is the number of columns that are logged with each round; `n_actions` is that of the log if it is known, and
+    `slots` that of its lists, if actions are lists.
     """
 
     dimensions: tuple[Dimension, ...] = ()
     per_round: int = 0
     catalog: FloatArray | None = field(default=None, compare=False)
     n_actions: int = field(default=0, compare=False)
+    slots: int | None = field(default=None, compare=False)
 
     @classmethod
     def of(cls, schema: Schema) -> Features:
@@ -36,7 +38,7 @@ class Features:
         if both:
             raise InputError(f"{min(both)} is both an action feature and a column of the catalog; rename one of them.")
         columns = len(schema.features)
-        return cls(schema.feature_dimensions + shifted, columns, schema.catalog, schema.space.n_codes)
+        return cls(schema.feature_dimensions + shifted, columns, schema.catalog, schema.space.n_codes, schema.space.slots)
 
     @cached_property
     def size(self) -> int:

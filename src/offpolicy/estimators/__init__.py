@@ -13,8 +13,11 @@ from offpolicy.estimators.embedded import MDR, MIPS, GroupIPS, LearnedMDR, Learn
 from offpolicy.estimators.ips import IPS, MR, SNIPS, ClippedIPS, LoggedMean, LogSmoothing, SubGaussianIPS
 from offpolicy.estimators.kernels import KernelDR, KernelIPS, KernelMIPS, KernelSNIPS
 from offpolicy.estimators.lists import IIPS, PI, RIPS, SIPS
+from offpolicy.estimators.reading_prior import ReadingPrior
+from offpolicy.estimators.windows import AIPS, PairIPS, PartialIPS
 
 __all__ = [
+    "AIPS",
     "CAB",
     "DM",
     "DR",
@@ -51,6 +54,9 @@ __all__ = [
     "Member",
     "Number",
     "OffCEM",
+    "PairIPS",
+    "PartialIPS",
+    "ReadingPrior",
     "Run",
     "ScaledDR",
     "StackedDR",

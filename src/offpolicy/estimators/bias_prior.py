@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from offpolicy.core.arrays import FloatArray
+from offpolicy.core.arrays import FloatArray, IntArray
 from offpolicy.core.errors import InputError
 from offpolicy.data.checks import is_number, whole
 from offpolicy.estimators.selection import CandidateEstimates, Choice, on_simplex, stacked
@@ -83,13 +83,11 @@ class BiasPrior:
         anchor = stacked(candidates).weights
         size = len(candidates.names)
         smooth = np.array([k for k in range(size) if candidates.known[k] and not candidates.unbiased[k]], dtype=np.int64)
-        unit = np.hypot(candidates.values @ anchor - candidates.logged, np.sqrt(candidates.variance(anchor)))
+        unit = float(np.hypot(candidates.values @ anchor - candidates.logged, np.sqrt(candidates.variance(anchor))))
         if not len(smooth) or not unit > 0:
             return Choice(anchor, np.zeros(size), anchor=anchor)
         usable = np.flatnonzero(candidates.known)
-        steps = np.eye(size)[smooth] - anchor
-        differences, spread = steps @ candidates.values / unit, steps @ candidates.covariance @ steps.T / unit**2
-        spread = spread + (RIDGE * np.trace(spread) / len(smooth) + 1e-18) * np.eye(len(smooth))
+        differences, spread, steps = spread_of(candidates, smooth, anchor, unit)
         uncorrected, least = np.asarray(candidates.uncorrected), np.asarray(candidates.least_biases) / unit
         shares = np.exp(np.linspace(np.log(self.least), 0.0, self.grid))
         log_posterior, weights, biases = np.empty(self.grid), np.zeros((self.grid, size)), np.zeros((self.grid, size))
@@ -116,3 +114,13 @@ class BiasPrior:
         covariance: FloatArray = np.outer(sizes, sizes) * self.common
         np.fill_diagonal(covariance, sizes**2)
         return covariance
+
+
+def spread_of(
+    candidates: CandidateEstimates, smooth: IntArray, anchor: FloatArray, unit: float
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """The differences of smoother candidates from the nearly unbiased mix, their covariance, and the steps to them."""
+    steps = np.eye(len(candidates.names))[smooth] - anchor
+    differences, spread = steps @ candidates.values / unit, steps @ candidates.covariance @ steps.T / unit**2
+    spread = spread + (RIDGE * np.trace(spread) / len(smooth) + 1e-18) * np.eye(len(smooth))
+    return differences, spread, steps

@@ -13,9 +13,12 @@ from offpolicy.estimators.base import Estimator, register
 from offpolicy.estimators.bias_prior import BiasPrior
 from offpolicy.estimators.candidates import CandidateFamily
 from offpolicy.estimators.combined import Combined, is_exact
+from offpolicy.estimators.list_candidates import ListFamily
+from offpolicy.estimators.reading_prior import ReadingPrior
 from offpolicy.estimators.selection import CandidateEstimates, Choice, blend, cross_validated, stacked, widest
 
 FAMILY = CandidateFamily()
+LISTS = ListFamily()
 
 
 @dataclass(frozen=True)
@@ -23,6 +26,8 @@ class _Standard(Combined):
     """A combination with the standard candidates."""
 
     def standard(self, features: Features | None) -> tuple[Estimator, ...]:
+        if features is not None and features.slots is not None:
+            return LISTS.all()
         return (*FAMILY.unbiased(features), *FAMILY.smoother(features))
 
     def unused(self, features: Features) -> list[tuple[str, str]]:
@@ -36,7 +41,7 @@ class Auto(_Standard):
 
     It starts from a mix of nearly unbiased candidates, as `StackedDR` is one. How far it moves towards smoother candidates
     follows from their differences, with known errors, and from a prior of their bias, whose unit is the gap between the
-    value and the mean of the log.
+    value and the mean of the log. On lists, the prior is about which slots matter to each other.
 
     Parameters
     ----------
@@ -48,6 +53,8 @@ class Auto(_Standard):
         Candidates that cannot be computed here, each with the reason; filled in by an evaluation.
     prior : BiasPrior, default=BiasPrior()
         What is assumed about the bias of smoother candidates.
+    reading : ReadingPrior, default=ReadingPrior()
+        What is assumed of lists, in place of `prior`: how people read them.
     name : str, optional
         The name in results; the name of the class by default.
 
@@ -65,13 +72,17 @@ class Auto(_Standard):
         " towards the mean of the log by some share of the gap between the two."
     )
     prior: BiasPrior = field(default_factory=BiasPrior)
+    reading: ReadingPrior = field(default_factory=ReadingPrior)
 
     def _check(self) -> None:
         if not isinstance(self.prior, BiasPrior):
             raise InputError(f"{self.name}: prior is {self.prior!r}; give an op.BiasPrior().")
+        if not isinstance(self.reading, ReadingPrior):
+            raise InputError(f"{self.name}: reading is {self.reading!r}; give an op.ReadingPrior().")
 
     def choose(self, candidates: CandidateEstimates) -> Choice:
-        return self.prior.choose(candidates)
+        prior = self.reading if candidates.missed.size else self.prior
+        return prior.choose(candidates)
 
 
 @register

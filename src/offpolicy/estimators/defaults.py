@@ -9,7 +9,7 @@ from offpolicy.estimators import DR, IIPS, RIPS, SIPS, SNIPS, Auto, Estimator, L
 def default_estimators(space: ActionSpace | None = None) -> list[Estimator]:
     """Return the default estimators for a kind of actions; discrete ones by default."""
     if space is not None and space.slots is not None:
-        return [LoggedMean(), SIPS(normalised=True), RIPS(normalised=True), IIPS(normalised=True)]
+        return [Auto(), LoggedMean(), SIPS(normalised=True), RIPS(normalised=True), IIPS(normalised=True)]
     return [Auto(), LoggedMean(), SNIPS(), DR(), LearnedMIPS()]
 
 

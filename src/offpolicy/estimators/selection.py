@@ -37,7 +37,8 @@ class CandidateEstimates:
     uncorrected, and `least_biases` are the biases that the learning curves of the models show at least. `logged` is the mean
     reward of the log, `spread` the standard deviation of the rewards, `evidence` the number of effective rounds with a
     reward other than 0, `effective` the number of effective rounds of each candidate. `resampled(k, counts)` is candidate k
-    in each draw, where `counts` (draws × buckets) states how often each bucket of units counts.
+    in each draw, where `counts` (draws × buckets) states how often each bucket of units counts. `missed` is, for lists, what
+    each candidate leaves out of each kind of interaction between slots, and of a reward model's error.
     """
 
     names: tuple[str, ...]
@@ -54,6 +55,7 @@ class CandidateEstimates:
     buckets: int
     effective: FloatArray = field(default_factory=lambda: np.empty(0))
     spread: float = float("nan")
+    missed: FloatArray = field(default_factory=lambda: np.empty((0, 0)))
 
     def variance(self, weights: FloatArray) -> float:
         """The variance of a weighted sum of the candidates."""

@@ -19,7 +19,7 @@ from offpolicy.models.rewards.base import RewardModel
 
 PARTS: dict[str, tuple[type[Named], str]] = {"posterior": (Posterior, "logistic"), "rewards": (RewardModel, "ridge")}
 """Settings that are objects with their own settings: the base class, and the kind that owns a setting that several have."""
-NOT_AS_TEXT = ("subsets", "candidates", "left_out", "prior")
+NOT_AS_TEXT = ("subsets", "candidates", "left_out", "prior", "reading")
 PUBLISHED = ".published"
 """The ending of the name of an estimator in its published form, which takes fewer settings."""
 

@@ -25,6 +25,8 @@ from offpolicy.report.formatting import WIDTH, blocks, label, wrapped
 from offpolicy.worlds import OpenBandit
 from offpolicy.worlds.registry import OPENML_VARIABLE, Folders, from_text, needs_openml
 
+SUITES = {"actions": "bench", "lists": "bench_lists"}
+"""Suites by the kind of their actions, and the settings that each is read from."""
 OPEN_BANDIT_ROUNDS = 10_000
 LOGS = 5
 """Logs per world if there are many runs, since the value of a world takes longer to compute than an estimate."""
@@ -37,7 +39,7 @@ ABSENT = (
 
 @dataclass(frozen=True)
 class Bench:
-    """The standard suite or one half of it; named estimators and worlds replace its own, and `add` adds estimators."""
+    """A suite or one half of it; named estimators and worlds replace its own, and `add` adds estimators."""
 
     estimators: Sequence[str] = ()
     worlds: Sequence[str] = ()
@@ -46,10 +48,13 @@ class Bench:
     runs: int | None = None
     rounds: int | None = None
     quick: bool = False
+    suite: str = "actions"
     folders: Folders = field(default_factory=Folders)
 
     def experiment(self) -> Experiment:
-        standard = parsed("bench", Size(self.quick))
+        if self.suite not in SUITES:
+            raise unknown_name("suite", self.suite, SUITES)
+        standard = parsed(SUITES[self.suite], Size(self.quick))
         if self.runs is not None:
             if self.runs < 2:
                 raise InputError(f"runs is {self.runs}; give at least 2.")
@@ -78,10 +83,11 @@ class Bench:
         ]
 
     def _standard_points(self, standard: Experiment) -> list[AxisPoint]:
-        """Those of the suite or of its half, and the Open Bandit Dataset if its folder is known."""
+        """Those of the suite or of its half; to single actions, the Open Bandit Dataset is added if its folder is known."""
         if self.half is not None and self.half not in HALVES:
             raise unknown_name("half", self.half, HALVES)
-        points = [each for each in (*standard.points, *self._open_bandit()) if self.half in (None, each.half)]
+        every = (*standard.points, *(self._open_bandit() if self.suite == "actions" else ()))
+        points = [each for each in every if self.half in (None, each.half)]
         return points if self.rounds is None else [replace(each, rounds=self.rounds) for each in points]
 
     def _open_bandit(self) -> list[AxisPoint]:

@@ -17,12 +17,14 @@ from offpolicy.experiments.measurements import Measurements
 from offpolicy.worlds import OpenBandit
 from offpolicy.worlds.registry import Folders
 
-NAMES = ("table1", "actions", "samples", "hidden", "real", "rank", "nonlinear", "models")
+NAMES = ("table1", "actions", "samples", "hidden", "real", "rank", "nonlinear", "models", "rankings")
+BENCHES = ("bench", "bench_lists")
 STUDIES = ("coverage", "intervals", "limits", "refit", "propensities")
 KEYS: dict[str, type] = {
     "title": str, "axis": str, "figure": str, "note": str, "rounds": int, "worlds": int, "logs": int, "seed": int,
     "medians": list, "relative_to": list, "world": dict, "vary": dict, "points": list, "estimators": dict, "features": dict,
     "claims": list, "published": dict, "quick": dict, "study": dict,
+    "normalised": bool,
 }  # fmt: skip
 
 
@@ -67,13 +69,15 @@ def _check_keys(name: str, read: Mapping[str, Any]) -> None:
     for key, value in read.items():
         if key not in KEYS:
             raise InputError(f"{name}: {unknown_name('setting', key, KEYS)}")
-        if not isinstance(value, KEYS[key]) or isinstance(value, bool):
-            words: str = {str: "text", int: "a whole number", list: "a list", dict: "a table"}[KEYS[key]]
+        if not isinstance(value, KEYS[key]) or (isinstance(value, bool) and KEYS[key] is not bool):
+            words: str = {str: "text", int: "a whole number", list: "a list", dict: "a table", bool: "true or false"}[
+                KEYS[key]
+            ]
             raise InputError(f"{name}: {key} is {value!r}, but must be {words}.")
 
 
 def _read(name: str) -> dict[str, Any]:
-    if name in NAMES or name in STUDIES or name == "bench":
+    if name in NAMES or name in STUDIES or name in BENCHES:
         text = resources.files("offpolicy.experiments").joinpath("settings", f"{name}.toml").read_text()
     elif name.endswith(".toml"):
         try:
@@ -109,6 +113,7 @@ def _experiment(name: str, read: Mapping[str, Any], folders: Folders, imports: S
         claims=tuple(claim(name, table) for table in read.get("claims", ())),
         published=read.get("published", {}),
         note=read.get("note", ""),
+        normalised=read.get("normalised", False),
     )
 
 

@@ -67,6 +67,8 @@ class Experiment:
     claims: tuple[Claim, ...] = ()
     published: Mapping[str, Mapping[str, Sequence[float]]] = field(default_factory=dict)
     note: str = ""
+    normalised: bool = False
+    """Whether errors are divided by the true value."""
     intervals: bool = False
     """Whether the 95% interval of each run is stored, to measure coverage."""
     study: Measurements | None = None

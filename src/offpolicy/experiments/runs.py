@@ -57,7 +57,9 @@ class Results:
 
     @cached_property
     def errors(self) -> FloatArray:
-        return self.values - self.truth[None, :, :, None]
+        """Values less the true values; as a share of these if the experiment asks for it."""
+        truth = self.truth[None, :, :, None]
+        return (self.values - truth) / (truth if self.experiment.normalised else 1.0)
 
     @property
     def labels(self) -> list[str]:
@@ -110,7 +112,8 @@ class Results:
 
         (e + δ)² with δ ~ N(0, τ²) has the variance 4e²τ² + 2τ⁴.
         """
-        tau, bias = self.truth_error[:, 0], finite_mean(self.errors.reshape(*self.errors.shape[:2], -1))
+        unit = np.abs(self.truth[:, 0]) if self.experiment.normalised else 1.0
+        tau, bias = self.truth_error[:, 0] / unit, finite_mean(self.errors.reshape(*self.errors.shape[:2], -1))
         share: FloatArray = np.sqrt(4 * bias**2 * tau**2 + 2 * tau**4)
         return share
 

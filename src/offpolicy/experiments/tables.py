@@ -94,12 +94,11 @@ def share_table(results: Results) -> tuple[list[str], list[list[str]]]:
 
 def tables(results: Results) -> list[tuple[str, list[str], list[list[str]]]]:
     """All tables with their titles."""
-    shown = [(f"{name_of(m)} (mean ± standard error)", *table_of(results, m)) for m in measures(results)]
+    share = " as a share of the true value" if results.experiment.normalised else ""
+    shown = [(f"{name_of(m)}{share} (mean ± standard error)", *table_of(results, m)) for m in measures(results)]
     if results.experiment.published:
-        shown += [
-            (f"beside the published figures: {name_of(f'median{k}')}", *published_table(results, f"median{k}"))
-            for k in results.experiment.medians
-        ]
+        compared = [f"median{k}" for k in results.experiment.medians] or ["mse"]
+        shown += [(f"beside the published figures: {name_of(m)}", *published_table(results, m)) for m in compared]
     if results.experiment.relative_to:
         title = "share of samples nearer to the truth (95% interval: the data and the truth are themselves samples)"
         shown.append((title, *share_table(results)))

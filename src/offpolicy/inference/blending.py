@@ -22,8 +22,9 @@ class Candidate:
 
     `known`: whether its error is known, including that of its fit. `uncorrected`: the share of a reward model's error that
     its weights leave uncorrected. `weighs`: whether it has weights at all. `curve`: how the value of its reward model alone
-    changed from half of the rounds to all of them. `effective`: the number of effective rounds. `column`: the column of
-    its weights among the sums.
+    changed from half of the rounds to all of them. `missed`: for lists, the share of each kind of interaction between slots
+    that its weights leave out, and of the error of a reward model. `effective`: the number of effective rounds. `column`:
+    the column of its weights among the sums.
     """
 
     name: str
@@ -33,6 +34,7 @@ class Candidate:
     uncorrected: float
     weighs: bool = True
     curve: LearningCurve | None = None
+    missed: tuple[float, ...] = ()
     effective: float = float("nan")
     column: int | None = None
 
@@ -168,6 +170,7 @@ class Combination:
             buckets=len(self.sums.buckets),
             effective=np.array([part.effective for part in self.parts]),
             spread=self.evidence.spread,
+            missed=np.array([part.missed for part in self.parts]),
         )
 
     def _resampled(self, k: int, counts: FloatArray) -> FloatArray:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -33,7 +34,8 @@ class Case:
 class Scores:
     """Everything from which values, errors and findings are computed.
 
-    `references` are the terms of SNIPS for each policy and reward, if there are propensities.
+    `references` are the terms of SNIPS for each policy and reward, if there are propensities. `computed` is what a device
+    reports about its numbers.
     """
 
     log: Log
@@ -45,6 +47,7 @@ class Scores:
     scorer: Scorer
     fitted: FitResults
     state: State
+    computed: Mapping[str, Any] = field(default_factory=dict)
 
     def sums(self, slice_: str | None = None) -> ScoreSums:
         """The sums of the whole log, or of a slice by its number."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, ClassVar, Self, final
 
 import numpy as np
@@ -19,6 +20,22 @@ from offpolicy.policies.blocks import Listed, blocks
 from offpolicy.policies.nodes import Nodes
 
 SUM_TOLERANCE = 1e-5
+
+
+@dataclass(frozen=True)
+class Factors:
+    """A softmax of products of vectors, for some rounds: π(a|x_t) ∝ exp(left_t · right_a).
+
+    Attributes
+    ----------
+    left : array of shape (rounds, k)
+        One vector per round.
+    right : array of shape (actions, k)
+        One vector per action, the same object for every batch.
+    """
+
+    left: npt.NDArray[Any]
+    right: npt.NDArray[Any]
 
 
 class Policy(Serves, ABC):
@@ -202,6 +219,26 @@ class Policy(Serves, ABC):
             Whether each row must still be divided by its sum.
         """
         return self.distribution(batch), False
+
+    @property
+    def bilinear(self) -> bool:
+        """Whether it is a softmax of products of vectors, given by `factors`, so that a device can compute it."""
+        return False
+
+    def factors(self, batch: Batch) -> Factors:
+        """The vectors of rounds and actions, for policies that are softmaxes of their products.
+
+        Parameters
+        ----------
+        batch : Batch
+            Some rounds of the log.
+
+        Returns
+        -------
+        Factors
+            The vectors.
+        """
+        raise NotImplementedError
 
     @property
     def accuracy(self) -> float:

@@ -18,6 +18,7 @@ from offpolicy.data.spaces import Serves
 from offpolicy.models.embedding_table import Embedding
 from offpolicy.models.rewards.base import Fits, FitShape, RewardModel
 from offpolicy.policies.base import Policy
+from offpolicy.ratios.interactions import Missed
 from offpolicy.ratios.pools import Pool, Rounds
 from offpolicy.statistics.base import State, Statistic, added
 from offpolicy.statistics.histogram import LARGEST_OF
@@ -357,6 +358,11 @@ class FittedRatio(ABC):
         """Whether the actions near the logged one are enough."""
         return False
 
+    @property
+    def normal(self) -> bool:
+        """Whether the share of an action in a round is a normal density around its embedding."""
+        return False
+
     def with_near(self) -> FittedRatio:
         """The same with the near actions looked up, if these are enough."""
         return self
@@ -468,6 +474,22 @@ class Ratio(Serves, ABC):
             Itself, unless the rewards matter to it.
         """
         return self
+
+    def missed(self, slots: int) -> Missed:
+        """Which interactions between slots it leaves out, if actions are lists.
+
+        Parameters
+        ----------
+        slots : int
+            The number of slots.
+
+        Returns
+        -------
+        Missed
+            The share of each kind; all of them unless the ratio states otherwise, and none if it is exact.
+        """
+        kept = float(self.exact)
+        return Missed.of(np.full((slots, slots), kept), kept)
 
     def for_slot(self, slot: int) -> Self:  # noqa: ARG002
         """The same for the reward of one slot, if actions are lists.

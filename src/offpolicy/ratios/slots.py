@@ -11,6 +11,7 @@ from typing import Self, final
 from offpolicy.core.arrays import FloatArray
 from offpolicy.data.slate import Slate
 from offpolicy.ratios.base import Available, UnfittedRatio
+from offpolicy.ratios.interactions import Missed, missed_of_window
 from offpolicy.ratios.pools import Rounds
 from offpolicy.ratios.sides import SlotSides
 
@@ -57,6 +58,9 @@ class PrefixRatio(SlotRatio):
 
     def lacks(self, available: Available) -> str | None:
         return available.lacks_slot_rewards or available.lacks_slots
+
+    def missed(self, slots: int) -> Missed:
+        return missed_of_window(slots, slots, 0)
 
     def weights(self, rounds: Rounds) -> FloatArray:
         return sides_of(rounds).prefix[:, self.slot]

@@ -8,7 +8,7 @@ from html import escape
 
 from rich.text import Text
 
-from offpolicy.report import comparison, sentences, slices
+from offpolicy.report import comparison, sentences, slices, slots
 from offpolicy.report.formatting import (
     VERDICTS,
     WIDTH,
@@ -51,6 +51,9 @@ def page(result: Summary, width: int = WIDTH) -> Text:
     for heading, part in sentences.sections(result):
         lines += [Text(), *_prose([heading], width), Text(), *_prose(sentences.part_answers(part), width)]
         lines += [Text(), *_best(part, width), *main_table(part, width), *_bounds(part, width)]
+    for own in slots.tables(result):
+        rows = map(Text, aligned(own.header, own.rows, right=slots.RIGHT))
+        lines += [Text(), *_prose([own.heading], width), Text(), *rows, Text(), *_prose(own.notes, width)]
     for table in slices.tables(result, width):
         rows = map(Text, aligned(table.header, table.rows, right=slices.RIGHT))
         lines += [Text(), *_prose([table.heading], width), Text(), *rows, Text(), *_prose(table.notes, width)]

@@ -65,7 +65,7 @@ def evaluate(  # noqa: PLR0913
     cross_fit : int, optional
         The number of folds for cross-fitting, for estimators that do not state their own.
     engine : Engine, optional
-        `op.Local()` or `op.Spark()`; by default the one that fits the log.
+        `op.Local()`, `op.GPU()` or `op.Spark()`; by default the local one, or Spark for its DataFrames.
     memory : str or int, optional
         A memory budget such as "2GB"; by default a quarter of the machine's memory. A job that would exceed it raises an
         error before it reads a row.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -11,12 +12,13 @@ from typing import Any
 import numpy as np
 
 from offpolicy.core.arrays import FloatArray
-from offpolicy.core.errors import RowsError
+from offpolicy.core.errors import InputWarning, RowsError
 from offpolicy.core.memory import Budget, OverBudgetError, size
 from offpolicy.core.progress import PassProgress
 from offpolicy.data.features import Features
 from offpolicy.data.log import Log
 from offpolicy.diagnostics.base import Diagnostic
+from offpolicy.diagnostics.depth import ShownSums
 from offpolicy.diagnostics.loggers import LoggerSums
 from offpolicy.diagnostics.models import ModelSums
 from offpolicy.diagnostics.monte_carlo import Draws
@@ -36,6 +38,7 @@ from offpolicy.ratios.weights import Weight
 from offpolicy.results.examination import Checks
 from offpolicy.scoring.audit import audited
 from offpolicy.scoring.fit_pass import FitPlan, FitResults
+from offpolicy.scoring.fused.kernel import kernel_on
 from offpolicy.scoring.plan import AnyTerms, Family, ModelKey, Plan, plan_estimators
 from offpolicy.scoring.requirements import Column, EstimatorList, Lacking, choose
 from offpolicy.scoring.score_histograms import Earned, Gained, RewardRange, ScoreHistograms, ScoreKind, kind_of
@@ -156,6 +159,7 @@ class Job:
             seed=fits.seed,
             many=fits.many,
             errors=self._needs_errors,
+            kernel=kernel_on(self.request.engine.accelerator),
             smoothers=self.smoothers,
         )
 
@@ -179,7 +183,8 @@ class Job:
         loggers = self.log.schema.loggers
         combined = self.fits.logging if isinstance(self.fits.logging, CombinedLoggers) else None
         sums = None if loggers is None else LoggerSums(loggers, plan.n_policies, len(self.log.schema.rewards), combined)
-        return Checks(OverlapSums(sizes), ModelSums(tuple(plan.models)), self._propensity_tests, own, sums)
+        shown = None if space.slots is None else ShownSums(space.slots, space.n_codes)
+        return Checks(OverlapSums(sizes), ModelSums(tuple(plan.models)), self._propensity_tests, own, sums, shown)
 
     @property
     def _propensity_tests(self) -> PropensityTests | None:
@@ -247,6 +252,8 @@ class Job:
                 state = request.engine.reduce(self.log, score_pass, progress)
         except RowsError as error:
             raise audited(error, self.log, scorer, score_pass.columns) from None
+        finally:
+            scorer.kernel.release()
         return Scores(
             log=self.log,
             engine=request.engine,
@@ -257,7 +264,18 @@ class Job:
             scorer=scorer,
             fitted=fitted,
             state=state,
+            computed=self._computed(scorer),
         )
+
+    def _computed(self, scorer: Scorer) -> dict[str, Any]:
+        """What the device reports, and a warning for each policy that it did not compute."""
+        report = scorer.kernel.report()
+        if report is None:
+            return {}
+        reasons = {name: why for name, why in zip(self.request.policies, scorer.unfused, strict=True) if why is not None}
+        for name, why in reasons.items():
+            warnings.warn(f"GPU: {name!r} was evaluated on the processor, because {why}.", InputWarning, stacklevel=2)
+        return {"accelerator": report | ({"not_used_for": reasons} if reasons else {})}
 
 
 def _settled(column: Column, request: Request, features: Features, run: Runs) -> Column:

@@ -11,12 +11,16 @@ from typing import Any
 
 from offpolicy.core.errors import InputError, unknown_name
 from offpolicy.worlds.base import World
+from offpolicy.worlds.cascade import Cascade
 from offpolicy.worlds.classification import Classification
+from offpolicy.worlds.diverse import Diverse
+from offpolicy.worlds.documents import RankedDocuments
 from offpolicy.worlds.doses import Doses
 from offpolicy.worlds.items import Items
 from offpolicy.worlds.linear import Linear
 from offpolicy.worlds.open_bandit import OpenBandit
 from offpolicy.worlds.pricing import Pricing
+from offpolicy.worlds.ranking import Ranking
 from offpolicy.worlds.synthetic import NonLinear, Synthetic
 from offpolicy.worlds.toy import Toy
 from offpolicy.worlds.variants import Unlogged, Users
@@ -25,12 +29,14 @@ from offpolicy.worlds.warfarin import Warfarin
 WORLDS: dict[str, type[World]] = {
     "toy": Toy, "synthetic": Synthetic, "nonlinear": NonLinear, "linear": Linear, "classification": Classification,
     "items": Items, "open-bandit": OpenBandit, "users": Users, "unlogged": Unlogged,
+    "ranking": Ranking, "diverse": Diverse, "cascade": Cascade, "ranked-documents": RankedDocuments,
     "doses": Doses, "pricing": Pricing, "warfarin": Warfarin,
 }  # fmt: skip
 
 DATA_VARIABLE = "OPEN_BANDIT_DATASET"
 OPENML_VARIABLE = "OPENML_CSV"
 WARFARIN_VARIABLE = "WARFARIN_CSV"
+RANKING_VARIABLE = "RANKING_DATA"
 OPENML = "openml:"
 """Marks the name of an OpenML set, as in "openml:yeast"."""
 
@@ -61,6 +67,8 @@ class Folders:
             found["data"] = str(self._openml_path(settings["data"].removeprefix(OPENML)))
         if kind == "warfarin" and "data" not in found:
             found["data"] = str(_warfarin_path())
+        if kind == "ranked-documents" and "data" not in found:
+            found["data"] = str(_ranking_path())
         return found
 
     def _open_bandit_path(self) -> Path:
@@ -87,6 +95,16 @@ def _warfarin_path() -> Path:
             f"the warfarin data are needed: give the CSV file as data=…, or in the variable {WARFARIN_VARIABLE}."
         )
     return file
+
+
+def _ranking_path() -> Path:
+    folder = _of_environment(RANKING_VARIABLE)
+    if folder is None:
+        raise InputError(
+            "ranked documents are needed: give the folder of rank.train and rank.train.query as data=…, or in the variable "
+            f"{RANKING_VARIABLE}."
+        )
+    return folder
 
 
 def _of_environment(variable: str) -> Path | None:

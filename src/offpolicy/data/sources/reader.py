@@ -34,6 +34,7 @@ from offpolicy.data.monte_carlo import MonteCarlo
 from offpolicy.data.preprocessing import Missing, Preprocessing
 from offpolicy.data.slate import Gain
 from offpolicy.data.sources.files import CSV, PARQUET, find_files, is_path, partition_columns
+from offpolicy.data.sources.long import LongForm, grouped
 from offpolicy.data.sources.parts import (
     CsvFormat,
     OpenedFile,
@@ -44,7 +45,7 @@ from offpolicy.data.sources.parts import (
     csv_file,
     parquet_file,
 )
-from offpolicy.data.sources.spark import SparkSource, is_spark
+from offpolicy.data.sources.spark import SparkSource, collected, is_spark
 from offpolicy.data.sources.streams import Opened, open_stream
 from offpolicy.data.sources.table import SCAN_ROWS, ColumnRoles, TableSource, check_names
 from offpolicy.data.spaces import ActionSpace, Discrete, named_space
@@ -71,6 +72,8 @@ def read_log(  # noqa: PLR0913
     by: str | None = None,
     reward_range: tuple[float, float] | None = None,
     gain: Gain = "sum",
+    list_id: str | None = None,
+    slot: str | None = None,
     logger: str | None = None,
     loggers: str | None = None,
     delimiter: str = ",",
@@ -127,6 +130,12 @@ def read_log(  # noqa: PLR0913
         The smallest and the largest possible reward, for intervals that need them.
     gain : {"sum", "dcg"} or sequence of float, default "sum"
         For lists with rewards per slot: how much the reward of each slot counts. "dcg" is 1 / log2(1 + slot).
+    list_id : str, optional
+        For lists in long form, one row per slot: the column that says which list a row belongs to. The rows of a list are
+        next to each other. Columns of the context and of the round have one value per list.
+    slot : str, optional
+        For lists in long form: the column with the slot of each row, from 1 (or 0) at the top; by default, rows are in the
+        order of the slots.
     logger : str, optional
         The column with the logger of each round, such as a version, if several policies collected the log. The loggers are
         the strata of the standard errors, and are compared with each other.
@@ -173,7 +182,11 @@ def read_log(  # noqa: PLR0913
     if not columns.reward:
         raise InputError("name at least one reward column.")
     csv = CsvFormat(delimiter, quote, encoding, decimal)
+    long = _long_form(columns, named_space(actions), list_id, slot)
+    columns = columns if long is None or columns.row_id is not None else replace(columns, row_id=list_id)
     opened = None if is_spark(source) else _open(source, columns, csv)
+    if long is not None:
+        source, opened = (collected(source, long), None) if opened is None else (source, grouped(opened, long))
     features, listed = _read_catalog(catalog, action, csv) if catalog is not None else (None, None)
     named = named_space(actions)
     if isinstance(named, Discrete) and listed is not None and named != listed:
@@ -190,6 +203,18 @@ def read_log(  # noqa: PLR0913
         return Log.from_source(frame, logging=logging, reward_range=reward_range, loggers=loggers)
     table = TableSource(*opened, columns, space, labels, features)
     return Log.from_source(table, logging=logging, reward_range=reward_range, loggers=loggers)
+
+
+def _long_form(columns: ColumnRoles, space: ActionSpace | None, list_id: str | None, slot: str | None) -> LongForm | None:
+    """How rows become lists; None if each row is a round."""
+    if list_id is None:
+        if slot is not None:
+            raise InputError("slot= is for lists in long form; name the list of each row with list_id=.")
+        return None
+    if space is None or space.slots is None:
+        raise InputError("list_id= is for lists; give actions=op.Slate(…) as well.")
+    single = (columns.cluster, columns.row_id, columns.weight, columns.by, columns.logger)
+    return LongForm(list_id, slot, frozenset([*columns.context, *filter(None, single)]))
 
 
 def _names(names: str | Sequence[str]) -> tuple[str, ...]:

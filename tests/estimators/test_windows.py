@@ -1,0 +1,110 @@
+"""Windows, pairs and parts of lists: three lists of two slots by hand, and what each is unbiased for.
+
+The lists and their ratios are those of test_lists.py.
+"""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+import offpolicy as op
+from tests.estimators.test_lists import NEW, three
+
+BY_HAND = [
+    (op.AIPS(window=0, normalised=False), (3.2 / 3, 4 / 3)),
+    (op.AIPS(window=1), (4.4 / 5.2, 4 / 5.2)),
+    (op.AIPS(window=7), (4.4 / 5.2, 4 / 5.2)),
+    (op.PairIPS(normalised=False), (4.4 / 3, 4 / 3)),  # of two slots, the pair is the list
+    (op.PairIPS(normalised=False, below=False), (3.2 / 3, 4 / 3)),
+    # 1.6·0.875 = 1.4, 0.4·1.5 = 0.6, 1.6·1.5 = 2.4; 0.75·1.3 = 0.975, 2·0.7 = 1.4, 2·1.3 = 2.6
+    (op.PartialIPS(normalised=False), (3.8 / 3, 4 / 3)),
+    (op.PartialIPS(), (3.8 / 4.4, 4 / 4.975)),
+    (op.PartialIPS(normalised=False, below=False), (3.2 / 3, 4 / 3)),
+    (op.PartialIPS(normalised=False, share=0.0), (3.2 / 3, 4 / 3)),
+    (op.PartialIPS(normalised=False, share=1.0), (4.4 / 3, 4 / 3)),
+]
+
+
+@pytest.mark.parametrize(("estimator", "slots"), BY_HAND, ids=str)
+def test_by_hand(estimator: op.Estimator, slots: tuple[float, float]) -> None:
+    estimate = op.evaluate(three(gain="dcg"), NEW, estimator)[estimator.name]
+    assert [slot.value for slot in estimate.slots] == pytest.approx(slots, abs=1e-14)
+    assert estimate.value == pytest.approx(slots[0] + slots[1] / np.log2(3), abs=1e-14)
+
+
+def worlds() -> dict[str, np.ndarray]:
+    """The rewards of all lists of four slots over two items, by what the reward of a slot depends on."""
+    rng, lists = np.random.default_rng(1), ALL
+    own, pair = rng.normal(size=(4, 2)), rng.normal(size=(4, 4, 2, 2))
+    triple = rng.normal(size=(4, 2, 2, 2))
+    slot = np.arange(4)
+    alone = np.stack([own[k][lists[:, k]] for k in slot], axis=1)
+
+    def pairs(matters: np.ndarray) -> np.ndarray:
+        each = [sum(matters[k, j] * pair[k, j][lists[:, k], lists[:, j]] for j in slot if j != k) for k in slot]
+        return alone + np.stack(each, axis=1)
+
+    apart = slot[:, None] - slot
+    several = np.stack([triple[k][lists[:, k], lists[:, k - 1], lists[:, k - 2]] for k in slot], axis=1)
+    return {
+        "independent": alone,
+        "pairs above": pairs(apart > 0),
+        "neighbours": pairs(np.abs(apart) == 1),
+        "pairs": pairs(np.ones((4, 4))),
+        "three together": alone + several,
+    }
+
+
+ALL = np.array(list(itertools.product(range(2), repeat=4)))
+P, Q = (np.random.default_rng(0).dirichlet(np.ones(2), size=(2, 4))[k] for k in range(2))
+
+
+@pytest.mark.parametrize(("estimator", "right"), [
+    (op.AIPS(window=0, normalised=False), {"independent"}),
+    (op.AIPS(window=1, normalised=False), {"independent", "neighbours"}),
+    (op.AIPS(window=3, normalised=False), {"independent", "neighbours", "pairs above", "pairs", "three together"}),
+    (op.PairIPS(normalised=False), {"independent", "neighbours", "pairs above", "pairs"}),
+    (op.PairIPS(normalised=False, below=False), {"independent", "pairs above"}),
+    (op.PartialIPS(normalised=False), {"independent"}),
+], ids=str)  # fmt: skip
+def test_what_each_is_unbiased_for(estimator: op.Estimator, right: set[str]) -> None:
+    """Every list once, weighted by its probability: the estimate is then the expectation, without chance."""
+    under = [np.prod([each[k][ALL[:, k]] for k in range(4)], axis=0) for each in (P, Q)]
+    old, new = (op.Factored([op.Fixed(p) for p in each]) for each in (P, Q))
+    for kind, reward in worlds().items():
+        log = op.Log(None, ALL, reward, logging=old, weight=under[0], actions=op.Slate(4, 2))
+        value = op.evaluate(log, new, estimator)[estimator.name].value
+        assert (abs(value - under[1] @ reward.sum(axis=1)) < 1e-12) == (kind in right), kind
+
+
+@pytest.mark.parametrize("estimator", [op.AIPS(window=1), op.PairIPS(), op.PairIPS(below=False)], ids=str)
+def test_unknown_dependence_of_slots_is_refused(estimator: op.Estimator) -> None:
+    with pytest.raises(op.InputError, match=r"filled independently of each other; it needs the logging policy"):
+        op.evaluate(three(logging=None, propensity=np.full((3, 2), 0.5)), NEW, estimator)
+    log = op.Log(None, [[0, 1], [1, 0]], [[1, 0], [0, 1]], logging=op.PlackettLuce(np.zeros((2, 2))), actions=op.Slate(2))
+    with pytest.raises(op.InputError, match="needs the logging policy as `logging=op.Factored"):
+        op.evaluate(log, op.PlackettLuce(np.eye(2)), estimator)
+
+
+def test_parts_without_replacement_have_weights_of_mean_one() -> None:
+    lists = np.array(list(itertools.permutations(range(4), 3)))
+    rng = np.random.default_rng(2)
+    old, new = (op.PlackettLuce(lambda x, v=v: np.tile(v, (len(x), 1))) for v in rng.normal(size=(2, 4)))
+    probe = op.Log(np.zeros((24, 1)), lists, np.ones((24, 3)), propensity=np.ones((24, 3)), actions=op.Slate(3, 4))
+    p = old.slots(probe.head()).prod(axis=1)
+    log = op.Log(np.zeros((24, 1)), lists, np.ones((24, 3)), logging=old, weight=p, actions=op.Slate(3, 4))
+    estimate = op.evaluate(log, new, op.PartialIPS(normalised=False, share=0.3))["PartialIPS"]
+    assert [slot.value for slot in estimate.slots] == pytest.approx([1, 1, 1], abs=1e-12)
+
+
+@pytest.mark.parametrize(("make", "message"), [
+    (lambda: op.AIPS(window=-1), "window"),
+    (lambda: op.AIPS(window=1.5), "window"),
+    (lambda: op.PartialIPS(share=1.5), "share"),
+])  # fmt: skip
+def test_bad_settings(make: object, message: str) -> None:
+    with pytest.raises(op.InputError, match=message):
+        make()  # type: ignore[operator]
