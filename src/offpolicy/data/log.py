@@ -284,6 +284,23 @@ class Log:
         log.source, log.logging = _checked(self.source, logging), logging
         return log
 
+    def with_range(self, reward_range: tuple[float, float] | None) -> Log:
+        """The same log with another range of the rewards.
+
+        Parameters
+        ----------
+        reward_range : tuple of float, optional
+            The smallest and the largest possible reward.
+
+        Returns
+        -------
+        Log
+            The same rounds.
+        """
+        log = copy(self)
+        log.reward_range = checks.reward_range(reward_range)
+        return log
+
     @property
     def schema(self) -> Schema:
         """The names of the columns, and the meaning of every code."""

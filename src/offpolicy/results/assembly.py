@@ -145,6 +145,14 @@ class Values:
         curve = self._curves.of(model, terms.parts[0][1], case.sums) if errors and len(terms.parts) == 1 else None
         return Picked(f, member, terms, model, known, curve)
 
+    def slots(self, case: Case, picked: Picked, errors: bool) -> tuple[Functional, ...]:
+        """The value of each slot, with the error of what was fitted for it."""
+        each = self.scores.slots(picked.terms, case)
+        if not errors:
+            return each
+        parts = zip(each, picked.terms.slots, strict=True)
+        return tuple(self._refits.with_fit_error(case, f, picked.member, terms) for f, terms in parts)
+
     def _select(self, case: Case, estimator: Estimator, family: Family, functionals: Sequence[Functional]) -> int:
         """The member of a family selected by SLOPE; families are ordered from the least biased member to the most."""
         sums, tails = case.sums, [self._unseen_tail(case, member, terms) for member, terms in family]
@@ -217,7 +225,16 @@ def _effective_rounds(sums: ScoreSums, terms: AnyTerms) -> float:
     return float(sums.n) if column is None else overlap(sums, column).ess
 
 
-LEADS = ("Auto", "DR", "SNDR", "SNIPS", "IPS", "DM")  # the headline is the first of these that was run, or another
+LEADS = (
+    "Auto",
+    "DR",
+    "SNDR",
+    "SNIPS",
+    "IPS",
+    "SIPS",
+    "RIPS",
+    "DM",
+)  # the headline is the first of these that was run, or another
 REFERENCES = ("SNIPS", "IPS", "DR")  # nearly unbiased estimators with which the others are compared
 
 
@@ -346,7 +363,7 @@ class Assembly:
             fit_missing=not picked.known, curve=picked.curve,
         )  # fmt: skip
         fitted = self.scores.learns(member, model) or len(families[0]) > 1
-        slots = self.scores.slots(picked.terms, case)
+        slots = self._values.slots(case, picked, self.errors)
         bounds = self._bounds(case, picked) if len(picked.terms.parts) == 1 else None
         return Valued(f.value, subject, picked.terms.parts, bounds, fitted, member.weight, slots)
 

@@ -43,8 +43,10 @@ from offpolicy.scoring.plan import AnyTerms, Family, ModelKey, Plan, plan_estima
 from offpolicy.scoring.requirements import Column, EstimatorList, Lacking, choose
 from offpolicy.scoring.score_histograms import Earned, Gained, RewardRange, ScoreHistograms, ScoreKind, kind_of
 from offpolicy.scoring.score_pass import ScorePass
+from offpolicy.scoring.scored_block import BlockStatistic
 from offpolicy.scoring.scorer import Scorer
 from offpolicy.scoring.smoothing import Smoothers
+from offpolicy.statistics.base import State
 
 
 @dataclass(frozen=True)
@@ -63,7 +65,10 @@ THE_LOG = "log"
 
 @dataclass(frozen=True)
 class Request:
-    """What is requested of a log, except the estimators; checked. `diagnostics` are the user's own."""
+    """What is requested of a log, except the estimators; checked. `diagnostics` are the user's own.
+
+    `statistics` are further sums, for whoever made the request.
+    """
 
     log: Log
     policies: Mapping[str, Policy]
@@ -76,6 +81,7 @@ class Request:
     errors: bool
     diagnostics: tuple[Diagnostic, ...] = ()
     sequences: SequenceRequest | None = None
+    statistics: tuple[BlockStatistic, ...] = ()
 
 
 Runs = Callable[[Request, Sequence[Estimator]], Any]  # evaluates some estimators as a request says
@@ -239,12 +245,7 @@ class Job:
 
     def score(self, fitted: FitResults, scorer: Scorer) -> Scores:
         """The one pass that scores every estimator for every policy and reward."""
-        request, schema = self.request, self.log.schema
-        statistics = self.checks.statistics()
-        if self.histograms is not None:
-            statistics["sequences"] = self.histograms
-        sizes = (self.log.space.n_codes, self.log.space.table_rows, len(schema.slices or ()))
-        score_pass = ScorePass(scorer, *sizes, schema.clustered, statistics, len(schema.loggers or ()))
+        request, score_pass = self.request, self.score_pass(scorer)
         try:
             scorer = replace(scorer, most_rows=self.fits.batch_rows(score_pass.columns))
             score_pass = replace(score_pass, scorer=scorer)
@@ -254,10 +255,30 @@ class Job:
             raise audited(error, self.log, scorer, score_pass.columns) from None
         finally:
             scorer.kernel.release()
+        return self.scores(fitted, scorer, state)
+
+    def score_pass(self, scorer: Scorer) -> ScorePass:
+        """What is summed while rounds are scored."""
+        schema, statistics = self.log.schema, self.checks.statistics()
+        if self.histograms is not None:
+            statistics["sequences"] = self.histograms
+        statistics |= {f"request {k}": each for k, each in enumerate(self.request.statistics)}
+        return ScorePass(
+            scorer,
+            self.log.space.n_codes,
+            self.log.space.table_rows,
+            len(schema.slices or ()),
+            schema.clustered,
+            statistics,
+            len(schema.loggers or ()),
+        )
+
+    def scores(self, fitted: FitResults, scorer: Scorer, state: State) -> Scores:
+        """What values and errors are computed from."""
         return Scores(
             log=self.log,
-            engine=request.engine,
-            policies=tuple(request.policies),
+            engine=self.request.engine,
+            policies=tuple(self.request.policies),
             estimators=self.estimators,
             members=self.members,
             references=self.references,
