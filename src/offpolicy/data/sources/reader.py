@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 import numpy as np
@@ -45,6 +44,7 @@ from offpolicy.data.sources.parts import (
     csv_file,
     parquet_file,
 )
+from offpolicy.data.sources.remote import RemoteFile, find_remote, is_remote, remote_file
 from offpolicy.data.sources.spark import SparkSource, collected, is_spark
 from offpolicy.data.sources.streams import Opened, open_stream
 from offpolicy.data.sources.table import SCAN_ROWS, ColumnRoles, TableSource, check_names
@@ -222,6 +222,8 @@ def _names(names: str | Sequence[str]) -> tuple[str, ...]:
 
 
 def _open(source: Any, columns: ColumnRoles, csv: CsvFormat, catalog: bool = False) -> Opened:
+    if is_remote(source):
+        return open_remote(find_remote(source), columns, csv, catalog)
     if is_path(source):
         return open_files(find_files(source), columns, csv, catalog)
     if (opened := open_stream(source)) is not None:
@@ -247,16 +249,39 @@ def _in_memory(source: Any) -> pa.Table:
 
 
 def open_files(files: Sequence[Path], columns: ColumnRoles, csv: CsvFormat, catalog: bool = False) -> Opened:
+    """The parts and the common schema of files on this machine."""
+
+    def opened(k: int, name: str, kind: str) -> OpenedFile:
+        return csv_file(files[k], name, csv) if kind == "csv" else parquet_file(files[k], name)
+
+    return _together(files, [file.resolve() for file in files], opened, columns, catalog)
+
+
+def open_remote(files: Sequence[RemoteFile], columns: ColumnRoles, csv: CsvFormat, catalog: bool = False) -> Opened:
+    """The parts and the common schema of files elsewhere."""
+
+    def opened(k: int, name: str, kind: str) -> OpenedFile:
+        return remote_file(files[k], name, csv if kind == "csv" else None)
+
+    return _together([file.url for file in files], [file.path for file in files], opened, columns, catalog)
+
+
+def _together(
+    files: Sequence[str | Path],
+    places: Sequence[PurePath],
+    opener: Callable[[int, str, str], OpenedFile],
+    columns: ColumnRoles,
+    catalog: bool,
+) -> Opened:
     """The parts and the common schema of files, which must agree on every column in use."""
-    root = Path(os.path.commonpath([file.resolve().parent for file in files]))
-    names = [str(file.resolve().relative_to(root)) for file in files]
-    kinds = {_kind(file) for file in files}
+    root = os.path.commonpath([place.parent for place in places])
+    names = [str(place.relative_to(root)) for place in places]
+    kinds = {_kind(place) for place in places}
     if len(kinds) > 1:
         raise InputError("the files are a mix of Parquet and CSV; give one format at a time.")
-    opener: Callable[[Path, str], OpenedFile] = partial(csv_file, csv=csv) if kinds == {"csv"} else parquet_file
-    opened = [opener(file, name) for file, name in zip(files, names, strict=True)]
+    opened = [opener(k, name, min(kinds)) for k, name in enumerate(names)]
     # What a catalog has is features: no folder adds to them.
-    partitions = [{} for _ in files] if catalog else partition_columns(files)
+    partitions = [{} for _ in places] if catalog else partition_columns(places)
     partitions = [
         {name: value for name, value in values.items() if name not in file.schema.names}
         for file, values in zip(opened, partitions, strict=True)
@@ -287,7 +312,7 @@ def _as_floats(schema: pa.Schema, but: Collection[str | None]) -> pa.Schema:
     return pa.schema([field.with_type(pa.float64()) if field.name in whole else field for field in schema])
 
 
-def _kind(file: Path) -> str:
+def _kind(file: PurePath) -> str:
     name = file.name.lower()
     if name.endswith(CSV):
         return "csv"
@@ -296,7 +321,9 @@ def _kind(file: Path) -> str:
     raise InputError(f"{file}: expected a name that ends in {', '.join((*PARQUET, *CSV))}.")
 
 
-def _same_columns(first: pa.Schema, first_file: Path, other: pa.Schema, file: Path, columns: ColumnRoles) -> None:
+def _same_columns(
+    first: pa.Schema, first_file: str | Path, other: pa.Schema, file: str | Path, columns: ColumnRoles
+) -> None:
     try:
         check_names(columns.names(), other.names)
     except InputError as error:
