@@ -120,8 +120,8 @@ class CascadeDR(OfSlots):
     """Doubly robust estimator under the cascade model: RIPS of what a reward model of each slot leaves, plus the model.
 
     With Q_k the value from slot k on, it is Σ_k [w_{1:k} (r_k − Q_k) + w_{1:k−1} E_π Q_k] and unbiased for any Q_k if the
-    reward of a slot does not depend on the items below it. Here Q_k = q_k(x, a_k) + Σ_{l > k} q_l(x, π), with the model q_k of
-    the reward of slot k; the sum over slots then telescopes to Σ_k [q_k(x, π) + w_{1:k} (r_k − q_k(x, a_k))].
+    reward of a slot does not depend on the items below it. Here Q_k = q_k(x, a_k) + Σ_{l > k} q_l(x, π), with the model q_k
+    of the reward of slot k; the sum over slots then telescopes to Σ_k [q_k(x, π) + w_{1:k} (r_k − q_k(x, a_k))].
 
     Parameters
     ----------

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
 from functools import cached_property
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -56,6 +56,7 @@ class Cascade(ListWorld):
     Log(100 rounds, actions: lists of up to 5 of 5 items, context 5, rewards ['reward'])
     """
 
+    value_rounds: ClassVar[int] = 250_000
     similarity: float | None = None
     slots: int = 5
     n_actions: int = 5
