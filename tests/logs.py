@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 import offpolicy as op
+from offpolicy.engines.base import Engine
 from offpolicy.scoring.requirements import serving
 
 ACTION = np.array([0, 1, 0, 1, 1])
@@ -21,7 +22,7 @@ DISCRETE = serving(op.Discrete(2))
 
 
 @dataclass(frozen=True)
-class Ragged:
+class Ragged(Engine):
     """An engine that folds batches of any size, as that of a cluster may. (`Local` folds blocks of a fixed size.)"""
 
     rows: int

@@ -29,7 +29,7 @@ BATCH = SMALL.log().head(30)
 CLIP = 1.5
 
 
-def block(p: Probabilities, clip: float | None) -> tuple[BlockInput, np.ndarray]:
+def block(clip: float | None) -> tuple[BlockInput, np.ndarray]:
     """A block with one linear model, and q of every action."""
     coef = np.random.default_rng(3).normal(size=(4, 3))
     stacked = np.vstack([coef.T, np.ones((1, 4))])
@@ -38,7 +38,7 @@ def block(p: Probabilities, clip: float | None) -> tuple[BlockInput, np.ndarray]
     rounds = BlockRows(slice(0, 30), BATCH, 0, 20, True)
     omega = np.linspace(0.5, 1.5, 30)
     tables = [None, np.arange(10)]
-    given = BlockInput(rounds, p, design(BATCH, centre), omega, Baselines([part]), (), True, tables)
+    given = BlockInput(rounds, design(BATCH, centre), omega, Baselines([part]), (), True, tables)
     return given, LinearPredictor(coef, centre).all(BATCH)
 
 
@@ -54,9 +54,9 @@ def listed() -> Probabilities:
 @pytest.mark.parametrize("layout", ["grid", "lists"])
 def test_sums_are_those_of_plain_arrays(layout: str, clip: float | None) -> None:
     p = Probabilities(Grid(BATCH.action), SMALL.target, SMALL.logging) if layout == "grid" else listed()
-    given, q = block(p, clip)
+    given, q = block(clip)
     share = SMALL.target if clip is None else np.maximum(SMALL.target - clip * SMALL.logging, 0)
-    sums = NumpyKernel().sums(given)
+    sums = NumpyKernel().sums(p, given)
     rows = np.arange(30)
     np.testing.assert_allclose(sums.baselines[2], (share * q).sum(axis=1))
     np.testing.assert_allclose(sums.target, SMALL.target[rows, BATCH.action])
@@ -69,8 +69,8 @@ def test_sums_are_those_of_plain_arrays(layout: str, clip: float | None) -> None
 
 
 def test_a_loose_policy_is_normalised() -> None:
-    given, q = block(Probabilities(Grid(BATCH.action), 7 * SMALL.target, None, loose=True), None)
-    sums = NumpyKernel().sums(given)
+    given, q = block(None)
+    sums = NumpyKernel().sums(Probabilities(Grid(BATCH.action), 7 * SMALL.target, None, loose=True), given)
     np.testing.assert_allclose(sums.baselines[2], (SMALL.target * q).sum(axis=1))
     np.testing.assert_allclose(sums.target, SMALL.target[np.arange(30), BATCH.action])
 
@@ -81,8 +81,8 @@ class Shifted(Kernel):
 
     plain: NumpyKernel
 
-    def sums(self, block: BlockInput) -> BlockSums:
-        sums = self.plain.sums(block)
+    def sums(self, p: Probabilities, block: BlockInput) -> BlockSums:
+        sums = self.plain.sums(p, block)
         baselines = {column: values + 1 for column, values in sums.baselines.items()}
         return replace(sums, baselines=baselines, pools=[replace(pool, ratio=2 * pool.ratio) for pool in sums.pools])
 

@@ -11,6 +11,7 @@ import pytest
 
 import offpolicy as op
 from offpolicy.data.log import Log
+from offpolicy.engines.base import Engine
 from offpolicy.statistics import wire
 from offpolicy.statistics.base import Statistic
 from offpolicy.statistics.gram import Gram
@@ -19,7 +20,7 @@ from tests.logs import DISCRETE, make_small
 
 
 @dataclass(frozen=True)
-class Paper:
+class Paper(Engine):
     """An engine that does by hand what a cluster does: each partition's state is cut, sent, merged by piece, and joined."""
 
     rows: int

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from offpolicy.data.log import Log
 from offpolicy.engines.base import Engine
 from offpolicy.engines.local import Local
@@ -17,4 +15,4 @@ def engine_for(log: Log, requested: Engine | None, one_thread: bool = False) -> 
     """
     engine = requested or (Local() if log.source.ordered else Spark())
     engine.check(log)
-    return replace(engine, threads=1) if one_thread and isinstance(engine, Local) else engine
+    return engine.on_one_thread() if one_thread else engine

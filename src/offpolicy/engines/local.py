@@ -6,21 +6,21 @@ from collections import deque
 from collections.abc import Generator
 from concurrent.futures import Future
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from offpolicy.core.threads import checkpoint, cores, one_blas_thread, result, task_pool
 from offpolicy.data.batch import Partition, in_blocks
 from offpolicy.data.checks import whole
 from offpolicy.data.log import Log
-from offpolicy.engines.base import BATCH_ROWS, Progress
+from offpolicy.engines.base import BATCH_ROWS, Engine, Progress
 from offpolicy.statistics.base import State, Statistic
 
 MOST_THREADS = 1_024  # more than any machine has cores; each thread holds the state of a partition
 
 
 @dataclass(frozen=True)
-class Local:
+class Local(Engine):
     """The engine for one machine: it streams a log through threads.
 
     The result does not depend on the settings, to the last bit: rows are folded in blocks that depend only on the log and
@@ -54,6 +54,9 @@ class Local:
             whole("threads", self.threads, 1, MOST_THREADS)
         if self.batch_rows is not None:
             whole("batch_rows", self.batch_rows, 1)
+
+    def on_one_thread(self) -> Local:
+        return replace(self, threads=1)
 
     def check(self, log: Log) -> None:
         """Raise if this engine cannot read the log.

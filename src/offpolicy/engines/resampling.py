@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from offpolicy.core.device import Device
 from offpolicy.core.hashing import drawn_counts
 from offpolicy.data.batch import Batch
 from offpolicy.data.log import Log
@@ -15,7 +16,7 @@ from offpolicy.statistics.base import Joint, State, Statistic
 
 
 @dataclass(frozen=True)
-class Resampled:
+class Resampled(Engine):
     """Runs on `engine`, with each row of a unit repeated as often as the unit was drawn.
 
     Copies are ordinary rows: whatever counts rows, weights or actions sees the resampled log. They have the hash of their
@@ -29,6 +30,17 @@ class Resampled:
     @property
     def threads(self) -> int | None:
         return self.engine.threads
+
+    @property
+    def accelerator(self) -> Device | None:
+        return self.engine.accelerator
+
+    @property
+    def packages(self) -> tuple[str, ...]:
+        return self.engine.packages
+
+    def on_one_thread(self) -> Resampled:
+        return replace(self, engine=self.engine.on_one_thread())
 
     def check(self, log: Log) -> None:
         self.engine.check(log)

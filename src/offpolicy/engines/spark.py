@@ -22,7 +22,7 @@ from offpolicy.data.log import Log
 from offpolicy.data.sources.spark import Decoder, SparkSource
 from offpolicy.data.sources.spark_session import spark_errors
 from offpolicy.data.subset import ALL
-from offpolicy.engines.base import BATCH_ROWS, Progress
+from offpolicy.engines.base import BATCH_ROWS, Engine, Progress
 from offpolicy.engines.spark_errors import folded, pickled, traced, words
 from offpolicy.statistics.base import Joint, State, Statistic
 from offpolicy.statistics.wire import Leaf, Pieces
@@ -32,7 +32,7 @@ FAN = 32  # the states of so many partitions are merged at a time, so that no wo
 
 
 @dataclass(frozen=True)
-class Spark:
+class Spark(Engine):
     """The engine for Spark: it runs on the cluster that the DataFrame of the log belongs to.
 
     The result does not depend on how the DataFrame is partitioned.
@@ -56,6 +56,7 @@ class Spark:
 
     batch_rows: int | None = None
     threads: ClassVar[int] = 1  # each worker has its own process
+    packages: ClassVar[tuple[str, ...]] = ("pyspark",)
 
     def __post_init__(self) -> None:
         if self.batch_rows is not None and self.batch_rows < 1:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -33,7 +34,8 @@ class Case:
 class Scores:
     """Everything from which values, errors and findings are computed.
 
-    `references` are the terms of SNIPS for each policy and reward, if there are propensities.
+    `references` are the terms of SNIPS for each policy and reward, if there are propensities. `computed` is what a device
+    reports about its numbers.
     """
 
     log: Log
@@ -45,6 +47,7 @@ class Scores:
     scorer: Scorer
     fitted: FitResults
     state: State
+    computed: Mapping[str, Any] = field(default_factory=dict)
 
     def sums(self, slice_: str | None = None) -> ScoreSums:
         """The sums of the whole log, or of a slice by its number."""
@@ -76,6 +79,16 @@ class Scores:
         at = next(e for e, column in enumerate(self.estimators) if isinstance(column.get(case.policy), LoggedMean))
         (_, terms), *_ = self.members[case.policy, at, case.reward][0]
         return self.functional(terms, case).value
+
+    def reward_spread(self, case: Case) -> float:
+        """The standard deviation of the rewards; NaN where they belong to slots of lists."""
+        at = next(e for e, column in enumerate(self.estimators) if isinstance(column.get(case.policy), LoggedMean))
+        (_, terms), *_ = self.members[case.policy, at, case.reward][0]
+        column, moments = getattr(terms, "correction", None), case.sums.moments
+        if column is None:
+            return float("nan")
+        squares = np.diag(moments["m2"]) if case.sums.squares is None else case.sums.squares
+        return float(np.sqrt(squares[column] / max(case.sums.n, 1)))
 
     def reward_range(self, reward: int) -> tuple[float, float]:
         """As stated by the log, or else as observed."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, ClassVar, Self, final
 
 import numpy as np
@@ -16,8 +17,25 @@ from offpolicy.data.batch import Batch
 from offpolicy.data.log import Log
 from offpolicy.data.spaces import ActionSpace, Serves
 from offpolicy.policies.blocks import Listed, blocks
+from offpolicy.policies.nodes import Nodes
 
 SUM_TOLERANCE = 1e-5
+
+
+@dataclass(frozen=True)
+class Factors:
+    """A softmax of products of vectors, for some rounds: π(a|x_t) ∝ exp(left_t · right_a).
+
+    Attributes
+    ----------
+    left : array of shape (rounds, k)
+        One vector per round.
+    right : array of shape (actions, k)
+        One vector per action, the same object for every batch.
+    """
+
+    left: npt.NDArray[Any]
+    right: npt.NDArray[Any]
 
 
 class Policy(Serves, ABC):
@@ -165,7 +183,7 @@ class Policy(Serves, ABC):
         array of float
             One number per round.
         """
-        return self.probabilities(batch, batch.action)
+        return self.entries(batch, np.arange(len(batch)), batch.action)
 
     @abstractmethod
     def distribution(self, batch: Batch) -> FloatArray:
@@ -203,6 +221,26 @@ class Policy(Serves, ABC):
         return self.distribution(batch), False
 
     @property
+    def bilinear(self) -> bool:
+        """Whether it is a softmax of products of vectors, given by `factors`, so that a device can compute it."""
+        return False
+
+    def factors(self, batch: Batch) -> Factors:
+        """The vectors of rounds and actions, for policies that are softmaxes of their products.
+
+        Parameters
+        ----------
+        batch : Batch
+            Some rounds of the log.
+
+        Returns
+        -------
+        Factors
+            The vectors.
+        """
+        raise NotImplementedError
+
+    @property
     def accuracy(self) -> float:
         """The relative error of the probabilities."""
         return 1e-6
@@ -226,6 +264,21 @@ class Policy(Serves, ABC):
             One action per round, encoded as in `batch.action`.
         """
         raise NotImplementedError
+
+    def nodes(self, batch: Batch) -> Nodes:  # noqa: ARG002
+        """A few actions per round whose weighted mean stands for an expectation under the policy, for continuous actions.
+
+        Parameters
+        ----------
+        batch : Batch
+            Some rounds of the log.
+
+        Returns
+        -------
+        Nodes
+            Actions and weights.
+        """
+        raise InputError(f"{type(self).__name__} has no actions to take an expectation over.")
 
     @property
     def gives_items(self) -> bool:

@@ -13,8 +13,9 @@ from offpolicy.core.arrays import FloatArray, IntArray
 from offpolicy.core.errors import InputError, RowsError
 from offpolicy.core.threads import parallel
 from offpolicy.data.batch import Batch
+from offpolicy.data.checks import array
 from offpolicy.data.log import Log
-from offpolicy.policies.base import Policy
+from offpolicy.policies.base import Factors, Policy
 from offpolicy.policies.blocks import Listed, blocks
 from offpolicy.policies.candidates import Eligible, check_candidates
 from offpolicy.policies.functions import Score, called, columns_of, with_columns
@@ -78,8 +79,9 @@ class Softmax(_Scored):
 
     Parameters
     ----------
-    score : callable or TwoTower
-        Maps contexts (rounds × columns, as in `log.schema.context`) to scores (rounds × actions).
+    score : callable, TwoTower or array of float
+        Maps contexts (rounds × columns, as in `log.schema.context`) to scores (rounds × actions). A matrix W of context
+        columns × actions stands for the scores x·W.
     temperature : float, default 1.0
         Divides the scores; must be positive.
     candidates : str, optional
@@ -101,11 +103,26 @@ class Softmax(_Scored):
     candidates: str | None = None
 
     def __init__(
-        self, score: Score, temperature: float = 1.0, candidates: str | None = None, *, columns: Sequence[str] = ()
+        self,
+        score: Score | npt.ArrayLike,
+        temperature: float = 1.0,
+        candidates: str | None = None,
+        *,
+        columns: Sequence[str] = (),
     ) -> None:
+        if not callable(score):
+            score = _linear(score)
         if not temperature > 0:
             raise InputError(f"Softmax: temperature is {temperature}; it must be above 0 (EpsilonGreedy is the limit).")
         vars(self).update(score=with_columns(score, columns, "Softmax"), temperature=temperature, candidates=candidates)
+
+    @property
+    def bilinear(self) -> bool:
+        return isinstance(self.score, TwoTower) and not self.lists
+
+    def factors(self, batch: Batch) -> Factors:
+        assert isinstance(self.score, TwoTower)
+        return Factors(self.score.vectors(batch, "Softmax") / float(self.temperature), self.score.padded_items)
 
     def proportional(self, batch: Batch) -> tuple[FloatArray, bool]:
         if self.lists:
@@ -171,6 +188,17 @@ class Softmax(_Scored):
             sums += scores @ padded[some]
             top = higher
         return sums, top
+
+
+def _linear(weights: npt.ArrayLike) -> TwoTower:
+    """The scores x·W: the context is the user vector, and the columns of W are the item vectors."""
+    matrix = array(weights, "Softmax: score")
+    if matrix.ndim != 2:
+        raise InputError(
+            f"Softmax: score has shape {matrix.shape}; give a function, an op.TwoTower, or a matrix of context columns × "
+            "actions."
+        )
+    return TwoTower(matrix.T)
 
 
 def check_top(top: FloatArray, batch: Batch, name: str = "Softmax") -> None:

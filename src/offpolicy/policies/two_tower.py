@@ -104,6 +104,11 @@ class TwoTower(ColumnReader):
         return np.column_stack([users, np.ones(len(users), users.dtype)]) if self._bias else users
 
     @property
+    def padded_items(self) -> npt.NDArray[Any]:
+        """The item vectors, with the bias as a last column if there is one: the counterpart of `vectors`."""
+        return self._items
+
+    @property
     def single(self) -> bool:
         """Whether scores are computed in single precision."""
         return self._items.dtype == np.float32

@@ -358,6 +358,11 @@ class FittedRatio(ABC):
         """Whether the actions near the logged one are enough."""
         return False
 
+    @property
+    def normal(self) -> bool:
+        """Whether the share of an action in a round is a normal density around its embedding."""
+        return False
+
     def with_near(self) -> FittedRatio:
         """The same with the near actions looked up, if these are enough."""
         return self

@@ -177,6 +177,10 @@ class _Fitted(FittedRatio):
     def nearest_suffice(self) -> bool:
         return all(pooling.neighbours is not None for pooling in self.poolings)
 
+    @property
+    def normal(self) -> bool:
+        return all(pooling.normal for pooling in self.poolings)
+
     def with_near(self) -> FittedRatio:
         assert self.fits is not None
         pairs = zip(self.poolings, self.fits.logged(), strict=True)

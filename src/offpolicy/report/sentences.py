@@ -186,8 +186,21 @@ def notes(result: Summary) -> list[str]:
     prepared = (result.get("input") or {}).get("preparation")
     if prepared:
         lines.append(f"How the context was prepared: {'; '.join(map(visible, prepared))}.")
+    lines += accelerated(result)
     lines += [f"Not shown: {', '.join(map(label, names))}. {reason}" for reason, names in by_reason(result["skipped"])]
     return list(dict.fromkeys(lines))  # what is not shown is the same for every policy, and is listed once
+
+
+def accelerated(result: Summary) -> list[str]:
+    """Which device computed the sums over the actions, and how exactly."""
+    told = result["settings"].get("accelerator")
+    if told is None or len(told.get("not_used_for", ())) == len(result["policies"]):
+        return []
+    line = f"Computed on {told['device']} in {told['precision']} precision."
+    if "largest_relative_error_of_a_weight" in told:
+        error, rounds = told["largest_relative_error_of_a_weight"], told["rounds_checked_in_float64"]
+        line += f" The largest relative error of a weight, in the first {rounds:,} rounds, is {error:.1g}."
+    return [line]
 
 
 def composition(estimate: Summary, of: str = "", excluding_of: str = "", whole: bool = False) -> list[str]:

@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import final
+from typing import Any, final
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from offpolicy.core.arrays import FloatArray, IntArray
 from offpolicy.data.batch import Batch
 from offpolicy.models.posteriors.base import Pooling
 from offpolicy.models.rewards.base import Predictor
+from offpolicy.policies.base import Factors
 from offpolicy.policies.blocks import Layout, Lists
 from offpolicy.ratios.pools import BlockRows, Both, PoolSums, Sides, near_sums, pool_sums
 
@@ -129,7 +130,6 @@ class BlockInput:
     """
 
     rounds: BlockRows
-    probabilities: Probabilities
     x: FloatArray
     omega: FloatArray
     baselines: Baselines
@@ -186,7 +186,7 @@ class Kernel(ABC):
     """The computations of the scoring pass on rounds × actions: what another device must implement."""
 
     @abstractmethod
-    def sums(self, block: BlockInput) -> BlockSums:
+    def sums(self, p: Probabilities, block: BlockInput) -> BlockSums:
         """Sum over all actions of a block, or over those that are listed."""
 
     @abstractmethod
@@ -197,14 +197,37 @@ class Kernel(ABC):
     def mass(self, p: Probabilities, omega: FloatArray, counted: FloatArray) -> TargetMass:
         """The target's mass on each action; `counted` is the row weight times the factor that normalises a loose π."""
 
+    # The following applies to kernels that compute probabilities themselves, where these are exponentials of products.
+
+    @property
+    def fuses(self) -> bool:
+        """Whether it computes bilinear policies, normal poolings and linear models itself."""
+        return False
+
+    def fused(self, target: Factors, logging: Factors | None, blocks: Sequence[BlockInput]) -> list[BlockSums]:
+        """Sum over all actions of several blocks, which together are a batch."""
+        raise NotImplementedError
+
+    @property
+    def accuracy(self) -> float:
+        """The relative error of the probabilities that it computes."""
+        return 0.0
+
+    def report(self) -> dict[str, Any] | None:
+        """What the result reports about the device; None if there is nothing to report."""
+        return None
+
+    def release(self) -> None:  # noqa: B027
+        """Free what is stored between batches."""
+
 
 @final
 @dataclass(frozen=True)
 class NumpyKernel(Kernel):
     """On the CPU, with NumPy. Blocks are small enough to stay in its cache."""
 
-    def sums(self, block: BlockInput) -> BlockSums:
-        p, rounds = block.probabilities, block.rounds
+    def sums(self, p: Probabilities, block: BlockInput) -> BlockSums:
+        rounds = block.rounds
         scale, baselines = block.baselines.values(rounds.batch, block.x, p)
         sides = p.sides
         pools = [] if sides is None else [pool_sums(pooling, rounds, sides, m) for pooling, m in block.pools]
@@ -215,7 +238,7 @@ class NumpyKernel(Kernel):
             baselines=baselines,
             pools=pools,
             mass=self.mass(p, block.omega, counted) if block.mass else None,
-            tables=self._tables(block, counted) if block.tables else {},
+            tables=self._tables(p, block, counted) if block.tables else {},
         )
 
     def near(self, pooling: Pooling, block: BlockRows, sides: Sides, masses: Both) -> PoolSums:
@@ -226,17 +249,17 @@ class NumpyKernel(Kernel):
         unsupported = 0.0 if supported is None else float(counted @ p.layout.dot(p.pi, 1 - supported))
         return TargetMass(p.layout.by_action(p.pi, counted[:, None])[:, 0], float(omega.sum()), unsupported)
 
-    def _tables(self, block: BlockInput, counted: FloatArray) -> dict[int, list[FloatArray]]:
-        layout, weighted = block.probabilities.layout, block.x * counted
+    def _tables(self, p: Probabilities, block: BlockInput, counted: FloatArray) -> dict[int, list[FloatArray]]:
+        layout, weighted = p.layout, block.x * counted
         tables = {}
         for part in block.baselines.parts:
             if part.table is not None:
-                share = block.probabilities.share(part.clip)
-                tables[part.table] = [layout.by_action(share, _only(weighted, rows).T) for rows in block.tables]
+                share = p.share(part.clip)
+                tables[part.table] = [layout.by_action(share, only(weighted, rows).T) for rows in block.tables]
         return tables
 
 
-def _only(x: FloatArray, rows: IntArray | None) -> FloatArray:
+def only(x: FloatArray, rows: IntArray | None) -> FloatArray:
     """The same with 0 for all other rounds."""
     if rows is None:
         return x

@@ -144,9 +144,12 @@ def kind_of(member: Member, terms: Terms, reward: int) -> ScoreKind | None:
     A self-normalised estimate has those of the same weights, without the division.
     """
     unbiased = member.weight.mean_one or member.weight.naive
-    if not unbiased or terms.correction is None or terms.weight is None or member.scaled or member.smoothing is not None:
+    summed = terms.correction is not None and terms.weight is not None and terms.slot is None
+    if not (unbiased and summed) or member.scaled or member.smoothing is not None:
         return None
     if member.rewards is None:
-        return Earned(reward, terms.weight)
+        return None if terms.weight is None else Earned(reward, terms.weight)
     given = not member.rewards.fitted and not member.normalised and not member.remainder and member.weight.exact
-    return Modelled(reward, terms.baseline, terms.correction) if given and terms.baseline is not None else None
+    if not given or terms.baseline is None or terms.correction is None:
+        return None
+    return Modelled(reward, terms.baseline, terms.correction)

@@ -16,14 +16,24 @@ from offpolicy.core.hashing import buckets, group_of_bucket
 from offpolicy.core.threads import checkpoint
 from offpolicy.data.batch import Batch
 from offpolicy.data.slate import at_slot, reward_of, shown
-from offpolicy.models.rewards.base import LinearPredictor, Predictor, design
+from offpolicy.models.rewards.base import ContinuousPredictor, LinearPredictor, Predictor, design
 from offpolicy.policies.base import Policy
 from offpolicy.policies.blocks import BLOCK_ELEMENTS, Grid, Listed, Lists, blocks
 from offpolicy.ratios.actions import checked_propensity, propensity_of
 from offpolicy.ratios.base import FittedRatio
 from offpolicy.ratios.pools import BlockRows, Pool, Rounds, Sides, near_actions, unseen
 from offpolicy.ratios.sides import LoggedSlots, SlotSides, as_list_policy
-from offpolicy.scoring.kernel import BaselinePart, Baselines, BlockInput, Kernel, NumpyKernel, Probabilities, TargetMass
+from offpolicy.scoring.kernel import (
+    BaselinePart,
+    Baselines,
+    BlockInput,
+    BlockSums,
+    Kernel,
+    NumpyKernel,
+    Probabilities,
+    TargetMass,
+    only,
+)  # fmt: skip
 from offpolicy.scoring.plan import (
     BaselineColumn,
     CorrectionColumn,
@@ -38,7 +48,7 @@ from offpolicy.scoring.scored_block import BatchWork, ScoredBlock
 from offpolicy.scoring.smoothing import Smoothers
 from offpolicy.statistics.base import State
 
-Mode = Literal["grid", "lists", "apart"]
+Mode = Literal["grid", "lists", "apart", "fused"]
 APART_ROWS = 4_096  # rounds per call of a policy that computes sums over actions itself
 MASS_ELEMENTS = 1 << 21
 # π of the logged actions, and their π0 if the logging policy was evaluated for all actions.
@@ -107,6 +117,11 @@ class Scorer:
     def _queries(self) -> list[Query]:
         return [Query(self, p) for p in range(len(self.policies))]
 
+    @property
+    def unfused(self) -> list[str | None]:
+        """For each policy, why its sums are not left to a kernel that computes probabilities itself."""
+        return [query.unfused for query in self._queries]
+
     def ordered(self, batch: Batch) -> tuple[Batch, IntArray]:
         """The batch in the order in which it is scored, and the bucket of each row."""
         bucket = buckets(batch.unit, self.seed)
@@ -127,7 +142,10 @@ class Scorer:
             target = query.policy.actions(batch) if query.policy.deterministic else None
             for k in query.logged_weights:
                 rounds = self._rounds(k, work)
-                rounds = replace(rounds, action=ratio, propensity=scored.propensity, target=target, slots=slots)
+                both = (query.policy, self.logging)
+                rounds = replace(
+                    rounds, action=ratio, propensity=scored.propensity, target=target, slots=slots, policies=both
+                )
                 self._add_weight(k, rounds, work)
         self._fill(work)
         sampled = int(np.searchsorted(group_of_bucket(self.groups)[bucket], self.table_groups))
@@ -147,7 +165,7 @@ class Scorer:
         if own is None or self.logging is None:
             propensity = propensity_of(batch, self.logging)
         else:
-            propensity = checked_propensity(batch, own, self.logging.accuracy)
+            propensity = checked_propensity(batch, own, max(self.logging.accuracy, self.kernel.accuracy))
         each = tuple(None if p is None or propensity is None else ratios(p, propensity) for p, _ in probabilities)
         return Compared(propensity, each, (None,) * len(each))
 
@@ -163,9 +181,13 @@ class Scorer:
 
     def _probabilities(self, query: Query, work: BatchWork) -> tuple[FloatArray | None, FloatArray | None]:
         """π of the logged actions (None: deterministic), and π0 if the logging policy was evaluated for all actions."""
+        if work.batch.space.count is None:
+            query.integrate(work)
         if query.policy.deterministic:
             return None, None
-        if not self.plan.whole(query.index):
+        if work.batch.space.count is None:
+            return query.policy.likelihood(work.batch), None
+        if not self.plan.whole(query.index) and query.mode != "fused":
             return query.policy.likelihood(work.batch), None
         pools = {k: self.ratios[k].pool(self._rounds(k, work), work.ratio_state(k)) for k in query.whole_weights}
         logged = query.answer(work, list(pools.values()))
@@ -295,7 +317,9 @@ class Query:
 
     @cached_property
     def mode(self) -> Mode:
-        """All actions; those that the policy lists; or sums, with the ratios of near actions alone."""
+        """All actions; those that the policy lists; sums, with the ratios of near actions alone; or all by the kernel."""
+        if self.scorer.kernel.fuses and self.unfused is None:
+            return "fused"
         ratios = [self.scorer.ratios[k] for k in self.whole_weights]
         linear = all(isinstance(m, LinearPredictor) for key in self.baselines for m in self.scorer.models[key.model])
         if not linear or any(ratio.needs_grid for ratio in ratios):
@@ -307,8 +331,36 @@ class Query:
         apart = self.scorer.many and near and not clipped and not self.policy.whole_batches
         return "apart" if apart else "grid"
 
+    @cached_property
+    def unfused(self) -> str | None:
+        """Why a kernel cannot compute everything from factors; None if it can."""
+        if not self.policy.bilinear:
+            return "it is not a softmax of products of vectors, such as op.Softmax(op.TwoTower(…)) or op.Softmax of a matrix"
+        if self.logging is not None and not self.logging.bilinear:
+            return "the logging policy is not a softmax of products of vectors"
+        if any(key.clip is not None for key in self.baselines):
+            return "a baseline covers only a part of the probabilities (CAB)"
+        if not all(isinstance(m, LinearPredictor) for key in self.baselines for m in self.scorer.models[key.model]):
+            return "a reward model is not linear in the context"
+        if not all(self.scorer.ratios[k].normal for k in self.whole_weights):
+            return "weights are not those of op.Gaussian() over all actions, without neighbours or features of rounds"
+        return None
+
+    def _fused(self, work: BatchWork, pools: Sequence[Pool]) -> Logged:
+        """Let the kernel compute everything from factors, for the whole batch."""
+        batch, groups = work.batch, self.scorer.groups
+        rounds = (BlockRows(rows, batch.take(rows), group, groups, self.sampled(group)) for group, rows in work.runs(groups))
+        blocks = [Block(self, work, each, self.baselines_of(each.group), pools) for each in rounds]
+        logging = None if self.logging is None else self.logging.factors(batch)
+        sums = self.scorer.kernel.fused(self.policy.factors(batch), logging, [block.input for block in blocks])
+        logged = [block.store(own) for block, own in zip(blocks, sums, strict=True)]
+        pi0 = None if logging is None else np.concatenate([own0 for _, own0 in logged if own0 is not None])
+        return np.concatenate([own for own, _ in logged]), pi0
+
     def answer(self, work: BatchWork, pools: Sequence[Pool]) -> Logged:
         """Evaluate the policy block by block; fill in baselines and pools."""
+        if self.mode == "fused":
+            return self._fused(work, pools)
         batch, lists, groups = work.batch, self.mode == "lists", self.scorer.groups
         pi = np.empty(len(batch))
         pi0 = np.empty(len(batch)) if self.needs_logging else None
@@ -333,6 +385,16 @@ class Query:
                 if pi0 is not None and logged[1] is not None:
                     pi0[rows] = logged[1]
         return pi, pi0
+
+    def integrate(self, work: BatchWork) -> None:
+        """Fill in the baselines of continuous actions: expectations over a few nodes per round."""
+        for group, run in work.runs(self.scorer.groups) if self.baselines else ():
+            step = max(1, BLOCK_ELEMENTS // work.batch.space.table_rows)
+            for start in range(run.start, run.stop, step):
+                checkpoint()
+                rows = slice(start, min(start + step, run.stop))
+                rounds = BlockRows(rows, work.batch.take(rows), group, self.scorer.groups, self.sampled(group))
+                Block(self, work, rounds, self.baselines_of(group), ()).integrate()
 
     def sampled(self, group: int) -> bool:
         """Whether a group belongs to the sample that shows how estimates depend on what was fitted."""
@@ -460,7 +522,9 @@ class Block:
 
     @property
     def _massed(self) -> bool:
-        return self.query.slot is None and self.rounds.group < self.query.scorer.mass_groups
+        query = self.query
+        whole = query.slot is None and query.scorer.plan.whole(query.index)
+        return whole and self.rounds.group < query.scorer.mass_groups
 
     def grid(self, grids: Grids) -> Logged:
         """With π of all actions."""
@@ -489,23 +553,46 @@ class Block:
 
     def _sum(self, probabilities: Probabilities) -> Logged:
         """Let the kernel sum over the actions, and store its results."""
-        rounds, work, slices = self.rounds, self.work, self.rounds.batch.slice_code
-        tables = work.sets(slices) if rounds.sampled else []
+        return self.store(self._kernel.sums(probabilities, self.input))
+
+    @property
+    def input(self) -> BlockInput:
+        """What the kernel is given."""
+        rounds = self.rounds
+        tables = self.work.sets(rounds.batch.slice_code) if rounds.sampled else []
         pools = [(pool.pooling(rounds), pool.multipliers(rounds)) for pool in self.pools]
-        sums = self._kernel.sums(
-            BlockInput(rounds, probabilities, self._x, self._omega, self.baselines, pools, self._massed, tables)
-        )
+        return BlockInput(rounds, self._x, self._omega, self.baselines, pools, self._massed, tables)
+
+    def store(self, sums: BlockSums) -> Logged:
+        """Store what the kernel returned."""
         self._store(sums.baselines)
         for pool, own in zip(self.pools if sums.pools else (), sums.pools, strict=True):
-            pool.add(rounds, own)
+            pool.add(self.rounds, own)
         if sums.mass is not None:
-            work.masses[self.query.index].add(sums.mass)
-        work.add_shares(sums.tables, slices, rounds.group)
+            self.work.masses[self.query.index].add(sums.mass)
+        self.work.add_shares(sums.tables, self.rounds.batch.slice_code, self.rounds.group)
         return sums.target, sums.logging
 
     def _store(self, baselines: Mapping[int, FloatArray]) -> None:
         for column, values in baselines.items():
             self.work.out[column, self.rounds.rows] = values
+
+    def integrate(self) -> None:
+        """With the nodes of a continuous policy."""
+        batch, work, rounds = self.rounds.batch, self.work, self.rounds
+        space, nodes = batch.space, self.query.policy.nodes(batch)
+        shares = nodes.shares(space)
+        sets = work.sets(batch.slice_code) if rounds.sampled else []
+        for part in self.baselines.parts:
+            if part.columns:
+                self._store(part.from_product(self._x, part.coef @ shares.T))
+            for column, predictor, origin in part.other:
+                assert isinstance(predictor, ContinuousPredictor)
+                self._store({column: nodes.mean(predictor.at(batch, nodes)) - origin})
+            if part.table is not None and sets:
+                weighted = self._x * self._omega
+                own = [shares.T @ (weighted if some is None else only(weighted, some)).T for some in sets]
+                work.add_shares({part.table: own}, batch.slice_code, rounds.group)
 
     def apart(self) -> Logged:
         """With sums over π, and the probabilities of logged actions and of those near them."""

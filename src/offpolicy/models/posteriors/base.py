@@ -124,6 +124,11 @@ class Pooling:
         return self.embedding.varying is not None or self.context is not None or self.likelihood is not None
 
     @property
+    def normal(self) -> bool:
+        """Whether exp(score) is a normal density around the embedding of each action, and rounds of one action are alike."""
+        return self.form == "ratio" and self.precision is not None and not self.varies and self.neighbours is None
+
+    @property
     def sight(self) -> FloatArray:
         """The range of the posterior as a precision matrix, m × m; by default the spread of the embeddings."""
         if self.precision is not None:

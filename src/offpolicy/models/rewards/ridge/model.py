@@ -9,10 +9,10 @@ pooled model. The equations are in solve.py.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import cached_property, partial
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import numpy as np
 
@@ -21,9 +21,15 @@ from offpolicy.core.errors import InputError
 from offpolicy.core.memory import Need
 from offpolicy.core.threads import parallel
 from offpolicy.data.batch import CHUNK_ROWS, Batch
+from offpolicy.data.box import Box
+from offpolicy.data.schema import Schema
+from offpolicy.data.spaces import Discrete, unserved
 from offpolicy.models.rewards.base import Fits, FitShape, FitStatistic, LinearPredictor, RewardModel
 from offpolicy.models.rewards.ridge.packed import ACTIONS_FOR_COVARIANCE, BLOCK_NUMBERS, Packed, PackedFits
+from offpolicy.models.rewards.ridge.shared import SharedEquations, SharedRegression
 from offpolicy.models.rewards.ridge.solutions import Regression, RowSums, squared_error, varying_error
+from offpolicy.models.rewards.ridge.solve import Scaled
+from offpolicy.models.rewards.ridge.spline import SplineRidge
 from offpolicy.models.rewards.ridge.varying import Cross, CrossPass
 from offpolicy.statistics.base import State, Statistic
 from offpolicy.statistics.gram import DENSE, Gram, GramState
@@ -43,6 +49,9 @@ MOST_CACHED = 1 << 22
 @dataclass(frozen=True)
 class Ridge(RewardModel):
     """A linear reward model per action, shrunk towards the pooled model; or linear in features of the action, or both.
+
+    If actions are numbers (`op.Box`), the coefficients of the context are smooth functions of the action instead: cubic
+    splines, shrunk towards slopes that do not depend on the action and an intercept that is linear in it.
 
     Parameters
     ----------
@@ -74,6 +83,7 @@ class Ridge(RewardModel):
     intercept: bool = True
     unseen: Literal["prior", "zero"] = "prior"
     kind = "ridge"
+    spaces = (Discrete, Box)
     embeds = knows_error = linear = True
 
     def __post_init__(self) -> None:
@@ -94,6 +104,13 @@ class Ridge(RewardModel):
     def chosen(self) -> bool:
         """Whether the penalty is chosen from the log."""
         return self.penalty in ("auto", "prediction")
+
+    def on(self, schema: Schema) -> RewardModel:
+        if not isinstance(schema.space, Box):
+            return self
+        if self.rank is not None or not self.intercept or self.unseen != "prior":
+            raise InputError(f"Ridge: rank, intercept and unseen are for {unserved((Discrete,), schema.space)}.")
+        return SplineRidge(self.penalty, schema.space.basis)
 
     def uncorrected(self) -> Ridge:
         return replace(self, penalty=LIGHT) if self.penalty == "auto" else self
@@ -348,7 +365,8 @@ class RidgeFits(Fits):
             some = slice(0, None, _step(rounds, self._shape.n_actions) if self._shape.inputs == "identity" else 1)
             train = [RowSums(rows.gram.at(some), rows.cross) for rows in train]
             held_out = [RowSums(rows.gram.each(some), rows.cross) for rows in held_out]
-            self._chosen[reward] = _choose(train, held_out, wholes, self._model, self._shape)
+            regressions = [Regression(*pair, self._model, self._shape) for pair in zip(train, wholes, strict=True)]
+            self._chosen[reward] = _choose(regressions, held_out, wholes, self._model)
         return self._chosen[reward]
 
     def _regression(self, rows: RowSums) -> Regression:
@@ -406,17 +424,21 @@ def _step(rounds: float, n_actions: int) -> int:
     return max(1, min(int(rounds / ROWS_TO_CHOOSE), n_actions // 100))
 
 
-def _choose(
-    train: list[RowSums], held_out: list[RowSums], wholes: list[GramState], model: Ridge, shape: FitShape
-) -> _PenaltyChoice:
+class Solvable(Protocol):
+    """A regression that is solved for several penalties."""
+
+    def solutions(self, penalties: Sequence[float] | FloatArray) -> Iterator[LinearPredictor]: ...
+
+
+def _choose(train: Sequence[Solvable], held_out: list[RowSums], wholes: list[GramState], model: Ridge) -> _PenaltyChoice:
     """Score every penalty on held-out folds, each with a leading axis of groups. Reads sums, not rows."""
-    varies = train[0].cross is not None
+    varies = held_out[0].cross is not None
     grid = np.array([float(model.penalty)]) if not model.chosen else PENALTIES[1::2] if varies else PENALTIES
 
-    def on_fold(fitted: RowSums, test: RowSums, whole: GramState) -> tuple[FloatArray, float]:
+    def on_fold(fitted: Solvable, test: RowSums, whole: GramState) -> tuple[FloatArray, float]:
         unseen = test.gram
         total = float((unseen.rr + unseen.n * (unseen.r - whole.r) ** 2).sum())
-        solutions = Regression(fitted, whole, model, shape).solutions(grid)
+        solutions = fitted.solutions(grid)
         if test.cross is not None:
             return np.array([[varying_error(linear, test) for linear in solutions]]), total
         return np.array([squared_error(linear, unseen) for linear in solutions]).T, total
@@ -432,9 +454,19 @@ def _choose_packed(packed: Packed, reward: int, model: Ridge, shape: FitShape) -
     counts = packed.counts(each >= 0)
     logged = np.flatnonzero(counts > 0)
     some = logged[:: _step(float(counts.sum()), len(logged))]
-    train = [RowSums(packed.block(each != k, reward, some)) for k in each]
+
+    def without(k: int) -> Regression | SharedRegression:
+        keep = each != k
+        whole = packed.whole(keep, reward)
+        if packed.gram.shared and model.penalty != 0:
+            frame = Scaled.of(whole.at_all(), whole, model.intercept)
+            equations = SharedEquations.of(packed, keep, reward, some, frame)
+            return SharedRegression(equations, whole, frame, packed.counts(keep)[some], model)
+        return Regression(RowSums(packed.block(keep, reward, some)), whole, model, shape)
+
+    train = parallel(without, each)
     held_out = [RowSums(packed.apart(each == k, reward, some)) for k in each]
-    return _choose(train, held_out, [packed.whole(each != k, reward) for k in each], model, shape)
+    return _choose(train, held_out, [regression.whole for regression in train], model)
 
 
 def _lightest(grid: FloatArray, errors: FloatArray) -> float:

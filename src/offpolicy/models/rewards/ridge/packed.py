@@ -20,6 +20,7 @@ from offpolicy.core.arrays import FloatArray, IntArray
 from offpolicy.core.threads import parallel
 from offpolicy.models.rewards.base import Fits, FitShape, LinearPredictor
 from offpolicy.models.rewards.ridge import solve
+from offpolicy.models.rewards.ridge.shared import GroupSums, SharedEquations
 from offpolicy.models.rewards.ridge.solutions import Coefficients, Regression, RidgeSettings, RowSums, identity_alone
 from offpolicy.statistics.base import State
 from offpolicy.statistics.gram import Gram, GramState
@@ -56,13 +57,20 @@ class Packed:
         some = {name: np.stack([self.state[name][g][actions] for g in groups]) for name in self.gram.by_key}
         if not self.gram.shared:
             return self.gram.unpack(some, reward)
-        return self.gram.unpack(some, reward, _freedom(some)[..., None, None] * self._within(keep))
+        return self.gram.unpack(some, reward, _freedom(some)[..., None, None] * self.within(keep))
+
+    def group_sums(self, keep: Keep, reward: int, actions: slice | IntArray) -> GroupSums:
+        """The sums of some actions where the covariance of the context is shared, with a leading axis of groups."""
+        groups = np.flatnonzero(keep)
+        some = {name: np.stack([self.state[name][g][actions] for g in groups]) for name in self.gram.by_key}
+        gram = self.gram.unpack(some, reward, np.empty(0))
+        return GroupSums(gram.n, gram.x, gram.r, gram.xr, gram.rr, _freedom(some))
 
     @cached_property
     def _covariances(self) -> dict[bytes, FloatArray]:
         return {}
 
-    def _within(self, keep: Keep) -> FloatArray:
+    def within(self, keep: Keep) -> FloatArray:
         """The covariance of the contexts within actions, which all actions share."""
         key, groups = keep.tobytes(), np.flatnonzero(keep)
         if key not in self._covariances:  # every block of actions needs it
@@ -74,30 +82,31 @@ class Packed:
         """Full matrices of all groups and actions."""
         return self.apart(np.ones(self.groups, bool), reward, slice(None))
 
+    @cached_property
+    def _totals(self) -> dict[tuple[bytes, int], GramState]:
+        return {}
+
     def whole(self, keep: Keep, reward: int) -> GramState:
-        """All actions as one."""
+        """All actions as one; computed once, as the choice of a penalty and every fit need it."""
+        key = (keep.tobytes(), reward)
+        if key not in self._totals:
+            self._totals[key] = self._total(keep, reward)
+        return self._totals[key]
+
+    def _total(self, keep: Keep, reward: int) -> GramState:
         total: GramState | None = None
         for some in self.blocks():
-            part = self.block(keep, reward, some)
-            if self.gram.shared:  # the total of what is shared is known exactly
-                part = replace(part, xx=np.zeros_like(part.xx))
-            pooled = part.pooled()
-            total = pooled if total is None else total.plus(pooled)
+            part = (
+                self.group_sums(keep, reward, some).pooled() if self.gram.shared else self.block(keep, reward, some).pooled()
+            )
+            total = part if total is None else total.plus(part)
         assert total is not None
-        if not self.gram.shared:
-            return total
-        between = sum((self._between_groups(keep, some) for some in self.blocks()), np.zeros_like(total.xx))
-        return replace(total, xx=total.xx + self.state["xx"][keep].sum(axis=0) + between)
-
-    def _between_groups(self, keep: Keep, actions: slice) -> FloatArray:
-        """The scatter of the mean contexts of actions between groups."""
-        n, x = self.state["n"][keep, actions], self.state["mean"][keep, actions, : self.gram.size]
-        share = n / np.maximum(n.sum(axis=0), 1e-300)
-        away = x - np.einsum("ga,gai->ai", share, x)
-        return np.asarray(np.einsum("gai,gaj->ij", away * n[..., None], away), dtype=np.float64)
+        return replace(total, xx=total.xx + self.state["xx"][keep].sum(axis=0)) if self.gram.shared else total
 
     def blocks(self) -> Iterator[slice]:
-        step = max(1, BLOCK_NUMBERS // (self.gram.size + 1) ** 2)
+        """Blocks of actions whose full matrices, or sums by group if there are none, are small."""
+        size = self.gram.size + 1
+        step = max(1, BLOCK_NUMBERS // (size * (self.groups if self.gram.shared else size)))
         return (slice(k, min(k + step, self.n_actions)) for k in range(0, self.n_actions, step))
 
 
@@ -139,10 +148,13 @@ class PackedFits(Fits):
         whole, counts = packed.whole(keep, reward), packed.counts(keep)
         frame = solve.Scaled.of(whole.at_all(), whole, model.intercept)
         own = np.zeros((packed.n_actions, len(frame.pool)))
+        low_rank = packed.gram.shared and penalty > 0
 
         def of_block(some: slice) -> None:
             logged = some.start + np.flatnonzero(counts[some] > 0)
-            if len(logged):
+            if len(logged) and low_rank:
+                own[logged] = SharedEquations.of(packed, keep, reward, logged, frame).own(penalty)
+            elif len(logged):
                 gram = packed.block(keep, reward, logged)
                 scaled = solve.Scaled.of(gram, whole, model.intercept)
                 own[logged] = identity_alone(gram, whole, scaled, penalty)
@@ -150,8 +162,8 @@ class PackedFits(Fits):
         parallel(of_block, packed.blocks())
         down = None
         if model.rank is not None:
-            down, low_rank = Coefficients(own).turned_down(counts, frame.zz[0], model)
-            own = low_rank.own
+            down, fewer = Coefficients(own).turned_down(counts, frame.zz[0], model)
+            own = fewer.own
         coef = frame.own_units(frame.pool + own)
         if model.unseen == "zero":
             coef[counts == 0] = 0.0
@@ -161,8 +173,21 @@ class PackedFits(Fits):
         """Add the covariance of the estimated coefficients, from a regular sample of the actions."""
         logged = np.flatnonzero(self._packed.counts(keep) > 0)
         some = logged[:: max(1, len(logged) // ACTIONS_FOR_COVARIANCE)]
-        rows, choice = RowSums(self._packed.block(keep, reward, some)), self._choices[reward]
-        regression = Regression(rows, self._packed.whole(keep, reward), self._model, self._shape)
+        choice, whole = self._choices[reward], self._packed.whole(keep, reward)
+        if self._packed.gram.shared and choice.penalty > 0:
+            return replace(linear, covariance=self._shared_covariance(keep, reward, some, whole))
+        regression = Regression(RowSums(self._packed.block(keep, reward, some)), whole, self._model, self._shape)
         noise = choice.error if self._packed.gram.shared else None
         covariance = regression.covariance(replace(linear, coef=linear.coef[some]), choice.penalty, noise)
         return replace(linear, covariance=covariance)
+
+    def _shared_covariance(self, keep: Keep, reward: int, actions: IntArray, whole: GramState) -> FloatArray:
+        """σ²·(Z_a + penalty)⁻¹, averaged over the rounds of some actions."""
+        choice, counts = self._choices[reward], self._packed.counts(keep)[actions]
+        frame = solve.Scaled.of(whole.at_all(), whole, self._model.intercept)
+        mean = SharedEquations.of(self._packed, keep, reward, actions, frame).mean_inverse(
+            counts / counts.sum(), choice.penalty
+        )
+        out = np.zeros((len(frame.scale) + 1,) * 2)
+        out[: len(mean), : len(mean)] = mean * choice.error
+        return out

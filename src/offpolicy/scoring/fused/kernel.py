@@ -1,0 +1,207 @@
+"""`FusedKernel`: the kernel on a device. Vectors of rounds and actions go in, sums by round come out."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, final
+
+import numpy as np
+import numpy.typing as npt
+
+from offpolicy.core.arrays import FloatArray
+from offpolicy.core.device import Device
+from offpolicy.models.posteriors.base import Pooling
+from offpolicy.policies.base import Factors
+from offpolicy.ratios.pools import BlockRows, Both, PoolSums, Sides
+from offpolicy.scoring.fused import plain
+from offpolicy.scoring.fused.batch import DeviceBatch
+from offpolicy.scoring.fused.forms import Form, Forms, RowSums, Run, Tensor
+from offpolicy.scoring.fused.launch import Launcher
+from offpolicy.scoring.kernel import (
+    Baselines,
+    BlockInput,
+    BlockSums,
+    Kernel,
+    NumpyKernel,
+    Probabilities,
+    TargetMass,
+)  # fmt: skip
+
+CHECKED_ROWS = 512
+ACCURACY = {"tf32": 5e-3, "high": 1e-4, "float64": 1e-9}
+
+
+def kernel_on(device: Device | None) -> Kernel:
+    """The kernel of an accelerator, or that of the processor."""
+    return NumpyKernel() if device is None else FusedKernel(device)
+
+
+@dataclass
+class Slots:
+    """The tables of several versions of a pooling or of models, stacked on the device in the order of their first use."""
+
+    made: Callable[[Any], tuple[Tensor, ...]]
+    stack: Callable[[Sequence[Tensor]], Tensor]
+    tables: tuple[Tensor, ...] = ()
+    _known: dict[int, tuple[int, Any, tuple[Tensor, ...]]] = field(default_factory=dict)
+
+    def of(self, versions: Sequence[Any]) -> list[int]:
+        """The slot of each; tables that were stacked before keep their slots."""
+        new = {id(version): version for version in versions if id(version) not in self._known}
+        for key, version in new.items():
+            self._known[key] = (len(self._known), version, self.made(version))
+        if new:
+            parts = [part for _, _, part in self._known.values()]
+            self.tables = tuple(self.stack(each) for each in zip(*parts, strict=True))
+        return [self._known[id(version)][0] for version in versions]
+
+
+@final
+@dataclass
+class FusedKernel(Kernel):
+    """On a GPU or on CPU tensors, with PyTorch, and with Triton where it runs. Tables of actions are sent once."""
+
+    device: Device
+    error: float | None = None
+    checked: int = 0
+    _slots: dict[Any, Slots] = field(default_factory=dict)
+    _sent: dict[int, tuple[Any, Tensor]] = field(default_factory=dict)
+    _lock: threading.RLock = field(default_factory=threading.RLock)
+
+    def __reduce__(self) -> Any:
+        return FusedKernel, (self.device,)
+
+    @cached_property
+    def _launcher(self) -> Launcher | None:
+        """Triton, on a GPU or in its interpreter. On a GPU, float64 is left to PyTorch, whose products use matrix units."""
+        if self.device.cuda and self.device.precision == "float64":
+            return None
+        return Launcher(self.device) if self.device.cuda or os.environ.get("TRITON_INTERPRET") == "1" else None
+
+    @cached_property
+    def _half(self) -> bool:
+        """Whether factors have half precision: the 11 significant bits of TF32, at twice its rate."""
+        return self.device.precision == "tf32" and self.device.cuda
+
+    @property
+    def fuses(self) -> bool:
+        return True
+
+    @property
+    def accuracy(self) -> float:
+        return ACCURACY[self.device.precision]
+
+    def report(self) -> dict[str, Any] | None:
+        report: dict[str, Any] = {"device": self.device.described, "precision": self.device.precision}
+        if self.error is not None:
+            report |= {"largest_relative_error_of_a_weight": self.error, "rounds_checked_in_float64": self.checked}
+        return report
+
+    def release(self) -> None:
+        with self._lock:
+            self._slots.clear()
+            self._sent.clear()
+            if self._launcher is not None:
+                self._launcher.release()
+
+    # Blocks of probabilities that policies compute themselves stay on the processor.
+
+    def sums(self, p: Probabilities, block: BlockInput) -> BlockSums:
+        return NumpyKernel().sums(p, block)
+
+    def near(self, pooling: Pooling, block: BlockRows, sides: Sides, masses: Both) -> PoolSums:
+        return NumpyKernel().near(pooling, block, sides, masses)
+
+    def mass(self, p: Probabilities, omega: FloatArray, counted: FloatArray) -> TargetMass:
+        return NumpyKernel().mass(p, omega, counted)
+
+    def fused(self, target: Factors, logging: Factors | None, blocks: Sequence[BlockInput]) -> list[BlockSums]:
+        with self._lock:  # tables are sent once, by the thread that needs them first
+            batch = self._batch(target, logging, blocks)
+            self._check(batch.forms)
+        return batch.block_sums(self._row_sums(batch.forms), blocks)
+
+    def _row_sums(self, forms: Forms) -> RowSums:
+        if self._launcher is None:
+            return plain.row_sums(self.device.torch, forms)
+        sums = self._launcher.row_sums(forms, self._half)
+        if self._half and not all(bool(part.isfinite().all()) for part in sums.parts):  # beyond the range of half precision
+            sums = self._launcher.row_sums(forms, half=False)
+        return sums
+
+    def _check(self, forms: Forms) -> None:
+        """Compare the weights of the first rounds with float64."""
+        if self.error is not None or (not forms.pools and forms.logging is None):
+            return
+        first = forms.head(CHECKED_ROWS)
+        exact, found = plain.row_sums(self.device.torch, first.to(self.device.torch.float64)), self._row_sums(first)
+        pairs = [(a / b, c / d) for a, b, c, d in zip(*exact.both, *found.both, strict=True)]
+        if exact.logging is not None:
+            pairs.append(((exact.logging - exact.target).exp(), (found.logging - found.target).double().exp()))
+        self.error = max(float(((now.double() - true) / true).abs().amax()) for true, now in pairs)
+        self.checked = first.rounds
+
+    def _batch(self, target: Factors, logging: Factors | None, blocks: Sequence[BlockInput]) -> DeviceBatch:
+        """What a batch is computed from, on the device."""
+        device, torch, kind = self.device, self.device.torch, self.device.kind
+        batch_rows = [len(block.rounds.batch) for block in blocks]
+        action = device.tensor(np.concatenate([block.rounds.batch.codes for block in blocks]), torch.int64)
+        x = device.tensor(np.concatenate([block.x for block in blocks], axis=1).T, kind)
+        empty = torch.empty(0, dtype=kind, device=device.name)
+
+        def policy(factors: Factors) -> Form:
+            return Form(device.tensor(factors.left, kind), self._once(factors.right)[None], empty, empty)
+
+        slots: list[list[int]] = []
+        pools = []
+        for j in range(len(blocks[0].pools)):
+            own = self._slots_of(("pool", j), self._pool_tables)
+            at = own.of([block.pools[j][0] for block in blocks])
+            right, bias, points = own.tables
+            slot = torch.tensor(np.repeat(at, batch_rows)).to(device.name)
+            pools.append(Form(points[slot, action], right, bias, -bias[slot, action]))
+            slots.append(at)
+        models = []
+        columns = blocks[0].baselines.parts[0].columns if blocks[0].baselines.parts else []
+        if columns:
+            own = self._slots_of(("models", tuple(columns)), self._model_tables)
+            at = own.of([block.baselines for block in blocks])
+            context = x[:, :-1].contiguous()
+            for r in range(len(columns)):
+                models.append(Form(context, own.tables[2 * r], own.tables[2 * r + 1], empty))
+                slots.append(at)
+        edges = np.cumsum([0, *batch_rows]).tolist()
+        runs: list[Run] = []
+        for k, own_slots in enumerate(zip(*slots, strict=True) if slots else [()] * len(blocks)):
+            if runs and runs[-1].slots == own_slots:
+                runs[-1] = Run(runs[-1].start, edges[k + 1], own_slots)
+            else:
+                runs.append(Run(edges[k], edges[k + 1], own_slots))
+        forms = Forms(runs, policy(target), None if logging is None else policy(logging), pools, models)
+        return DeviceBatch(device, forms, action, columns)
+
+    def _slots_of(self, key: Any, made: Callable[[Any], tuple[Tensor, ...]]) -> Slots:
+        return self._slots.setdefault(key, Slots(made, self.device.torch.stack))
+
+    def _once(self, table: npt.NDArray[Any]) -> Tensor:
+        """A table of actions, sent when it is first needed."""
+        if id(table) not in self._sent:
+            self._sent[id(table)] = (table, self.device.tensor(table, self.device.kind)[None])
+        return self._sent[id(table)][1][0]
+
+    def _pool_tables(self, pooling: Pooling) -> tuple[Tensor, ...]:
+        """Weight and bias of each action, and z of the rounds with that action."""
+        points = pooling.affine(pooling.embedding.table)
+        return tuple(self.device.tensor(part, self.device.kind) for part in (pooling.weight, pooling.bias, points))
+
+    def _model_tables(self, baselines: Baselines) -> tuple[Tensor, ...]:
+        """For each model, the slopes of each action, and the intercept."""
+        part = baselines.parts[0]
+        each = np.split(part.coef[:-1], len(part.columns))
+        return tuple(
+            self.device.tensor(table, self.device.kind) for coef in each for table in (coef[:-1].T, coef[-1])
+        )  # fmt: skip
