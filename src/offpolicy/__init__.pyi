@@ -107,6 +107,7 @@ from .results.evaluation import Evaluation as Evaluation
 from .results.fitting import embed as embed, fit_rewards as fit_rewards
 from .results.loading import SavedEstimate as SavedEstimate, SavedResult as SavedResult, load_result as load_result
 from .results.monitor import Decision as Decision, Look as Look, Monitor as Monitor, Watched as Watched
+from .results.plan import Plan as Plan, PlannedPolicy as PlannedPolicy
 from .results.sensitivity import Sensitivity as Sensitivity
 from .scoring.scored_block import ScoredBlock as ScoredBlock
 
