@@ -42,7 +42,10 @@ from .estimators import (
     DRos as DRos,
     Estimator as Estimator,
     GroupIPS as GroupIPS,
+    KernelDR as KernelDR,
     KernelIPS as KernelIPS,
+    KernelMIPS as KernelMIPS,
+    KernelSNIPS as KernelSNIPS,
     LearnedMDR as LearnedMDR,
     LearnedMIPS as LearnedMIPS,
     LoggedMean as LoggedMean,
@@ -77,12 +80,15 @@ from .models.rewards.torch import AdamW as AdamW, Torch as Torch, two_layer as t
 from .policies.base import Policy as Policy
 from .policies.candidates import Candidates as Candidates
 from .policies.classifier import Classifier as Classifier
+from .policies.density import Density as Density
 from .policies.deterministic import Deterministic as Deterministic
 from .policies.factored import Factored as Factored
 from .policies.functions import Function as Function
 from .policies.mixture import Mixture as Mixture
+from .policies.normal import Normal as Normal
 from .policies.plackett_luce import PlackettLuce as PlackettLuce
 from .policies.scores import EpsilonGreedy as EpsilonGreedy, Softmax as Softmax
+from .policies.shift import Shift as Shift
 from .policies.tables import (
     Column as Column,
     Columns as Columns,
@@ -101,6 +107,7 @@ from .results.evaluation import Evaluation as Evaluation
 from .results.fitting import embed as embed, fit_rewards as fit_rewards
 from .results.loading import SavedEstimate as SavedEstimate, SavedResult as SavedResult, load_result as load_result
 from .results.monitor import Decision as Decision, Look as Look, Monitor as Monitor, Watched as Watched
+from .results.plan import Plan as Plan, PlannedPolicy as PlannedPolicy
 from .results.sensitivity import Sensitivity as Sensitivity
 from .scoring.scored_block import ScoredBlock as ScoredBlock
 

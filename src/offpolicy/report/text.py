@@ -8,7 +8,7 @@ from html import escape
 
 from rich.text import Text
 
-from offpolicy.report import comparison, sentences, slices, slots
+from offpolicy.report import comparison, planning, sentences, slices, slots
 from offpolicy.report.formatting import (
     VERDICTS,
     WIDTH,
@@ -98,6 +98,13 @@ def _compared(compared: Summary, width: int) -> list[str]:
 def best(compared: Summary) -> str:
     """Policies compared at once, as plain text."""
     return "\n".join(_compared(compared, WIDTH))
+
+
+def plan(planned: Summary) -> str:
+    """How many rounds are needed, as plain text."""
+    header, rows = planning.table(planned)
+    heading, note = (wrapped(line, WIDTH, indent="  ") for line in (planning.heading(planned), planning.note(planned)))
+    return "\n".join([*heading, "", *aligned(header, rows, right=planning.RIGHT), "", *note])
 
 
 def _bounds(result: Summary, width: int) -> list[Text]:

@@ -117,6 +117,7 @@ def evaluate(  # noqa: PLR0913
     log.check_row_ids()
     budget = Budget.of(memory)
     original, log = log, combine_loggers(estimate_logging(log, engine, seed, progress), policies, engine, progress)
+    policies = {name: policy.on(log) for name, policy in policies.items()}  # some depend on the logging policy
 
     request = Request(
         log, policies, engine, budget, level, cross_fit, seed, progress, errors, _diagnostics(diagnostics),
@@ -147,6 +148,7 @@ def _answer(request: Request, wanted: EstimatorList, redrawn: Redrawn) -> Evalua
         Job.within_budget(request, replace(EstimatorList.of(some), named=False), run).fitted()
 
     job = Job.within_budget(request, wanted, run)
+    request.log.check_actions()
     try:
         fitted, scorer = job.fitted()
     except Exception:

@@ -127,9 +127,9 @@ class Job:
         lacking = {name: Lacking(own, features) for name, own in available.items()}
         requested, skipped = choose(wanted, lacking, cross_fit)
         chosen = [_settled(column, request, features, run) for column in requested]
-        has_ratio = next(iter(lacking.values()))([Member(Weight())]) is None
+        weighable = frozenset(p for p, own in enumerate(lacking.values()) if own([Member(Weight())]) is None)
         plan = Plan(len(policies), len(log.schema.rewards), log.schema.gain)
-        members, references = plan_estimators(chosen, plan, cross_fit, has_ratio)
+        members, references = plan_estimators(chosen, plan, cross_fit, weighable)
         names = _names(chosen, members)
         fits = FitPlan(log, plan, features, request.seed, tuple(policies.values()), logging, names)
         return cls(request, fits, tuple(chosen), skipped, members, references, tuple(requested))
@@ -264,7 +264,13 @@ class Job:
             statistics["sequences"] = self.histograms
         statistics |= {f"request {k}": each for k, each in enumerate(self.request.statistics)}
         return ScorePass(
-            scorer, self.log.space.n_codes, len(schema.slices or ()), schema.clustered, statistics, len(schema.loggers or ())
+            scorer,
+            self.log.space.n_codes,
+            self.log.space.table_rows,
+            len(schema.slices or ()),
+            schema.clustered,
+            statistics,
+            len(schema.loggers or ()),
         )
 
     def scores(self, fitted: FitResults, scorer: Scorer, state: State) -> Scores:
