@@ -16,7 +16,6 @@ import pyarrow as pa
 from offpolicy.core.errors import InputError, InputWarning
 from offpolicy.data.log import Log
 from offpolicy.data.sources.reader import read_log
-from offpolicy.policies.candidates import Candidates
 
 CHUNK = 16_384
 
@@ -35,7 +34,7 @@ def read_vw(path: str | Path, *, action: str | None = None, **more: Any) -> Log:
     action : str, optional
         The feature that names an action, such as "id" or "Action.id" with its namespace. By default, an action is the text
         of all of its features.
-    **more
+    **more : Any
         Further arguments of `read_log`, such as `reward_range`. Columns are the features of the shared context, as
         `namespace.feature`; "event", the id of the event; and "candidates" and "probabilities".
 
@@ -71,7 +70,7 @@ def read_vw(path: str | Path, *, action: str | None = None, **more: Any) -> Log:
     if found.skipped:
         warnings.warn(f"{path}: {found.skipped:,} rounds have _skipLearn and are left out.", InputWarning, stacklevel=2)
     reader = pa.RecordBatchReader.from_batches(found.schema, file.batches(found))
-    settings = {"context": list(found.types), "logging": Candidates("candidates", "probabilities"), **more}
+    settings = {"context": list(found.types), "logging": ("candidates", "probabilities"), **more}
     if found.dropped:
         settings.setdefault("weight", "weight")
     return read_log(reader, action="action", reward="reward", actions=sorted(found.actions), **settings)
