@@ -38,6 +38,7 @@ from .estimators import (
     Auto as Auto,
     BiasPrior as BiasPrior,
     Blend as Blend,
+    CascadeDR as CascadeDR,
     ClippedIPS as ClippedIPS,
     DRos as DRos,
     Estimator as Estimator,

@@ -12,7 +12,7 @@ from offpolicy.estimators.dr import CAB, DM, DR, MRDR, SNDR, DRos, ScaledDR, Swi
 from offpolicy.estimators.embedded import MDR, MIPS, GroupIPS, LearnedMDR, LearnedMIPS, OffCEM
 from offpolicy.estimators.ips import IPS, MR, SNIPS, ClippedIPS, LoggedMean, LogSmoothing, SubGaussianIPS
 from offpolicy.estimators.kernels import KernelDR, KernelIPS, KernelMIPS, KernelSNIPS
-from offpolicy.estimators.lists import IIPS, PI, RIPS, SIPS
+from offpolicy.estimators.lists import IIPS, PI, RIPS, SIPS, CascadeDR
 from offpolicy.estimators.reading_prior import ReadingPrior
 from offpolicy.estimators.windows import AIPS, PairIPS, PartialIPS
 
@@ -38,6 +38,7 @@ __all__ = [
     "Auto",
     "BiasPrior",
     "Blend",
+    "CascadeDR",
     "ClippedIPS",
     "Combined",
     "DRos",

@@ -14,7 +14,6 @@ import numpy as np
 from offpolicy.core.arrays import FloatArray
 from offpolicy.data.batch import Batch
 from offpolicy.inference.functionals import Functional
-from offpolicy.ratios.actions import propensity_of
 from offpolicy.scoring.plan import CorrectionColumn, Plan, WeightColumn
 from offpolicy.scoring.score_pass import ScorePass
 from offpolicy.statistics.base import State, added
@@ -58,10 +57,9 @@ class ExplorationPass:
         scorer = self.score_pass.scorer
         ordered, bucket = scorer.ordered(batch)
         scored = scorer.score(ordered, bucket, self.score_pass.zero())
-        propensity = propensity_of(ordered, scorer.logging) if scored.propensity is None else scored.propensity
-        assert propensity is not None
+        assert scored.propensity is not None
         squares = (self.gradients @ scored.columns) ** 2
-        factors = np.array([1 / ((1 - share) + share * self.uniform / propensity) for share in self.shares])
+        factors = np.array([1 / ((1 - share) + share * self.uniform / scored.propensity) for share in self.shares])
         return {"n": state["n"] + len(batch), "squares": state["squares"] + squares @ factors.T}
 
     def merge(self, a: State, b: State) -> State:

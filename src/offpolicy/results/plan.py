@@ -161,7 +161,7 @@ class Planner:
         gradients = np.array([np.zeros_like(each.functional.gradient) if part is None else part
                               for part, each in zip(parts, evidence, strict=True)])  # fmt: skip
         schema = tilting.log.schema
-        whole = ScorePass(scorer, space.n_codes, 0, schema.clustered)
+        whole = ScorePass(scorer, space.n_codes, space.table_rows, len(schema.slices or ()), schema.clustered)
         found = tilting.engine.reduce(tilting.log, ExplorationPass(whole, gradients, (0.0, *shares), 1 / space.count))
         less = found[:, :1] - found[:, 1:]
         return np.where(np.array([part is None for part in parts])[:, None] & (np.array(shares) > 0), np.nan, less)
