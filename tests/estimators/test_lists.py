@@ -188,6 +188,11 @@ def test_the_slots_of_a_result_add_up_to_it_and_survive_saving(tmp_path: Path) -
             result.lift("new", estimator=name).value, rel=1e-10
         )
         assert f"reward by slot: {name} for new" in str(result)
+        result.write_html(tmp_path / "report.html")
+        page = (tmp_path / "report.html").read_text()
+        assert "<h2>Slots</h2>" in page
+        assert f"reward by slot: {name} for new" in page
+        assert f"## reward by slot: {name} for new" in result.to_markdown()
         result.save(tmp_path / "result.json")
         again = op.load_result(tmp_path / "result.json")
         assert str(again) == str(result)

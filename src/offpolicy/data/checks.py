@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.types as pt
 
-from offpolicy.core.arrays import LARGEST_NUMBER, FloatArray, IntArray
+from offpolicy.core.arrays import LARGEST_NUMBER, FloatArray, IntArray, on_host
 from offpolicy.core.errors import InputError, RowsError
 
 NUMBERS = "biuf"
@@ -45,7 +45,7 @@ def is_number(value: Any) -> bool:
 def array(values: Any, name: str) -> npt.NDArray[Any]:
     """Values of one kind as an array. (NumPy would turn 1 and NaN among strings into strings.)"""
     try:
-        read = np.asarray(values)
+        read = np.asarray(on_host(values))
     except (TypeError, ValueError, OverflowError):
         raise InputError(f"{name}: cannot be read as an array; all values must have one type and one shape.") from None
     if read.dtype.kind in "US" and isinstance(values, (list, tuple)) and len({isinstance(v, str) for v in values}) > 1:
@@ -108,6 +108,7 @@ def places(known: npt.NDArray[Any], requested: npt.NDArray[Any], whose: str) -> 
 def floats(values: Any, name: str) -> FloatArray:
     """Numbers of any shape as float64; dates and complex numbers are refused."""
     try:
+        values = on_host(values)
         read = np.asarray(values)
         if read.dtype.kind not in NUMBERS + "OU":
             raise TypeError

@@ -419,7 +419,8 @@ class Query:
         folds = tuple((key, group * (key.model.folds or 1) // self.scorer.groups) for key in self.baselines)
         if folds not in self._by_folds:
             clips = dict.fromkeys(key.clip for key in self.baselines)
-            self._by_folds[folds] = Baselines([self._part(clip, folds) for clip in clips])
+            parts = [self._part(clip, folds) for clip in clips]
+            self._by_folds[folds] = Baselines(parts, tuple(fold for _, fold in folds))
         return self._by_folds[folds]
 
     @cached_property
