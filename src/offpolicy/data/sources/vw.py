@@ -34,7 +34,7 @@ def read_vw(path: str | Path, *, action: str | None = None, **more: Any) -> Log:
     action : str, optional
         The feature that names an action, such as "id" or "Action.id" with its namespace. By default, an action is the text
         of all of its features.
-    **more : Any
+    more : optional
         Further arguments of `read_log`, such as `reward_range`. Columns are the features of the shared context, as
         `namespace.feature`; "event", the id of the event; and "candidates" and "probabilities".
 
