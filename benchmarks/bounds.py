@@ -3,6 +3,8 @@
 python -m benchmarks.bounds streams [STREAMS]     four worlds, 100,000 rounds, a look after every 100
 python -m benchmarks.bounds suite [DRAWS]         the radii of lower bounds on six classification sets (../shared/data)
 python -m benchmarks.bounds choice                the choice among four policies on the same sets
+python -m benchmarks.bounds widths [STREAMS]      the width of a sequence over that of the normal interval
+python -m benchmarks.bounds cost [ROWS]           the leanest pass with the sums for sequences over that without
 
 Each writes its part of docs/measured/bounds.json, a long one as it goes. Streams are computed from the sums, with the
 functions of the library; the tests compare a few of them with `op.Monitor`.
@@ -13,6 +15,7 @@ from __future__ import annotations
 import csv
 import json
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +23,9 @@ from statistics import NormalDist
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
+import offpolicy as op
 from offpolicy.core.arrays import FloatArray, IntArray
 from offpolicy.inference.betting import EXPONENTS, PRIOR, SAFE, BinnedCapital, UnitCapital, lower_bound
 from offpolicy.inference.sequences import spent
@@ -327,12 +332,31 @@ def choice() -> None:
     save("choice", {"trials": trials, "chosen": found})
 
 
+def cost(rows: int) -> None:
+    """LoggedMean, IPS and SNIPS for clicks, with a policy in a column: turns alternate; the least processor time counts."""
+    rng = np.random.default_rng(0)
+    click = (rng.random(rows) < 0.1).astype(float)
+    columns = {"p": np.full(rows, 0.25), "p_new": rng.uniform(0, 0.5, rows)}
+    frame = pa.table({"x": rng.normal(size=rows), "item": rng.integers(0, 4, rows), "click": click, **columns})
+    log = op.read_log(frame, context="x", action="item", reward="click", propensity="p", reward_range=(0, 1))
+    estimators, one = [op.IPS(), op.SNIPS()], op.Local(threads=1)
+    best = [np.inf, np.inf]
+    for _ in range(12):
+        for k, sums in enumerate((False, True)):
+            start = time.process_time()
+            op.evaluate(log, op.Column("p_new"), estimators, sequence=sums, engine=one)
+            best[k] = min(best[k], time.process_time() - start)
+    save("cost", {"rows": rows, "seconds": best, "ratio": best[1] / best[0]})
+
+
 if __name__ == "__main__":
     what, *more = sys.argv[1:] or ["suite"]
     if what == "streams":
         streams(int(more[0]) if more else 2_000, more[1:])
     elif what == "widths":
         widths(int(more[0]) if more else 20)
+    elif what == "cost":
+        cost(int(more[0]) if more else 1_000_000)
     elif what == "suite":
         suite(int(more[0]) if more else 20)
     else:

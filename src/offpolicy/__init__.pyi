@@ -9,7 +9,7 @@ from .data.estimated_logging import EstimatedLogging as EstimatedLogging
 from .data.log import Log as Log
 from .data.monte_carlo import MonteCarlo as MonteCarlo
 from .data.slate import Slate as Slate
-from .data.sources import from_obp as from_obp, read_log as read_log
+from .data.sources import from_obp as from_obp, read_log as read_log, read_vw as read_vw
 from .data.spaces import Discrete as Discrete
 from .diagnostics.base import Diagnostic as Diagnostic, Subject as Subject
 from .diagnostics.verdict import Finding as Finding, Verdict as Verdict

@@ -394,7 +394,7 @@ def test_every_part_of_a_member_is_asked() -> None:
 def test_the_defaults_serve_a_density() -> None:
     result = op.evaluate(doses(), Ramp())
     assert {"SNIPS", "Auto"} <= {*result.estimators}
-    assert "LearnedMIPS" in result.skipped
+    assert {"KernelDR", "KernelSNIPS"} <= {*result.skipped}
 
 
 def test_what_describes_discrete_actions_is_refused() -> None:

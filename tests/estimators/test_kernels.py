@@ -170,3 +170,9 @@ def test_the_mix_holds_the_truth_and_shows_its_widths() -> None:
 def test_settings_that_are_refused(made: Any, message: str) -> None:
     with pytest.raises(op.InputError, match=message):
         made()
+
+
+def test_a_policy_without_density_is_evaluated_by_default() -> None:
+    result = op.evaluate(log(), SAME)
+    assert result.headline.estimator == "KernelDR"
+    assert {"Auto", "SNIPS", "DR"} <= {*result.skipped}

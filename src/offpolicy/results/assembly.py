@@ -230,6 +230,8 @@ LEADS = (
     "DR",
     "SNDR",
     "SNIPS",
+    "KernelDR",
+    "KernelSNIPS",
     "IPS",
     "SIPS",
     "RIPS",

@@ -33,6 +33,7 @@ from offpolicy.data.monte_carlo import MonteCarlo
 from offpolicy.data.preprocessing import Missing, Preprocessing
 from offpolicy.data.slate import Gain
 from offpolicy.data.sources.files import CSV, PARQUET, find_files, is_path, partition_columns
+from offpolicy.data.sources.lakes import Moment, open_lake
 from offpolicy.data.sources.long import LongForm, grouped
 from offpolicy.data.sources.parts import (
     CsvFormat,
@@ -76,6 +77,8 @@ def read_log(  # noqa: PLR0913
     slot: str | None = None,
     logger: str | None = None,
     loggers: str | None = None,
+    version: int | None = None,
+    as_of: Any = None,
     delimiter: str = ",",
     quote: str = '"',
     encoding: str = "utf-8",
@@ -143,6 +146,10 @@ def read_log(  # noqa: PLR0913
         How the weights of several loggers are combined. "balanced" (the default if `logging` has the policy of each logger)
         divides by the probability under all loggers together, "own" by that under the logger of the round, and "weighted"
         weights the loggers' estimates by their precision.
+    version : int, optional
+        Which version of a Delta table, or which snapshot of an Iceberg table, to read; by default the current one.
+    as_of : datetime or str, optional
+        The time whose version of the table is read, such as "2026-03-01T12:00:00" (in UTC, unless it has an offset).
     delimiter, quote, encoding, decimal : str
         How CSV files are written: what separates cells, the quotation mark, the encoding of the text, and the decimal point.
         By default `,`, `"`, UTF-8 and `.`.
@@ -184,7 +191,14 @@ def read_log(  # noqa: PLR0913
     csv = CsvFormat(delimiter, quote, encoding, decimal)
     long = _long_form(columns, named_space(actions), list_id, slot)
     columns = columns if long is None or columns.row_id is not None else replace(columns, row_id=list_id)
-    opened = None if is_spark(source) else _open(source, columns, csv)
+    moment = Moment.of(version, as_of)
+    opened = None if is_spark(source) else open_lake(source, moment)
+    if opened is None and moment.chosen:
+        raise InputError(
+            "version= and as_of= are for Delta and Iceberg tables, read by their own libraries (pip install "
+            "'offpolicy[lake]')."
+        )
+    opened = opened if opened is not None or is_spark(source) else _open(source, columns, csv)
     if long is not None:
         source, opened = (collected(source, long), None) if opened is None else (source, grouped(opened, long))
     features, listed = _read_catalog(catalog, action, csv) if catalog is not None else (None, None)

@@ -215,26 +215,18 @@ class RemotePart(RowRange):
 
 @dataclass(frozen=True, kw_only=True)
 class RemoteParquet(RemotePart):
-    """Some row groups of a remote Parquet file. The columns in use are fetched one row group at a time."""
+    """Some row groups of a remote Parquet file, whose columns in use are fetched in large ranges."""
 
     metadata: pq.FileMetaData
     row_groups: tuple[int, ...]
 
     def read(self, columns: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
         self.checked()
-        before = 0
-        for group in self.row_groups:
-            lost = partial(self._lost_in, before)
-            yield from resumed(partial(self._group, group, list(columns), rows), lost)
-            before += self.metadata.row_group(group).num_rows
-        self.checked()
+        yield from resumed(partial(self._attempt, list(columns), rows), self.lost)
 
-    def _lost_in(self, before: int, done: int, error: Exception) -> InputError:
-        return self.lost(before + done, error)
-
-    def _group(self, group: int, columns: list[str], rows: int) -> Iterator[pa.RecordBatch]:
+    def _attempt(self, columns: list[str], rows: int) -> Iterator[pa.RecordBatch]:
         with self.file.open() as opened, pq.ParquetFile(opened, metadata=self.metadata, pre_buffer=True) as file:
-            yield from file.iter_batches(rows, [group], columns, use_threads=False)
+            yield from file.iter_batches(rows, list(self.row_groups), columns, use_threads=False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -260,7 +252,6 @@ class RemoteCsv(RemotePart):
                     yield from sliced(batch, rows)
 
         yield from resumed(attempt, self.lost)
-        self.checked()
 
 
 def remote_file(file: RemoteFile, name: str, csv: CsvFormat | None) -> OpenedFile:
