@@ -1,18 +1,25 @@
 """Kernel estimators on simulated doses and prices: the mix of widths against each fixed width, and its intervals.
 
-python -m benchmarks.continuous {building,judging} [LOGS]     20 logs take about 10 minutes on one core
+python -m benchmarks.continuous {building,judging} [LOGS]     40 logs take about 5 minutes on one core
+python -m benchmarks.continuous speed [ROUNDS]                10 million rounds, about 2 minutes
 
-It writes docs/measured/continuous-{building,judging}.json after each cell. The constants of `estimators/widths.py` were
-chosen on the cells called building; the others judge them.
+The first writes docs/measured/continuous-{building,judging}.json after each cell. The constants of `estimators/widths.py`
+were chosen in worlds like those called building; the others judge them.
 
 Of each cell (a world, and a number of rounds) it records for each estimator the mean squared error with `bandwidth="slope"`
 relative to that of the best of the seven fixed widths, and how often the 95% interval holds the true value.
+
+The second compares the run time of `KernelIPS` with seven widths with that of `IPS`, for a target with a computed density
+and for one whose densities are a column. The runs alternate in one process; the smallest time of each counts. It writes
+docs/measured/continuous-speed.json.
 """
 
 from __future__ import annotations
 
 import json
+import resource
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -81,5 +88,31 @@ def main(part: str, logs: int) -> None:
         print(f"{each.name}: geometric mean {np.exp(np.log(ratios).mean()):.2f}, largest {ratios.max():.2f}")
 
 
+def speed(rounds: int) -> None:
+    """Measure the run time on one thread, and the largest memory."""
+    rng = np.random.default_rng(0)
+    x, a = rng.random(rounds), rng.random(rounds)
+    log = op.Log(x, a, 1 - (a - x) ** 2, propensity=np.ones(rounds), actions=op.Box(0, 1))
+    runs: dict[str, tuple[op.Policy, op.Estimator]] = {
+        "IPS, computed density": (op.Normal(lambda x: x[:, 0], 0.1), op.IPS()),
+        "IPS, column of densities": (op.Column(np.ones(rounds)), op.IPS()),
+        "KernelIPS, seven widths": (op.Deterministic(lambda x: x[:, 0]), op.KernelIPS()),
+    }
+    seconds = dict.fromkeys(runs, np.inf)
+    for _ in range(3):
+        for name, (target, estimator) in runs.items():
+            start = time.perf_counter()
+            op.evaluate(log, target, estimator, engine=op.Local(threads=1), progress=False)
+            seconds[name] = min(seconds[name], time.perf_counter() - start)
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    told = {"schema": "offpolicy.continuous-speed/1", "rounds": rounds, "seconds": seconds, "largest_memory": memory}
+    Path("docs/measured/continuous-speed.json").write_text(json.dumps(told, indent=1) + "\n")
+    print(json.dumps(told, indent=1))
+
+
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 20)
+    asked, number = sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else None
+    if asked == "speed":
+        speed(number or 10_000_000)
+    else:
+        main(asked, number or 40)

@@ -18,6 +18,7 @@ from offpolicy.data.estimated_logging import EstimatedLogging
 from offpolicy.data.log import Log
 from offpolicy.data.sources import read_log
 from offpolicy.data.sources.files import find_files
+from offpolicy.data.sources.remote import is_remote
 from offpolicy.data.sources.spark_session import frame_of, session
 from offpolicy.diagnostics.base import Diagnostic
 from offpolicy.engines.base import Engine
@@ -244,6 +245,7 @@ def check_output(out: Path, settings: Mapping[str, Any]) -> None:
     """Raise if a file that is read would be overwritten."""
     elsewhere = settings.get("engine") == "spark" or own_log(settings) is not None
     read = [] if elsewhere else [*settings["logs"], *filter(None, [settings.get("catalog")])]
+    read = [each for each in read if not is_remote(each)]
     if out.exists() and out.resolve() in [file.resolve() for file in find_files(read)]:
         raise InputError(f"{out} is an input of this command and would be overwritten; give another name with --out.")
 
