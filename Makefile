@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test coverage lint golden fuzz trials bench bench-quick docs pictures floors pythons package torch gpu spark browser boosters clean
+.PHONY: demo test coverage lint golden fuzz trials bench bench-quick docs pictures floors pythons package torch gpu spark browser boosters places clean
 
 demo: .venv/.core
 	$(BIN)/offpolicy demo --out build/demo
@@ -30,6 +30,9 @@ spark: .venv/.spark
 
 # Playwright, for tests of the HTML report; they also need the system's Chromium.
 browser: .venv/.browser
+
+# Readers of lakes and of the web, an S3 server, and Vowpal Wabbit, for tests of where logs are.
+places: .venv/.places
 
 # LightGBM, XGBoost and CatBoost, for tests of policies that are classifiers.
 boosters: .venv/.boosters
@@ -142,6 +145,10 @@ pictures: .venv/.browser
 
 .venv/.boosters: .venv/.core
 	$(PIP) --editable ".[boosters]"
+	touch $@
+
+.venv/.places: .venv/.core
+	$(PIP) --editable ".[remote,lake,places]"
 	touch $@
 
 .venv/.docs: .venv/.core

@@ -1,6 +1,8 @@
 """`Evaluation.best` with fifty policies: how often it is wrong, how often it finds the better ones, and how wide it is.
 
-python -m benchmarks.choosing [RUNS] [--check]     1,000 runs take about 20 minutes; writes docs/measured/choosing.json
+python -m benchmarks.choosing [RUNS] [--check]     1,000 runs take about 20 minutes
+
+It writes docs/measured/choosing.json as it goes.
 
 A run is one log of one world. Its sums are made directly, as the scoring pass makes them for SNIPS, and the answers come
 from the functions of the library. `--check` compares the answers of a few runs with those of `op.evaluate`.
@@ -30,6 +32,7 @@ POLICIES, CONTEXTS, ACTIONS, LEVEL = 50, 20, 10, 0.95
 BETTER = (0, 1, 5)
 GAIN = 0.05
 """What a better policy earns in addition."""
+STEP = 10  # runs of each setting after which the table is saved
 LEAST = 500
 """The effective rounds of the policy with the fewest."""
 
@@ -245,4 +248,8 @@ if __name__ == "__main__":
         check()
     else:
         runs = int(arguments[0]) if arguments else 1_000
-        save([row(name, better, outcomes(name, better, range(runs))) for name in SETTINGS for better in BETTER])
+        found: dict[tuple[str, int], list[Outcome]] = {(name, better): [] for name in SETTINGS for better in BETTER}
+        for start in range(0, runs, STEP):  # all settings in turn, so that what is saved is always a whole table
+            for (name, better), so_far in found.items():
+                so_far += outcomes(name, better, range(start, min(start + STEP, runs)))
+            save([row(name, better, so_far) for (name, better), so_far in found.items()])

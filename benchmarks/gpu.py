@@ -15,7 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -121,25 +121,24 @@ def difference(found: Any, exact: Any) -> tuple[float, float]:
     return float((weight - true).norm() / true.norm()), float(((weight - true) / true).abs().amax())
 
 
-def scoring(name: str, rounds: int, actions: int) -> list[list[str]]:
-    """Of the kernel in each precision, and of PyTorch alone."""
+def scoring(name: str, rounds: int, actions: int, compared: bool) -> list[list[str]]:
+    """Of the kernel; if `compared`, also in high precision, and of PyTorch alone."""
     torch = Device(name).torch
     given, rows = forms(torch, name, rounds, actions), []
     exact = plain.row_sums(torch, given.head(512).to(torch.float64))
-    for precision, half in (("tf32", True), ("high", False)) if name == "cuda" else ():
+    for precision, half in (("tf32", True), ("high", False))[: 1 + compared] if name == "cuda" else ():
         device = Device(name, precision)
         launcher = Launcher(device)
         took = seconds(device, partial(launcher.row_sums, given, half))
         off, most = difference(launcher.row_sums(given.head(512), half), exact)
         rows.append([f"fused, {precision}", took, off, most])
         launcher.release()
-    device = Device(name)
-    torch.backends.cuda.matmul.allow_tf32 = True
-    few = given.head(rounds // 10)
-    took = 10 * seconds(device, partial(plain.row_sums, torch, few), times=1)
-    off, most = difference(plain.row_sums(torch, given.head(512)), exact)
-    torch.backends.cuda.matmul.allow_tf32 = False
-    rows.append(["PyTorch in blocks, TF32 (a tenth of the rounds, times 10)", took, off, most])
+    if compared:
+        torch.backends.cuda.matmul.allow_tf32, plain.DEVICE_ELEMENTS = True, 1 << 27
+        took = 10 * seconds(Device(name), partial(plain.row_sums, torch, given.head(rounds // 10)), times=1)
+        off, most = difference(plain.row_sums(torch, given.head(512)), exact)
+        torch.backends.cuda.matmul.allow_tf32, plain.DEVICE_ELEMENTS = False, 1 << 24
+        rows.append(["PyTorch in blocks, TF32 (a tenth of the rounds, times 10)", took, off, most])
     operations = 2.0 * rounds * actions * SIZE * 4
     size = f"{rounds:,} × {actions:,} × {SIZE}"
     return [
@@ -148,20 +147,31 @@ def scoring(name: str, rounds: int, actions: int) -> list[list[str]]:
     ]
 
 
+def warm_up(name: str) -> None:
+    """Compile the kernel, and import what is imported on first use."""
+    data = Data.of(3_000, 1_001)
+    data.evaluated(data.log(), op.GPU(name), errors=False)
+
+
 def whole(name: str, rounds: int, actions: int, memory: str) -> list[list[str]]:
     """Evaluations with their standard errors, from arrays and from Parquet."""
     data, device, rows = Data.of(rounds, actions), Device(name), []
-    Data.of(3_000, 1_001).evaluated(Data.of(3_000, 1_001).log(), op.GPU(name))  # compiles the kernel
+    warm_up(name)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "log.parquet"
         data.write(path)
-        for what, log in (("arrays", data.log()), ("Parquet", data.read(path))):
+        tensors = replace(data, **{each: device.tensor(getattr(data, each)) for each in ("x", "action", "reward")})
+        opened: dict[str, Callable[[], op.Log]] = {
+            "arrays in memory": data.log, "tensors on the device": tensors.log, "Parquet": partial(data.read, path)
+        }  # fmt: skip
+        for what, log in opened.items():
+            before = device.torch.cuda.memory_allocated() if device.cuda else 0
             if device.cuda:
                 device.torch.cuda.reset_peak_memory_stats()
             start = time.perf_counter()
-            result = data.evaluated(log, op.GPU(name), memory=memory)
+            result = data.evaluated(log(), op.GPU(name), memory=memory)
             took = time.perf_counter() - start
-            peak = device.torch.cuda.max_memory_allocated() / 1e9 if device.cuda else 0.0
+            peak = (device.torch.cuda.max_memory_allocated() - before) / 1e9 if device.cuda else 0.0
             error = result.settings["accelerator"]["largest_relative_error_of_a_weight"]
             rows.append([f"{rounds:,} × {actions:,}", what, f"{took:.2f}", f"{peak:.2f}", f"{error:.1e}"])
             print(json.dumps({e: [result[e].value, result[e].std_error] for e in result.estimators}), file=sys.stderr)
@@ -180,7 +190,7 @@ def main() -> None:
     if name == "cpu" and not given.quick:
         sys.exit("this benchmark needs a GPU; --quick runs without one")
     sizes = [(2_000, 3_000)] if given.quick else [(1_000_000, 100_000), (1_000_000, 1_000_000)][: 2 - given.skip_largest]
-    scored = [row for rounds, actions in sizes for row in scoring(name, rounds, actions)]
+    scored = [row for size in sizes for row in scoring(name, *size, size == sizes[0])]
     evaluated = whole(name, *sizes[0], given.memory)
     header = ["rounds × actions × dimensions", "", "seconds", "TFLOP/s", "error of the weights (norm)", "largest"]
     text = f"On {Device(name).described}, PyTorch {torch.__version__}: scoring only.\n\n{table(header, scored)}\n\n"

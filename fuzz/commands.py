@@ -286,7 +286,7 @@ def _settings(draw: st.DrawFn) -> tuple[dict[str, Any], bool]:
 OUTPUTS = ("r.html", "r.txt", "", ".", "/", "folder", "no/such/r.html", "log.parquet", "r.md", "r.png", "r.PDF", "é.html", "a" * 300 + ".html", "/dev/null", "/proc/r.html", "-", "SCRATCH/r.html",
            "SCRATCH/r.md", "SCRATCH/r.svg")  # fmt: skip
 PATHS = ("log.parquet", "log.csv", "folder", "empty.csv", "text.parquet", "binary.csv", "mine.py", "no.parquet", "*.none", "", ".", "/dev/null", "log.parquet/x",
-         "a" * 300, "\x00", "[", "**", "~", "catalog.csv", "-", "s3://bucket/log.parquet", "é.csv")  # fmt: skip
+         "a" * 300, "\x00", "[", "**", "~", "catalog.csv", "-", "hdfs://host/log.parquet", "é.csv")  # fmt: skip
 
 
 @st.composite

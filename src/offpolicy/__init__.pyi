@@ -9,7 +9,7 @@ from .data.estimated_logging import EstimatedLogging as EstimatedLogging
 from .data.log import Log as Log
 from .data.monte_carlo import MonteCarlo as MonteCarlo
 from .data.slate import Slate as Slate
-from .data.sources import from_obp as from_obp, read_log as read_log
+from .data.sources import from_obp as from_obp, read_log as read_log, read_vw as read_vw
 from .data.spaces import Discrete as Discrete
 from .diagnostics.base import Diagnostic as Diagnostic, Subject as Subject
 from .diagnostics.verdict import Finding as Finding, Verdict as Verdict
@@ -38,11 +38,15 @@ from .estimators import (
     Auto as Auto,
     BiasPrior as BiasPrior,
     Blend as Blend,
+    CascadeDR as CascadeDR,
     ClippedIPS as ClippedIPS,
     DRos as DRos,
     Estimator as Estimator,
     GroupIPS as GroupIPS,
+    KernelDR as KernelDR,
     KernelIPS as KernelIPS,
+    KernelMIPS as KernelMIPS,
+    KernelSNIPS as KernelSNIPS,
     LearnedMDR as LearnedMDR,
     LearnedMIPS as LearnedMIPS,
     LoggedMean as LoggedMean,
@@ -77,12 +81,15 @@ from .models.rewards.torch import AdamW as AdamW, Torch as Torch, two_layer as t
 from .policies.base import Policy as Policy
 from .policies.candidates import Candidates as Candidates
 from .policies.classifier import Classifier as Classifier
+from .policies.density import Density as Density
 from .policies.deterministic import Deterministic as Deterministic
 from .policies.factored import Factored as Factored
 from .policies.functions import Function as Function
 from .policies.mixture import Mixture as Mixture
+from .policies.normal import Normal as Normal
 from .policies.plackett_luce import PlackettLuce as PlackettLuce
 from .policies.scores import EpsilonGreedy as EpsilonGreedy, Softmax as Softmax
+from .policies.shift import Shift as Shift
 from .policies.tables import (
     Column as Column,
     Columns as Columns,
@@ -100,6 +107,8 @@ from .results.evaluate import evaluate as evaluate
 from .results.evaluation import Evaluation as Evaluation
 from .results.fitting import embed as embed, fit_rewards as fit_rewards
 from .results.loading import SavedEstimate as SavedEstimate, SavedResult as SavedResult, load_result as load_result
+from .results.monitor import Decision as Decision, Look as Look, Monitor as Monitor, Watched as Watched
+from .results.plan import Plan as Plan, PlannedPolicy as PlannedPolicy
 from .results.sensitivity import Sensitivity as Sensitivity
 from .scoring.scored_block import ScoredBlock as ScoredBlock
 

@@ -19,10 +19,10 @@ import offpolicy as op
 from offpolicy.data.batch import Batch, in_blocks
 from offpolicy.data.spaces import ActionSpace
 from offpolicy.diagnostics.estimates import UNDEFINED
-from offpolicy.estimators import REGISTRY
+from offpolicy.estimators import REGISTRY, Combined
 from offpolicy.policies.conversion import as_policy
 from offpolicy.ratios.embeddings import EmbeddingRatio
-from offpolicy.scoring.requirements import mismatch_of
+from offpolicy.scoring.requirements import mismatch_of, serving
 from tests.engines.sessions import NEEDS_SPARK, OWN_WARNINGS, classic
 from tests.logs import DISCRETE, LABELS, Small
 
@@ -163,7 +163,7 @@ def test_a_density_may_exceed_1_and_a_probability_may_not(tmp_path: Path) -> Non
     p = np.full(N, 7.0)
     assert doses(propensity=p).head().propensity[0] == 7
     assert op.read_log(write(tmp_path, p=p), **ROLES).head().propensity[0] == 7
-    with pytest.raises(op.InputError, match="propensity of 0 or less"):
+    with pytest.raises(op.InputError, match="density of 0 or less"):
         doses(propensity=0 * p)
     with pytest.raises(op.InputError, match="propensity above 1"):
         doses(propensity=p, action=np.arange(N) % 2, actions=None)
@@ -178,7 +178,8 @@ def test_the_mean_of_the_log_of_numbers(tmp_path: Path) -> None:
     told = result.to_dict()
     assert (told["actions"], told["actions_logged"], told["action_space"]) == (None, None, "numbers from 0 to 1")
     assert (told["input"]["actions"], told["input"]["action_space"]) == (None, "numbers from 0 to 1")
-    assert (told["propensities"], told["overlap"]) == (None, [])
+    assert told["propensities"] is None
+    assert [(view["kind"], view["target_mass_never_logged"]) for view in told["overlap"]] == [("action", None)]
     result.save(tmp_path / "result.json")
     result.write_html(tmp_path / "result.html")
     saved = op.load_result(tmp_path / "result.json")
@@ -218,17 +219,15 @@ def test_spark_partitions_carry_the_space(tmp_path: Path) -> None:
 ENDS = r"discrete actions, and the actions here are numbers from 0 to 1"
 EITHER = ENDS.replace(",", "( or lists)?,")
 POLICIES: dict[str, Any] = {
-    "Uniform": op.Uniform(),
     "Fixed": op.Fixed([0.5, 0.5]),
     "Table": np.full((N, 2), 0.5),
     "Function": lambda x: np.full((len(x), 2), 0.5),
     "Softmax": op.Softmax(lambda x: x),
     "EpsilonGreedy": op.EpsilonGreedy(lambda x: x, epsilon=0.1),
-    "Column": op.Column(np.full(N, 0.5)),
     "Columns": "p_*",
     "Candidates": ("items", "chances"),
     "Classifier": op.Classifier(LogisticRegression().fit([[0.0], [1.0]], [0, 1])),
-    "Mixture": op.Mixture([op.Uniform(), op.Uniform()], [0.5, 0.5]),
+    "Mixture": op.Mixture([op.Fixed([0.5, 0.5]), op.Fixed([0.5, 0.5])], [0.5, 0.5]),
     "WholeBatches": op.WholeBatches(op.Softmax(lambda x: x)),
 }
 
@@ -267,19 +266,34 @@ def test_mixtures_are_over_what_all_of_their_policies_are() -> None:
     assert mixed.spaces == (op.Box,)
     assert op.evaluate(doses(), mixed, [op.LoggedMean()]).headline.n == N
     with pytest.raises(op.InputError, match="Mixture: the policies are over different kinds of actions"):
-        op.Mixture([Ramp(), op.Uniform()], [0.5, 0.5])
+        op.Mixture([Ramp(), op.Fixed([0.5, 0.5])], [0.5, 0.5])
 
 
-@pytest.mark.parametrize("name", sorted({*DISCRETE} - {"LoggedMean"}))
+ONLY_DISCRETE = {n for n, kind in DISCRETE.items() if not issubclass(kind, Combined) and n not in serving(op.Box(0, 1))}
+
+
+def test_weights_of_actions_serve_numbers_too() -> None:
+    assert {"CAB", "LearnedMIPS", "MIPS", "MR"} <= ONLY_DISCRETE
+    assert {"IPS", "SNIPS", "DR", "SNDR", "DM", "MRDR"} <= {*serving(op.Box(0, 1))}
+
+
+@pytest.mark.parametrize("name", sorted(ONLY_DISCRETE))
 def test_estimators_for_discrete_actions_are_refused(name: str, blind: Callable[[op.Log], op.Log]) -> None:
-    with pytest.raises(op.InputError, match=f"^{name} cannot be computed: it.* {EITHER}; use KernelIPS.$"):
+    with pytest.raises(op.InputError, match=f"^{name} cannot be computed: it.* {EITHER}; use IPS, SNIPS, ClippedIPS, ….$"):
         op.evaluate(blind(doses()), Ramp(), [DISCRETE[name]()])
 
 
-@pytest.mark.parametrize("rewards", [op.Ridge(), op.AdamW(), op.Given(np.zeros((N, 2))), op.Regressor(object())])
+@pytest.mark.parametrize("learn", [op.embed, op.fit_rewards])
+def test_nothing_is_learned_about_single_actions(learn: Any, blind: Callable[[op.Log], op.Log]) -> None:
+    with pytest.raises(op.InputError, match=f"^{learn.__name__} is for {ENDS}.$"):
+        learn(blind(doses()))
+
+
+@pytest.mark.parametrize("rewards", [op.AdamW()])
 def test_reward_models_for_discrete_actions_are_refused(rewards: Any, blind: Callable[[op.Log], op.Log]) -> None:
     with pytest.raises(
-        op.InputError, match=f"^DM cannot be computed: its reward model predicts the rewards of {EITHER}; use KernelIPS.$"
+        op.InputError,
+        match=f"^DM cannot be computed: its reward model predicts the rewards of {EITHER}; use IPS, SNIPS, ClippedIPS, ….$",
     ):
         op.evaluate(blind(doses()), Ramp(), [op.DM(rewards)])
     for learn in (op.embed, op.fit_rewards):
@@ -347,11 +361,9 @@ def test_nothing_to_weigh_is_said_of_such_a_ratio() -> None:
 
 
 def test_estimators_that_serve_the_actions_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "DensityIPS" not in serving(op.Box(0, 1))
     monkeypatch.setitem(REGISTRY, "DensityIPS", DensityIPS)
-    with pytest.raises(
-        op.InputError, match=f"^IPS cannot be computed: it weights rounds by {EITHER}; use KernelIPS, DensityIPS.$"
-    ):
-        op.evaluate(doses(), Ramp(), [op.IPS()])
+    assert "DensityIPS" in serving(op.Box(0, 1))
 
 
 def test_only_a_few_of_them_are_named(small: Small) -> None:
@@ -375,13 +387,14 @@ def test_every_part_of_a_member_is_asked() -> None:
         return mismatch_of([op.Member(op.Weight(EmbeddingRatio(posterior, rewards)))], op.Box(0, 1))
 
     assert why(op.Gaussian(), None) == f"it weights rounds by {ENDS}"
-    assert why(AnyPosterior(), op.Ridge()) == f"its embedding is learned from the rewards of {ENDS}"
+    assert why(AnyPosterior(), op.AdamW()) == f"its embedding is learned from the rewards of {ENDS}"
     assert why(AnyPosterior(), None) is None
 
 
-def test_the_defaults_say_what_is_missing() -> None:
-    with pytest.raises(op.InputError, match=f"^the new policy cannot be evaluated: it weights rounds by {EITHER}"):
-        op.evaluate(doses(), Ramp())
+def test_the_defaults_serve_a_density() -> None:
+    result = op.evaluate(doses(), Ramp())
+    assert {"SNIPS", "Auto"} <= {*result.estimators}
+    assert {"KernelDR", "KernelSNIPS"} <= {*result.skipped}
 
 
 def test_what_describes_discrete_actions_is_refused() -> None:
@@ -396,4 +409,4 @@ def test_what_describes_discrete_actions_is_refused() -> None:
         with pytest.raises(op.InputError, match=f"^log.{name} is for {EITHER}.$"):
             getattr(doses(), name)
     with pytest.raises(op.InputError, match="^sensitivity needs discrete actions"):
-        op.evaluate(doses(), Ramp(), [op.LoggedMean()]).sensitivity(1.5)
+        op.evaluate(doses(propensity=None), Ramp(), [op.LoggedMean()]).sensitivity(1.5)

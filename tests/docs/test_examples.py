@@ -28,6 +28,18 @@ def numbers(pattern: str, printed: str) -> list[float]:
     return [float(number) for number in found.groups()]
 
 
+def test_thirty_days_are_watched(tmp_path: Path) -> None:
+    done = run("thirty_days.py", "looks.png", folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "bold is better" in done.stdout
+    for name in ("bold", "uniform"):
+        low, high, truth = numbers(
+            rf"{name} minus the log after .* at every look (\S+) to (\S+); true: (\S+)\n", done.stdout
+        )
+        assert low <= truth <= high
+    assert (tmp_path / "looks.png").stat().st_size > 10_000
+
+
 def test_two_policies_are_compared(tmp_path: Path) -> None:
     done = run("compare_policies.py", "report.html", folder=tmp_path)
     assert done.returncode == 0, done.stderr

@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 import itertools
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -118,12 +119,12 @@ def test_one_slot_of_a_model_is_the_single_action_case() -> None:
 
 
 @pytest.mark.parametrize(("estimator", "right"), [
-    (op.SIPS(), {"independent", "cascade", "standard"}), (op.RIPS(), {"independent", "cascade"}), (op.IIPS(), {"independent"}),
-    (op.PI(), {"independent"}), (op.SIPS(rewards=op.Ridge(1.0), cross_fit=0), {"independent", "cascade", "standard"}),
-    (op.RIPS(rewards=op.Ridge(1.0), cross_fit=0), {"independent", "cascade"}),
-    (op.IIPS(rewards=op.Ridge(1.0), cross_fit=0), {"independent"}), (op.DM(op.Ridge(0)), {"independent"}),
+    (op.SIPS(), ("independent", "cascade", "standard")), (op.RIPS(), ("independent", "cascade")), (op.IIPS(), ("independent",)),
+    (op.PI(), ("independent",)), (op.SIPS(rewards=op.Ridge(1.0), cross_fit=0), ("independent", "cascade", "standard")),
+    (op.RIPS(rewards=op.Ridge(1.0), cross_fit=0), ("independent", "cascade")),
+    (op.IIPS(rewards=op.Ridge(1.0), cross_fit=0), ("independent",)), (op.DM(op.Ridge(0)), ("independent",)),
 ], ids=str)  # fmt: skip
-def test_what_each_is_unbiased_for(estimator: op.Estimator, right: set[str]) -> None:
+def test_what_each_is_unbiased_for(estimator: op.Estimator, right: tuple[str, ...]) -> None:
     """Every list once, weighted by its probability: the estimate is then the expectation, without chance."""
     for kind, (lists, p, q, reward) in worlds().items():
         under = [np.prod([each[k][lists[:, k]] for k in range(2)], axis=0) for each in (p, q)]
@@ -170,6 +171,53 @@ def test_shorter_lists_have_no_reward_below_their_end() -> None:
     again = op.Log(None, [[0, 1], [1, 1]], REWARD[:2], propensity=np.ones((2, 2)), actions=op.Slate(2))
     with pytest.raises(op.InputError, match=r"action: 1 row has an item twice \(the second in slot 2\) \(first, .*: 1\)"):
         op.evaluate(again, op.PlackettLuce(np.eye(2)), op.SIPS())
+
+
+def test_the_slots_of_a_result_add_up_to_it_and_survive_saving(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    a, r = rng.integers(3, size=(600, 2)), rng.normal(size=(600, 2))
+    log = op.Log(rng.normal(size=600), a, r, logging=op.Factored(op.Uniform()), actions=op.Slate(2, 3), gain=[1, 0.5])
+    new = op.Factored(op.Fixed([0.6, 0.3, 0.1]))
+    for estimators in (None, [op.RIPS(), op.DM()]):
+        result = op.evaluate(log, {"new": new, "other": op.Factored(op.Uniform())}, estimators)
+        rows = [row for row in result.to_dict()["by_slot"] if row["policy"] == "new"]
+        name = rows[0]["estimator"]
+        assert name == ("SIPS" if estimators is None else "RIPS")
+        assert sum(row["gain"] * row["value"] for row in rows) == pytest.approx(result["new", name].value, rel=1e-12)
+        assert sum(row["gain"] * row["lift"]["value"] for row in rows) == pytest.approx(
+            result.lift("new", estimator=name).value, rel=1e-10
+        )
+        assert f"reward by slot: {name} for new" in str(result)
+        result.write_html(tmp_path / "report.html")
+        page = (tmp_path / "report.html").read_text()
+        assert "<h2>Slots</h2>" in page
+        assert f"reward by slot: {name} for new" in page
+        assert f"## reward by slot: {name} for new" in result.to_markdown()
+        result.save(tmp_path / "result.json")
+        again = op.load_result(tmp_path / "result.json")
+        assert str(again) == str(result)
+        difference = again.difference(("new", name), ("other", name)).slots
+        assert [d.value for d in difference] == pytest.approx(
+            [x.value - y.value for x, y in zip(result["new", name].slots, result["other", name].slots, strict=True)]
+        )
+    numbers = result["new", "RIPS"].diagnostics
+    assert numbers["supported_depth"] in (0, 1, 2)
+    assert len(numbers["effective_sample_size_by_slot"]) == 2
+    assert numbers["target_mass_never_shown_near_slot"] == [0.0, 0.0]
+    model = result["new", "DM"]
+    assert model.std_error > 0
+    assert all(slot.std_error > 0 for slot in model.slots)
+
+
+def test_items_that_were_never_shown_near_a_slot_are_reported() -> None:
+    rng = np.random.default_rng(0)
+    a = np.column_stack([rng.integers(2, size=500), rng.integers(2, size=500), rng.integers(2, 4, size=500)])
+    log = op.Log(None, a, rng.normal(size=(500, 3)), propensity=np.full((500, 3), 0.5), actions=op.Slate(3, 4))
+    estimate = op.evaluate(log, op.Factored(op.Fixed([0.3, 0.3, 0.2, 0.2])), op.SIPS())["SIPS"]
+    share = estimate.diagnostics["target_mass_never_shown_near_slot"]
+    assert share[0] == pytest.approx(0.4, abs=0.05)  # items 2 and 3, which stand in slot 3 only
+    assert share[1] == 0.0
+    assert "items never shown near a slot" in [reason.code for reason in estimate.reasons]
 
 
 def test_the_unit_is_the_list_or_its_cluster() -> None:

@@ -125,8 +125,9 @@ def test_its_memory_is_in_the_refusal() -> None:
 
 def sizes(*estimators: op.Estimator, policies: int = 1) -> Sizes:
     plan = Plan(policies, 1)
-    plan_estimators([dict.fromkeys(range(policies), e) for e in estimators], plan, None, True)
-    return Sizes(FitShape(n_actions=1_000, context=2, rewards=1, groups=20, seed=0), 5, plan, threads=2)
+    plan_estimators([dict.fromkeys(range(policies), e) for e in estimators], plan, None, range(policies))
+    shape = FitShape(n_actions=1_000, context=2, rewards=1, groups=20, seed=0)
+    return Sizes(shape, 5, plan, threads=2, schema=op.worlds.Toy(4).sample(10, seed=0).schema)
 
 
 def test_equal_needs_are_counted_once() -> None:

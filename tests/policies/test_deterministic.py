@@ -56,7 +56,7 @@ def missing(x: np.ndarray) -> np.ndarray:
     (lambda x: 1 / 0, "the function raised ZeroDivisionError"),
 ])  # fmt: skip
 def test_wrong_actions_are_named(function: Callable[[Any], Any], said: str) -> None:
-    for estimator in (op.LoggedMean(), op.KernelIPS()):
+    for estimator in (op.LoggedMean(), op.KernelIPS(0.1)):
         with pytest.raises(op.InputError, match=f"^Deterministic: {said}"):
             op.evaluate(log(), op.Deterministic(function), [estimator])
 
@@ -66,20 +66,20 @@ def test_every_wrong_row_is_counted() -> None:
     x = np.arange(n) / n
     many = op.Log(x, x, x, propensity=np.ones(n), actions=op.Box(0, 1))
     with pytest.raises(op.InputError, match=r"^Deterministic: 99,999 rows have .* \(first, counted from 0: 100001, "):
-        op.evaluate(many, op.Deterministic(outside), [op.KernelIPS()])
+        op.evaluate(many, op.Deterministic(outside), [op.KernelIPS(0.1)])
 
 
 def test_names_of_columns_are_checked() -> None:
     with pytest.raises(op.InputError, match="^Deterministic: columns is 'x0'"):
         op.Deterministic(half_of_column, columns="x0")
     with pytest.raises(op.InputError, match="x7"):
-        op.evaluate(log(), op.Deterministic(half_of_column, columns=["x7"]), [op.KernelIPS()])
+        op.evaluate(log(), op.Deterministic(half_of_column, columns=["x7"]), [op.KernelIPS(0.1)])
 
 
 def test_it_has_no_density() -> None:
     said = "^Deterministic takes one action per round and has no density, which logging policies and the parts of a mixture"
     with pytest.raises(op.InputError, match=said):
-        op.evaluate(log(propensity=None, logging=op.Deterministic(half)), op.Deterministic(half), [op.KernelIPS()])
+        op.evaluate(log(propensity=None, logging=op.Deterministic(half)), op.Deterministic(half), [op.KernelIPS(0.1)])
     with pytest.raises(op.InputError, match=said):
         op.evaluate(log(), op.Mixture([op.Deterministic(half)] * 2, [0.5, 0.5]), [op.LoggedMean()])
 

@@ -246,3 +246,27 @@ def test_devices_and_settings_that_cannot_be_used_are_refused(monkeypatch: pytes
     monkeypatch.setitem(__import__("sys").modules, "torch", None)
     with pytest.raises(op.InputError, match=r"pip install 'offpolicy\[gpu\]'"):
         op.GPU("cpu")
+
+
+class OnAnotherDevice:
+    """A tensor that the processor cannot read, as a GPU has them."""
+
+    def __init__(self, values: Any) -> None:
+        self.values = torch.tensor(np.asarray(values))
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return 2, 0
+
+    def __array__(self, *given: Any, **more: Any) -> Any:
+        raise TypeError("this tensor is not in memory")
+
+
+def test_tensors_on_a_device_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "from_dlpack", lambda tensor: tensor.values)
+    x, action, reward, p = [[0.1], [0.2], [0.3]], [0, 1, 1], [1.0, 0.0, 2.0], [0.5, 0.5, 0.25]
+    log = op.Log(*map(OnAnotherDevice, (x, action, reward)), propensity=OnAnotherDevice(p))
+    batch = log.head()
+    assert (batch.context.tolist(), batch.codes.tolist(), batch.propensity.tolist()) == (x, action, p)
+    scores, linear = op.Softmax(lambda x: OnAnotherDevice(np.column_stack([x, -x]))), op.Softmax([[1.0, -1.0]])
+    first, second = (op.evaluate(log, policy, [op.IPS()])["IPS"].value for policy in (scores, linear))
+    assert first == pytest.approx(second)

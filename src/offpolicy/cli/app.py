@@ -269,6 +269,63 @@ def _answer(result: Any, json: bool, report: Path | None, markdown: Path | None,
 
 
 @app.command()
+def watch(
+    state: Annotated[Path, typer.Argument(help="The file with the sums so far; created by the first run.")],
+    logs: Logs = None,
+    context: Names = None,
+    action: ActionColumn = None,
+    reward: Annotated[Many, typer.Option(help="The column with the reward.")] = None,
+    propensity: Annotated[
+        str | None, typer.Option(help="The column with the logging policy's probability of the logged action.")
+    ] = None,
+    target: Annotated[Many, typer.Option(help="The policy to watch, as for `evaluate`; repeat as NAME=POLICY.")] = None,
+    baseline: Annotated[
+        str | None, typer.Option(help="The policy to compare with, or 'log' for what was logged. [default: log]")
+    ] = None,
+    logging: Annotated[str | None, typer.Option(help="The full logging policy, in the same forms as --target.")] = None,
+    actions: Actions = None,
+    n_actions: ActionCount = None,
+    delimiter: Delimiter = None,
+    quote: Quote = None,
+    encoding: Encoding = None,
+    decimal: Decimal = None,
+    cluster: Cluster = None,
+    reward_range: Annotated[str | None, typer.Option(help="Range of the reward, as LOW,HIGH; required.")] = None,
+    weight_bound: Annotated[
+        float | None, typer.Option(help="The largest possible weight, if it is known without looking at the logs.")
+    ] = None,
+    missing: Missing = None,
+    dates: Dates = None,
+    levels: Levels = None,
+    level: Annotated[float | None, typer.Option(help="Confidence level of the bounds. [default: 0.95]")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed. [default: 0]")] = None,
+    threads: Threads = None,
+    config: Config = None,
+    plot: Annotated[Path | None, typer.Option(help="Also plot the looks so far (.png, .svg or .pdf).")] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
+    imports: Imports = None,
+) -> None:
+    """Watch policies from day to day, with bounds that hold at every look.
+
+    Each file counts once, however often it is given: run it from cron with all files, or with the new one. Exit codes: 0
+    undecided, 4 a policy is better than the baseline, 5 all policies are worse.
+    """
+    from offpolicy.cli import settings, watching
+
+    known = settings.settings_of(watch)
+    options = {name: value for name, value in locals().items() if name in known}
+    output.check_names(None, None, plot)
+    chosen = settings.merged(config, options, settings.Accepted(known), imports or ())
+    with output.written_if_stopped(state, plot):
+        monitor = watching.run(state, chosen)
+        output.say(monitor.to_dict() if json else watching.text(monitor))
+        if plot is not None:
+            watching.draw(monitor, plot)
+    if code := watching.exit_code(monitor):
+        raise typer.Exit(code)
+
+
+@app.command()
 def embed(
     logs: Logs = None,
     out: Annotated[

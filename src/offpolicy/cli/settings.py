@@ -18,6 +18,7 @@ from offpolicy.data.estimated_logging import EstimatedLogging
 from offpolicy.data.log import Log
 from offpolicy.data.sources import read_log
 from offpolicy.data.sources.files import find_files
+from offpolicy.data.sources.remote import is_remote
 from offpolicy.data.sources.spark_session import frame_of, session
 from offpolicy.diagnostics.base import Diagnostic
 from offpolicy.engines.base import Engine
@@ -161,10 +162,7 @@ def _fits(value: Any, types: tuple[type, ...]) -> bool:
 
 def run(settings: Mapping[str, Any], progress: bool | None) -> Evaluation:
     """Open the log and evaluate the policies."""
-    targets = dict(_named(text, k) for k, text in enumerate(settings["target"]))
-    if len(targets) < len(settings["target"]):
-        raise InputError("target: two policies have the same name.")
-    policies = {name: policy(text) for name, text in targets.items()}
+    policies = named_policies(settings)
     estimators, functions = _estimators(settings)
     if not estimators and settings.get("inputs"):
         raise InputError("inputs: a setting of estimators that learn embeddings; add one, such as --estimator learned-mips.")
@@ -178,8 +176,8 @@ def run(settings: Mapping[str, Any], progress: bool | None) -> Evaluation:
     factors(gammas or [1.0])  # before the log is read
     diagnostics = [_diagnostic(text) for text in settings.get("diagnostic", [])]
     best = settings.get("best")
-    if best is not None and best not in (LOG, *targets):
-        raise unknown_name("policy for --best", best, (*targets, LOG))
+    if best is not None and best not in (LOG, *policies):
+        raise unknown_name("policy for --best", best, (*policies, LOG))
     with opened(settings) as (log, engine):
         named = estimators or ([LoggedMean()] if functions else None)
         result = evaluate(
@@ -194,6 +192,14 @@ def run(settings: Mapping[str, Any], progress: bool | None) -> Evaluation:
         if refit or gammas:
             result.to_dict()  # both read the log again, while our Spark session is open
     return result
+
+
+def named_policies(settings: Mapping[str, Any]) -> dict[str, Policy]:
+    """The target policies by name."""
+    targets = dict(_named(text, k) for k, text in enumerate(settings["target"]))
+    if len(targets) < len(settings["target"]):
+        raise InputError("target: two policies have the same name.")
+    return {name: policy(text) for name, text in targets.items()}
 
 
 def compared(result: Evaluation, best: str | None) -> Evaluation:
@@ -239,6 +245,7 @@ def check_output(out: Path, settings: Mapping[str, Any]) -> None:
     """Raise if a file that is read would be overwritten."""
     elsewhere = settings.get("engine") == "spark" or own_log(settings) is not None
     read = [] if elsewhere else [*settings["logs"], *filter(None, [settings.get("catalog")])]
+    read = [each for each in read if not is_remote(each)]
     if out.exists() and out.resolve() in [file.resolve() for file in find_files(read)]:
         raise InputError(f"{out} is an input of this command and would be overwritten; give another name with --out.")
 

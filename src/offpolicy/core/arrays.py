@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 
@@ -11,6 +14,18 @@ FloatArray = npt.NDArray[np.float64]
 LARGEST_NUMBER = 1e30
 NEXT_TO_NOTHING = 1e-100
 """Smaller values count as 0 when they would be a divisor."""
+
+
+IN_MEMORY = (1, 3)
+"""The devices of DLPack whose memory the processor reads: its own, and pinned memory."""
+
+
+def on_host(values: Any) -> Any:
+    """A tensor on a GPU (anything with `__dlpack__`) as an array in memory; other values as they are."""
+    device = getattr(values, "__dlpack_device__", None)
+    if device is None or device()[0] in IN_MEMORY:
+        return values
+    return importlib.import_module("torch").from_dlpack(values).cpu().numpy()
 
 
 def sums_by(key: IntArray, values: FloatArray, keys: int) -> FloatArray:

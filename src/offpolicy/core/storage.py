@@ -19,7 +19,7 @@ from offpolicy.core.errors import InputError
 from offpolicy.core.files import whole_file
 from offpolicy.core.memory import Budget, size
 
-VERSIONS = {"embedding": 1, "rewards": 1, "result": 2}
+VERSIONS = {"embedding": 1, "monitor": 1, "rewards": 1, "result": 2}
 """The kinds of saved files, and the newest version of each that this release reads and writes."""
 PREFIX = "offpolicy/"
 METADATA = "__metadata__"

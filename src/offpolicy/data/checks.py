@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.types as pt
 
-from offpolicy.core.arrays import LARGEST_NUMBER, FloatArray, IntArray
+from offpolicy.core.arrays import LARGEST_NUMBER, FloatArray, IntArray, on_host
 from offpolicy.core.errors import InputError, RowsError
 
 NUMBERS = "biuf"
@@ -45,7 +45,7 @@ def is_number(value: Any) -> bool:
 def array(values: Any, name: str) -> npt.NDArray[Any]:
     """Values of one kind as an array. (NumPy would turn 1 and NaN among strings into strings.)"""
     try:
-        read = np.asarray(values)
+        read = np.asarray(on_host(values))
     except (TypeError, ValueError, OverflowError):
         raise InputError(f"{name}: cannot be read as an array; all values must have one type and one shape.") from None
     if read.dtype.kind in "US" and isinstance(values, (list, tuple)) and len({isinstance(v, str) for v in values}) > 1:
@@ -78,8 +78,10 @@ def decoded(column: pa.Array) -> pa.Array:
 
 
 def to_arrow(values: npt.ArrayLike | Sequence[Any], name: str) -> pa.Array:
-    """Values of one plain type as an Arrow array."""
+    """Values of one plain type as an Arrow array; those of a matrix as lists of equal length."""
     try:
+        if isinstance(values, np.ndarray) and values.ndim == 2 and values.dtype.kind in NUMBERS:
+            return pa.FixedSizeListArray.from_arrays(pa.array(values.ravel()), values.shape[1])
         return decoded(pa.array(values))
     except (pa.ArrowException, TypeError, ValueError, OverflowError):
         raise InputError(f"{name}: values have mixed or unsupported types; use one plain type, such as text.") from None
@@ -106,6 +108,7 @@ def places(known: npt.NDArray[Any], requested: npt.NDArray[Any], whose: str) -> 
 def floats(values: Any, name: str) -> FloatArray:
     """Numbers of any shape as float64; dates and complex numbers are refused."""
     try:
+        values = on_host(values)
         read = np.asarray(values)
         if read.dtype.kind not in NUMBERS + "OU":
             raise TypeError
@@ -232,6 +235,16 @@ POSITIVE = Check(
     "have a propensity of 0 or less",
     "A logged action has a positive probability under the logging policy; check how the propensity was recorded.",
 )
+POSITIVE_DENSITY = Check(
+    lambda v: v <= 0,
+    "have a density of 0 or less",
+    "A logged action has a positive density under the logging policy; check how it was recorded.",
+)
+NOT_TOO_SMALL_DENSITY = Check(
+    lambda v: v < 1 / LARGEST_NUMBER,
+    f"have a density below {1 / LARGEST_NUMBER:g}",
+    "Such actions are practically never logged; check how the density was recorded, and its unit.",
+)
 NOT_TOO_SMALL = Check(
     lambda v: v < 1 / LARGEST_NUMBER,
     f"have a propensity below {1 / LARGEST_NUMBER:g}",
@@ -240,7 +253,8 @@ NOT_TOO_SMALL = Check(
 AT_MOST_ONE = Check(
     lambda v: v > 1,
     "have a propensity above 1",
-    "A propensity is a probability from 0 to 1; if these are densities or inverse weights, convert them.",
+    "A propensity is a probability from 0 to 1; if these are densities or inverse weights, convert them. (For actions that "
+    "are numbers and have densities, pass actions=op.Box(low, high).)",
 )
 PERCENT = Check(
     lambda v: v > 1,
@@ -261,7 +275,7 @@ CHECKS: Mapping[str, tuple[Check, ...]] = {
     "observed": (INFINITE, NOT_TOO_LARGE),
     "features": (FINITE, NOT_TOO_LARGE),
     "propensity": (FINITE, POSITIVE, NOT_TOO_SMALL, PERCENT, AT_MOST_ONE),
-    "density": (FINITE, POSITIVE, NOT_TOO_SMALL, NOT_TOO_LARGE),
+    "density": (FINITE, POSITIVE_DENSITY, NOT_TOO_SMALL_DENSITY, NOT_TOO_LARGE),
     "weight": (FINITE, NOT_NEGATIVE, NOT_TOO_LARGE, NOT_NEARLY_ZERO),
 }
 

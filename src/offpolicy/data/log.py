@@ -82,8 +82,8 @@ class Log:
     context : array of float or None
         What was known before the action was taken: rounds × columns. None if there was no context.
     action : array
-        The logged action of each round: codes 0..n−1, labels, numbers for `actions=op.Box(…)`, or lists for
-        `actions=op.Slate(…)`.
+        The logged action of each round: codes 0..n−1, labels, numbers for `actions=op.Box(…)` (rounds × dimensions if
+        actions are vectors), or lists for `actions=op.Slate(…)`.
     reward : array of float
         One reward per round, or rounds × rewards. For lists: one reward per list, lists of one reward per slot, or rounds ×
         slots × rewards.
@@ -161,7 +161,8 @@ class Log:
     ) -> None:
         preprocessing = Preprocessing.of(missing, dates, levels)
         named = named_space(actions)
-        taken = _column(action) if named is None or named.slots is None else as_lists(action, "action")
+        lists = named is not None and named.slots is not None
+        taken = as_lists(action, "action") if lists else _column(action, () if named is None else named.shape)
         n = len(taken)
         known, known_dimensions = _feature_matrix(catalog, "catalog", None, "c")
         n_actions = len(known) if n_actions is None and known is not None else n_actions
@@ -283,6 +284,23 @@ class Log:
         log.source, log.logging = _checked(self.source, logging), logging
         return log
 
+    def with_range(self, reward_range: tuple[float, float] | None) -> Log:
+        """The same log with another range of the rewards.
+
+        Parameters
+        ----------
+        reward_range : tuple of float, optional
+            The smallest and the largest possible reward.
+
+        Returns
+        -------
+        Log
+            The same rounds.
+        """
+        log = copy(self)
+        log.reward_range = checks.reward_range(reward_range)
+        return log
+
     @property
     def schema(self) -> Schema:
         """The names of the columns, and the meaning of every code."""
@@ -335,6 +353,10 @@ class Log:
                 "another column, or leave out row_id; if the column identifies units with several rounds, use it as "
                 "`cluster`."
             )
+
+    def check_actions(self) -> None:
+        """Raise if the first rows show that their actions are not what the action space describes."""
+        self.space.check_sample(self.head().action)
 
     def check_ordered(self, name: str, instead: str) -> None:
         """Raise if the rows of the log have no order, so that an array cannot have one row for each of them.
@@ -435,16 +457,16 @@ def _encode_context(context: npt.ArrayLike | None, rows: int, preprocessing: Pre
     return EncodedContext.of(context, rows, preprocessing)
 
 
-def _column(action: npt.ArrayLike) -> pa.Array:
+def _column(action: npt.ArrayLike, shape: tuple[int, ...]) -> pa.Array:
     """One action per round."""
-    taken = checks.labels(action, "action")
-    if taken.ndim != 1:
-        raise InputError(
-            f"action has shape {taken.shape}; one action per round is expected, or lists and actions=op.Slate(…)."
-        )
-    missing = np.asarray(checks.to_arrow(taken, "action").is_null()) | (taken != taken)
-    _refuse_missing(missing)
-    return checks.to_arrow(taken, "action")
+    taken = checks.labels(action, "action") if not shape else checks.array(action, "action")
+    if taken.shape[1:] != shape or not taken.ndim:
+        one = "one action per round is" if not shape else f"rounds × {' × '.join(map(str, shape))} is"
+        hint = "" if shape else ", or lists and actions=op.Slate(…)"
+        raise InputError(f"action has shape {taken.shape}; {one} expected{hint}.")
+    column = checks.to_arrow(taken, "action")
+    _refuse_missing(np.asarray(column.is_null()) | (taken != taken).any(axis=tuple(range(1, taken.ndim))))
+    return column
 
 
 def _refuse_missing(missing: npt.NDArray[np.bool_]) -> None:

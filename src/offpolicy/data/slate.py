@@ -71,6 +71,10 @@ class Slate(ActionSpace):
     def values(self, column: pa.Array) -> pa.Array:
         return _lists(column, "actions").flatten().drop_null()
 
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (self.slots,)
+
     def over(self, items: Discrete) -> ActionSpace:
         return replace(self, items=items)
 

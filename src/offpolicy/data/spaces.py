@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from offpolicy.core.arrays import IntArray
+from offpolicy.core.arrays import FloatArray, IntArray
 from offpolicy.core.errors import InputError
 from offpolicy.core.hashing import hash_values
 from offpolicy.data.checks import Likelihood, decoded, to_arrow, whole
@@ -45,6 +45,53 @@ class ActionSpace(ABC):
     @abstractmethod
     def count(self) -> int | None:
         """The number of actions; None if they cannot be counted."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of one encoded action: () if it is one number, so that a batch has one per round."""
+        return ()
+
+    @property
+    def table_rows(self) -> int:
+        """The number of rows of a table by action, such as the coefficients of a reward model; 0 if there is none.
+
+        For discrete actions there is one row per action. For others, an action may be a mean of several rows.
+        """
+        return self.n_codes
+
+    def expand(self, table: FloatArray, action: npt.NDArray[Any]) -> FloatArray:
+        """The row of a table that belongs to each action.
+
+        Parameters
+        ----------
+        table : array of float
+            `table_rows` × columns.
+        action : array
+            Encoded actions.
+
+        Returns
+        -------
+        array of float
+            Actions × columns.
+        """
+        raise NotImplementedError
+
+    def collect(self, values: FloatArray, action: npt.NDArray[Any]) -> FloatArray:
+        """The transpose of `expand`: the sums of values by the rows that their actions belong to.
+
+        Parameters
+        ----------
+        values : array of float
+            Columns × actions.
+        action : array
+            Encoded actions.
+
+        Returns
+        -------
+        array of float
+            `table_rows` × columns.
+        """
+        raise NotImplementedError
 
     @property
     def found(self) -> bool:
@@ -113,6 +160,20 @@ class ActionSpace(ABC):
             What was seen, after "3 rows".
         advice : str
             What to do.
+        """
+
+    def check_sample(self, actions: npt.NDArray[Any]) -> None:  # noqa: B027
+        """Raise if some logged actions show that they are not what the space describes.
+
+        Parameters
+        ----------
+        actions : array
+            Encoded actions of the first rounds.
+
+        Raises
+        ------
+        InputError
+            If no evaluation could make sense.
         """
 
     @abstractmethod
@@ -228,8 +289,19 @@ class Discrete(ActionSpace):
         return self.n_actions
 
     @property
+    def table_rows(self) -> int:
+        return self.n_actions
+
+    @property
     def items(self) -> Discrete:  # type: ignore[override]
         return self
+
+    def expand(self, table: FloatArray, action: npt.NDArray[Any]) -> FloatArray:
+        rows: FloatArray = table[action]
+        return rows
+
+    def collect(self, values: FloatArray, action: npt.NDArray[Any]) -> FloatArray:
+        return np.column_stack([np.bincount(action, column, self.n_actions) for column in values])
 
     def encode(self, column: pa.Array) -> tuple[IntArray, npt.NDArray[np.bool_]]:
         column = decoded(column)

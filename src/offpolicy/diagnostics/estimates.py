@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from offpolicy.diagnostics.base import Reading, Subject
-from offpolicy.diagnostics.overlap import Overlap, Overlaps, weight_findings
+from offpolicy.diagnostics.overlap import Overlap, Overlaps, overlap, weight_findings
 from offpolicy.diagnostics.verdict import Finding, Limits, Measure, Verdict
 from offpolicy.inference.blending import Combination
 from offpolicy.inference.functionals import Functional, ScoreSums, in_errors, std_error
@@ -157,6 +157,8 @@ class SampleSize(Reading):
         return findings
 
 
+WEIGHT_CODES = ("mean weight", "effective sample size", "top weights")
+"""The checks of weights that apply to a blend."""
 CARRIES = 0.05  # the weight from which a candidate counts as part of a blend
 
 
@@ -184,13 +186,24 @@ class CandidateAgreement(Reading):
     overlaps: Overlaps
 
     def findings(self, subject: Subject) -> list[Finding]:
-        o, combination = self.overlaps.of_actions(subject.policy, subject.sums), subject.combination
+        o, combination = self._overlap(subject), subject.combination
         if combination is None or not combination.defined:
             return [UNANCHORED if o.ess > 0 else UNDEFINED]
+        if not combination.estimator.compares:
+            return [f for f in weight_findings(o, "effective rounds") if f.code in WEIGHT_CODES]
         return combined_findings(combination, o)
 
+    def _overlap(self, subject: Subject) -> Overlap:
+        """That of the actions; where these cannot be weighted, that of the candidate that carries most of the blend."""
+        if subject.weighable or subject.combination is None:
+            return self.overlaps.of_actions(subject.policy, subject.sums)
+        pairs = zip(subject.combination.parts, subject.combination.weights.tolist(), strict=True)
+        weighing = [(abs(weight), part.column) for part, weight in pairs if part.column is not None]
+        column = max(weighing, key=lambda pair: pair[0])[1] if weighing else None
+        return overlap(subject.sums, 0 if column is None else column)
+
     def numbers(self, subject: Subject) -> dict[str, Any]:
-        o, combination = self.overlaps.of_actions(subject.policy, subject.sums), subject.combination
+        o, combination = self._overlap(subject), subject.combination
         return o.to_dict() | (combination.to_dict() if combination is not None and combination.defined else {})
 
 
@@ -229,8 +242,7 @@ def combined_findings(combination: Combination, o: Overlap) -> list[Finding]:
     unbiased = sum(w for w, exact in zip(weights, candidates.unbiased, strict=True) if exact)
     # Whatever carries the blend, its bias is checked against the anchor, and so rests on the rounds of the anchor.
     scale = "effective rounds" if unbiased >= 0.5 else "effective rounds of an anchor"
-    keys = ("mean weight", "effective sample size", "top weights")
-    findings = [finding for finding in weight_findings(o, scale) if finding.code in keys]
+    findings = [finding for finding in weight_findings(o, scale) if finding.code in WEIGHT_CODES]
     error = float(np.sqrt(candidates.variance(weights)))
     heavy = [k for k in range(len(weights)) if weights[k] >= CARRIES and abs(candidates.difference(k, anchor)[0]) > error]
     z, a, b = max(((abs(candidates.z(k, anchor)), k, anchor) for k in heavy), default=(0.0, 0, 0))

@@ -27,11 +27,12 @@ ABOUT_THE_FIT = ("fit not covered", "uncertain fit")  # codes that do not apply 
 UNCHECKED_MODEL = Finding(
     Verdict.CAUTION,
     "unchecked model",
-    "This value comes from the reward model alone, and the log has no propensities to check it with.",
+    "This value comes from the reward model alone, and nothing checks it: the log has no propensities, or the policy takes "
+    "one number per round.",
     "A model fitted on what the logging policy did can be wrong about what the new policy does, and nothing here would show "
     "it.",
     "Log the probability of each action taken (propensity=, --propensity), or pass the logging policy (logging=, "
-    "--logging).",
+    "--logging). For actions that are numbers, compare with op.KernelDR.",
 )
 
 FIT_NOT_COVERED = Finding(
@@ -110,7 +111,7 @@ class Models(Reading):
         member, model, findings = subject.member, subject.model, []
         if model is not None and member is not None:
             findings += model_findings(self.fit(model)[0], member.weight.weighs)
-            findings += [] if subject.weighable else [UNCHECKED_MODEL]
+            findings += [] if subject.weighable or member.weight.weighs else [UNCHECKED_MODEL]
         return [*findings, SHARED_COVARIANCE] if self._shares_covariance(subject) else findings
 
     def numbers(self, subject: Subject) -> dict[str, Any]:

@@ -382,6 +382,10 @@ class WeightSpread(Reading):
         return self.overlaps.of_ratio(p, weight, sums).to_dict()
 
     def _weight(self, subject: Subject) -> Weight | None:
-        """The weight of an estimator that uses weights; None for others."""
+        """The weight of an estimator that uses weights, of a list the slot that is worth least; None for others."""
         member = subject.member
-        return member.weight if member is not None and member.weight.weighs else None
+        if member is None or not member.weight.weighs:
+            return None
+        slots = len(self.overlaps.scores.scorer.plan.gain or ())
+        weights = dict.fromkeys([member.weight.for_slot(k) for k in range(slots)] or [member.weight])
+        return min(weights, key=lambda each: self.overlaps.of_weight(subject.policy, each, subject.sums).ess)

@@ -11,8 +11,8 @@ from offpolicy.estimators.combined import Combined
 from offpolicy.estimators.dr import CAB, DM, DR, MRDR, SNDR, DRos, ScaledDR, SwitchDR
 from offpolicy.estimators.embedded import MDR, MIPS, GroupIPS, LearnedMDR, LearnedMIPS, OffCEM
 from offpolicy.estimators.ips import IPS, MR, SNIPS, ClippedIPS, LoggedMean, LogSmoothing, SubGaussianIPS
-from offpolicy.estimators.kernels import KernelIPS
-from offpolicy.estimators.lists import IIPS, PI, RIPS, SIPS
+from offpolicy.estimators.kernels import KernelDR, KernelIPS, KernelMIPS, KernelSNIPS
+from offpolicy.estimators.lists import IIPS, PI, RIPS, SIPS, CascadeDR
 from offpolicy.estimators.reading_prior import ReadingPrior
 from offpolicy.estimators.windows import AIPS, PairIPS, PartialIPS
 
@@ -38,12 +38,16 @@ __all__ = [
     "Auto",
     "BiasPrior",
     "Blend",
+    "CascadeDR",
     "ClippedIPS",
     "Combined",
     "DRos",
     "Estimator",
     "GroupIPS",
+    "KernelDR",
     "KernelIPS",
+    "KernelMIPS",
+    "KernelSNIPS",
     "LearnedMDR",
     "LearnedMIPS",
     "LogSmoothing",

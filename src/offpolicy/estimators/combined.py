@@ -33,6 +33,8 @@ class Combined(Estimator):
     rule: ClassVar[str] = ""
     embeds: ClassVar[bool] = False
     """Whether its candidates share an embedding, which is then its own."""
+    compares: ClassVar[bool] = True
+    """Whether candidates are compared with a nearly unbiased one, without which there is no estimate."""
     candidates: Sequence[Estimator] | None = None
     left_out: tuple[tuple[str, str], ...] = ()
 

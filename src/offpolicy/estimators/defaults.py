@@ -2,14 +2,29 @@
 
 from __future__ import annotations
 
+from offpolicy.data.box import Box
 from offpolicy.data.spaces import ActionSpace
-from offpolicy.estimators import DR, IIPS, RIPS, SIPS, SNIPS, Auto, Estimator, LearnedMIPS, LoggedMean
+from offpolicy.estimators import (
+    DR,
+    IIPS,
+    RIPS,
+    SIPS,
+    SNIPS,
+    Auto,
+    Estimator,
+    KernelDR,
+    KernelSNIPS,
+    LearnedMIPS,
+    LoggedMean,
+)
 
 
 def default_estimators(space: ActionSpace | None = None) -> list[Estimator]:
     """Return the default estimators for a kind of actions; discrete ones by default."""
     if space is not None and space.slots is not None:
         return [Auto(), LoggedMean(), SIPS(normalised=True), RIPS(normalised=True), IIPS(normalised=True)]
+    if isinstance(space, Box):
+        return [Auto(), LoggedMean(), SNIPS(), DR(), KernelDR(), KernelSNIPS()]
     return [Auto(), LoggedMean(), SNIPS(), DR(), LearnedMIPS()]
 
 

@@ -35,9 +35,10 @@ class CandidateEstimates:
     weight. `sampled` are the parts of the covariance that each of some groups of units contributes; they sum to the whole,
     except for errors of fits. `uncorrected` is the share of a reward model's error that the weights of a candidate leave
     uncorrected, and `least_biases` are the biases that the learning curves of the models show at least. `logged` is the mean
-    reward of the log, `evidence` the number of effective rounds with a reward other than 0. `resampled(k, counts)` is
-    candidate k in each draw, where `counts` (draws × buckets) states how often each bucket of units counts. `missed` is, for
-    lists, what each candidate leaves out of each kind of interaction between slots, and of a reward model's error.
+    reward of the log, `spread` the standard deviation of the rewards, `evidence` the number of effective rounds with a
+    reward other than 0, `effective` the number of effective rounds of each candidate. `resampled(k, counts)` is candidate k
+    in each draw, where `counts` (draws × buckets) states how often each bucket of units counts. `missed` is, for lists, what
+    each candidate leaves out of each kind of interaction between slots, and of a reward model's error.
     """
 
     names: tuple[str, ...]
@@ -52,6 +53,8 @@ class CandidateEstimates:
     evidence: float
     resampled: Callable[[int, FloatArray], FloatArray]
     buckets: int
+    effective: FloatArray = field(default_factory=lambda: np.empty(0))
+    spread: float = float("nan")
     missed: FloatArray = field(default_factory=lambda: np.empty((0, 0)))
 
     def variance(self, weights: FloatArray) -> float:
@@ -66,8 +69,9 @@ class CandidateEstimates:
 
     @property
     def anchor(self) -> int:
-        """The nearly unbiased candidate with the least error, with which the others are compared."""
-        return min((k for k, unbiased in enumerate(self.unbiased) if unbiased), key=lambda k: float(self.errors[k]))
+        """The nearly unbiased candidate with the least error, with which the others are compared; else the first."""
+        unbiased = [k for k, exact in enumerate(self.unbiased) if exact]
+        return min(unbiased, key=lambda k: float(self.errors[k]), default=0)
 
     def difference(self, i: int, j: int) -> tuple[float, float]:
         """Candidate i minus candidate j, and its standard error."""
@@ -85,7 +89,8 @@ class Choice:
 
     `anchor` are the weights of the nearly unbiased blend that the rule starts from; None: the candidate with the least error
     among those. `optimism` is the share of its variance that the estimated variance misses because the weights were fitted
-    to the same rounds. `hedge` is the share of its variance that is added for biases that no candidate can show. `details`
+    to the same rounds. `variance`, if the rule states it, is the variance of the whole error, with that of the bias that may
+    remain. `hedge` is the share of its variance that is added for biases that no candidate can show. `details`
     are further numbers to report.
     """
 
@@ -94,6 +99,7 @@ class Choice:
     anchor: FloatArray | None = None
     optimism: float = 0.0
     hedge: float = 0.0
+    variance: float | None = None
     details: Mapping[str, float] = field(default_factory=dict)
 
 

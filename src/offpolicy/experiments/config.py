@@ -17,14 +17,14 @@ from offpolicy.experiments.measurements import Measurements
 from offpolicy.worlds import OpenBandit
 from offpolicy.worlds.registry import Folders
 
-NAMES = ("table1", "actions", "samples", "hidden", "real", "rank", "nonlinear", "models", "rankings")
+NAMES = ("table1", "actions", "samples", "hidden", "real", "rank", "nonlinear", "models", "rankings", "cascades")
 BENCHES = ("bench", "bench_lists")
 STUDIES = ("coverage", "intervals", "limits", "refit", "propensities")
 KEYS: dict[str, type] = {
     "title": str, "axis": str, "figure": str, "note": str, "rounds": int, "worlds": int, "logs": int, "seed": int,
     "medians": list, "relative_to": list, "world": dict, "vary": dict, "points": list, "estimators": dict, "features": dict,
     "claims": list, "published": dict, "quick": dict, "study": dict,
-    "normalised": bool,
+    "normalised": bool, "reference": str,
 }  # fmt: skip
 
 
@@ -114,6 +114,7 @@ def _experiment(name: str, read: Mapping[str, Any], folders: Folders, imports: S
         published=read.get("published", {}),
         note=read.get("note", ""),
         normalised=read.get("normalised", False),
+        reference=read.get("reference", ""),
     )
 
 

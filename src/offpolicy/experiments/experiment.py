@@ -67,6 +67,8 @@ class Experiment:
     claims: tuple[Claim, ...] = ()
     published: Mapping[str, Mapping[str, Sequence[float]]] = field(default_factory=dict)
     note: str = ""
+    reference: str = ""
+    """The estimator by whose mean squared error those of the others are divided, as in the published figures."""
     normalised: bool = False
     """Whether errors are divided by the true value."""
     intervals: bool = False
@@ -192,6 +194,7 @@ def _check_labels(experiment: Experiment, name: str) -> None:
         raise InputError(f"{name}: two estimators are called {repeated!r}.")
     for named in (
         *experiment.relative_to,
+        *([experiment.reference] if experiment.reference else []),
         *experiment.published,
         *(n for each in experiment.claims for n in each.names),
     ):

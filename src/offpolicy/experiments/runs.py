@@ -98,6 +98,8 @@ class Results:
 
     def summary(self, measure: str) -> tuple[FloatArray, FloatArray]:
         """The mean over units and its standard error: estimators × points each."""
+        if measure == "ratio":
+            return self._relative()
         units = self.units(measure)
         count = np.isfinite(units).sum(axis=2)
         mean = finite_mean(units)
@@ -106,6 +108,16 @@ class Results:
         if len(self.truth[0]) == 1 and measure in ("mse", "bias2"):
             error = np.hypot(error, self._truth_share())
         return mean, np.where(count > 1, error, np.nan)
+
+    def _relative(self) -> tuple[FloatArray, FloatArray]:
+        """Mean squared errors divided by that of the reference, and standard errors of these ratios from paired units."""
+        units = self.units("mse")
+        of_reference = units[self.labels.index(self.experiment.reference)]
+        ratios = finite_mean(units) / finite_mean(of_reference)
+        residuals = units - ratios[..., None] * of_reference
+        count = np.isfinite(residuals).sum(axis=2)
+        error = np.sqrt(finite_mean(residuals**2) / np.maximum(count - 1, 1)) / finite_mean(of_reference)
+        return ratios, np.where(count > 1, error, np.nan)
 
     def _truth_share(self) -> FloatArray:
         """What an uncertain true value adds to the error of a squared distance to it, if all runs share that value.

@@ -17,6 +17,8 @@ LONGEST_WORDS = 300
 
 
 def name_of(measure: str) -> str:
+    if measure == "ratio":
+        return "mean squared error, divided by that of the reference"
     if measure.startswith("median"):
         return f"n × median squared error over {measure[6:]} logs"
     return f"n × {NAMES[measure[7:]]}" if measure.startswith("scaled ") else NAMES[measure]
@@ -25,7 +27,8 @@ def name_of(measure: str) -> str:
 def measures(results: Results) -> list[str]:
     """The measures to show: the medians of the paper's table and the means, or those with values."""
     medians = [f"median{k}" for k in results.experiment.medians]
-    possible = [*medians, *(f"scaled {m}" for m in MEASURES)] if medians else MEASURES
+    possible = [*medians, *(f"scaled {m}" for m in MEASURES)] if medians else [*MEASURES]
+    possible += ["ratio"] if results.experiment.reference else []
     return [m for m in possible if np.isfinite(results.summary(m)[0]).any()]
 
 
@@ -97,7 +100,7 @@ def tables(results: Results) -> list[tuple[str, list[str], list[list[str]]]]:
     share = " as a share of the true value" if results.experiment.normalised else ""
     shown = [(f"{name_of(m)}{share} (mean ± standard error)", *table_of(results, m)) for m in measures(results)]
     if results.experiment.published:
-        compared = [f"median{k}" for k in results.experiment.medians] or ["mse"]
+        compared = [f"median{k}" for k in results.experiment.medians] or ["ratio" if results.experiment.reference else "mse"]
         shown += [(f"beside the published figures: {name_of(m)}", *published_table(results, m)) for m in compared]
     if results.experiment.relative_to:
         title = "share of samples nearer to the truth (95% interval: the data and the truth are themselves samples)"

@@ -23,7 +23,8 @@ class Candidate:
     `known`: whether its error is known, including that of its fit. `uncorrected`: the share of a reward model's error that
     its weights leave uncorrected. `weighs`: whether it has weights at all. `curve`: how the value of its reward model alone
     changed from half of the rounds to all of them. `missed`: for lists, the share of each kind of interaction between slots
-    that its weights leave out, and of the error of a reward model.
+    that its weights leave out, and of the error of a reward model. `effective`: the number of effective rounds. `column`:
+    the column of its weights among the sums.
     """
 
     name: str
@@ -34,6 +35,8 @@ class Candidate:
     weighs: bool = True
     curve: LearningCurve | None = None
     missed: tuple[float, ...] = ()
+    effective: float = float("nan")
+    column: int | None = None
 
     @property
     def least_bias(self) -> float:
@@ -106,12 +109,13 @@ class BlendEvidence:
     """What the log says besides the candidates.
 
     `shortfall` is the number of standard errors by which the mean weight is below 1, `logged` the mean reward, `rewards` the
-    number of effective rounds with a reward other than 0.
+    number of effective rounds with a reward other than 0, `spread` the standard deviation of the rewards.
     """
 
     shortfall: float
     logged: float
     rewards: float
+    spread: float = float("nan")
 
 
 @dataclass(frozen=True)
@@ -136,7 +140,7 @@ class Combination:
 
     @property
     def defined(self) -> bool:
-        return any(part.unbiased and part.known for part in self.parts)
+        return any(part.known and (part.unbiased or not self.estimator.compares) for part in self.parts)
 
     @property
     def missed(self) -> float:
@@ -164,6 +168,8 @@ class Combination:
             evidence=self.evidence.rewards,
             resampled=self._resampled,
             buckets=len(self.sums.buckets),
+            effective=np.array([part.effective for part in self.parts]),
+            spread=self.evidence.spread,
             missed=np.array([part.missed for part in self.parts]),
         )
 
@@ -207,6 +213,7 @@ class Combination:
         functionals, weights = [part.functional for part in self.parts], self.choice.weights
         summed = combined(functionals, weights)
         whole = self.candidates.variance(weights) * (1 + self.choice.optimism)
+        whole = whole if self.choice.variance is None else self.choice.variance
         extra = max(whole - variance(summed, self.sums), 0.0)
         if self.choice.hedge:
             summed = replace(summed, hedge=combined(functionals, self.anchor * np.sqrt(self.choice.hedge)))

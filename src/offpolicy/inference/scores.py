@@ -80,6 +80,16 @@ class Scores:
         (_, terms), *_ = self.members[case.policy, at, case.reward][0]
         return self.functional(terms, case).value
 
+    def reward_spread(self, case: Case) -> float:
+        """The standard deviation of the rewards; NaN where they belong to slots of lists."""
+        at = next(e for e, column in enumerate(self.estimators) if isinstance(column.get(case.policy), LoggedMean))
+        (_, terms), *_ = self.members[case.policy, at, case.reward][0]
+        column, moments = getattr(terms, "correction", None), case.sums.moments
+        if column is None:
+            return float("nan")
+        squares = np.diag(moments["m2"]) if case.sums.squares is None else case.sums.squares
+        return float(np.sqrt(squares[column] / max(case.sums.n, 1)))
+
     def reward_range(self, reward: int) -> tuple[float, float]:
         """As stated by the log, or else as observed."""
         low, high = self.log.reward_range or (self.state["reward_low"][reward], self.state["reward_high"][reward])

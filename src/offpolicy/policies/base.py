@@ -17,6 +17,7 @@ from offpolicy.data.batch import Batch
 from offpolicy.data.log import Log
 from offpolicy.data.spaces import ActionSpace, Serves
 from offpolicy.policies.blocks import Listed, blocks
+from offpolicy.policies.nodes import Nodes
 
 SUM_TOLERANCE = 1e-5
 
@@ -182,7 +183,7 @@ class Policy(Serves, ABC):
         array of float
             One number per round.
         """
-        return self.probabilities(batch, batch.action)
+        return self.entries(batch, np.arange(len(batch)), batch.action)
 
     @abstractmethod
     def distribution(self, batch: Batch) -> FloatArray:
@@ -263,6 +264,21 @@ class Policy(Serves, ABC):
             One action per round, encoded as in `batch.action`.
         """
         raise NotImplementedError
+
+    def nodes(self, batch: Batch) -> Nodes:  # noqa: ARG002
+        """A few actions per round whose weighted mean stands for an expectation under the policy, for continuous actions.
+
+        Parameters
+        ----------
+        batch : Batch
+            Some rounds of the log.
+
+        Returns
+        -------
+        Nodes
+            Actions and weights.
+        """
+        raise InputError(f"{type(self).__name__} has no actions to take an expectation over.")
 
     @property
     def gives_items(self) -> bool:

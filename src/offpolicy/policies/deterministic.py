@@ -22,6 +22,7 @@ from offpolicy.policies.base import Policy
 from offpolicy.policies.blocks import Listed
 from offpolicy.policies.functions import Score, called, column_names, returned, with_columns
 from offpolicy.policies.lists import ItemWeights, ListPolicy
+from offpolicy.policies.nodes import Nodes
 
 
 @final
@@ -30,14 +31,15 @@ class Deterministic(Policy):
     """A policy that takes one action τ(x) per round.
 
     On a log with discrete actions, it gives that action probability 1. On a log whose actions are an `op.Box`, it is
-    evaluated by `op.KernelIPS`. On a log of lists (`op.Slate`), it shows one list, such as a ranking.
+    evaluated by kernel estimators, such as `op.KernelDR`. On a log of lists (`op.Slate`), it shows one list, such as a
+    ranking.
 
     Parameters
     ----------
     function : str or callable
         The column of the log with the action of each round; or a function from contexts (rounds × columns, as in
-        `log.schema.context`) to one action per round. Actions are labels, as in `log.actions`, numbers for an `op.Box`, or
-        lists of labels for an `op.Slate`.
+        `log.schema.context`) to one action per round. Actions are labels, as in `log.actions`, numbers for an `op.Box`
+        (rounds × dimensions if they are vectors), or lists of labels for an `op.Slate`.
         With `columns`, the function is called with a dict of arrays by name instead.
     columns : sequence of str, default ()
         Columns of the log that the function reads by name, in the context or not.
@@ -95,10 +97,10 @@ class Deterministic(Policy):
         if batch.space.slots is not None:
             return as_lists(values, "Deterministic")
         shape = np.shape(values)
-        if shape != (len(batch),):
-            raise InputError(
-                f"Deterministic: the function returned shape {shape} for {len(batch)} rounds; return one action per round."
-            )
+        expected = (len(batch), *batch.space.shape)
+        if shape != expected:
+            one = "one action per round" if len(expected) == 1 else f"rounds × dimensions, {expected}"
+            raise InputError(f"Deterministic: the function returned shape {shape} for {len(batch)} rounds; return {one}.")
         return to_arrow(values, "Deterministic")
 
     def _remedy(self, batch: Batch) -> str:
@@ -110,6 +112,9 @@ class Deterministic(Policy):
             return "Correct the function: np.clip keeps it within bounds."
         return "Correct the function: actions are labels, as in `log.actions`; log.actions[codes] are the labels of codes."
 
+    def nodes(self, batch: Batch) -> Nodes:
+        return Nodes.single(self.actions(batch))
+
     def distribution(self, batch: Batch) -> FloatArray:
         if batch.space.count is None:
             raise InputError(
@@ -119,6 +124,10 @@ class Deterministic(Policy):
         return _DiscreteChoice(self).distribution(batch)
 
     def entries(self, batch: Batch, row: IntArray, code: IntArray) -> FloatArray:
+        if isinstance(batch.space, Box) and batch.space.points:
+            taken = self.actions(batch)
+            if batch.space.at_point(taken).all():  # probabilities at points, and no density anywhere else
+                return np.asarray(taken[row] == code, dtype=np.float64)
         return self.distribution(batch)[row, code]
 
 

@@ -9,7 +9,7 @@ from typing import Any, final
 import numpy as np
 import numpy.typing as npt
 
-from offpolicy.core.arrays import FloatArray
+from offpolicy.core.arrays import FloatArray, on_host
 from offpolicy.core.errors import InputError
 from offpolicy.data.batch import Batch
 from offpolicy.data.checks import NUMBERS, floats
@@ -62,7 +62,7 @@ def called(function: Score, batch: Batch, name: str) -> npt.NDArray[Any]:
     """The numbers that a user's function returns for a batch; errors are reported with the rows of the batch."""
     values = returned(function, batch, name)
     try:
-        read = np.asarray(values)
+        read = np.asarray(on_host(values))
         return read if read.dtype.kind in NUMBERS else floats(values, name)
     except ValueError:  # includes InputError
         kind = type(values).__name__

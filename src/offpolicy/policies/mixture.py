@@ -16,6 +16,7 @@ from offpolicy.data.log import Log
 from offpolicy.data.spaces import ActionSpace
 from offpolicy.policies.base import SUM_TOLERANCE, Policy
 from offpolicy.policies.conversion import as_policy
+from offpolicy.policies.nodes import Nodes
 
 
 @final
@@ -72,6 +73,9 @@ class Mixture(Policy):
     def check(self, log: Log) -> None:
         for policy in self._policies:
             policy.check(log)
+
+    def nodes(self, batch: Batch) -> Nodes:
+        return Nodes.joined([policy.nodes(batch) for policy in self._policies], self._weights.tolist())
 
     def distribution(self, batch: Batch) -> FloatArray:
         return self._mix(policy.probabilities(batch) for policy in self._policies)

@@ -13,6 +13,7 @@ import pyarrow as pa
 from offpolicy.core.arrays import FloatArray, IntArray
 from offpolicy.core.errors import InputError, RowsError
 from offpolicy.data.batch import Batch
+from offpolicy.data.box import Box, box
 from offpolicy.data.checks import floats, to_arrow
 from offpolicy.data.log import Log
 from offpolicy.data.slate import Slate, is_nested
@@ -20,13 +21,17 @@ from offpolicy.data.spaces import ActionSpace, Discrete, discrete
 from offpolicy.policies.base import SUM_TOLERANCE, Policy, check_sums
 from offpolicy.policies.blocks import Listed, blocks
 from offpolicy.policies.candidates import Eligible, as_numbers, check_candidates
+from offpolicy.policies.density import GRID, Continuous
 from offpolicy.policies.lists import SlotColumn
+from offpolicy.policies.nodes import Nodes, between
 
 
 @final
 @dataclass(frozen=True)
 class Uniform(Policy):
     """The uniform policy: every action, or every candidate of the round, with the same probability.
+
+    If actions are numbers (`op.Box`), it has the same density everywhere.
 
     Parameters
     ----------
@@ -42,9 +47,17 @@ class Uniform(Policy):
     """
 
     candidates: str | None = None
+    spaces = (Discrete, Box)
 
     def __post_init__(self) -> None:
         check_candidates("Uniform", self.candidates)
+
+    def settled(self, log: Log) -> Policy:
+        if log.space.count is not None:
+            return self
+        if self.candidates is not None:
+            discrete(log.space, f"{self!r} is a policy over lists of candidates, which")
+        return _UniformDensity()
 
     def __repr__(self) -> str:
         return "Uniform()" if self.candidates is None else f"Uniform(candidates={self.candidates!r})"
@@ -72,6 +85,27 @@ class Uniform(Policy):
         if self.lists:
             return super().answers(batch, values, row, code)
         return np.tile(values.mean(axis=0), (len(batch), 1)), np.full(len(row), 1 / batch.n_actions)
+
+
+@final
+@dataclass(frozen=True)
+class _UniformDensity(Continuous):
+    """The uniform density over a box."""
+
+    def __repr__(self) -> str:
+        return "Uniform()"
+
+    def entries(self, batch: Batch, row: IntArray, code: IntArray) -> FloatArray:
+        space = box(batch.space, "Uniform")
+        density = np.full(len(row), 1 / float(space.ranges.prod()))
+        density[space.outside(code) | space.at_point(code)] = 0.0  # type: ignore[arg-type]
+        return density
+
+    def nodes(self, batch: Batch) -> Nodes:
+        space, n = box(batch.space, "Uniform"), len(batch)
+        low, high = (np.broadcast_to(bound, (n, space.dimensions)) for bound in (space.lows, space.highs))
+        actions, volumes = between(low, high, *GRID[space.dimensions == 1])
+        return Nodes(actions if space.shape else actions[..., 0], volumes / float(space.ranges.prod()))
 
 
 @final
@@ -202,8 +236,9 @@ class Column(Policy):
     Parameters
     ----------
     probability : str or array of float
-        The column with π(a|x) of the logged action, or one value per round in the order of the log. For lists: a list (or a
-        row of the array) with the probability of each logged item given the items above it.
+        The column with π(a|x) of the logged action (its density, if actions are numbers), or one value per round in the
+        order of the log. For lists: a list (or a row of the array) with the probability of each logged item given the items
+        above it.
 
     Examples
     --------
@@ -212,6 +247,8 @@ class Column(Policy):
     >>> round(op.evaluate(log, op.Column([0.9, 0.8]), [op.IPS()])["IPS"].value, 3)
     0.9
     """
+
+    spaces = (Discrete, Box, Slate)
 
     def __init__(self, probability: str | npt.ArrayLike) -> None:
         self._name = probability if isinstance(probability, str) else None
@@ -225,10 +262,6 @@ class Column(Policy):
     @property
     def columns(self) -> tuple[str, ...]:
         return () if self._name is None else (self._name,)
-
-    @property
-    def spaces(self) -> tuple[type[ActionSpace], ...]:
-        return (Discrete, Slate)
 
     @property
     def whole(self) -> bool:
@@ -253,15 +286,17 @@ class Column(Policy):
     def entries(self, batch: Batch, row: IntArray, code: IntArray) -> FloatArray:
         if not np.array_equal(code, batch.action[row]):
             return self.distribution(batch)
+        likelihood, most = ("probability", 1.0) if batch.space.likelihood == "propensity" else ("density", np.inf)
         if self._values is not None:
             p = self._values[batch.row]
         else:
             p = as_numbers(batch.extra[self.columns[0]], self.columns[0])
-        if not (p.min(initial=0.0) >= 0 and p.max(initial=1.0) <= 1):
-            rows = batch.row[~((p >= 0) & (p <= 1))]
+        if not (p.min(initial=0.0) >= 0 and p.max(initial=0.0) <= most):
+            rows = batch.row[~((p >= 0) & (p <= most))]
+            outside = "outside 0..1" if most == 1 else "negative"
             raise RowsError(
-                self._name or "Column", "have a target probability that is missing or outside 0..1", rows,
-                "It must be the probability of the logged action under the new policy.",
+                self._name or "Column", f"have a target {likelihood} that is missing or {outside}", rows,
+                f"It must be the {likelihood} of the logged action under the new policy.",
             )  # fmt: skip
         return p[row]
 

@@ -13,6 +13,7 @@ from offpolicy.data.spaces import ActionSpace
 from offpolicy.policies.base import Policy
 from offpolicy.policies.blocks import Listed, in_one_block
 from offpolicy.policies.conversion import as_policy
+from offpolicy.policies.nodes import Nodes
 
 
 @final
@@ -102,3 +103,7 @@ class WholeBatches(Policy):
     def entries(self, batch: Batch, row: IntArray, code: IntArray) -> FloatArray:
         with in_one_block():
             return self._policy.entries(batch, row, code)
+
+    def nodes(self, batch: Batch) -> Nodes:
+        with in_one_block():
+            return self._policy.nodes(batch)

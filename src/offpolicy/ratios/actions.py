@@ -10,22 +10,33 @@ import numpy as np
 from offpolicy.core.arrays import LARGEST_NUMBER, FloatArray, ratios
 from offpolicy.core.errors import InputError, RowsError
 from offpolicy.data.batch import Batch
+from offpolicy.data.box import Box
 from offpolicy.data.slate import Slate
 from offpolicy.data.spaces import Discrete
 from offpolicy.policies.base import Policy
-from offpolicy.ratios.base import UnfittedRatio
+from offpolicy.ratios.base import Available, UnfittedRatio
 from offpolicy.ratios.pools import Rounds
+
+LIKELIHOODS = {"propensity": "probability", "density": "density"}
 
 
 @final
 @dataclass(frozen=True)
 class ActionRatio(UnfittedRatio):
-    """π(a|x)/π0(a|x)."""
+    """π(a|x)/π0(a|x), of probabilities or of densities."""
 
-    spaces = (Discrete, Slate)
+    spaces = (Discrete, Box, Slate)
     exact = True
     of_actions = True
     shown = True
+
+    def lacks(self, available: Available) -> str | None:
+        if any(policy.deterministic for policy in available.policies.values()):
+            return (
+                "it needs the new policy's density, and a policy that takes one action per round has none; use "
+                "op.KernelDR, op.KernelSNIPS or op.KernelIPS"
+            )
+        return available.lacks_propensities
 
     def weights(self, rounds: Rounds) -> FloatArray:
         assert rounds.action is not None
@@ -56,10 +67,10 @@ def checked_propensity(batch: Batch, own: FloatArray, accuracy: float) -> FloatA
     """The logging policy's probabilities of the logged actions, if they can be those of this log."""
     invalid = ~(own >= 1 / LARGEST_NUMBER)
     if invalid.any():
-        what = "have an action with zero probability under the logging policy"
+        what = f"have an action with zero {LIKELIHOODS[batch.space.likelihood]} under the logging policy"
         raise RowsError("logging", what, batch.row[invalid], "`logging` is not the policy that collected this log.")
     if batch.propensity is not None and (differs := np.abs(own - batch.propensity) > accuracy * batch.propensity).any():
-        what = "differ from the probability under `logging`"
+        what = f"differ from the {LIKELIHOODS[batch.space.likelihood]} under `logging`"
         raise RowsError("propensity", what, batch.row[differs], "Pass only one of the two, or correct it.")
     return own
 

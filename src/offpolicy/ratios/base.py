@@ -85,7 +85,7 @@ class Available:
             return None
         return (
             "it weights items by the propensities of their positions, whatever stands above them, which the log does not "
-            "have; log them as `position_propensity=` (--position-propensity), or pass the logging policy as `logging=` "
+            "have; log them as `position_propensity=`, or pass the logging policy as `logging=` "
             "(--logging)"
         )
 

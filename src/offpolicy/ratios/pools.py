@@ -18,6 +18,7 @@ from offpolicy.core.arrays import FloatArray, IntArray
 from offpolicy.core.hashing import group_of_bucket
 from offpolicy.data.batch import Batch
 from offpolicy.models.posteriors.base import Pooling
+from offpolicy.policies.base import Policy
 from offpolicy.policies.blocks import Layout, Lists
 from offpolicy.ratios.sides import SlotSides
 from offpolicy.statistics.base import State
@@ -234,6 +235,8 @@ class Rounds:
         The sums over all actions, for a ratio that uses them.
     slots : SlotSides | None
         Both policies in the slots of the logged lists, if actions are lists.
+    policies : tuple[Policy, Policy | None] | None
+        The target policy, and the logging policy if it is known.
     """
 
     batch: Batch
@@ -246,6 +249,7 @@ class Rounds:
     target: npt.NDArray[Any] | None = None
     pool: Pool | None = None
     slots: SlotSides | None = None
+    policies: tuple[Policy, Policy | None] | None = None
 
     @cached_property
     def fold(self) -> IntArray:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from offpolicy.report import comparison, sentences, slices
+from offpolicy.report import comparison, sentences, slices, slots
 from offpolicy.report.formatting import RIGHT, VERDICTS, Summary, markdown_table, visible
 
 WIDEST = 1_000
@@ -36,6 +36,9 @@ def markdown(result: Summary) -> str:
     for heading, part in sentences.sections(result):
         lines += [f"## {escaped(heading)}", "", *_best(part), *_table(part), ""]
         lines += [*_paragraphs(sentences.part_answers(part)), *_bounds(part)]
+    for own in slots.tables(result):
+        lines += [f"## {escaped(own.heading)}", "", *markdown_table(own.header, own.rows, slots.RIGHT), ""]
+        lines += _paragraphs(own.notes)
     for table in slices.tables(result):
         rows = [[escaped(cell) for cell in row] for row in table.rows]
         lines += [f"## {escaped(table.heading)}", "", *markdown_table(table.header, rows, slices.RIGHT), ""]

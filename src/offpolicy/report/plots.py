@@ -241,6 +241,35 @@ def best(summary: Summary, ax: Axes | None = None) -> Axes:
     return ax
 
 
+def watched(summary: Summary, ax: Axes | None = None) -> Axes:
+    """The difference of each policy from the baseline at every look, with its bounds, and when it was decided."""
+    ax = _axes(ax, (7.0, 3.8))
+    looks, decisions = summary["looks"], summary["decisions"]
+    against = "the log" if summary["baseline"] is None else _name(summary["baseline"])
+    for k, policy in enumerate(decisions):
+        seen = [(look["rounds"], look["policies"][policy]) for look in looks]
+        seen.sort(key=lambda pair: pair[0])
+        rounds, colour = [n for n, _ in seen], f"C{k}"
+        low, value, high = ([each[f"difference{end}"] for _, each in seen] for end in ("_low", "", "_high"))
+        ax.fill_between(rounds, low, high, color=colour, alpha=0.15, linewidth=0)
+        ax.plot(rounds, value, color=colour, linewidth=1.4, marker="o", markersize=2.5, label=_name(policy))
+        decision = decisions[policy]
+        if decision["rounds"] is not None:
+            ax.axvline(decision["rounds"], color=colour, linestyle=":", linewidth=1.2,
+                       label=f"{decision['conclusion']} from {decision['rounds']:,} rounds on")  # fmt: skip
+    ax.axhline(0.0, color=GREY, linestyle="--", linewidth=0.9)
+    widest = [look["policies"][policy] for look in looks[len(looks) // 10 :] for policy in decisions]
+    if widest:  # the first looks know next to nothing, and would flatten the rest
+        ends = [abs(each[name]) for each in widest for name in ("difference_low", "difference_high")]
+        ax.set_ylim(-1.1 * max(ends), 1.1 * max(ends))
+    ax.set_xlabel("rounds so far")
+    ax.set_ylabel(f"minus {against}")
+    ax.set_title(f"bounds that hold at every look, {percent(summary['level'])}", fontsize=SMALL)
+    if decisions:
+        ax.legend(fontsize=SMALL, frameon=False, loc="center left", bbox_to_anchor=(1, 0.5))
+    return ax
+
+
 def sensitivity(summary: Summary, ax: Axes | None = None) -> Axes:
     """The bounds by Γ, the interval around them, and the logged mean, with the Γ at which they meet."""
     rows = summary["rows"]

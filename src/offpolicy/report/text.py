@@ -8,7 +8,7 @@ from html import escape
 
 from rich.text import Text
 
-from offpolicy.report import comparison, sentences, slices
+from offpolicy.report import comparison, planning, sentences, slices, slots
 from offpolicy.report.formatting import (
     VERDICTS,
     WIDTH,
@@ -51,6 +51,9 @@ def page(result: Summary, width: int = WIDTH) -> Text:
     for heading, part in sentences.sections(result):
         lines += [Text(), *_prose([heading], width), Text(), *_prose(sentences.part_answers(part), width)]
         lines += [Text(), *_best(part, width), *main_table(part, width), *_bounds(part, width)]
+    for own in slots.tables(result):
+        rows = map(Text, aligned(own.header, own.rows, right=slots.RIGHT))
+        lines += [Text(), *_prose([own.heading], width), Text(), *rows, Text(), *_prose(own.notes, width)]
     for table in slices.tables(result, width):
         rows = map(Text, aligned(table.header, table.rows, right=slices.RIGHT))
         lines += [Text(), *_prose([table.heading], width), Text(), *rows, Text(), *_prose(table.notes, width)]
@@ -95,6 +98,13 @@ def _compared(compared: Summary, width: int) -> list[str]:
 def best(compared: Summary) -> str:
     """Policies compared at once, as plain text."""
     return "\n".join(_compared(compared, WIDTH))
+
+
+def plan(planned: Summary) -> str:
+    """How many rounds are needed, as plain text."""
+    header, rows = planning.table(planned)
+    heading, note = (wrapped(line, WIDTH, indent="  ") for line in (planning.heading(planned), planning.note(planned)))
+    return "\n".join([*heading, "", *aligned(header, rows, right=planning.RIGHT), "", *note])
 
 
 def _bounds(result: Summary, width: int) -> list[Text]:

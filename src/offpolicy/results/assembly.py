@@ -15,7 +15,7 @@ import numpy as np
 from offpolicy.core.describe import described
 from offpolicy.data.log import Log
 from offpolicy.diagnostics.base import Subject
-from offpolicy.diagnostics.overlap import NOT_ONE, Overlaps
+from offpolicy.diagnostics.overlap import NOT_ONE, Overlaps, overlap
 from offpolicy.engines.base import Engine
 from offpolicy.estimators import Combined, Estimator, LoggedMean, Member
 from offpolicy.estimators.selection import slope, smallest_error
@@ -145,6 +145,14 @@ class Values:
         curve = self._curves.of(model, terms.parts[0][1], case.sums) if errors and len(terms.parts) == 1 else None
         return Picked(f, member, terms, model, known, curve)
 
+    def slots(self, case: Case, picked: Picked, errors: bool) -> tuple[Functional, ...]:
+        """The value of each slot, with the error of what was fitted for it."""
+        each = self.scores.slots(picked.terms, case)
+        if not errors:
+            return each
+        parts = zip(each, picked.terms.slots, strict=True)
+        return tuple(self._refits.with_fit_error(case, f, picked.member, terms) for f, terms in parts)
+
     def _select(self, case: Case, estimator: Estimator, family: Family, functionals: Sequence[Functional]) -> int:
         """The member of a family selected by SLOPE; families are ordered from the least biased member to the most."""
         sums, tails = case.sums, [self._unseen_tail(case, member, terms) for member, terms in family]
@@ -178,7 +186,16 @@ class Values:
         picks = {part.name: self.picked(case, part, f, True) for part, f in zip(estimator.parts, families, strict=True)}
         candidates = [
             Candidate(
-                name, p.functional, weight.exact, p.known, weight.uncorrected, weight.weighs, p.curve, self._missed(weight)
+                name,
+                p.functional,
+                weight.exact,
+                p.known,
+                weight.uncorrected,
+                weight.weighs,
+                p.curve,
+                self._missed(weight),
+                _effective_rounds(case.sums, p.terms),
+                getattr(p.terms, "weight", None),
             )
             for name, p, weight in ((name, p, p.member.weight) for name, p in picks.items())
         ]
@@ -193,13 +210,33 @@ class Values:
 
     def _evidence(self, case: Case) -> BlendEvidence:
         """What the log says besides the candidates of a blend."""
-        o, sums = self.overlaps.of_actions(case.policy, case.sums), case.sums
+        sums, spread = case.sums, self.scores.reward_spread(case)
+        if (case.policy, case.reward) not in self.scores.references:
+            return BlendEvidence(0.0, self.scores.logged_mean(case), 0.0, spread)
+        o = self.overlaps.of_actions(case.policy, sums)
         shortfall = -o.mean_weight_z if o.mean_weight < 1 - NOT_ONE else 0.0
         rewards = o.ess * float(sums.nonzero[case.reward]) / max(sums.n, 1)
-        return BlendEvidence(shortfall, self.scores.logged_mean(case), rewards)
+        return BlendEvidence(shortfall, self.scores.logged_mean(case), rewards, spread)
 
 
-LEADS = ("Auto", "DR", "SNDR", "SNIPS", "IPS", "DM")  # the headline is the first of these that was run, or another
+def _effective_rounds(sums: ScoreSums, terms: AnyTerms) -> float:
+    """The effective rounds of the weights of one member; all rounds if it has none."""
+    column = getattr(terms, "weight", None)
+    return float(sums.n) if column is None else overlap(sums, column).ess
+
+
+LEADS = (
+    "Auto",
+    "DR",
+    "SNDR",
+    "SNIPS",
+    "KernelDR",
+    "KernelSNIPS",
+    "IPS",
+    "SIPS",
+    "RIPS",
+    "DM",
+)  # the headline is the first of these that was run, or another
 REFERENCES = ("SNIPS", "IPS", "DR")  # nearly unbiased estimators with which the others are compared
 
 
@@ -299,6 +336,7 @@ class Assembly:
             logged_estimator=logged,
             reward=s.log.schema.rewards[reward],
             rounds=sums.n,
+            gain=s.log.schema.gain,
             **s.log.space.summary(),
             actions_logged=int((s.state["counts"] > 0).sum()) if whole and s.log.space.count is not None else None,
             level=self.job.request.level,
@@ -327,7 +365,7 @@ class Assembly:
             fit_missing=not picked.known, curve=picked.curve,
         )  # fmt: skip
         fitted = self.scores.learns(member, model) or len(families[0]) > 1
-        slots = self.scores.slots(picked.terms, case)
+        slots = self._values.slots(case, picked, self.errors)
         bounds = self._bounds(case, picked) if len(picked.terms.parts) == 1 else None
         return Valued(f.value, subject, picked.terms.parts, bounds, fitted, member.weight, slots)
 
@@ -405,9 +443,10 @@ class Assembly:
         """The weights of each policy, by actions and by embeddings, and the calibration of cross-fitted models."""
         overlap = []
         for p, row in enumerate(valued):
-            used: dict[Weight, list[str]] = {Weight(): []} if (p, reward) in self.scores.references else {}
+            weighable = (p, reward) in self.scores.references
+            used: dict[Weight, list[str]] = {Weight(): []} if weighable else {}
             for each in (each for each in row if each.weight is None or each.weight.weighs):
-                shown = Weight() if each.weight is None else each.weight.shown
+                shown = (Weight() if weighable else None) if each.weight is None else each.weight.shown
                 if shown is not None:
                     used.setdefault(shown, []).append(each.name)
             overlap += [self.examination.overlaps.view(p, weight, names, sums) for weight, names in used.items()]

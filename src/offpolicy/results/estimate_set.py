@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -10,11 +10,13 @@ import numpy as np
 
 from offpolicy.core.arrays import NEXT_TO_NOTHING
 from offpolicy.core.errors import InputError, unknown_name
+from offpolicy.data.checks import is_number
 from offpolicy.diagnostics.verdict import Verdict
-from offpolicy.inference.intervals import REFITTED, Interval, normal_interval
+from offpolicy.inference.intervals import REFITTED, Interval, checked_level, normal_interval
 from offpolicy.results.comparison import Comparison
 from offpolicy.results.estimate import Difference, Estimate
 from offpolicy.results.evidence import Evidence, LogHandle
+from offpolicy.results.plan import Plan, Planner, checked_shares
 from offpolicy.scoring.requirements import skipped_name
 
 NO_SUMS = "This result was saved by an older offpolicy, without sums."
@@ -204,6 +206,59 @@ class EstimateSet:
         estimates = [self.estimates[policy, name] for policy in self.policies if (policy, name) in self.estimates]
         logged = self.estimates[self.policies[0], self.logged_estimator]
         return Comparison.of(estimates, logged, baseline, self.level if level is None else level)
+
+    def plan(
+        self,
+        half_width: float,
+        explore: float | Sequence[float] = (0.0, 0.01, 0.05, 0.1),
+        *,
+        baseline: str | None = None,
+        level: float | None = None,
+        estimator: str | None = None,
+    ) -> Plan:
+        """How many rounds an interval of this width needs, for each policy, and what a decision needs.
+
+        Parameters
+        ----------
+        half_width : float
+            Half the width of the interval.
+        explore : float or sequence of float, default (0, 0.01, 0.05, 0.1)
+            Shares of rounds in which the logging policy would take a uniformly random action; 0 is the present logging.
+            Others read the log again.
+        baseline : str, optional
+            The policy that a decision is about; by default what was logged.
+        level : float, optional
+            The level of the interval; by default that of the result.
+        estimator : str, optional
+            By default the headline estimator.
+
+        Returns
+        -------
+        Plan
+            With a row per policy and share.
+
+        Raises
+        ------
+        InputError
+            If an estimate has no standard error, or exploration is planned and the log is not available.
+        """
+        if not is_number(half_width) or not 0 < half_width < np.inf:
+            raise InputError(f"half_width is {half_width!r}; give a positive number, in the unit of the reward.")
+        shares, name = checked_shares(explore), estimator or self.headline_estimator
+        level = self.level if level is None else checked_level(level)
+        if baseline is not None:
+            self._named(baseline)
+        if name not in self.estimators:
+            raise unknown_name("estimator", name, self.estimators)
+        estimates = [self.estimates[policy, name] for policy in self.policies if (policy, name) in self.estimates]
+        differences = {}
+        for policy in (each.policy for each in estimates if each.policy != baseline):
+            against = (policy, self.logged_estimator) if baseline is None else (baseline, name)
+            evidence = self.difference((policy, name), against).evidence
+            if evidence is not None:
+                differences[policy] = evidence
+        rows = Planner(estimates, differences).rows(float(half_width), level, shares)
+        return Plan(float(half_width), level, name, estimates[0].reward, estimates[0].n, baseline, rows)
 
     def no_relative_lift(self, policy: str | None = None) -> str | None:
         """Why there is no relative lift of a policy; None if there is one.

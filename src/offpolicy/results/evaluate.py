@@ -110,13 +110,14 @@ def evaluate(  # noqa: PLR0913
     if cross_fit is not None:
         cross_fit = whole("cross_fit", cross_fit, 2, besides=" (an estimator's own cross_fit=0 turns it off)")
     seed = whole("seed", seed, -(2**63))
-    policies = {name: policy.on(log) for name, policy in _policies(target).items()}
+    policies = {name: policy.on(log) for name, policy in policies_by_name(target).items()}
     loggers = log.logging.policies if isinstance(log.logging, Loggers) else (log.logging,)
     called = (*policies.values(), *loggers)
     engine = engine_for(log, engine, one_thread=any(isinstance(p, Policy) and p.whole_batches for p in called))
     log.check_row_ids()
     budget = Budget.of(memory)
     original, log = log, combine_loggers(estimate_logging(log, engine, seed, progress), policies, engine, progress)
+    policies = {name: policy.on(log) for name, policy in policies.items()}  # some depend on the logging policy
 
     request = Request(
         log, policies, engine, budget, level, cross_fit, seed, progress, errors, _diagnostics(diagnostics),
@@ -147,6 +148,7 @@ def _answer(request: Request, wanted: EstimatorList, redrawn: Redrawn) -> Evalua
         Job.within_budget(request, replace(EstimatorList.of(some), named=False), run).fitted()
 
     job = Job.within_budget(request, wanted, run)
+    request.log.check_actions()
     try:
         fitted, scorer = job.fitted()
     except Exception:
@@ -180,6 +182,11 @@ def _sequences(sequence: bool | str, log: Log, policies: Mapping[str, Policy]) -
             "sequence: bounds that hold at every look need the range that rewards can have, not the range seen so far; "
             "state it as reward_range=(low, high) of the log (--reward-range)."
         )
+    if log.schema.loggers is not None:
+        raise InputError(
+            "sequence: bounds that hold at every look are for one logging policy; read the rounds of each logger as a log "
+            "of its own."
+        )
     if log.schema.weighted:
         raise InputError("sequence: bounds that hold at every look do not support row weights; leave out `weight`.")
     return SequenceRequest(RewardRange(*log.reward_range), None if sequence is True else sequence)
@@ -194,7 +201,8 @@ def _diagnostics(diagnostics: Diagnostic | Sequence[Any]) -> tuple[Diagnostic, .
     return tuple(diagnostics)
 
 
-def _policies(target: Any) -> dict[str, Policy]:
+def policies_by_name(target: Any) -> dict[str, Policy]:
+    """The policies that a user passed, one or several."""
     if not isinstance(target, Mapping):
         return {"target": as_policy(target)}
     if not target or not all(isinstance(name, str) for name in target):

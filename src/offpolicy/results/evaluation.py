@@ -29,6 +29,7 @@ from offpolicy.results.estimate_set import EstimateSet
 from offpolicy.results.evidence import SAVED, Key, LogHandle
 from offpolicy.results.sensitivity import Sensitivity
 from offpolicy.results.slices import slice_rows
+from offpolicy.results.slots import slot_rows
 from offpolicy.results.storage import packed, packed_sums, write
 
 SCHEMA_VERSION = 1
@@ -78,6 +79,8 @@ class Evaluation(EstimateSet):
         The number of actions; None if they cannot be counted.
     actions_logged : int or None
         The number of actions that occur in the log; None for a slice of it.
+    gain : tuple of float or None
+        How much each slot of a list counts; None if rewards do not belong to slots.
     action_space : str or None
         What the actions are, if they cannot be counted.
     rewards : mapping of str to Evaluation
@@ -113,6 +116,7 @@ class Evaluation(EstimateSet):
     actions: int | None
     actions_logged: int | None
     action_space: str | None = None
+    gain: tuple[float, ...] | None = None
     rewards: Mapping[str, Evaluation] = field(default_factory=dict)
     slices: Mapping[str, Evaluation] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
@@ -455,7 +459,7 @@ def summary(result: Evaluation) -> dict[str, Any]:
     if result.slices:
         out["slices"] = {name: part.to_dict() for name, part in result.slices.items()}
         out["by_slice"] = _by_slice(result)
-    return out
+    return out | ({"by_slot": rows} if (rows := slot_rows(result, result.gain)) else {})
 
 
 def _by_slice(result: Evaluation) -> list[dict[str, Any]]:

@@ -10,6 +10,7 @@ from importlib import resources
 from typing import Any
 
 from offpolicy.diagnostics.base import Diagnostic, Own, Reading, Subject
+from offpolicy.diagnostics.depth import Depth, Shown, ShownSums
 from offpolicy.diagnostics.estimates import (
     Agreement,
     CandidateAgreement,
@@ -70,23 +71,26 @@ class Checks:
     propensities: PropensityTests | None
     own: tuple[Diagnostic, ...] = ()
     loggers: LoggerSums | None = None
+    shown: ShownSums | None = None
 
     def statistics(self) -> dict[str, BlockStatistic]:
         tests: dict[str, BlockStatistic] = {} if self.propensities is None else {"propensities": self.propensities}
         loggers: dict[str, BlockStatistic] = {} if self.loggers is None else {"loggers": self.loggers}
         own = {f"own {k}": each for k, each in enumerate(self.own)}
-        return {"overlap": self.overlap, "models": self.models, **tests, **loggers, **own}
+        shown: dict[str, BlockStatistic] = {} if self.shown is None else {"shown": self.shown}
+        return {"overlap": self.overlap, "models": self.models, **tests, **loggers, **shown, **own}
 
     def examination(self, scores: Scores) -> Examination:
         """The diagnostics with their sums, once the log has been read."""
         state = scores.state["diagnostics"]
-        log = scores.log
+        log, overlaps = scores.log, Overlaps(state["overlap"], scores)
         return Examination(
-            Overlaps(state["overlap"], scores),
+            overlaps,
             Models(state["models"], scores),
             Propensities(self.propensities, state.get("propensities", {}), log.space, len(log)),
             [Own(each, state[f"own {k}"]) for k, each in enumerate(self.own)],
             [] if self.loggers is None else [Loggers(self.loggers, state["loggers"], scores.scorer.origin)],
+            [] if self.shown is None else [Depth(overlaps, Shown(state["shown"], scores))],
         )
 
 
@@ -99,12 +103,13 @@ class Examination:
     propensities: Propensities
     own: Sequence[Reading]
     loggers: Sequence[Reading] = ()
+    depth: Sequence[Reading] = ()
 
     @property
     def _of_estimates(self) -> list[Reading]:
         return [
             Definition(self.overlaps), Plausibility(self.models.scores), Support(self.overlaps), WeightSpread(self.overlaps),
-            self.propensities, Concentration(), self.models, Learning(), SampleSize(), Setting(),
+            *self.depth, self.propensities, Concentration(), self.models, Learning(), SampleSize(), Setting(),
             FitError(self.models.scores.scorer.many), Agreement(), *self.loggers, *self.own,
         ]  # fmt: skip
 
@@ -112,7 +117,7 @@ class Examination:
     def _of_blends(self) -> list[Reading]:
         return [
             CandidateAgreement(self.overlaps), Plausibility(self.models.scores), self.propensities, Support(self.overlaps),
-            Concentration(), SampleSize(), Agreement(), *self.loggers, *self.own,
+            *self.depth, Concentration(), SampleSize(), Agreement(), *self.loggers, *self.own,
         ]  # fmt: skip
 
     def details(self, subject: Subject, errors: bool) -> tuple[dict[str, Any], tuple[Finding, ...]]:

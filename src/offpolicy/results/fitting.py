@@ -11,6 +11,7 @@ from offpolicy.core.memory import Budget
 from offpolicy.core.threads import one_blas_thread
 from offpolicy.data.features import Features, Inputs
 from offpolicy.data.log import Log
+from offpolicy.data.spaces import discrete
 from offpolicy.engines.base import Engine
 from offpolicy.engines.choice import engine_for
 from offpolicy.estimators import Member
@@ -146,6 +147,7 @@ def _model(rewards: Any, log: Log, name: str) -> RewardModel:
     model = as_reward_model(Ridge() if rewards is None else rewards)
     if mismatch := model.mismatch(log.space):
         raise InputError(f"{name}: {type(model).__name__} predicts the rewards of {mismatch}.")
+    discrete(log.space, name)
     return model
 
 

@@ -18,6 +18,7 @@ from offpolicy.core.progress import PassProgress
 from offpolicy.data.features import Features
 from offpolicy.data.log import Log
 from offpolicy.diagnostics.base import Diagnostic
+from offpolicy.diagnostics.depth import ShownSums
 from offpolicy.diagnostics.loggers import LoggerSums
 from offpolicy.diagnostics.models import ModelSums
 from offpolicy.diagnostics.monte_carlo import Draws
@@ -42,8 +43,10 @@ from offpolicy.scoring.plan import AnyTerms, Family, ModelKey, Plan, plan_estima
 from offpolicy.scoring.requirements import Column, EstimatorList, Lacking, choose
 from offpolicy.scoring.score_histograms import Earned, Gained, RewardRange, ScoreHistograms, ScoreKind, kind_of
 from offpolicy.scoring.score_pass import ScorePass
+from offpolicy.scoring.scored_block import BlockStatistic
 from offpolicy.scoring.scorer import Scorer
 from offpolicy.scoring.smoothing import Smoothers
+from offpolicy.statistics.base import State
 
 
 @dataclass(frozen=True)
@@ -62,7 +65,10 @@ THE_LOG = "log"
 
 @dataclass(frozen=True)
 class Request:
-    """What is requested of a log, except the estimators; checked. `diagnostics` are the user's own."""
+    """What is requested of a log, except the estimators; checked. `diagnostics` are the user's own.
+
+    `statistics` are further sums, for whoever made the request.
+    """
 
     log: Log
     policies: Mapping[str, Policy]
@@ -75,6 +81,7 @@ class Request:
     errors: bool
     diagnostics: tuple[Diagnostic, ...] = ()
     sequences: SequenceRequest | None = None
+    statistics: tuple[BlockStatistic, ...] = ()
 
 
 Runs = Callable[[Request, Sequence[Estimator]], Any]  # evaluates some estimators as a request says
@@ -120,9 +127,9 @@ class Job:
         lacking = {name: Lacking(own, features) for name, own in available.items()}
         requested, skipped = choose(wanted, lacking, cross_fit)
         chosen = [_settled(column, request, features, run) for column in requested]
-        has_ratio = next(iter(lacking.values()))([Member(Weight())]) is None
+        weighable = frozenset(p for p, own in enumerate(lacking.values()) if own([Member(Weight())]) is None)
         plan = Plan(len(policies), len(log.schema.rewards), log.schema.gain)
-        members, references = plan_estimators(chosen, plan, cross_fit, has_ratio)
+        members, references = plan_estimators(chosen, plan, cross_fit, weighable)
         names = _names(chosen, members)
         fits = FitPlan(log, plan, features, request.seed, tuple(policies.values()), logging, names)
         return cls(request, fits, tuple(chosen), skipped, members, references, tuple(requested))
@@ -182,7 +189,8 @@ class Job:
         loggers = self.log.schema.loggers
         combined = self.fits.logging if isinstance(self.fits.logging, CombinedLoggers) else None
         sums = None if loggers is None else LoggerSums(loggers, plan.n_policies, len(self.log.schema.rewards), combined)
-        return Checks(OverlapSums(sizes), ModelSums(tuple(plan.models)), self._propensity_tests, own, sums)
+        shown = None if space.slots is None else ShownSums(space.slots, space.n_codes)
+        return Checks(OverlapSums(sizes), ModelSums(tuple(plan.models)), self._propensity_tests, own, sums, shown)
 
     @property
     def _propensity_tests(self) -> PropensityTests | None:
@@ -237,13 +245,7 @@ class Job:
 
     def score(self, fitted: FitResults, scorer: Scorer) -> Scores:
         """The one pass that scores every estimator for every policy and reward."""
-        request, schema = self.request, self.log.schema
-        statistics = self.checks.statistics()
-        if self.histograms is not None:
-            statistics["sequences"] = self.histograms
-        score_pass = ScorePass(
-            scorer, self.log.space.n_codes, len(schema.slices or ()), schema.clustered, statistics, len(schema.loggers or ())
-        )
+        request, score_pass = self.request, self.score_pass(scorer)
         try:
             scorer = replace(scorer, most_rows=self.fits.batch_rows(score_pass.columns))
             score_pass = replace(score_pass, scorer=scorer)
@@ -253,10 +255,30 @@ class Job:
             raise audited(error, self.log, scorer, score_pass.columns) from None
         finally:
             scorer.kernel.release()
+        return self.scores(fitted, scorer, state)
+
+    def score_pass(self, scorer: Scorer) -> ScorePass:
+        """What is summed while rounds are scored."""
+        schema, statistics = self.log.schema, self.checks.statistics()
+        if self.histograms is not None:
+            statistics["sequences"] = self.histograms
+        statistics |= {f"request {k}": each for k, each in enumerate(self.request.statistics)}
+        return ScorePass(
+            scorer,
+            self.log.space.n_codes,
+            self.log.space.table_rows,
+            len(schema.slices or ()),
+            schema.clustered,
+            statistics,
+            len(schema.loggers or ()),
+        )
+
+    def scores(self, fitted: FitResults, scorer: Scorer, state: State) -> Scores:
+        """What values and errors are computed from."""
         return Scores(
             log=self.log,
-            engine=request.engine,
-            policies=tuple(request.policies),
+            engine=self.request.engine,
+            policies=tuple(self.request.policies),
             estimators=self.estimators,
             members=self.members,
             references=self.references,

@@ -17,7 +17,7 @@ from offpolicy.inference.intervals import Interval
 from offpolicy.results.estimate import Estimate
 from offpolicy.results.evaluation import Evaluation, Views
 from offpolicy.results.evidence import SAVED, Evidence, LogHandle
-from offpolicy.results.storage import read, unpacked, unpacked_sums
+from offpolicy.results.storage import numbers, read, unpacked, unpacked_sums
 
 ADDED_LATER = ("value_range", "scores", "slots")  # fields of the evidence that older files lack
 COPIED = ("reward", "rounds", "actions", "actions_logged", "level", "skipped", "settings", "input", "versions")
@@ -62,6 +62,11 @@ def load_result(path: str | Path) -> Evaluation:
         return _with_evidence(_evaluation(summary), evidence)
     except (KeyError, IndexError, TypeError, ValueError, AttributeError, zlib.error) as error:
         raise damaged(path, f"its sums cannot be read ({type(error).__name__}: {error})") from None
+
+
+def evaluation_of(summary: Any, evidence: Any) -> Evaluation:
+    """A result from its summary and evidence, as parts of another file; raises if they do not belong together."""
+    return _with_evidence(_evaluation(numbers(summary)), evidence)
 
 
 def _evaluation(summary: Mapping[str, Any]) -> Evaluation:

@@ -28,7 +28,7 @@ class RecordedScores:
         log, job = self.scores.log, self.job
         place = (subject.policy, self._position(subject), subject.reward)
         kind = job.score_kinds.get(place)
-        if kind is None or log.reward_range is None or log.schema.weighted:
+        if kind is None or log.reward_range is None or log.schema.weighted or log.schema.loggers is not None:
             return None
         ((_, terms),) = parts
         made = ValueScores(

@@ -193,6 +193,12 @@ OPTIONAL: dict[str, Any] = {
             "difference": {**PAIRED, "simultaneous_interval": INTERVAL},
         }
     ],
+    "by_slot": [
+        {
+            "slot": int, "gain": NUMBER, "policy": str, "estimator": str, **PAIRED, "effective_sample_size": MAYBE,
+            "lift": PAIRED,
+        }
+    ],
     "embedding": {"estimator": str, "actions": int, "logged": int, "dimensions": int, "points": [POINT]},
     "propensities": {
         "source": ("policy", "logged", "estimated"), "bins": [BIN],

@@ -33,7 +33,9 @@ def _call(policy: Policy, batch: Batch) -> Callable[[], Any]:
     """A call that checks everything that a policy can compute for a batch."""
     if policy.deterministic:
         return partial(policy.actions, batch)
-    return partial(policy.probabilities, batch) if policy.whole else partial(policy.likelihood, batch)
+    if policy.whole and batch.space.n_codes:
+        return partial(policy.probabilities, batch)
+    return partial(policy.likelihood, batch)
 
 
 def _errors(batch: Batch, scorer: Scorer, column: str) -> Iterator[RowsError]:

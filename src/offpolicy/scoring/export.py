@@ -72,7 +72,9 @@ def write_scores(path: Path, log: Log, scorer: Scorer, scores: RoundScores) -> N
         raise InputError(f"{path}: there is no estimate, and so there are no scores.")
     if path.suffix not in (".parquet", ".pq"):
         raise InputError(f"{path}: scores are written as Parquet; the name must end in .parquet.")
-    score_pass = ScorePass(scorer, log.space.n_codes, len(log.schema.slices or ()), log.schema.clustered)
+    score_pass = ScorePass(
+        scorer, log.space.n_codes, log.space.table_rows, len(log.schema.slices or ()), log.schema.clustered
+    )
     with whole_file(path) as draft, pq.ParquetWriter(draft, SCHEMA) as writer:
         for partition in log.partitions(score_pass.columns):
             for batch in partition.batches(scorer.at_most(BATCH_ROWS)):

@@ -21,6 +21,7 @@ from offpolicy.core.progress import PassProgress
 from offpolicy.core.threads import cores
 from offpolicy.data.features import Features
 from offpolicy.data.log import Log
+from offpolicy.data.schema import Schema
 from offpolicy.data.slate import at_slot
 from offpolicy.engines.base import BATCH_ROWS, Engine
 from offpolicy.models.rewards.base import NO_FEATURES, Fits, FitShape
@@ -68,6 +69,7 @@ class Sizes:
     folds: int
     plan: Plan
     threads: int
+    schema: Schema
     listed: bool = False
 
     def needs(self, rung: Rung) -> list[Need]:
@@ -93,7 +95,7 @@ class Sizes:
         distinct = dict.fromkeys(
             (None if need.in_turn else fit.policy, need)
             for fit in self.plan.fits
-            for need in fit.rewards.needs(self._shape(fit, rung), self.threads)
+            for need in fit.rewards.on(self.schema).needs(self._shape(fit, rung), self.threads)
         )
         covered = {need.covers for _, need in distinct}
         times = Counter(need for _, need in distinct if need.what not in covered)
@@ -224,7 +226,8 @@ class FitPlan:
         """The same with the rung that fits into the budget; raises, before a row is read, if none does."""
         listed = all(policy.lists for policy in (*self.policies, self.logging) if policy is not None)
         folds = math.lcm(*self.plan.folds) if self.plan.folds else 2
-        sizes = Sizes(self._shape, folds, self.plan, max(engine.threads or cores(), PLANNED_THREADS), listed)
+        threads = max(engine.threads or cores(), PLANNED_THREADS)
+        sizes = Sizes(self._shape, folds, self.plan, threads, self.log.schema, listed)
         return replace(self, sizes=sizes, rung=rung_for(sizes, budget), budget=budget)
 
     @property
@@ -281,7 +284,10 @@ class FitPlan:
         """What is known of the log before a row is read."""
         schema, n_actions = self.log.schema, self.log.space.n_codes
         sizes = (n_actions, len(schema.context), len(schema.rewards), self.groups, self.seed)
-        return FitShape(*sizes, rows=len(self.log), features=self.features, ordered=self.log.source.ordered)
+        return FitShape(
+            *sizes, rows=len(self.log), features=self.features, ordered=self.log.source.ordered,
+            action_shape=schema.space.shape,
+        )  # fmt: skip
 
     @cached_property
     def _base_shape(self) -> FitShape:

@@ -97,9 +97,10 @@ class BaselinePart:
 
 @dataclass(frozen=True)
 class Baselines:
-    """All baselines of one policy in one fold."""
+    """All baselines of one policy in one fold; `folds` has the fold that each was fitted without."""
 
     parts: list[BaselinePart]
+    folds: tuple[int, ...] = ()
 
     @property
     def only_linear(self) -> bool:

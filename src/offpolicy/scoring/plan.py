@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -333,16 +333,16 @@ Family = list[tuple[Member, AnyTerms]]  # members from which SLOPE selects one
 
 
 def plan_estimators(
-    estimators: Sequence[Mapping[int, Estimator]], plan: Plan, cross_fit: int | None, ratio: bool
+    estimators: Sequence[Mapping[int, Estimator]], plan: Plan, cross_fit: int | None, weighable: Collection[int]
 ) -> tuple[dict[tuple[int, int, int], list[Family]], dict[tuple[int, int], AnyTerms]]:
     """Plan the members of each part of each (policy, estimator, reward): these with their terms, and the terms of SNIPS.
 
-    Estimators are given by the position of the policy.
+    Estimators are given by the position of the policy; `weighable` are the policies for which π/π0 is known.
     """
     members: dict[Any, list[Family]] = {}
     references: dict[tuple[int, int], AnyTerms] = {}
     for policy in range(plan.n_policies):
-        if ratio:
+        if policy in weighable:
             plan.raw_weight(policy)
             for reward in range(plan.rewards):  # SNIPS, which other estimates are compared with even if it is not requested
                 references[policy, reward] = plan.add(Member(Weight(), normalised=True), policy, reward)

@@ -53,6 +53,7 @@ def mismatch_of(members: Sequence[Member], space: ActionSpace) -> str | None:
             ("it weights rounds by", m.weight.ratio, space),
             ("its embedding is learned from the rewards of", m.weight.ratio.rewards, space),
             ("its reward model predicts the rewards of", m.rewards, space.items or space),  # of the items of lists
+            ("its baseline compares the probabilities of", Serves() if m.remainder else None, space),
         ]
     reasons = (f"{what} {why}" for what, part, of in parts if part is not None and (why := part.mismatch(of)))
     return next(reasons, None)

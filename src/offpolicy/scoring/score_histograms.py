@@ -18,7 +18,7 @@ from offpolicy.estimators import Member
 from offpolicy.scoring.plan import Terms
 from offpolicy.scoring.scored_block import ScoredBlock
 from offpolicy.statistics.base import State, added
-from offpolicy.statistics.signed_histogram import SignedHistogram
+from offpolicy.statistics.signed_histogram import ROWS, SignedHistogram
 
 EXTREMES = ("below", "above")  # entries that are merged by their maximum
 
@@ -53,25 +53,41 @@ class ScoreKind(ABC):
 @final
 @dataclass(frozen=True)
 class Earned(ScoreKind):
-    """The "hits", w·r, and the "misses", w·(1 − r), for a column of weights whose mean is 1."""
+    """The "hits", w·r, and the "misses", w·(1 − r), for a column of weights whose mean is 1; `naive`: all are 1."""
 
     weight: int
+    naive: bool = False
 
     def zero(self) -> State:
         return {"hits": SignedHistogram.zero(), "misses": SignedHistogram.zero()}
 
     def fold(self, state: State, reward: FloatArray, scored: ScoredBlock, scale: RewardRange) -> State:  # noqa: ARG002
-        w = scored.columns[self.weight]
-        hits = w * reward
-        if ((reward == 0) | (reward == 1)).all():  # then only one of the two is not 0, and one pass sorts both
-            both = SignedHistogram.halves(SignedHistogram.fold(SignedHistogram.zero(), 2 * hits - w))
-            for name, part in zip(("hits", "misses"), both, strict=True):
-                part["count"][0] += len(w) - part["count"].sum()
-                state[name] = added(state[name], part)
-            return state
-        state["hits"] = SignedHistogram.fold(state["hits"], hits)
-        state["misses"] = SignedHistogram.fold(state["misses"], w - hits)
+        for start in range(0, len(reward), ROWS):
+            part = slice(start, start + ROWS)
+            state = self._folded(state, scored.columns[self.weight][part], reward[part])
         return state
+
+    def _folded(self, state: State, w: FloatArray, reward: FloatArray) -> State:
+        if ((reward == 0) | (reward == 1)).all():  # then only one of the two is not 0
+            return added(state, dict(zip(("hits", "misses"), self._of_clicks(w, reward), strict=True)))
+        hits = w * reward
+        return {
+            "hits": SignedHistogram.fold(state["hits"], hits),
+            "misses": SignedHistogram.fold(state["misses"], w - hits),
+        }
+
+    def _of_clicks(self, w: FloatArray, reward: FloatArray) -> tuple[State, State]:
+        """One pass sorts both; weights of 1 need only be counted."""
+        if self.naive:
+            ones = int(np.count_nonzero(reward))
+            counts = ((len(w) - ones, ones), (ones, len(w) - ones))
+            zero, repeated = SignedHistogram.zero(), SignedHistogram.repeated
+            hits, misses = (repeated(repeated(zero, 0.0, none), 1.0, some) for none, some in counts)
+            return hits, misses
+        both = SignedHistogram.halves(SignedHistogram.fold(SignedHistogram.zero(), 2 * (w * reward) - w))
+        for half in both:
+            half["count"][0] += len(w) - half["count"].sum()
+        return both
 
 
 @final
@@ -144,9 +160,12 @@ def kind_of(member: Member, terms: Terms, reward: int) -> ScoreKind | None:
     A self-normalised estimate has those of the same weights, without the division.
     """
     unbiased = member.weight.mean_one or member.weight.naive
-    if not unbiased or terms.correction is None or terms.weight is None or member.scaled or member.smoothing is not None:
+    summed = terms.correction is not None and terms.weight is not None and terms.slot is None
+    if not (unbiased and summed) or member.scaled or member.smoothing is not None:
         return None
     if member.rewards is None:
-        return Earned(reward, terms.weight)
+        return None if terms.weight is None else Earned(reward, terms.weight, member.weight.naive)
     given = not member.rewards.fitted and not member.normalised and not member.remainder and member.weight.exact
-    return Modelled(reward, terms.baseline, terms.correction) if given and terms.baseline is not None else None
+    if not given or terms.baseline is None or terms.correction is None:
+        return None
+    return Modelled(reward, terms.baseline, terms.correction)

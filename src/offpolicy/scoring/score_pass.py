@@ -32,6 +32,7 @@ class ScorePass:
 
     scorer: Scorer
     n_actions: int
+    table_rows: int
     n_slices: int
     clustered: bool
     diagnostics: Mapping[str, BlockStatistic] = field(default_factory=dict)
@@ -60,11 +61,11 @@ class ScorePass:
     def zero(self) -> State:
         scorer, plan = self.scorer, self.scorer.plan
         tables = len(scorer.tables)
-        size = tables * self.n_actions * (len(scorer.centre) + 1) * self.n_slices
+        size = tables * self.table_rows * (len(scorer.centre) + 1) * self.n_slices
         by_slice = self._zero_part(SLICE_BUCKETS, tables if size <= MOST_SLICE_ELEMENTS else 0)
         slices = {str(s): copy.deepcopy(by_slice) | {"table_rows": np.zeros(())} for s in range(self.n_slices)}
         weights = zip(plan.weights, scorer.ratios, strict=True)
-        by_group = (scorer.groups, self.n_actions, len(scorer.centre) + 1)
+        by_group = (scorer.groups, self.table_rows, len(scorer.centre) + 1)
         shares = plan.shares_by_group(*by_group) if scorer.tables and scorer.every_table else []
         return {
             **self._zero_part(BUCKETS, tables),
@@ -86,7 +87,7 @@ class ScorePass:
             "buckets": np.zeros((buckets, plan.width)),
             **({"strata": self._strata(buckets).zero()} if self.loggers else {}),
             "nonzero": np.zeros(plan.rewards),
-            "tables": np.zeros((tables, self.n_actions, len(self.scorer.centre) + 1)),
+            "tables": np.zeros((tables, self.table_rows, len(self.scorer.centre) + 1)),
         }
 
     def _strata(self, buckets: int) -> Strata:

@@ -84,9 +84,9 @@ class BatchWork:
         for index, key in enumerate(tables):
             if isinstance(key, WeightTable):
                 weighted = x * self.weights[key.policy, key.weight][sampled]
-                self.state["tables"][index] += _by_action(weighted, batch.codes, batch.n_actions)
+                self.state["tables"][index] += batch.space.collect(weighted, batch.action)
                 for part, rows in self._slices(batch.slice_code):
-                    part["tables"][index] += _by_action(weighted[:, rows], batch.codes[rows], batch.n_actions)
+                    part["tables"][index] += batch.space.collect(weighted[:, rows], batch.action[rows])
 
     def _slices(self, slices: IntArray | None) -> Iterator[tuple[State, IntArray]]:
         """Each slice that has tables, with its rows."""
@@ -94,11 +94,6 @@ class BatchWork:
             for s in np.unique(slices):
                 if len(self.state["slices"][str(s)]["tables"]):
                     yield self.state["slices"][str(s)], np.flatnonzero(slices == s)
-
-
-def _by_action(columns: FloatArray, action: IntArray, n_actions: int) -> FloatArray:
-    """Sums of each column over the rows of each action: actions × columns."""
-    return np.column_stack([np.bincount(action, column, n_actions) for column in columns])
 
 
 @dataclass(frozen=True)

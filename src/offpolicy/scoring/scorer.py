@@ -16,7 +16,7 @@ from offpolicy.core.hashing import buckets, group_of_bucket
 from offpolicy.core.threads import checkpoint
 from offpolicy.data.batch import Batch
 from offpolicy.data.slate import at_slot, reward_of, shown
-from offpolicy.models.rewards.base import LinearPredictor, Predictor, design
+from offpolicy.models.rewards.base import ContinuousPredictor, LinearPredictor, Predictor, design
 from offpolicy.policies.base import Policy
 from offpolicy.policies.blocks import BLOCK_ELEMENTS, Grid, Listed, Lists, blocks
 from offpolicy.ratios.actions import checked_propensity, propensity_of
@@ -32,6 +32,7 @@ from offpolicy.scoring.kernel import (
     NumpyKernel,
     Probabilities,
     TargetMass,
+    only,
 )  # fmt: skip
 from offpolicy.scoring.plan import (
     BaselineColumn,
@@ -141,7 +142,10 @@ class Scorer:
             target = query.policy.actions(batch) if query.policy.deterministic else None
             for k in query.logged_weights:
                 rounds = self._rounds(k, work)
-                rounds = replace(rounds, action=ratio, propensity=scored.propensity, target=target, slots=slots)
+                both = (query.policy, self.logging)
+                rounds = replace(
+                    rounds, action=ratio, propensity=scored.propensity, target=target, slots=slots, policies=both
+                )
                 self._add_weight(k, rounds, work)
         self._fill(work)
         sampled = int(np.searchsorted(group_of_bucket(self.groups)[bucket], self.table_groups))
@@ -177,8 +181,12 @@ class Scorer:
 
     def _probabilities(self, query: Query, work: BatchWork) -> tuple[FloatArray | None, FloatArray | None]:
         """π of the logged actions (None: deterministic), and π0 if the logging policy was evaluated for all actions."""
+        if work.batch.space.count is None:
+            query.integrate(work)
         if query.policy.deterministic:
             return None, None
+        if work.batch.space.count is None:
+            return query.policy.likelihood(work.batch), None
         if not self.plan.whole(query.index) and query.mode != "fused":
             return query.policy.likelihood(work.batch), None
         pools = {k: self.ratios[k].pool(self._rounds(k, work), work.ratio_state(k)) for k in query.whole_weights}
@@ -378,6 +386,16 @@ class Query:
                     pi0[rows] = logged[1]
         return pi, pi0
 
+    def integrate(self, work: BatchWork) -> None:
+        """Fill in the baselines of continuous actions: expectations over a few nodes per round."""
+        for group, run in work.runs(self.scorer.groups) if self.baselines else ():
+            step = max(1, BLOCK_ELEMENTS // work.batch.space.table_rows)
+            for start in range(run.start, run.stop, step):
+                checkpoint()
+                rows = slice(start, min(start + step, run.stop))
+                rounds = BlockRows(rows, work.batch.take(rows), group, self.scorer.groups, self.sampled(group))
+                Block(self, work, rounds, self.baselines_of(group), ()).integrate()
+
     def sampled(self, group: int) -> bool:
         """Whether a group belongs to the sample that shows how estimates depend on what was fitted."""
         return self.scorer.errors and not self.scorer.many and group < self.scorer.table_groups
@@ -401,7 +419,8 @@ class Query:
         folds = tuple((key, group * (key.model.folds or 1) // self.scorer.groups) for key in self.baselines)
         if folds not in self._by_folds:
             clips = dict.fromkeys(key.clip for key in self.baselines)
-            self._by_folds[folds] = Baselines([self._part(clip, folds) for clip in clips])
+            parts = [self._part(clip, folds) for clip in clips]
+            self._by_folds[folds] = Baselines(parts, tuple(fold for _, fold in folds))
         return self._by_folds[folds]
 
     @cached_property
@@ -558,6 +577,23 @@ class Block:
     def _store(self, baselines: Mapping[int, FloatArray]) -> None:
         for column, values in baselines.items():
             self.work.out[column, self.rounds.rows] = values
+
+    def integrate(self) -> None:
+        """With the nodes of a continuous policy."""
+        batch, work, rounds = self.rounds.batch, self.work, self.rounds
+        space, nodes = batch.space, self.query.policy.nodes(batch)
+        shares = nodes.shares(space)
+        sets = work.sets(batch.slice_code) if rounds.sampled else []
+        for part in self.baselines.parts:
+            if part.columns:
+                self._store(part.from_product(self._x, part.coef @ shares.T))
+            for column, predictor, origin in part.other:
+                assert isinstance(predictor, ContinuousPredictor)
+                self._store({column: nodes.mean(predictor.at(batch, nodes)) - origin})
+            if part.table is not None and sets:
+                weighted = self._x * self._omega
+                own = [shares.T @ (weighted if some is None else only(weighted, some)).T for some in sets]
+                work.add_shares({part.table: own}, batch.slice_code, rounds.group)
 
     def apart(self) -> Logged:
         """With sums over π, and the probabilities of logged actions and of those near them."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
 from functools import cached_property
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from offpolicy.worlds.base import check_count, check_number, clicks, sigmoid
 from offpolicy.worlds.lists import ListWorld
 
 CONTEXT = 5
+SIMILARITIES = (-0.8, -0.6, -0.4, -0.2, 0.0, 0.2, 0.4, 0.6, 0.8)
 SCALE = 0.5
 """The standard deviation of W."""
 
@@ -31,14 +32,15 @@ class Cascade(ListWorld):
 
     Parameters
     ----------
-    similarity : float, default=-0.8
-        λ: 1 is the logging policy, 0 the uniform policy, and negative numbers prefer what is logged rarely.
+    similarity : float, optional
+        λ: 1 is the logging policy, 0 the uniform policy, and negative numbers prefer what is logged rarely. By default, the
+        seed selects one of −0.8, −0.6, …, 0.8, as published.
     slots : int, default=5
         The length of the lists.
     n_actions : int, default=5
         The number of items.
-    interaction : {"additive", "decay"}, default="additive"
-        How items above matter.
+    interaction : {"additive", "decay"}, optional
+        How items above matter. By default, the seed selects one of the two.
     seed : int, default=0
         The seed of the parameters.
 
@@ -54,18 +56,20 @@ class Cascade(ListWorld):
     Log(100 rounds, actions: lists of up to 5 of 5 items, context 5, rewards ['reward'])
     """
 
-    similarity: float = -0.8
+    value_rounds: ClassVar[int] = 250_000
+    similarity: float | None = None
     slots: int = 5
     n_actions: int = 5
     _: KW_ONLY
-    interaction: Literal["additive", "decay"] = "additive"
+    interaction: Literal["additive", "decay"] | None = None
     seed: int = 0
 
     def __post_init__(self) -> None:
-        check_number("Cascade", "similarity", self.similarity)
+        if self.similarity is not None:
+            check_number("Cascade", "similarity", self.similarity)
         check_count("Cascade", "slots", self.slots, 1, 1_000)
         check_count("Cascade", "n_actions", self.n_actions, 2)
-        if self.interaction not in ("additive", "decay"):
+        if self.interaction not in (None, "additive", "decay"):
             raise InputError(f'Cascade: interaction is {self.interaction!r}; give "additive" or "decay".')
         check_count("Cascade", "seed", self.seed, 0, 2**63)
 
@@ -89,7 +93,7 @@ class Cascade(ListWorld):
 
     @property
     def target(self) -> Policy:
-        return self._policy(self.similarity)
+        return self._policy(SIMILARITIES[self.seed % len(SIMILARITIES)] if self.similarity is None else self.similarity)
 
     def contexts(self, n: int, rng: np.random.Generator) -> FloatArray:
         return rng.normal(size=(n, CONTEXT))
@@ -97,10 +101,10 @@ class Cascade(ListWorld):
     def mean_reward(self, contexts: FloatArray, lists: IntArray) -> FloatArray:
         coefficients, intercepts, _, met = self._parameters
         own = np.take_along_axis(contexts @ coefficients + intercepts, lists, axis=1)
-        odds = own.copy()
+        odds, additive = own.copy(), (self.interaction or ("additive", "decay")[self.seed % 2]) == "additive"
         for k in range(1, self.slots):
             for j in range(k):
-                odds[:, k] += met[lists[:, k], lists[:, j]] if self.interaction == "additive" else -own[:, j] / (1 + k - j)
+                odds[:, k] += met[lists[:, k], lists[:, j]] if additive else -own[:, j] / (1 + k - j)
         return sigmoid(odds)
 
     def outcome(self, contexts: FloatArray, lists: IntArray, rng: np.random.Generator) -> FloatArray:

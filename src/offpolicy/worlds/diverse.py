@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
 from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 
@@ -54,6 +55,7 @@ class Diverse(ListWorld):
     Log(100 rounds, actions: lists of up to 8 of 3 items, context 5, rewards ['reward'])
     """
 
+    value_rounds: ClassVar[int] = 250_000
     slots: int = 8
     _: KW_ONLY
     mixing: float = 0.6

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import KW_ONLY, dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -51,6 +51,7 @@ class RankedDocuments(ListWorld):
         The inverse temperature of both policies, for scores with a standard deviation of 1.
     """
 
+    value_rounds: ClassVar[int] = 250_000
     data: Any
     slots: int = 5
     n_actions: int = 10

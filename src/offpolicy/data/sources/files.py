@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 from urllib.parse import unquote, urlparse
 
@@ -105,20 +105,13 @@ def _local(url: str, scheme: str) -> str:
         if address.netloc not in ("", "localhost"):
             raise InputError(f"{url}: names the host {address.netloc!r}; a file on this machine is file:///{rest}.")
         return unquote(address.path)
-    csv = ", format='csv'" if rest.lower().endswith(CSV) else ""
-    folder = re.split(r"/[^/]*[*?\[]", rest)[0]  # a dataset takes folders and files, not globs
-    if scheme in ("http", "https"):
-        remedy = f"Download the file first, or use pyarrow.dataset.dataset({f'{scheme}://{folder}'!r}{csv}, "
-        remedy += f"filesystem=fsspec.filesystem({scheme!r}))"
-    else:
-        remedy = f"Write op.read_log(pyarrow.dataset.dataset({f'{scheme}://{folder}'!r}{csv}), …)"
     raise InputError(
-        f"{scheme}://{rest} is not on this machine, and only local files are read directly. {remedy}. On the command line, "
-        "name a log that is made this way as module:object, or use --engine spark."
+        f"{url}: addresses of this kind are not read directly (file, s3, gs, abfss and https are). Write "
+        "op.read_log(pyarrow.dataset.dataset(…), …), or use --engine spark."
     )
 
 
-def partition_columns(files: Sequence[Path]) -> list[Mapping[str, pa.Scalar]]:
+def partition_columns(files: Sequence[PurePath]) -> list[Mapping[str, pa.Scalar]]:
     """The Hive partition of each file, from folders such as `country=de`: integers if all values of a key are, else text."""
     texts = [_partition(file) for file in files]
     keys = {key for text in texts for key in text}
@@ -134,6 +127,6 @@ def partition_columns(files: Sequence[Path]) -> list[Mapping[str, pa.Scalar]]:
     ]
 
 
-def _partition(file: Path) -> dict[str, str | None]:
+def _partition(file: PurePath) -> dict[str, str | None]:
     pairs = (folder.partition("=") for folder in file.parts[:-1])
     return {unquote(key): None if value == HIVE_NULL else unquote(value) for key, equals, value in pairs if key and equals}

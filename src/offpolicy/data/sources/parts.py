@@ -152,8 +152,8 @@ class CsvFormat:
                 f"encoding is {self.encoding!r}; give an encoding that Python supports, such as latin-1."
             ) from None
 
-    def open(self, path: Path, convert: pa_csv.ConvertOptions | None = None) -> pa_csv.CSVStreamingReader:
-        """Open a file for reading block by block."""
+    def open(self, path: Any, convert: pa_csv.ConvertOptions | None = None) -> pa_csv.CSVStreamingReader:
+        """Open a path or a stream for reading block by block."""
         reading = pa_csv.ReadOptions(block_size=CSV_BLOCK_BYTES, use_threads=convert is None, encoding=self.encoding)
         parsing = pa_csv.ParseOptions(delimiter=self.delimiter, quote_char=self.quote)
         convert = convert or pa_csv.ConvertOptions(decimal_point=self.decimal)
@@ -164,7 +164,7 @@ CONVERSION = re.compile(r"In CSV column #(\d+): (?:Row #(\d+): )?CSV conversion 
 DELIMITERS = (";", "\t", "|", ",")
 
 
-def _not_encoded(path: Path, encoding: str) -> InputError:
+def _not_encoded(path: str | Path, encoding: str) -> InputError:
     """The error for text in another encoding."""
     return InputError(
         f"{path} is not {encoding.upper()} text. Give its encoding, such as encoding='utf-16' or 'latin-1' (--encoding), "
@@ -172,7 +172,7 @@ def _not_encoded(path: Path, encoding: str) -> InputError:
     )
 
 
-def unreadable(path: Path, kind: str, error: Exception, columns: Sequence[str] = ()) -> InputError:
+def unreadable(path: str | Path, kind: str, error: Exception, columns: Sequence[str] = ()) -> InputError:
     """The error for a file that does not match its extension, is truncated, or has values of mixed types."""
     reason = str(error).splitlines()[0]
     if "\x00" in reason:
@@ -181,7 +181,7 @@ def unreadable(path: Path, kind: str, error: Exception, columns: Sequence[str] =
     if cell is not None and int(cell[1]) < len(columns):
         where = "" if cell[2] is None else f" row {int(cell[2]) - 2}"  # counted from 0, without the header
         return InputError(
-            f"{columns[int(cell[1])]}: {path.name}{where} contains {cell[4]!r}, but the column starts with {cell[3]} "
+            f"{columns[int(cell[1])]}: {Path(path).name}{where} contains {cell[4]!r}, but the column starts with {cell[3]} "
             "values. Write values of one type, and leave cells empty if there is no value."
         )
     if "Expected 1 columns" in reason and ";" in reason:
@@ -287,7 +287,7 @@ class CsvPart(RowRange):
 
 def csv_file(path: Path, name: str, csv: CsvFormat) -> OpenedFile:
     """A CSV file, which is one part. Its rows are counted once the types are decided."""
-    stamp, schema = Stamp.of(path), _csv_schema(path, csv)
+    stamp, schema = Stamp.of(path), csv_schema(path, csv, path)
 
     def parts(types: pa.Schema, column: str) -> Sequence[RowRange]:
         part = CsvPart(path, stamp, types, tuple(schema.names), csv, name=name, rows=0)
@@ -296,21 +296,21 @@ def csv_file(path: Path, name: str, csv: CsvFormat) -> OpenedFile:
     return OpenedFile(schema, parts)
 
 
-def _csv_schema(path: Path, csv: CsvFormat) -> pa.Schema:
+def csv_schema(path: Any, csv: CsvFormat, name: str | Path) -> pa.Schema:
     """Column types from the first block; dates are read as text, and empty columns as numbers."""
     try:
         with csv.open(path) as reader:
             inferred = reader.schema
             inferred.names  # noqa: B018  (decoded on access)
     except UnicodeDecodeError:
-        raise _not_encoded(path, csv.encoding) from None
+        raise _not_encoded(name, csv.encoding) from None
     except (pa.ArrowException, OSError) as error:
-        raise unreadable(path, "CSV", error) from error
+        raise unreadable(name, "CSV", error) from error
 
     other = [sign for sign in DELIMITERS if len(inferred) == 1 and sign != csv.delimiter and sign in inferred.names[0]]
     if other:
         raise InputError(
-            f"{path} has one column, called {inferred.names[0]!r}. If cells are separated by {other[0]!r}, give "
+            f"{name} has one column, called {inferred.names[0]!r}. If cells are separated by {other[0]!r}, give "
             f"delimiter={other[0]!r} (--delimiter)."
         )
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 import numpy as np
@@ -34,6 +33,8 @@ from offpolicy.data.monte_carlo import MonteCarlo
 from offpolicy.data.preprocessing import Missing, Preprocessing
 from offpolicy.data.slate import Gain
 from offpolicy.data.sources.files import CSV, PARQUET, find_files, is_path, partition_columns
+from offpolicy.data.sources.lakes import Moment, open_lake
+from offpolicy.data.sources.long import LongForm, grouped
 from offpolicy.data.sources.parts import (
     CsvFormat,
     OpenedFile,
@@ -44,7 +45,8 @@ from offpolicy.data.sources.parts import (
     csv_file,
     parquet_file,
 )
-from offpolicy.data.sources.spark import SparkSource, is_spark
+from offpolicy.data.sources.remote import RemoteFile, find_remote, is_remote, remote_file
+from offpolicy.data.sources.spark import SparkSource, collected, is_spark
 from offpolicy.data.sources.streams import Opened, open_stream
 from offpolicy.data.sources.table import SCAN_ROWS, ColumnRoles, TableSource, check_names
 from offpolicy.data.spaces import ActionSpace, Discrete, named_space
@@ -71,8 +73,12 @@ def read_log(  # noqa: PLR0913
     by: str | None = None,
     reward_range: tuple[float, float] | None = None,
     gain: Gain = "sum",
+    list_id: str | None = None,
+    slot: str | None = None,
     logger: str | None = None,
     loggers: str | None = None,
+    version: int | None = None,
+    as_of: Any = None,
     delimiter: str = ",",
     quote: str = '"',
     encoding: str = "utf-8",
@@ -127,6 +133,12 @@ def read_log(  # noqa: PLR0913
         The smallest and the largest possible reward, for intervals that need them.
     gain : {"sum", "dcg"} or sequence of float, default "sum"
         For lists with rewards per slot: how much the reward of each slot counts. "dcg" is 1 / log2(1 + slot).
+    list_id : str, optional
+        For lists in long form, one row per slot: the column that says which list a row belongs to. The rows of a list are
+        next to each other. Columns of the context and of the round have one value per list.
+    slot : str, optional
+        For lists in long form: the column with the slot of each row, from 1 (or 0) at the top; by default, rows are in the
+        order of the slots.
     logger : str, optional
         The column with the logger of each round, such as a version, if several policies collected the log. The loggers are
         the strata of the standard errors, and are compared with each other.
@@ -134,6 +146,10 @@ def read_log(  # noqa: PLR0913
         How the weights of several loggers are combined. "balanced" (the default if `logging` has the policy of each logger)
         divides by the probability under all loggers together, "own" by that under the logger of the round, and "weighted"
         weights the loggers' estimates by their precision.
+    version : int, optional
+        Which version of a Delta table, or which snapshot of an Iceberg table, to read; by default the current one.
+    as_of : datetime or str, optional
+        The time whose version of the table is read, such as "2026-03-01T12:00:00" (in UTC, unless it has an offset).
     delimiter, quote, encoding, decimal : str
         How CSV files are written: what separates cells, the quotation mark, the encoding of the text, and the decimal point.
         By default `,`, `"`, UTF-8 and `.`.
@@ -173,7 +189,18 @@ def read_log(  # noqa: PLR0913
     if not columns.reward:
         raise InputError("name at least one reward column.")
     csv = CsvFormat(delimiter, quote, encoding, decimal)
-    opened = None if is_spark(source) else _open(source, columns, csv)
+    long = _long_form(columns, named_space(actions), list_id, slot)
+    columns = columns if long is None or columns.row_id is not None else replace(columns, row_id=list_id)
+    moment = Moment.of(version, as_of)
+    opened = None if is_spark(source) else open_lake(source, moment)
+    if opened is None and moment.chosen:
+        raise InputError(
+            "version= and as_of= are for Delta and Iceberg tables, read by their own libraries (pip install "
+            "'offpolicy[lake]')."
+        )
+    opened = opened if opened is not None or is_spark(source) else _open(source, columns, csv)
+    if long is not None:
+        source, opened = (collected(source, long), None) if opened is None else (source, grouped(opened, long))
     features, listed = _read_catalog(catalog, action, csv) if catalog is not None else (None, None)
     named = named_space(actions)
     if isinstance(named, Discrete) and listed is not None and named != listed:
@@ -192,11 +219,25 @@ def read_log(  # noqa: PLR0913
     return Log.from_source(table, logging=logging, reward_range=reward_range, loggers=loggers)
 
 
+def _long_form(columns: ColumnRoles, space: ActionSpace | None, list_id: str | None, slot: str | None) -> LongForm | None:
+    """How rows become lists; None if each row is a round."""
+    if list_id is None:
+        if slot is not None:
+            raise InputError("slot= is for lists in long form; name the list of each row with list_id=.")
+        return None
+    if space is None or space.slots is None:
+        raise InputError("list_id= is for lists; give actions=op.Slate(…) as well.")
+    single = (columns.cluster, columns.row_id, columns.weight, columns.by, columns.logger)
+    return LongForm(list_id, slot, frozenset([*columns.context, *filter(None, single)]))
+
+
 def _names(names: str | Sequence[str]) -> tuple[str, ...]:
     return (names,) if isinstance(names, str) else tuple(names)
 
 
 def _open(source: Any, columns: ColumnRoles, csv: CsvFormat, catalog: bool = False) -> Opened:
+    if is_remote(source):
+        return open_remote(find_remote(source), columns, csv, catalog)
     if is_path(source):
         return open_files(find_files(source), columns, csv, catalog)
     if (opened := open_stream(source)) is not None:
@@ -222,16 +263,39 @@ def _in_memory(source: Any) -> pa.Table:
 
 
 def open_files(files: Sequence[Path], columns: ColumnRoles, csv: CsvFormat, catalog: bool = False) -> Opened:
+    """The parts and the common schema of files on this machine."""
+
+    def opened(k: int, name: str, kind: str) -> OpenedFile:
+        return csv_file(files[k], name, csv) if kind == "csv" else parquet_file(files[k], name)
+
+    return _together(files, [file.resolve() for file in files], opened, columns, catalog)
+
+
+def open_remote(files: Sequence[RemoteFile], columns: ColumnRoles, csv: CsvFormat, catalog: bool = False) -> Opened:
+    """The parts and the common schema of files elsewhere."""
+
+    def opened(k: int, name: str, kind: str) -> OpenedFile:
+        return remote_file(files[k], name, csv if kind == "csv" else None)
+
+    return _together([file.url for file in files], [file.path for file in files], opened, columns, catalog)
+
+
+def _together(
+    files: Sequence[str | Path],
+    places: Sequence[PurePath],
+    opener: Callable[[int, str, str], OpenedFile],
+    columns: ColumnRoles,
+    catalog: bool,
+) -> Opened:
     """The parts and the common schema of files, which must agree on every column in use."""
-    root = Path(os.path.commonpath([file.resolve().parent for file in files]))
-    names = [str(file.resolve().relative_to(root)) for file in files]
-    kinds = {_kind(file) for file in files}
+    root = os.path.commonpath([place.parent for place in places])
+    names = [str(place.relative_to(root)) for place in places]
+    kinds = {_kind(place) for place in places}
     if len(kinds) > 1:
         raise InputError("the files are a mix of Parquet and CSV; give one format at a time.")
-    opener: Callable[[Path, str], OpenedFile] = partial(csv_file, csv=csv) if kinds == {"csv"} else parquet_file
-    opened = [opener(file, name) for file, name in zip(files, names, strict=True)]
+    opened = [opener(k, name, min(kinds)) for k, name in enumerate(names)]
     # What a catalog has is features: no folder adds to them.
-    partitions = [{} for _ in files] if catalog else partition_columns(files)
+    partitions = [{} for _ in places] if catalog else partition_columns(places)
     partitions = [
         {name: value for name, value in values.items() if name not in file.schema.names}
         for file, values in zip(opened, partitions, strict=True)
@@ -262,7 +326,7 @@ def _as_floats(schema: pa.Schema, but: Collection[str | None]) -> pa.Schema:
     return pa.schema([field.with_type(pa.float64()) if field.name in whole else field for field in schema])
 
 
-def _kind(file: Path) -> str:
+def _kind(file: PurePath) -> str:
     name = file.name.lower()
     if name.endswith(CSV):
         return "csv"
@@ -271,7 +335,9 @@ def _kind(file: Path) -> str:
     raise InputError(f"{file}: expected a name that ends in {', '.join((*PARQUET, *CSV))}.")
 
 
-def _same_columns(first: pa.Schema, first_file: Path, other: pa.Schema, file: Path, columns: ColumnRoles) -> None:
+def _same_columns(
+    first: pa.Schema, first_file: str | Path, other: pa.Schema, file: str | Path, columns: ColumnRoles
+) -> None:
     try:
         check_names(columns.names(), other.names)
     except InputError as error:

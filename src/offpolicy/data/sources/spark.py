@@ -23,10 +23,11 @@ from offpolicy.data.batch import Batch, Partition
 from offpolicy.data.contents import ColumnSums, Contents, Levels
 from offpolicy.data.encoding import MOST_CATEGORIES, Catalog, Encoding
 from offpolicy.data.schema import Schema
+from offpolicy.data.sources.long import LongForm
 from offpolicy.data.sources.parts import TablePart
 from offpolicy.data.sources.spark_session import spark_errors
 from offpolicy.data.sources.table import ColumnRoles, Place, TableSource, fill_in
-from offpolicy.data.spaces import ActionSpace, Discrete
+from offpolicy.data.spaces import ActionSpace, Discrete, items_seen
 from offpolicy.data.subset import ALL, Subset
 
 FILE, ROW = "_offpolicy_file", "_offpolicy_row"
@@ -61,6 +62,8 @@ class SparkSource:
         placed = _with_paths(frame) if by_file else frame
         whole = pt.is_integer(selected(frame, [columns.action]).limit(0).toArrow().schema.types[0])
         codes = space is None and whole and not integer_labels
+        if space is not None and not space.found:
+            space = space.over(_items(frame, columns.action, integer_labels))
         rows, largest, files = _counted(frame, columns.action if codes else None, by_file)
         if not rows:
             raise InputError("the log is empty: the DataFrame has no rows.")
@@ -174,6 +177,24 @@ class Chunk(TablePart):
         return here
 
 
+def collected(frame: Any, form: LongForm) -> Any:
+    """A frame in long form as a frame with one row per list."""
+    from pyspark.sql import functions as f
+
+    once = [field.name for field in frame.schema if field.name in form.once and field.name != form.list_id]
+    lists = [name for name in frame.columns if name not in (*once, form.list_id)]
+    if form.slot is None:
+        raise InputError("slot: the rows of a Spark DataFrame have no order; name the column with the slot of each row.")
+    ordered = [form.slot, *(name for name in lists if name != form.slot)]
+    rows = f.sort_array(f.collect_list(f.struct(*(_quoted(name) for name in ordered)))).alias("_offpolicy_rows")
+    firsts = [f.first(_quoted(name)).alias(name) for name in once]
+    gathered = frame.groupBy(_quoted(form.list_id)).agg(*firsts, rows)
+    return gathered.select(
+        _quoted(form.list_id), *(_quoted(name) for name in once),
+        *(f.col("_offpolicy_rows").getField(name).alias(name) for name in ordered),
+    )  # fmt: skip
+
+
 def selected(frame: Any, names: Sequence[str]) -> Any:
     """Select columns by their exact names, which may contain any characters."""
     return frame.select(*(_quoted(name) for name in names))
@@ -228,6 +249,12 @@ def _plain(uri: str) -> str:
     """The path of a file from its URI, with the host or bucket first and without escapes."""
     address = urlparse(uri)
     return unquote((f"/{address.netloc}" if address.netloc else "") + address.path)
+
+
+def _items(frame: Any, name: str, labels: bool) -> Discrete:
+    """The items that occur in the lists of a column."""
+    each = frame.selectExpr(f"explode({_quoted(name)}) AS item").distinct().toArrow().column(0).combine_chunks()
+    return items_seen(each.drop_null(), frame.count(), name, labels)
 
 
 def _labels(frame: Any, name: str) -> pa.Array:

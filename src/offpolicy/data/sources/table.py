@@ -157,7 +157,7 @@ class TableSource:
             self.listed.check()
         elif self.columns.position_propensity is not None or self.columns.gain != "sum":
             raise InputError("position_propensity= and gain= are for lists; give actions=op.Slate(…), or leave them out.")
-        listed = frozenset[str]() if self.listed is None else self.listed.lists
+        listed = (frozenset[str]() if self.listed is None else self.listed.lists) | self._vectors
         numeric = (*self.columns.reward, *self.columns.propensities, *filter(None, [self.columns.weight]))
         for name in self.columns.names():
             if name not in listed and pt.is_nested(self.arrow_schema.field(name).type):
@@ -184,6 +184,11 @@ class TableSource:
         names = filter(None, (c.action, *c.reward, c.propensity, c.position_propensity))
         per_list = frozenset(name for name in names if kind_of(self.arrow_schema.field(name).type) == "number")
         return ListRoles(slots, c.action, c.reward, c.propensity, c.position_propensity, c.gain, per_list)
+
+    @property
+    def _vectors(self) -> set[str]:
+        """The action column, if actions are vectors, whose cells are lists."""
+        return {self.columns.action} if self.given_space is not None and self.given_space.shape else set()
 
     def _check_context(self) -> None:
         """Raise if a column of the context is neither number nor text nor a date, or if no column is a date."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Protocol, Self
+from typing import Any, Protocol, Self, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +20,7 @@ from offpolicy.data.features import Features, Inputs
 from offpolicy.data.schema import Schema
 from offpolicy.data.spaces import Serves
 from offpolicy.models.embedding_table import Embedding, FeatureMap
+from offpolicy.policies.nodes import Nodes
 from offpolicy.statistics.base import State, Statistic
 
 RowWeight = Callable[[Batch], FloatArray]
@@ -58,6 +59,8 @@ class FitShape:
         The largest number of rows of a batch.
     ordered : bool
         Whether the rows of the log have an order, like those of an array.
+    action_shape : tuple of int
+        The shape of one action: () if it is one number.
     progress : bool, optional
         Whether long training shows a progress bar; by default only on a terminal.
     origin : array
@@ -80,6 +83,7 @@ class FitShape:
     most_rows: int | None = field(default=None, compare=False)
     ordered: bool = field(default=True, compare=False)
     progress: bool | None = field(default=None, compare=False)
+    action_shape: tuple[int, ...] = ()
     origin: FloatArray = field(default_factory=lambda: np.empty(0), compare=False)
 
     def without_inputs(self) -> FitShape:
@@ -179,6 +183,23 @@ class Predictor(Protocol):
         ----------
         batch : Batch
             Rounds of a log.
+        """
+        ...
+
+
+@runtime_checkable
+class ContinuousPredictor(Predictor, Protocol):
+    """A fitted q(x, a) of continuous actions."""
+
+    def at(self, batch: Batch, nodes: Nodes) -> FloatArray:
+        """Return q of some actions in each round, rounds × nodes.
+
+        Parameters
+        ----------
+        batch : Batch
+            Rounds of a log.
+        nodes : Nodes
+            The actions.
         """
         ...
 
@@ -295,7 +316,7 @@ class LinearPredictor(Savable):
 
     def taken_of(self, x: FloatArray, batch: Batch) -> FloatArray:
         """The same from a design computed before."""
-        coef = self.coef[batch.action] if self.varying is None else self.varying.rows(batch)
+        coef = batch.space.expand(self.coef, batch.action) if self.varying is None else self.varying.rows(batch)
         values: FloatArray = np.einsum("ji,ij->i", x, coef)
         return values
 

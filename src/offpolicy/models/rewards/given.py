@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -12,13 +12,19 @@ import numpy.typing as npt
 from offpolicy.core.arrays import FloatArray
 from offpolicy.core.errors import InputError, RowsError
 from offpolicy.data.batch import Batch
+from offpolicy.data.box import Box
+from offpolicy.data.schema import Schema
+from offpolicy.data.spaces import Discrete
 from offpolicy.models.rewards.base import Fits, FitShape, Predictor, RewardModel
+from offpolicy.models.rewards.continuous import ContinuousGiven
 from offpolicy.statistics.base import Statistic
 
 
 @dataclass(frozen=True, eq=False)
 class Given(RewardModel):
     """Your own q(x, a). Nothing is fitted, and intervals do not include its error.
+
+    If actions are numbers (`op.Box`), q is a function of contexts and actions that returns one number for each pair.
 
     Parameters
     ----------
@@ -39,8 +45,19 @@ class Given(RewardModel):
 
     q: npt.ArrayLike | Callable[[FloatArray], npt.ArrayLike]
     control: npt.ArrayLike | Callable[[FloatArray, FloatArray], npt.ArrayLike] | None = None
+    spaces = (Discrete, Box)
     fitted = False
     linear = True
+
+    def on(self, schema: Schema) -> RewardModel:
+        if not isinstance(schema.space, Box):
+            return self
+        if not callable(self.q) or self.control is not None:
+            raise InputError(
+                f"Given: the actions here are {schema.space.nature}; give q as a function of (contexts, actions), without "
+                "control."
+            )
+        return ContinuousGiven(cast("Callable[[FloatArray, FloatArray], npt.ArrayLike]", self.q))
 
     def statistics(self, shape: FitShape) -> tuple[Statistic, ...]:  # noqa: ARG002
         return ()

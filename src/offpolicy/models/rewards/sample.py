@@ -37,7 +37,7 @@ class SampleRows(FitStatistic):
         return {
             "order": np.empty(0, np.uint64),
             "group": np.empty(0, np.int64),
-            "action": np.empty(0, np.int64),
+            "action": np.empty((0, *s.action_shape), np.int64),
             "context": np.empty((0, s.context)),
             "features": np.empty((0, 0 if s.inputs == "identity" else s.features.size)),
             "reward": np.empty((0, s.rewards)),
@@ -80,7 +80,7 @@ class SampleRows(FitStatistic):
 
 def _order(state: State) -> IntArray:
     """The same order of the same rows, whatever the order of the log, since training depends on it."""
-    keys = [state["reward"][:, 0], state["action"], state["order"]]
+    keys = [state["reward"][:, 0], *state["action"].reshape(len(state["order"]), -1).T, state["order"]]
     order: IntArray = np.lexsort(keys)
     alike = [key[order[1:]] == key[order[:-1]] for key in keys]
     if np.logical_and.reduce(alike).any():  # rows of one unit that differ only in the other columns

@@ -13,8 +13,12 @@ import numpy.typing as npt
 from offpolicy.core.arrays import FloatArray
 from offpolicy.core.errors import InputError
 from offpolicy.data.batch import Batch
+from offpolicy.data.box import Box
+from offpolicy.data.schema import Schema
+from offpolicy.data.spaces import Discrete
 from offpolicy.models.embedding_table import Embedding
 from offpolicy.models.rewards.base import Fits, FitShape, RewardModel
+from offpolicy.models.rewards.continuous import ContinuousRegressor, Predict
 from offpolicy.models.rewards.sample import FitRows, SampleFits, SampleRows, features_of, pairs
 from offpolicy.statistics.base import Statistic
 
@@ -31,7 +35,8 @@ class Regressor(RewardModel):
     Its inputs are the context, then the action (for inputs="identity" and "both"), then the action's features (for
     "features" and "both"). The action is one-hot encoded, or encoded by its mean reward if there are more than 50 actions
     (scikit-learn's cross-fitted `TargetEncoder`). Where features vary per round, the reward of an action that was not taken
-    is predicted at the mean of its features over its rounds in the sample.
+    is predicted at the mean of its features over its rounds in the sample. Actions that are numbers (`op.Box`) are used as
+    they are.
 
     A classifier is for rewards with two values, such as clicks: q is the expected reward by its `predict_proba`. With more
     values it is refused.
@@ -61,6 +66,7 @@ class Regressor(RewardModel):
     rows: int = 1_000_000
     _: KW_ONLY
     embedding: EmbeddingOf | None = None
+    spaces = (Discrete, Box)
 
     def __post_init__(self) -> None:
         if predicts_classes(self.estimator) and not hasattr(self.estimator, "predict_proba"):
@@ -77,6 +83,18 @@ class Regressor(RewardModel):
     @property
     def embeds(self) -> bool:
         return self.embedding is not None
+
+    def on(self, schema: Schema) -> RewardModel:
+        if not isinstance(schema.space, Box):
+            return self
+        return ContinuousRegressor(self._trained, self.rows)
+
+    def _trained(self, inputs: FloatArray, rows: FitRows) -> Predict:
+        """A fitted clone, for continuous actions."""
+        from sklearn.base import clone
+
+        fitted, values = clone(self.estimator), _two_values(self.estimator, rows.reward)
+        return _Predictions.train(fitted, values, inputs, rows)
 
     def statistics(self, shape: FitShape) -> tuple[Statistic, ...]:
         return (SampleRows.of(shape, self.rows),)
@@ -109,21 +127,44 @@ def as_reward_model(model: Any) -> RewardModel:
 
 
 @dataclass(frozen=True)
+class _Predictions:
+    """What a fitted regressor predicts, or a classifier of the two `values` of the reward."""
+
+    regressor: Any
+    values: tuple[float, float] | None
+
+    @classmethod
+    def train(cls, regressor: Any, values: tuple[float, float] | None, inputs: FloatArray, rows: FitRows) -> _Predictions:
+        target = rows.reward if values is None else (rows.reward == values[1]).astype(np.int64)
+        if values is None or values[0] < values[1]:
+            _fit_regressor(regressor, inputs, target, rows.weight)
+        return cls(regressor, values)
+
+    def __call__(self, inputs: FloatArray) -> FloatArray:
+        if self.values is None:
+            return np.asarray(self.regressor.predict(inputs), dtype=np.float64)
+        low, high = self.values
+        if low == high:  # all rounds of the fit have the same reward
+            return np.full(len(inputs), low)
+        expected: FloatArray = low + (high - low) * np.asarray(self.regressor.predict_proba(inputs), dtype=np.float64)[:, 1]
+        return expected
+
+
+@dataclass(frozen=True)
 class _FittedRegressor:
-    """A fitted regressor, or a classifier of the two `values` of the reward.
+    """A fitted regressor, or a classifier, of discrete actions.
 
     `inputs` are the columns after the context for each action, at its mean features where these vary; `codes` is the part of
     them that encodes the identity.
     """
 
     model: Regressor
-    regressor: Any
+    predict: _Predictions
     inputs: FloatArray
     codes: FloatArray
     shape: FitShape
     counts: FloatArray
     mean_context: FloatArray
-    values: tuple[float, float] | None = None
 
     @classmethod
     def train(cls, model: Regressor, rows: FitRows) -> _FittedRegressor:
@@ -131,21 +172,19 @@ class _FittedRegressor:
 
         seen, codes = _encoded(rows)
         fitted, values = clone(model.estimator), _two_values(model.estimator, rows.reward)
-        target = rows.reward if values is None else (rows.reward == values[1]).astype(np.int64)
-        if values is None or values[0] < values[1]:
-            _fit_regressor(fitted, np.hstack([rows.context, seen, rows.features]), target, rows.weight)
+        predict = _Predictions.train(fitted, values, np.hstack([rows.context, seen, rows.features]), rows)
         inputs = np.hstack([codes, rows.action_features])
-        return cls(model, fitted, inputs, codes, rows.shape, rows.counts, rows.mean_context, values)
+        return cls(model, predict, inputs, codes, rows.shape, rows.counts, rows.mean_context)
 
     def all(self, batch: Batch) -> FloatArray:
         n, m = len(batch), len(self.inputs)
         out = np.empty(n * m)
         for block, rounds, actions in pairs(n, m):
-            out[block] = self._predict(np.hstack([batch.context[rounds], self.inputs[actions]]))
+            out[block] = self.predict(np.hstack([batch.context[rounds], self.inputs[actions]]))
         return out.reshape(n, m)
 
     def taken(self, batch: Batch) -> FloatArray:
-        return self._predict(np.hstack([batch.context, self._inputs_of(batch)]))
+        return self.predict(np.hstack([batch.context, self._inputs_of(batch)]))
 
     @cached_property
     def embedding(self) -> Embedding | None:
@@ -157,7 +196,7 @@ class _FittedRegressor:
             counts=self.counts,
             common=False,
             varying=None if features_of(self.shape) is None else self,
-            reward=self._predict(inputs),
+            reward=self.predict(inputs),
         )
 
     def rows(self, batch: Batch) -> FloatArray:
@@ -173,18 +212,9 @@ class _FittedRegressor:
     def _at_mean_context(self, inputs: FloatArray) -> FloatArray:
         return np.hstack([np.broadcast_to(self.mean_context, (len(inputs), len(self.mean_context))), inputs])
 
-    def _predict(self, inputs: FloatArray) -> FloatArray:
-        if self.values is None:
-            return np.asarray(self.regressor.predict(inputs), dtype=np.float64)
-        low, high = self.values
-        if low == high:  # all rounds of the fit have the same reward
-            return np.full(len(inputs), low)
-        expected: FloatArray = low + (high - low) * np.asarray(self.regressor.predict_proba(inputs), dtype=np.float64)[:, 1]
-        return expected
-
     def _embed(self, inputs: FloatArray) -> FloatArray:
         assert self.model.embedding is not None
-        embedded = self.model.embedding(self.regressor, inputs)
+        embedded = self.model.embedding(self.predict.regressor, inputs)
         try:
             values = np.asarray(embedded, dtype=np.float64)
         except (TypeError, ValueError):

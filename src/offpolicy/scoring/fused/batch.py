@@ -69,7 +69,7 @@ class DeviceBatch:
         by_action = ActionSums(self, block, own, sums)
         slots = next(run.slots for run in self.forms.runs if run.start <= own.start < run.stop)
         for piece in Run(own.start, own.stop, slots).cut(rows_at_once(self.forms)):
-            by_action.add(Cells.of(self.forms, piece))
+            by_action.add(Cells.of(self.forms, piece, pooled=bool(sloped)))
         pools = [replace(p, slopes=by_action.slopes(j)) if j in sloped else p for j, p in enumerate(sums.pools)]
         return replace(
             sums,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, final
@@ -47,17 +47,17 @@ class Slots:
     made: Callable[[Any], tuple[Tensor, ...]]
     stack: Callable[[Sequence[Tensor]], Tensor]
     tables: tuple[Tensor, ...] = ()
-    _known: dict[int, tuple[int, Any, tuple[Tensor, ...]]] = field(default_factory=dict)
+    _slots: dict[Any, int] = field(default_factory=dict)
 
-    def of(self, versions: Sequence[Any]) -> list[int]:
-        """The slot of each; tables that were stacked before keep their slots."""
-        new = {id(version): version for version in versions if id(version) not in self._known}
-        for key, version in new.items():
-            self._known[key] = (len(self._known), version, self.made(version))
+    def of(self, versions: Mapping[Any, Any], keys: Sequence[Any]) -> list[int]:
+        """The slot of each key; tables that were stacked before keep their slots."""
+        new = {key: version for key, version in versions.items() if key not in self._slots}
         if new:
-            parts = [part for _, _, part in self._known.values()]
-            self.tables = tuple(self.stack(each) for each in zip(*parts, strict=True))
-        return [self._known[id(version)][0] for version in versions]
+            made = list(zip(*(self.made(version) for version in new.values()), strict=True))
+            before = self.tables or ((),) * len(made)
+            self.tables = tuple(self.stack([*old, *more]) for old, more in zip(before, made, strict=True))
+            self._slots.update({key: len(self._slots) + k for k, key in enumerate(new)})
+        return [self._slots[key] for key in keys]
 
 
 @final
@@ -68,6 +68,7 @@ class FusedKernel(Kernel):
     device: Device
     error: float | None = None
     checked: int = 0
+    _first_row: float = float("inf")
     _slots: dict[Any, Slots] = field(default_factory=dict)
     _sent: dict[int, tuple[Any, Tensor]] = field(default_factory=dict)
     _lock: threading.RLock = field(default_factory=threading.RLock)
@@ -122,8 +123,10 @@ class FusedKernel(Kernel):
     def fused(self, target: Factors, logging: Factors | None, blocks: Sequence[BlockInput]) -> list[BlockSums]:
         with self._lock:  # tables are sent once, by the thread that needs them first
             batch = self._batch(target, logging, blocks)
-            self._check(batch.forms)
-        return batch.block_sums(self._row_sums(batch.forms), blocks)
+            self._check(batch.forms, min(int(block.rounds.batch.row.min()) for block in blocks))
+        rows = self._row_sums(batch.forms)
+        with self._lock:  # blocks of rounds × actions take memory, so there is one at a time
+            return batch.block_sums(rows, blocks)
 
     def _row_sums(self, forms: Forms) -> RowSums:
         if self._launcher is None:
@@ -133,15 +136,15 @@ class FusedKernel(Kernel):
             sums = self._launcher.row_sums(forms, half=False)
         return sums
 
-    def _check(self, forms: Forms) -> None:
+    def _check(self, forms: Forms, first_row: int) -> None:
         """Compare the weights of the first rounds with float64."""
-        if self.error is not None or (not forms.pools and forms.logging is None):
+        if first_row >= self._first_row or forms.logging is None:
             return
+        self._first_row = first_row  # batches arrive in any order, and the result must not depend on it
         first = forms.head(CHECKED_ROWS)
         exact, found = plain.row_sums(self.device.torch, first.to(self.device.torch.float64)), self._row_sums(first)
         pairs = [(a / b, c / d) for a, b, c, d in zip(*exact.both, *found.both, strict=True)]
-        if exact.logging is not None:
-            pairs.append(((exact.logging - exact.target).exp(), (found.logging - found.target).double().exp()))
+        pairs.append(((exact.logging - exact.target).exp(), (found.logging - found.target).double().exp()))
         self.error = max(float(((now.double() - true) / true).abs().amax()) for true, now in pairs)
         self.checked = first.rounds
 
@@ -154,13 +157,14 @@ class FusedKernel(Kernel):
         empty = torch.empty(0, dtype=kind, device=device.name)
 
         def policy(factors: Factors) -> Form:
-            return Form(device.tensor(factors.left, kind), self._once(factors.right)[None], empty, empty)
+            return Form(device.tensor(factors.left, kind), self._once(factors.right), empty, empty)
 
         slots: list[list[int]] = []
         pools = []
         for j in range(len(blocks[0].pools)):
-            own = self._slots_of(("pool", j), self._pool_tables)
-            at = own.of([block.pools[j][0] for block in blocks])
+            poolings = [block.pools[j][0] for block in blocks]
+            own = self._slots_of(("pool", j, poolings[0].weight.shape), self._pool_tables)
+            at = own.of({id(each): each for each in poolings}, [id(each) for each in poolings])
             right, bias, points = own.tables
             slot = torch.tensor(np.repeat(at, batch_rows)).to(device.name)
             pools.append(Form(points[slot, action], right, bias, -bias[slot, action]))
@@ -169,7 +173,8 @@ class FusedKernel(Kernel):
         columns = blocks[0].baselines.parts[0].columns if blocks[0].baselines.parts else []
         if columns:
             own = self._slots_of(("models", tuple(columns)), self._model_tables)
-            at = own.of([block.baselines for block in blocks])
+            folds = [block.baselines.folds for block in blocks]
+            at = own.of({block.baselines.folds: block.baselines for block in blocks}, folds)
             context = x[:, :-1].contiguous()
             for r in range(len(columns)):
                 models.append(Form(context, own.tables[2 * r], own.tables[2 * r + 1], empty))
@@ -188,10 +193,10 @@ class FusedKernel(Kernel):
         return self._slots.setdefault(key, Slots(made, self.device.torch.stack))
 
     def _once(self, table: npt.NDArray[Any]) -> Tensor:
-        """A table of actions, sent when it is first needed."""
+        """A table of actions as the only version, sent when it is first needed."""
         if id(table) not in self._sent:
             self._sent[id(table)] = (table, self.device.tensor(table, self.device.kind)[None])
-        return self._sent[id(table)][1][0]
+        return self._sent[id(table)][1]
 
     def _pool_tables(self, pooling: Pooling) -> tuple[Tensor, ...]:
         """Weight and bias of each action, and z of the rounds with that action."""

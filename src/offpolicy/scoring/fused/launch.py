@@ -46,10 +46,10 @@ class Factor:
 class Table:
     """The actions' side of a form: each column is divided by a power of 2, `scale`, so that its largest entry is about 1.
 
-    `source` is the form it was made from, which is kept so that its identity stays taken.
+    `source` is the table it was made from, which is kept so that its identity stays taken.
     """
 
-    source: Form
+    source: Tensor
     factor: Factor
     bias: Tensor
     scale: Tensor
@@ -149,7 +149,7 @@ class Launcher:
             scale = torch.exp2(torch.round(torch.log2(largest)))
             columns = self._padded(form.right[..., :main] / scale[:main], padded, half)
             last = form.bias if linear else form.right[..., main:].contiguous()
-            self._tables[key] = Table(form, Factor(columns, last), form.bias * LOG2E, scale)
+            self._tables[key] = Table(form.right, Factor(columns, last), form.bias * LOG2E, scale)
         return self._tables[key]
 
     def _padded(self, columns: Tensor, size: int, half: bool) -> Tensor:

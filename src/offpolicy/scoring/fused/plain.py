@@ -14,7 +14,7 @@ DEVICE_ELEMENTS = 1 << 24
 
 @dataclass(frozen=True)
 class Cells:
-    """π, π0 and the shares of each pooling, for all actions of some rounds."""
+    """π, π0 and (if `pooled`) the shares of each pooling, for all actions of some rounds."""
 
     run: Run
     target: Tensor
@@ -24,11 +24,12 @@ class Cells:
     shares: list[Tensor]
 
     @classmethod
-    def of(cls, forms: Forms, run: Run) -> Cells:
+    def of(cls, forms: Forms, run: Run, pooled: bool = True) -> Cells:
         rows = slice(run.start, run.stop)
         target, norm = _softmax(forms.target, rows)
         logging, norm0 = (None, None) if forms.logging is None else _softmax(forms.logging, rows)
-        shares = [form.scores(rows, slot).exp_() for form, slot in zip(forms.pools, run.slots, strict=False)]
+        pools = zip(forms.pools if pooled else (), run.slots, strict=False)
+        shares = [form.scores(rows, slot).exp_() for form, slot in pools]
         return cls(run, target, norm, logging, norm0, shares)
 
 

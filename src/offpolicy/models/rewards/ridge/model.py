@@ -21,11 +21,15 @@ from offpolicy.core.errors import InputError
 from offpolicy.core.memory import Need
 from offpolicy.core.threads import parallel
 from offpolicy.data.batch import CHUNK_ROWS, Batch
+from offpolicy.data.box import Box
+from offpolicy.data.schema import Schema
+from offpolicy.data.spaces import Discrete, unserved
 from offpolicy.models.rewards.base import Fits, FitShape, FitStatistic, LinearPredictor, RewardModel
 from offpolicy.models.rewards.ridge.packed import ACTIONS_FOR_COVARIANCE, BLOCK_NUMBERS, Packed, PackedFits
 from offpolicy.models.rewards.ridge.shared import SharedEquations, SharedRegression
 from offpolicy.models.rewards.ridge.solutions import Regression, RowSums, squared_error, varying_error
 from offpolicy.models.rewards.ridge.solve import Scaled
+from offpolicy.models.rewards.ridge.spline import SplineRidge
 from offpolicy.models.rewards.ridge.varying import Cross, CrossPass
 from offpolicy.statistics.base import State, Statistic
 from offpolicy.statistics.gram import DENSE, Gram, GramState
@@ -45,6 +49,9 @@ MOST_CACHED = 1 << 22
 @dataclass(frozen=True)
 class Ridge(RewardModel):
     """A linear reward model per action, shrunk towards the pooled model; or linear in features of the action, or both.
+
+    If actions are numbers (`op.Box`), the coefficients of the context are smooth functions of the action instead: cubic
+    splines, shrunk towards slopes that do not depend on the action and an intercept that is linear in it.
 
     Parameters
     ----------
@@ -76,6 +83,7 @@ class Ridge(RewardModel):
     intercept: bool = True
     unseen: Literal["prior", "zero"] = "prior"
     kind = "ridge"
+    spaces = (Discrete, Box)
     embeds = knows_error = linear = True
 
     def __post_init__(self) -> None:
@@ -96,6 +104,13 @@ class Ridge(RewardModel):
     def chosen(self) -> bool:
         """Whether the penalty is chosen from the log."""
         return self.penalty in ("auto", "prediction")
+
+    def on(self, schema: Schema) -> RewardModel:
+        if not isinstance(schema.space, Box):
+            return self
+        if self.rank is not None or not self.intercept or self.unseen != "prior":
+            raise InputError(f"Ridge: rank, intercept and unseen are for {unserved((Discrete,), schema.space)}.")
+        return SplineRidge(self.penalty, schema.space.basis)
 
     def uncorrected(self) -> Ridge:
         return replace(self, penalty=LIGHT) if self.penalty == "auto" else self

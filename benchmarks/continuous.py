@@ -1,0 +1,118 @@
+"""Kernel estimators on simulated doses and prices: the mix of widths against each fixed width, and its intervals.
+
+python -m benchmarks.continuous {building,judging} [LOGS]     40 logs take about 5 minutes on one core
+python -m benchmarks.continuous speed [ROUNDS]                10 million rounds, about 2 minutes
+
+The first writes docs/measured/continuous-{building,judging}.json after each cell. The constants of `estimators/widths.py`
+were chosen in worlds like those called building; the others judge them.
+
+Of each cell (a world, and a number of rounds) it records for each estimator the mean squared error with `bandwidth="slope"`
+relative to that of the best of the seven fixed widths, and how often the 95% interval holds the true value.
+
+The second compares the run time of `KernelIPS` with seven widths with that of `IPS`, for a target with a computed density
+and for one whose densities are a column. The runs alternate in one process; the smallest time of each counts. It writes
+docs/measured/continuous-speed.json.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import offpolicy as op
+from offpolicy.worlds import Doses, Pricing
+
+ROUNDS = (300, 3_000, 30_000)
+ESTIMATORS = (op.KernelSNIPS(), op.KernelDR(), op.KernelDR(normalised=True, name="KernelDR normalised"))
+
+
+def worlds(part: str) -> dict[str, Any]:
+    """The worlds of a part: they differ in their seeds, and in how far rewards reach, where policies go, and the noise."""
+    if part == "building":
+        doses = {(rate, trust): Doses(rate, trust=trust, noise=0.1, seed=1) for rate in (1, 3, 10) for trust in (0.7, 0.3)}
+        return {**{f"doses {r:g} {t:g}": world for (r, t), world in doses.items()}, "pricing": Pricing(0.85)}
+    doses = {
+        (rate, trust): Doses(rate, trust=trust, steepness=1.5, noise=0.3, seed=101)
+        for rate in (2, 5)
+        for trust in (0.7, 0.3)
+    }
+    return {**{f"doses {r:g} {t:g}": world for (r, t), world in doses.items()}, "pricing": Pricing(1.0, tolerance=2.0)}
+
+
+def measured(world: Any, rounds: int, logs: int, seed: int) -> dict[str, Any]:
+    """The errors and intervals of one cell."""
+    truth = world.value(world.target)
+    errors: dict[str, list[float]] = {}
+    inside: dict[str, list[bool]] = {}
+    effective: dict[str, list[float]] = {}
+    for k in range(logs):
+        result = op.evaluate(world.sample(rounds, seed=seed + k), world.target, list(ESTIMATORS), progress=False)
+        for each in ESTIMATORS:
+            estimate = result[each.name]
+            errors.setdefault(each.name, []).append(estimate.value - truth)
+            inside.setdefault(each.name, []).append(truth in estimate.interval)
+            effective.setdefault(each.name, []).append(estimate.diagnostics["effective_sample_size"])
+            for row in estimate.diagnostics["candidates"]:
+                errors.setdefault(row["name"], []).append(row["value"] - truth)
+    out: dict[str, Any] = {}
+    for each in ESTIMATORS:
+        widths = [np.square(e) for name, e in errors.items() if name.startswith(f"{each.name} (") and len(e) == logs]
+        best = min(widths, key=lambda squares: float(squares.mean()))
+        own = np.square(errors[each.name])
+        ratio = float(own.mean() / best.mean())
+        out[each.name] = {
+            "ratio": ratio,
+            "ratio_error": float(np.std(own - ratio * best) / np.sqrt(logs) / best.mean()),
+            "coverage": float(np.mean(inside[each.name])),
+            "effective_rounds": float(np.mean(effective[each.name])),
+        }
+    return out
+
+
+def main(part: str, logs: int) -> None:
+    """Measure all cells of a part."""
+    path, rows = Path(f"docs/measured/continuous-{part}.json"), list[dict[str, Any]]()
+    for name, world in worlds(part).items():
+        for rounds in ROUNDS:
+            rows.append({"world": name, "rounds": rounds, "logs": logs, **measured(world, rounds, logs, 10_000 * len(rows))})
+            path.write_text(json.dumps({"schema": "offpolicy.continuous/1", "rows": rows}, indent=1) + "\n")
+            print(json.dumps(rows[-1]), flush=True)
+    for each in ESTIMATORS:
+        ratios = np.array([row[each.name]["ratio"] for row in rows])
+        print(f"{each.name}: geometric mean {np.exp(np.log(ratios).mean()):.2f}, largest {ratios.max():.2f}")
+
+
+def speed(rounds: int) -> None:
+    """Measure the run time on one thread, and the largest memory."""
+    rng = np.random.default_rng(0)
+    x, a = rng.random(rounds), rng.random(rounds)
+    log = op.Log(x, a, 1 - (a - x) ** 2, propensity=np.ones(rounds), actions=op.Box(0, 1))
+    runs: dict[str, tuple[op.Policy, op.Estimator]] = {
+        "IPS, computed density": (op.Normal(lambda x: x[:, 0], 0.1), op.IPS()),
+        "IPS, column of densities": (op.Column(np.ones(rounds)), op.IPS()),
+        "KernelIPS, seven widths": (op.Deterministic(lambda x: x[:, 0]), op.KernelIPS()),
+    }
+    seconds = dict.fromkeys(runs, np.inf)
+    for _ in range(3):
+        for name, (target, estimator) in runs.items():
+            start = time.perf_counter()
+            op.evaluate(log, target, estimator, engine=op.Local(threads=1), progress=False)
+            seconds[name] = min(seconds[name], time.perf_counter() - start)
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    told = {"schema": "offpolicy.continuous-speed/1", "rounds": rounds, "seconds": seconds, "largest_memory": memory}
+    Path("docs/measured/continuous-speed.json").write_text(json.dumps(told, indent=1) + "\n")
+    print(json.dumps(told, indent=1))
+
+
+if __name__ == "__main__":
+    asked, number = sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else None
+    if asked == "speed":
+        speed(number or 10_000_000)
+    else:
+        main(asked, number or 40)
