@@ -520,7 +520,7 @@ def test_an_estimator_that_is_named_must_serve_every_policy(small: Small) -> Non
 def test_blends_say_that_their_interval_is_another(small: Small) -> None:
     result = op.evaluate(small.log(reward_range=(-20, 20)), small.target).with_interval("bernstein")
     assert "Auto †" in str(result)
-    assert "† a normal interval" in str(result)
+    assert "† a Student interval" in str(result)
 
 
 def test_slices_say_why(small: Small) -> None:

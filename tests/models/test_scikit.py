@@ -58,8 +58,8 @@ def test_a_hidden_layer() -> None:
     fitted = fit(Regressor(mlp, embedding=hidden_layer), log).on_all(0)
     embedding = embedding_of(fitted, "LearnedMIPS")
     at_mean = np.hstack([np.tile(batch.context.mean(axis=0), (N_ACTIONS, 1)), np.eye(N_ACTIONS)])
-    np.testing.assert_allclose(embedding.table, hidden_layer(fitted.regressor, at_mean), atol=1e-12)
-    np.testing.assert_allclose(embedding.reward, fitted.regressor.predict(at_mean), atol=1e-12)
+    np.testing.assert_allclose(embedding.table, hidden_layer(fitted.predict.regressor, at_mean), atol=1e-12)
+    np.testing.assert_allclose(embedding.reward, fitted.predict.regressor.predict(at_mean), atol=1e-12)
     np.testing.assert_array_equal(embedding.counts, np.bincount(batch.action, minlength=N_ACTIONS))
     assert not embedding.common
     assert embedding.varying is None

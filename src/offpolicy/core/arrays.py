@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+from offpolicy.core.imports import torch
 
 UInt64Array = npt.NDArray[np.uint64]
 IntArray = npt.NDArray[np.int64]
@@ -25,7 +26,8 @@ def on_host(values: Any) -> Any:
     device = getattr(values, "__dlpack_device__", None)
     if device is None or device()[0] in IN_MEMORY:
         return values
-    return importlib.import_module("torch").from_dlpack(values).cpu().numpy()
+    needed = "tensors on a GPU are read by PyTorch, which is not installed; pass them as NumPy arrays."
+    return torch(needed).from_dlpack(values).cpu().numpy()
 
 
 def sums_by(key: IntArray, values: FloatArray, keys: int) -> FloatArray:

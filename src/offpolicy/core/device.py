@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -10,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from offpolicy.core.errors import InputError
+from offpolicy.core.imports import torch
 
 Precision = Literal["tf32", "high", "float64"]
 EXTRA = "install the extra `gpu` (pip install 'offpolicy[gpu]')"
@@ -50,10 +50,7 @@ class Device:
     @property
     def torch(self) -> Any:
         """The module `torch`."""
-        try:
-            return importlib.import_module("torch")
-        except ImportError:
-            raise InputError(f"GPU: PyTorch is not installed; {EXTRA}.") from None
+        return torch(f"GPU: PyTorch is not installed; {EXTRA}.")
 
     @property
     def cuda(self) -> bool:

@@ -63,6 +63,14 @@ def made(text: str, cls: type, settings: dict[str, Any]) -> Any:
         raise InputError(f"{text}: cannot be created {how} settings ({error}); name an instance instead.") from None
 
 
+def torch(otherwise: str) -> Any:
+    """Import PyTorch, an optional package; `otherwise` is the error where it is not installed."""
+    try:
+        return importlib.import_module("torch")
+    except ImportError:
+        raise InputError(otherwise) from None
+
+
 def pandas(instead: str) -> Any:
     """Import pandas for a data frame; `instead` names the method that does not need it."""
     try:

@@ -204,7 +204,7 @@ class LogSmoothing(Estimator):
     >>> import offpolicy as op
     >>> log = op.worlds.Toy(10).sample(1_000, seed=0)
     >>> round(op.evaluate(log, op.Uniform(), op.LogSmoothing())["LogSmoothing"].value, 3)
-    0.434
+    0.447
     """
 
     shrinkage: Number = "auto"

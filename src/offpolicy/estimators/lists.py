@@ -226,7 +226,7 @@ class PI(OfSlots):
     >>> log = op.Log(
     ...     None, action=[["a", "b"], ["b", "b"]], reward=[1, 1], logging=op.Factored(op.Uniform()), actions=op.Slate(2)
     ... )
-    >>> op.evaluate(log, op.Factored(op.Fixed({"a": 0.9, "b": 0.1})), op.PI())["PI"].value
+    >>> round(op.evaluate(log, op.Factored(op.Fixed({"a": 0.9, "b": 0.1})), op.PI())["PI"].value, 3)
     0.2
     """
 

@@ -32,7 +32,7 @@ class Factored(ListPolicy):
     --------
     >>> import offpolicy as op
     >>> log = op.Log(
-    ...     None, action=[["a", "b"], ["b", "b"]], reward=[[1, 0], [0, 1]], propensity=[[0.5, 0.5], [0.5, 0.5]],
+    ...     None, action=[["a", "b"], ["b", "b"]], reward=[[1, 0], [0, 1]], logging=op.Factored(op.Uniform()),
     ...     actions=op.Slate(2),
     ... )
     >>> op.evaluate(log, op.Factored(op.Fixed({"a": 0.9, "b": 0.1})), [op.IIPS()])["IIPS"].value

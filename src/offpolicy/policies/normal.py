@@ -46,7 +46,7 @@ class Normal(Continuous):
     >>> dose = np.linspace(0.05, 0.95, 10)
     >>> log = op.Log(np.zeros((10, 1)), dose, dose, propensity=np.ones(10), actions=op.Box(0, 1))
     >>> round(op.evaluate(log, op.Normal(0.7, 0.1), op.SNIPS())["SNIPS"].value, 3)
-    0.699
+    0.7
     """
 
     mean: Score | str | float

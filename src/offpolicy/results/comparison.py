@@ -88,7 +88,7 @@ class Comparison:
     >>> policies = {"new": world.target, "old": world.logging, "uniform": op.Uniform()}
     >>> best = op.evaluate(world.sample(5_000, seed=0), policies, op.SNIPS()).best(baseline="old")
     >>> best.choice, best.better, best.may_be_best
-    ('new', ('new',), ('new',))
+    ('new', ('new', 'uniform'), ('new',))
     """
 
     estimator: str

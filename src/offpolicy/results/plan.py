@@ -135,16 +135,16 @@ class Planner:
     def rows(self, half_width: float, level: float, shares: Sequence[float]) -> tuple[PlannedPolicy, ...]:
         of_values = {each.policy: _evidence(each) for each in self.estimates}
         named = [*of_values.items(), *self.differences.items()]
-        less = self._saved([evidence for _, evidence in named], shares)
+        less = self._saved([evidence for _, evidence in named], shares).tolist()
         rows = []
         for k, (policy, evidence) in enumerate(of_values.items()):
             for s, share in enumerate(shares):
                 precision = Precision.of(evidence.functional, evidence.sums)
-                needed = Precision(max(precision.variance - less[k, s], 0.0), precision.error).rounds(half_width, level)
+                needed = Precision(max(precision.variance - less[k][s], 0.0), precision.error).rounds(half_width, level)
                 decision = math.inf
                 if policy in self.differences:
                     at = len(of_values) + list(self.differences).index(policy)
-                    decision = _decision(self.differences[policy], less[at, s], level)
+                    decision = _decision(self.differences[policy], less[at][s], level)
                 rows.append(PlannedPolicy(policy, share, *needed, decision))
         return tuple(rows)
 

@@ -56,7 +56,7 @@ class Doses(DoseResponse):
     >>> world.sample(100, seed=0)
     Log(100 rounds, actions: numbers from 0 to 1, context 6, rewards ['reward'])
     >>> round(world.value(world.target), 2)
-    0.39
+    0.37
     """
 
     rate: float = 3.0

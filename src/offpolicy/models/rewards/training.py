@@ -6,13 +6,13 @@ import math
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
-from importlib import import_module
 from typing import Any
 
 import numpy as np
 
 from offpolicy.core.arrays import FloatArray, IntArray
 from offpolicy.core.errors import InputError
+from offpolicy.core.imports import torch
 from offpolicy.core.progress import PassProgress
 from offpolicy.models.rewards.base import FitShape
 from offpolicy.models.rewards.sample import PAIRS, FitRows
@@ -22,10 +22,7 @@ one_at_a_time = threading.RLock()
 
 
 def require_torch() -> Any:
-    try:
-        return import_module("torch")
-    except ImportError:
-        raise InputError('this reward model needs PyTorch: pip install "offpolicy[torch]"') from None
+    return torch('this reward model needs PyTorch: pip install "offpolicy[torch]"')
 
 
 @dataclass(frozen=True)
