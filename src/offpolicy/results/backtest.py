@@ -49,22 +49,6 @@ class Pair:
     std_error: float | None = None
     name: str | None = None
 
-    def truth(self, name: str, engine: Engine | None) -> tuple[float, float]:
-        """What B earned, and its standard error."""
-        if isinstance(self.earned, Log):
-            if self.std_error is not None:
-                raise InputError(f"{name}: std_error is computed from the log of B; leave it out.")
-            _one_reward(name, self.earned)
-            own = evaluate(self.earned, Uniform(), LoggedMean(), engine=engine, progress=False)["LoggedMean"]
-            return own.value, own.std_error
-        if not is_number(self.earned) or not math.isfinite(self.earned):
-            raise InputError(f"{name}: earned is {self.earned!r}; give what B earned per round, or the log of B.")
-        if self.std_error is None:
-            raise InputError(f"{name}: std_error is missing; give that of earned, or 0 if it is known exactly.")
-        if not is_number(self.std_error) or not 0 <= self.std_error < math.inf:
-            raise InputError(f"{name}: std_error is {self.std_error!r}; give a number of 0 or more.")
-        return float(self.earned), float(self.std_error)
-
 
 @dataclass(frozen=True)
 class Outcome:
@@ -170,7 +154,20 @@ class BacktestedEstimator:
 
     @classmethod
     def of(cls, outcomes: Sequence[Outcome], level: float) -> BacktestedEstimator:
-        """From all outcomes of one estimator."""
+        """From all outcomes of one estimator.
+
+        Parameters
+        ----------
+        outcomes : sequence of Outcome
+            One or more.
+        level : float
+            The level of the intervals.
+
+        Returns
+        -------
+        BacktestedEstimator
+            Coverage, bias and calibration factor.
+        """
         count, held = len(outcomes), sum(each.held for each in outcomes)
         known = [each for each in outcomes if each.defined]
         distances = np.array([each.centre - each.earned for each in known])
@@ -205,7 +202,20 @@ class Backtest:
 
     @classmethod
     def of(cls, outcomes: Sequence[Outcome], level: float) -> Backtest:
-        """From outcomes of any number of tests and estimators."""
+        """From outcomes of any number of tests and estimators.
+
+        Parameters
+        ----------
+        outcomes : sequence of Outcome
+            Yours, if the estimates exist already.
+        level : float
+            The level of the intervals.
+
+        Returns
+        -------
+        Backtest
+            A row per estimator.
+        """
         names = dict.fromkeys(each.estimator for each in outcomes)
         groups = [[each for each in outcomes if each.estimator == name] for name in names]
         return cls(level, tuple(BacktestedEstimator.of(group, level) for group in groups), tuple(outcomes))
@@ -272,7 +282,15 @@ def backtest(  # noqa: PLR0913
         policy B.
     level : float, default 0.95
         The level of the intervals.
-    cross_fit, engine, memory, seed, progress
+    cross_fit : int, optional
+        As for `op.evaluate`.
+    engine : Engine, optional
+        As for `op.evaluate`.
+    memory : str or int, optional
+        As for `op.evaluate`.
+    seed : int, default 0
+        As for `op.evaluate`.
+    progress : bool, optional
         As for `op.evaluate`.
 
     Returns
@@ -295,7 +313,7 @@ def backtest(  # noqa: PLR0913
     20
     """
     level, named = checked_level(level), _named(pairs)
-    truths = {name: pair.truth(name, engine) for name, pair in named.items()}
+    truths = {name: _truth(name, pair, engine) for name, pair in named.items()}
     outcomes = []
     for name, pair in named.items():
         _one_reward(name, pair.log)
@@ -331,6 +349,23 @@ def _named(pairs: Iterable[Pair]) -> dict[str, Pair]:
 def _one_reward(name: str, log: Log) -> None:
     if len(log.schema.rewards) > 1:
         raise InputError(f"{name}: the log has {len(log.schema.rewards)} rewards; a backtest needs a log with one.")
+
+
+def _truth(name: str, pair: Pair, engine: Engine | None) -> tuple[float, float]:
+    """What B earned, and its standard error."""
+    if isinstance(pair.earned, Log):
+        if pair.std_error is not None:
+            raise InputError(f"{name}: std_error is computed from the log of B; leave it out.")
+        _one_reward(name, pair.earned)
+        own = evaluate(pair.earned, Uniform(), LoggedMean(), engine=engine, progress=False)["LoggedMean"]
+        return own.value, own.std_error
+    if not is_number(pair.earned) or not math.isfinite(pair.earned):
+        raise InputError(f"{name}: earned is {pair.earned!r}; give what B earned per round, or the log of B.")
+    if pair.std_error is None:
+        raise InputError(f"{name}: std_error is missing; give that of earned, or 0 if it is known exactly.")
+    if not is_number(pair.std_error) or not 0 <= pair.std_error < math.inf:
+        raise InputError(f"{name}: std_error is {pair.std_error!r}; give a number of 0 or more.")
+    return float(pair.earned), float(pair.std_error)
 
 
 def _naive(estimate: Estimate) -> bool:
