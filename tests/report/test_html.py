@@ -218,6 +218,8 @@ def test_each_section_is_there_with_its_data_and_says_why_not_without() -> None:
         "logged": None,
         "lifts": [],
     }
+    assert "No estimator weights rounds by the probability of their logged action" in read(bare).text
+    bare |= {"input": {**bare["input"], "columns": {**bare["input"]["columns"], "propensity": False}}}
     text = read(bare).text
     for words in (
         "This log has no propensities",
