@@ -7,7 +7,7 @@ python -m benchmarks.bounds widths [STREAMS]      the width of a sequence over t
 python -m benchmarks.bounds cost [ROWS]           the leanest pass with the sums for sequences over that without
 
 Each writes its part of docs/measured/bounds.json, a long one as it goes. Streams are computed from the sums, with the
-functions of the library; the tests compare a few of them with `op.Monitor`.
+functions of the library; a test compares the capital at two looks at one of them with the bounds of `op.Monitor`.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def _looks(scores: FloatArray, grid: FloatArray) -> FloatArray:
     return np.cumsum(by_look, axis=1).T
 
 
-def _reached(scores: FloatArray, mean: float, floor: float = 0.0) -> FloatArray:
+def reached(scores: FloatArray, mean: float, floor: float = 0.0) -> FloatArray:
     """The logarithm of the capital at each look against the true mean."""
     grid = 2.0**EXPONENTS if floor == 0 else np.minimum(2.0**EXPONENTS, SAFE / floor)
     n = EVERY * np.arange(1, ROUNDS // EVERY + 1)[:, None]
@@ -122,9 +122,9 @@ def _missed(stream: Stream) -> dict[str, bool]:
     limit = np.log(2 / ALPHA)
     if stream.user is not None:
         return {"value": _users_missed(stream), **_peeked(w * r, stream.value, "normal, peeked")}
-    below, above = _reached(w * r, stream.value), _reached(w * (1 - r), 1 - stream.value)
-    ahead, gains = _reached(w * r + 1 - r, 1 + lift), _reached((w - 1) * r, lift, 1.0)
-    behind = _reached(r + w * (1 - r), 1 - lift)
+    below, above = reached(w * r, stream.value), reached(w * (1 - r), 1 - stream.value)
+    ahead, gains = reached(w * r + 1 - r, 1 + lift), reached((w - 1) * r, lift, 1.0)
+    behind = reached(r + w * (1 - r), 1 - lift)
     shared = np.logaddexp(ahead, gains) - np.log(2)
     return {
         "value": bool(max(below.max(), above.max()) >= limit),

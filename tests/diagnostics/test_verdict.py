@@ -7,6 +7,7 @@ import pytest
 from rich.cells import cell_len
 
 import offpolicy as op
+from offpolicy.diagnostics.verdict import Measure
 from tests.logs import Small, make_small
 
 
@@ -39,6 +40,9 @@ def test_few_effective_rounds() -> None:
     assert {"effective sample size", "top weights"} <= codes(result["SNIPS"])
     reason = result["SNIPS"].reasons[0]
     assert reason.seen.startswith("The 1,000 rounds are worth")
+    assert reason.measure is not None
+    enough = int(reason.do.split("about ")[1].split(" in all")[0].replace(",", ""))
+    assert 0 <= enough - 1000 * 500 / reason.measure <= 0.1 * enough  # two digits, rounded up
     assert "effective sample size" not in codes(result["DM"])
 
 
@@ -99,6 +103,15 @@ def test_few_rewards() -> None:
     estimate = op.evaluate(log, op.Uniform(), [op.IPS()])["IPS"]
     assert codes(estimate) == {"few rewards"}
     assert "Only 30 of 5,000 rounds" in estimate.reasons[0].seen
+    assert estimate.reasons[0].do.startswith("Log more rounds (about 17,000 in all, with the present logging), or")
+
+
+def test_how_many_rounds_are_enough() -> None:
+    """In proportion, to two digits, rounded up; no number where none follows, or where there are enough."""
+    assert Measure("effective rounds", 394.0).more_rounds(5000).startswith("Log more rounds (about 6,400 in all")
+    assert Measure("effective rounds", 499.99).more_rounds(60).startswith("Log more rounds (about 61 in all")
+    for enough in (0.0, 500.0):
+        assert Measure("effective rounds", enough).more_rounds(5000) == "Log more rounds"
 
 
 def test_a_model_that_explains_nothing(large: Small) -> None:

@@ -176,3 +176,12 @@ def test_a_policy_without_density_is_evaluated_by_default() -> None:
     result = op.evaluate(log(), SAME)
     assert result.headline.estimator == "KernelDR"
     assert {"Auto", "SNIPS", "DR"} <= {*result.skipped}
+
+
+def test_policies_without_a_common_estimator_are_refused() -> None:
+    log = Doses().sample(300, seed=0)
+    one, spread = op.Deterministic(lambda x: 0.5 + 0 * x[:, 0]), op.Normal(0.5, 0.1)
+    with pytest.raises(
+        op.InputError, match="no estimator in common: 'one' by KernelDR, KernelSNIPS; 'spread' by Auto, SNIPS, DR"
+    ):
+        op.evaluate(log, {"one": one, "spread": spread})

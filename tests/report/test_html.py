@@ -217,6 +217,7 @@ def test_each_section_is_there_with_its_data_and_says_why_not_without() -> None:
         "skipped": {},
         "logged": None,
         "lifts": [],
+        "input": {"columns": {}},
     }
     text = read(bare).text
     for words in (
@@ -227,6 +228,8 @@ def test_each_section_is_there_with_its_data_and_says_why_not_without() -> None:
         assert words in text, words
     for words in ("Policies compared", "Other rewards", "All estimates by slice", "Not shown", "weights:"):
         assert words not in text, words
+    logged = {**bare, "input": {"columns": {"propensity": True}}}
+    assert "No estimator weights rounds by the probability of their logged action" in read(logged).text
 
 
 def test_a_difference_is_not_better_than_its_policies() -> None:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import offpolicy as op
+from benchmarks.bounds import ALPHA, EVERY, good, reached
 
 RATES = {"a": 0.2, "b": 0.3, "c": 0.45, "d": 0.6}
 P_OLD, P_NEW = np.array([0.4, 0.3, 0.2, 0.1]), np.array([0.1, 0.2, 0.3, 0.4])
@@ -166,6 +167,22 @@ def test_it_decides_and_stays_decided() -> None:
     assert list(against.decisions) == ["same"]
     ax = monitor.plot()
     assert "better from" in " ".join(text.get_text() for text in ax.get_legend().get_texts())
+
+
+def test_the_streams_of_the_benchmark_are_what_a_monitor_sees() -> None:
+    """At each look, the capital against a bound is what the bound requires; bins of scores make it a little wider."""
+    import pandas as pd
+
+    stream = good(np.random.default_rng([0, 24]))
+    w, r = stream.weight, stream.reward
+    item = np.where(w > 1, "a", "b")
+    frame = pd.DataFrame({"x": 0.0, "item": item, "p": 0.2, "p_new": 0.2 * w, "click": r})
+    monitor = op.Monitor({"new": op.Column("p_new")})
+    for rounds in (30_000, 100_000):
+        monitor.update(log_of(frame[monitor.rounds : rounds]))
+        bounds, look = monitor.result["new", "IPS"].confidence_sequence(), rounds // EVERY - 1
+        for scores, bound in ((w * r, bounds.low), (w * (1 - r), 1 - bounds.high)):
+            assert reached(scores, bound)[look] == pytest.approx(np.log(2 / ALPHA), rel=0.02)
 
 
 def test_users_spend_over_looks(six: op.Monitor) -> None:

@@ -137,12 +137,13 @@ class SampleSize(Reading):
         sums, findings = subject.sums, []
         nonzero, units = int(sums.nonzero[subject.reward]), int((sums.buckets[:, 0] > 0).sum())
         if nonzero != sums.n:  # if no reward is 0, there are few rewards only if there are few rounds
+            rewarded = Measure("rewards", nonzero)
             findings.append(
-                Measure("rewards", nonzero).finding(
+                rewarded.finding(
                     "few rewards",
                     f"Only {nonzero:,} of {sums.n:,} rounds have a reward other than 0.",
                     "Intervals assume many such rounds, and are too narrow if there are few.",
-                    "Log more rounds, or evaluate a more frequent reward as well.",
+                    f"{rewarded.more_rounds(sums.n)}, or evaluate a more frequent reward as well.",
                 )
             )
         if sums.clustered:

@@ -175,12 +175,14 @@ def weight_findings(o: Overlap, scale: str = "effective rounds") -> list[Finding
     """Checks of the weights, for estimators that use them; `scale` grades the effective sample size."""
     excess = o.mean_weight >= 1
     spread = "A few rounds determine the answer, and its standard error is itself unreliable."
+    effective = Measure(scale, o.ess)
+    more = effective.more_rounds(o.n)
     findings = [
-        Measure(scale, o.ess).finding(
+        effective.finding(
             "effective sample size",
             f"The {o.n:,} rounds are worth {o.ess:,.0f} rounds of the new policy.",
             spread if o.ess < o.n / 2 else "Intervals assume many rounds, and are too narrow if there are few.",
-            "Log more rounds, or evaluate a policy closer to the logging one." if o.ess < o.n / 2 else "Log more rounds.",
+            f"{more}, or evaluate a policy closer to the logging one." if o.ess < o.n / 2 else f"{more}.",
         ),
         Measure(
             "excess weight" if excess else "missing weight",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from math import ceil
 
 
 class Verdict(Enum):
@@ -138,6 +139,15 @@ class Measure:
     def finding(self, code: str, seen: str, why: str, do: str) -> Finding:
         """The finding, with the verdict given by the limits."""
         return Finding(LIMITS[self.scale].grade(self.value), code, seen, why, do, self.scale, self.value)
+
+    def more_rounds(self, rounds: int) -> str:
+        """The advice to log more, with how many rounds would be enough for a number that grows in proportion to them."""
+        limit = LIMITS[self.scale].caution
+        if not 0 < self.value < limit:
+            return "Log more rounds"
+        needed = ceil(rounds * limit / self.value)
+        step = 10 ** max(len(str(needed)) - 2, 0)
+        return f"Log more rounds (about {-(-needed // step) * step:,} in all, with the present logging)"
 
 
 def worst(findings: Iterable[Finding]) -> Verdict:

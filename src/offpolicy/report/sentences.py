@@ -35,6 +35,20 @@ def actions(result: Summary) -> str:
     return f"actions: {visible(result['action_space'])}" if "action_space" in result else f"{result['actions']:,} actions"
 
 
+def no_overlap(result: Summary) -> str:
+    """Why there is no distribution of weights."""
+    columns, settings = result["input"].get("columns", {}), result["settings"]
+    if columns.get("propensity") or settings.get("logging") is not None:
+        return (
+            "No estimator weights rounds by the probability of their logged action alone. The effective rounds in the table "
+            "of estimates show how much of the log supports each answer."
+        )
+    return (
+        "This log has no propensities, so its overlap with the new policy is unknown. Log the probability of each action "
+        "that was taken."
+    )
+
+
 def sections(result: Summary) -> list[tuple[str, Summary]]:
     """What follows the main table: the other rewards, then the largest slices with all of their rewards."""
     parts = [(title(other), other) for other in result.get("other_rewards", {}).values()]

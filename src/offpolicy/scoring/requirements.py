@@ -160,6 +160,11 @@ def choose(
         # The reasons of a blend's candidates contain those of single estimators.
         distinct = [reason for reason in why if not any(reason in other for other in why if other != reason)]
         raise InputError(f"the {whose} cannot be evaluated: {'; '.join(distinct)}.")
+    shared = [name for name, column in zip(names, columns, strict=True) if len(column) == len(lacking)]
+    if requested.default and len(shared) == 1:
+        own = [", ".join(name for name in row if name not in shared) for row, _ in rows]
+        served = (f"{policy!r} by {each}" for policy, each in zip(lacking, own, strict=True))
+        raise InputError(f"the policies have no estimator in common: {'; '.join(served)}. Evaluate them in separate calls.")
     return [column for column in columns if column], skipped
 
 

@@ -28,8 +28,8 @@ class Diverse(ListWorld):
 
     Three items; r_k = 1 + sigmoid(z(x, a_k)) + Σ_{j ≠ k} S_kj·W(a_k, a_j) + N(0, noise²). The matrix S of a round is one of
     six: all slots; six or three random other slots; those above with up to three or two slots below; or the two neighbours.
-    Their probabilities are proportional to exp(ω_c·|x·θ_c|). Neither policy depends on the context: the logging policy is a
-    softmax of random numbers for every slot, and the target takes the item that is logged least with probability 0.8.
+    Their probabilities are proportional to exp(ω_c·abs(x·θ_c)). Neither policy depends on the context: the logging policy is
+    a softmax of random numbers for every slot, and the target takes the item that is logged least with probability 0.8.
 
     Parameters
     ----------

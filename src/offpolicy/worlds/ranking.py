@@ -32,7 +32,7 @@ class Ranking(ListWorld):
 
     With contexts x ~ N(0, I) in five dimensions, an item a has the appeal q(x, a) = x·η_a + μ_a, and the reward of slot k is
 
-        r_k = q(x, a_k) + Σ_{j ≠ k} S_kj·W(a_k, a_j)/|k − j| + noise,
+        r_k = q(x, a_k) + Σ_{j ≠ k} S_kj·W(a_k, a_j)/abs(k − j) + noise,
 
     where W is a random symmetric matrix and S states which slots matter to slot k: none ("independent"), those above it
     ("cascade"), its two neighbours ("neighbours") or all ("standard"). If behaviour is "mixed", the context determines how

@@ -97,9 +97,11 @@ def _view(summary: Summary) -> View:
         "blends": views.blends(summary),
         "not_shown": [(views.listed(names), reason) for reason, names in sentences.by_reason(summary["skipped"])],
         "overlaps": views.overlaps(summary),
+        "no_overlap": sentences.no_overlap(summary),
         "propensities": views.propensities(summary),
         "models": views.models(summary),
         "map": views.action_map(summary),
+        "discrete": summary["actions"] is not None,
         "colours": COLOURS,
         "bounds": [
             (sentences.bounds_heading(bounds, several), *sentences.bounds_table(bounds), sentences.bounds_claims(bounds))
