@@ -217,9 +217,8 @@ def test_each_section_is_there_with_its_data_and_says_why_not_without() -> None:
         "skipped": {},
         "logged": None,
         "lifts": [],
+        "input": {"columns": {}},
     }
-    assert "No estimator weights rounds by the probability of their logged action" in read(bare).text
-    bare |= {"input": {**bare["input"], "columns": {**bare["input"]["columns"], "propensity": False}}}
     text = read(bare).text
     for words in (
         "This log has no propensities",
@@ -229,6 +228,8 @@ def test_each_section_is_there_with_its_data_and_says_why_not_without() -> None:
         assert words in text, words
     for words in ("Policies compared", "Other rewards", "All estimates by slice", "Not shown", "weights:"):
         assert words not in text, words
+    logged = {**bare, "input": {"columns": {"propensity": True}}}
+    assert "No estimator weights rounds by the probability of their logged action" in read(logged).text
 
 
 def test_a_difference_is_not_better_than_its_policies() -> None:
