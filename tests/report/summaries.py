@@ -114,6 +114,7 @@ def overlap(policy: str = "new", kind: str = "action") -> dict[str, Any]:
         "policy": policy, "kind": kind, "estimators": ["Auto", "SNIPS", "DR"] if kind == "action" else ["LearnedMIPS"],
         "rounds": 50_000, "edges": edges, "counts": [float(round(c / counts.sum() * 47_000)) for c in counts], "zero": 3_000.0,
         "mean": 1.004, "effective_sample_size": 1235.3, "largest": 973.1, "largest_share": 0.019, "top_1_percent_share": 0.311,
+        "pareto_k": 0.58 if kind == "action" else None, "pareto_k_undefined": None if kind == "action" else "By embedding.",
         "target_mass_never_logged": 0.0004, "target_mass_without_support": 0.0 if kind == "action" else None,
     }  # fmt: skip
 

@@ -22,7 +22,7 @@ from offpolicy.diagnostics.verdict import worst
 from offpolicy.report.formatting import label
 from offpolicy.report.page import charts
 from offpolicy.report.page.html import MOST_IN_FULL, MOST_SLICES, embedded, page
-from offpolicy.report.page.views import cards, shown, signed
+from offpolicy.report.page.views import cards, overlaps, shown, signed
 from offpolicy.worlds import Linear
 from tests.logs import make_small
 from tests.report import summaries as reports
@@ -289,6 +289,12 @@ def test_what_the_page_calls_good_is_what_the_verdict_calls_good() -> None:
     found = [f for f in dx.weight_findings(bad) + dx.support_findings(bad, False, True) if f.verdict is not op.Verdict.OK]
     assert [f.code for f in found] == ["effective sample size", "top weights", "largest weight", "support", "support"]
     assert found[0].verdict is op.Verdict.DO_NOT_TRUST
+
+
+def test_pareto_k_is_shown_where_it_is_defined() -> None:
+    for kind, expected in (("action", "0.58"), ("embedding", None)):
+        [view] = overlaps({"overlap": [reports.overlap(kind=kind)]})
+        assert {name: value for name, value, _ in view["facts"]}.get("Pareto k") == expected
 
 
 ANY = st.floats(allow_nan=True, allow_infinity=True) | st.none()

@@ -11,6 +11,7 @@ import numpy as np
 from offpolicy.core.arrays import FloatArray
 from offpolicy.data.batch import Batch
 from offpolicy.diagnostics.base import Reading, Subject
+from offpolicy.diagnostics.pareto import WHOLE_LOG_ONLY, ParetoTail
 from offpolicy.diagnostics.verdict import Finding, Measure, Verdict
 from offpolicy.inference.functionals import ScoreSums, mean_weight, std_error
 from offpolicy.inference.scores import Scores
@@ -44,6 +45,7 @@ class Overlap:
     `largest_share` is one round's share of the sum of weights, `top_share` that of the largest 1%. `never_logged` is the
     target's mass on actions that are not in the log (None if not every probability of the target was computed), and
     `no_support` its mass on actions of zero probability under the logging policy (None if π0 is not known for all actions).
+    `tail` describes how heavy the tail of the weights is.
     """
 
     n: int
@@ -55,6 +57,7 @@ class Overlap:
     top_share: float | None
     never_logged: float | None
     no_support: float | None
+    tail: ParetoTail = WHOLE_LOG_ONLY
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -63,6 +66,7 @@ class Overlap:
             "mean_weight_z": self.mean_weight_z,
             "largest_weight": self.largest_weight,
             "top_1_percent_share": self.top_share,
+            **self.tail.to_dict(),
             "target_mass_never_logged": self.never_logged,
             "target_mass_without_support": self.no_support,
         }
@@ -89,6 +93,7 @@ def overlap(
         top_share=None if policy is None else LogHistogram.top_share(policy["weights"], 0.01),
         never_logged=None if unlogged is None else unlogged / rows,
         no_support=float(policy["unsupported"]) / rows if policy is not None and rows > 0 and logging_known else None,
+        tail=WHOLE_LOG_ONLY if policy is None else ParetoTail.of(policy["weights"]),
     )
 
 
@@ -341,6 +346,7 @@ class Overlaps:
             "largest": float(histogram["max"]),
             "largest_share": LogHistogram.largest_share(histogram),
             "top_1_percent_share": LogHistogram.top_share(histogram, 0.01),
+            **o.tail.to_dict(),
             "target_mass_never_logged": o.never_logged,
             "target_mass_without_support": o.no_support,
         }

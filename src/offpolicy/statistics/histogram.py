@@ -71,6 +71,18 @@ class LogHistogram:
         total = float(state["sum"].sum())
         return float(state["heaviest"]) / total if total > 0 else 0.0
 
+    @staticmethod
+    def tail(state: State, size: float) -> tuple[FloatArray, FloatArray, float]:
+        """The centres (ascending) and counts of the fine bins that hold the largest `size` values, and the largest below."""
+        used = np.flatnonzero(state["count"][1:])
+        count, start = state["count"][1:][used], used.astype(np.float64)
+        centre = _value(start + 0.5)
+        first = int((np.cumsum(count[::-1])[::-1] >= size).sum()) - 1
+        k = max(first - 1, 0)
+        inside = count[k] / (count[k] + 1) if first > 0 else 0.0  # of values spread evenly over a bin, where the largest is
+        below = _value(start[[k]] + inside)[0] if len(used) else 0.0
+        return centre[max(first, 0) :], count[max(first, 0) :], float(below)
+
     def steps(self, state: State) -> tuple[FloatArray, FloatArray, float]:
         """Edges that grow by about √2, the masses between them, and the mass of 0 (or below 2⁻⁶⁴)."""
         masses = state["mass"][1:]
@@ -89,3 +101,10 @@ class LogHistogram:
         """The number of values above a bound, to about 1% of the bound."""
         edge = int(np.clip((np.float64(value).view(np.int64) >> _SHIFT) - _LOW, -1, (_OCTAVES << 6) - 1)) + 1
         return float(state["count"][edge + 1 :].sum())
+
+
+def _value(position: FloatArray) -> FloatArray:
+    """The number at a position on the scale of the fine bins, in which each octave has 64 equal parts."""
+    octave = np.floor(position / 64)
+    number: FloatArray = np.ldexp(1 + position / 64 - octave, octave.astype(int) - 64)
+    return number

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from offpolicy.diagnostics.pareto import CONVENTION
 from offpolicy.diagnostics.verdict import LIMITS
 from offpolicy.report import comparison, slices
 from offpolicy.report.formatting import THE_LOG, VERDICTS, Summary, count, label, number, percent as hundredths, shortened
@@ -377,7 +378,18 @@ def _concentrated(o: Summary) -> list[Fact]:
     return [
         ("Share of the top 1%", share(o["top_1_percent_share"]), top),
         ("Largest weight", _few_digits(o["largest"]), largest),
+        *_tail(o),
     ]
+
+
+def _tail(o: Summary) -> list[Fact]:
+    if not finite(o.get("pareto_k")):
+        return []
+    meaning = (
+        f"How heavy the tail of the weights is. Below {CONVENTION} is good, by convention; above it, means of the weights "
+        "converge slowly. With many effective rounds, it does not matter."
+    )
+    return [("Pareto k", f"{o['pareto_k']:.2f}", meaning)]
 
 
 def _mean(o: Summary) -> Fact:
