@@ -101,6 +101,13 @@ from .policies.two_tower import TwoTower as TwoTower
 from .policies.whole_batches import WholeBatches as WholeBatches
 from .ratios.base import FittedRatio as FittedRatio, Ratio as Ratio
 from .ratios.weights import Bend as Bend, Weight as Weight
+from .results.backtest import (
+    Backtest as Backtest,
+    BacktestedEstimator as BacktestedEstimator,
+    Outcome as Outcome,
+    Pair as Pair,
+    backtest as backtest,
+)  # fmt: skip
 from .results.comparison import ComparedPolicy as ComparedPolicy, Comparison as Comparison
 from .results.estimate import Difference as Difference, Estimate as Estimate
 from .results.evaluate import evaluate as evaluate

@@ -326,6 +326,28 @@ def watch(
 
 
 @app.command()
+def backtest(
+    file: Annotated[Path, typer.Argument(help="A TOML file with the past tests, each in a table [[pair]].")],
+    plot: Annotated[Path | None, typer.Option(help="Also plot estimates minus truth (.png, .svg or .pdf).")] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON instead of the table.")] = False,
+    progress: Progress = None,
+    imports: Imports = None,
+) -> None:
+    """Compare estimates for past A/B tests with what the new policies really earned.
+
+    Reports, by estimator, how often the intervals held, the bias, and the factor by which intervals must be widened.
+    """
+    from offpolicy.cli import backtest as backtesting, settings
+
+    output.check_names(None, None, plot)
+    with output.written_if_stopped(plot):
+        result = backtesting.run(file, settings.settings_of(evaluate), imports or (), progress)
+        output.say(result.to_dict() if json else str(result))
+        if plot is not None:
+            backtesting.draw(result, plot)
+
+
+@app.command()
 def embed(
     logs: Logs = None,
     out: Annotated[

@@ -86,12 +86,25 @@ def merged(
     config: Path | None, options: Mapping[str, Any], accepted: Accepted, imports: Sequence[str] = ()
 ) -> dict[str, Any]:
     """The settings of the file, overridden by the options. The file may only name objects of `imports`."""
-    read = {} if config is None else _from_file(config, accepted.known)
+    return combined({} if config is None else read_toml(config), options, accepted, Origin(str(config), imports))
+
+
+@dataclasses.dataclass(frozen=True)
+class Origin:
+    """Where settings come from, for messages, and the modules whose objects they may name."""
+
+    name: str
+    imports: Sequence[str] = ()
+
+
+def combined(read: Mapping[str, Any], options: Mapping[str, Any], accepted: Accepted, origin: Origin) -> dict[str, Any]:
+    """The settings that were read, checked and overridden by the options."""
+    read = checked(read, accepted.known, origin.name)
     settings = {name: value for name, value in read.items() if name in accepted.code or name not in CODE}
     for setting in (*CODE, "logs"):
         for text in _texts(settings.get(setting)):
             for named in _objects(setting, text):
-                check_import(f"{config}: {setting}", named, imports)
+                check_import(f"{origin.name}: {setting}", named, origin.imports)
     settings |= {name: value for name, value in options.items() if value not in (None, [])}
     for name in ("context", "reward", "features", "dates"):
         settings[name] = [part.strip() for item in settings.get(name, []) for part in item.split(",") if part.strip()]
@@ -132,24 +145,29 @@ def _texts(value: Any) -> list[str]:
     return [] if value is None else [value] if isinstance(value, str) else list(value)
 
 
-def _from_file(path: Path, known: Mapping[str, type]) -> dict[str, Any]:
+def read_toml(path: Path) -> dict[str, Any]:
+    """The contents of a TOML file."""
     try:
-        read = tomllib.loads(path.read_text())
+        return tomllib.loads(path.read_text())
     except FileNotFoundError:
         raise InputError(f"{path}: no such file.") from None
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise InputError(f"{path}: not a readable TOML file: {error}") from None
+
+
+def checked(read: Mapping[str, Any], known: Mapping[str, type], origin: str) -> dict[str, Any]:
+    """Settings under the names of the options, with values of the right type."""
     settings: dict[str, Any] = {}
     for key, value in read.items():
         name = key.replace("-", "_")
         if name not in known:
-            raise InputError(f"{path}: {unknown_name('setting', key, known)}")
+            raise InputError(f"{origin}: {unknown_name('setting', key, known)}")
         settings[name] = [value] if known[name] is list and isinstance(value, str) else value
         types, words = MORE_TYPES.get(name, (known[name], WORDS[known[name]]))
         if not _fits(settings[name], types if isinstance(types, tuple) else (types,)) or (
             known[name] is list and not all(isinstance(item, str) for item in settings[name])
         ):
-            raise InputError(f"{path}: {key} is {value!r}, but must be {words}.")
+            raise InputError(f"{origin}: {key} is {value!r}, but must be {words}.")
     return settings
 
 
@@ -163,7 +181,7 @@ def _fits(value: Any, types: tuple[type, ...]) -> bool:
 def run(settings: Mapping[str, Any], progress: bool | None) -> Evaluation:
     """Open the log and evaluate the policies."""
     policies = named_policies(settings)
-    estimators, functions = _estimators(settings)
+    estimators, functions = estimators_of(settings)
     if not estimators and settings.get("inputs"):
         raise InputError("inputs: a setting of estimators that learn embeddings; add one, such as --estimator learned-mips.")
     interval = settings.get("interval", "auto")
@@ -250,7 +268,7 @@ def check_output(out: Path, settings: Mapping[str, Any]) -> None:
         raise InputError(f"{out} is an input of this command and would be overwritten; give another name with --out.")
 
 
-def _estimators(settings: Mapping[str, Any]) -> tuple[list[Estimator], dict[str, Function]]:
+def estimators_of(settings: Mapping[str, Any]) -> tuple[list[Estimator], dict[str, Function]]:
     """The named estimators, and the plain functions among them by name."""
     estimators: list[Estimator] = []
     functions: dict[str, Function] = {}

@@ -241,6 +241,23 @@ def best(summary: Summary, ax: Axes | None = None) -> Axes:
     return ax
 
 
+def backtested(summary: Summary, ax: Axes | None = None) -> Axes:
+    """Every estimate minus what was earned, with the interval of the difference; filled where it contains 0."""
+    outcomes = [each for each in summary["outcomes"] if each["defined"]]
+    ax = _axes(ax, (7.5, 1.3 + min(0.3 * len(outcomes), 15)))
+    for k, each in enumerate(outcomes):
+        colour = BLUE if each["held"] else RED
+        shown = {"value": each["difference"]["value"], "interval": each["difference"]}
+        _interval(ax, k, shown, _Look(colour, "o", 2.0, filled=each["held"]))
+    _rows(ax, [f"{_name(each['estimator'])}, {_name(each['pair'])}" for each in outcomes])
+    ax.axvline(0.0, color=GREY, linewidth=0.9, linestyle="--", zorder=1)
+    ax.set_xlabel(f"estimate minus what was earned; {percent(summary['level'])} intervals with the errors of both")
+    for colour, face, word in ((BLUE, BLUE, "held"), (RED, "white", "did not hold")):
+        ax.plot([], [], "o", color=colour, markerfacecolor=face, label=word)
+    ax.legend(fontsize=SMALL, frameon=False, loc="center left", bbox_to_anchor=(1, 0.5))
+    return ax
+
+
 def watched(summary: Summary, ax: Axes | None = None) -> Axes:
     """The difference of each policy from the baseline at every look, with its bounds, and when it was decided."""
     ax = _axes(ax, (7.0, 3.8))
