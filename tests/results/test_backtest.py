@@ -158,6 +158,10 @@ LOG = WORLD.sample(50, seed=0)
     ("pairs", "message"),
     [
         ([], "there are no pairs"),
+        (None, "pairs is a NoneType; give a list of op.Pair"),
+        (op.Pair(LOG, WORLD.target, 0.2, 0.1), "pairs is a Pair; give a list"),
+        ([op.Pair("a.parquet", WORLD.target, 0.2, 0.1)], "pair 1: log is a str; create it with op.read_log"),  # type: ignore[arg-type]
+        ([op.Pair(LOG, WORLD.target, op.Log(None, [[0, 1], [1, 0]], [1.0, 0.0], actions=op.Slate(2)))], "pair 1, log of B: .*as a number"),
         ([(LOG, WORLD.target, 0.2)], r"pairs has a tuple; give op.Pair"),
         ([op.Pair(LOG, WORLD.target, 0.2)], "pair 1: std_error is missing"),
         ([op.Pair(LOG, WORLD.target, 0.2, -1.0)], "pair 1: std_error is -1.0"),
@@ -169,7 +173,7 @@ LOG = WORLD.sample(50, seed=0)
         ([op.Pair(op.Log(None, [0, 1], [[1, 0], [0, 1]], propensity=[0.5, 0.5]), WORLD.target, 0.2, 0.1)], "has 2 rewards"),
     ],
 )  # fmt: skip
-def test_awkward_input(pairs: list[op.Pair], message: str) -> None:
+def test_awkward_input(pairs: Any, message: str) -> None:
     with pytest.raises(op.InputError, match=message):
         op.backtest(pairs, op.SNIPS())
 

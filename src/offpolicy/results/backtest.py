@@ -332,6 +332,8 @@ def backtest(  # noqa: PLR0913
 
 def _named(pairs: Iterable[Pair]) -> dict[str, Pair]:
     """The pairs by name."""
+    if not isinstance(pairs, Iterable):
+        raise InputError(f"pairs is a {type(pairs).__name__}; give a list of op.Pair(log, policy, earned, std_error).")
     listed = list(pairs)
     for each in listed:
         if not isinstance(each, Pair):
@@ -347,6 +349,8 @@ def _named(pairs: Iterable[Pair]) -> dict[str, Pair]:
 
 
 def _one_reward(name: str, log: Log) -> None:
+    if not isinstance(log, Log):
+        raise InputError(f"{name}: log is a {type(log).__name__}; create it with op.read_log(…) or op.Log(…).")
     if len(log.schema.rewards) > 1:
         raise InputError(f"{name}: the log has {len(log.schema.rewards)} rewards; a backtest needs a log with one.")
 
@@ -357,7 +361,10 @@ def _truth(name: str, pair: Pair, engine: Engine | None) -> tuple[float, float]:
         if pair.std_error is not None:
             raise InputError(f"{name}: std_error is computed from the log of B; leave it out.")
         _one_reward(name, pair.earned)
-        own = evaluate(pair.earned, Uniform(), LoggedMean(), engine=engine, progress=False)["LoggedMean"]
+        try:
+            own = evaluate(pair.earned, Uniform(), LoggedMean(), engine=engine, progress=False)["LoggedMean"]
+        except InputError as error:
+            raise InputError(f"{name}, log of B: {error} Or give what B earned as a number, with std_error.") from error
         return own.value, own.std_error
     if not is_number(pair.earned) or not math.isfinite(pair.earned):
         raise InputError(f"{name}: earned is {pair.earned!r}; give what B earned per round, or the log of B.")
