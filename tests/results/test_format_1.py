@@ -53,7 +53,7 @@ def test_an_embedding() -> None:
 
 
 def test_a_reward_model(tmp_path: Path) -> None:
-    lines = (MASTERS / "rewards.txt").read_text().splitlines()
+    lines = (SAVED / "rewards.txt").read_text().splitlines()
     for found, kept in zip(with_rewards(SAVED / "rewards.safetensors").splitlines(), lines, strict=True):
         (name, *numbers), (other, *others) = found.split(), kept.split()
         assert name == other
