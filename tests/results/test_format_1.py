@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import offpolicy as op
-from tests.golden.__main__ import MASTERS, with_rewards
+from tests.golden.__main__ import with_rewards
 
 SAVED = Path(__file__).parent.parent / "golden" / "format_1"
 
