@@ -6,7 +6,7 @@ Let every item arrive after an exponential time with rate v_a: the order of arri
 
 where the number of arrivals is a sum of independent indicators, whose distribution takes one pass over the items. In
 y = log t the integrand is smooth and falls off at both ends, so that the trapezoidal rule converges exponentially: at the
-step used here its error is below 1e-7 of a probability, without random draws.
+step used here its error is below 1e-6 of a probability, without random draws.
 """
 
 from __future__ import annotations
