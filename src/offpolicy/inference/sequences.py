@@ -37,7 +37,7 @@ def spent(alpha: float, look: int) -> float:
 
 
 @dataclass(frozen=True)
-class Scores(ABC):
+class SequenceScores(ABC):
     """Scores of rounds, or their sums over units."""
 
     @abstractmethod
@@ -47,7 +47,7 @@ class Scores(ABC):
 
 @final
 @dataclass(frozen=True)
-class RoundScores(Scores):
+class IndependentScores(SequenceScores):
     """Of independent rounds."""
 
     bins: Bins
@@ -58,7 +58,7 @@ class RoundScores(Scores):
 
 @final
 @dataclass(frozen=True)
-class UnitScores(Scores):
+class UnitScores(SequenceScores):
     """Of independent units."""
 
     sums: FloatArray
@@ -74,7 +74,7 @@ class UnitScores(Scores):
         return UnitScores(self.sums - other.sums, self.rounds)
 
 
-class Bounds(ABC):
+class SequenceBounds(ABC):
     """What a confidence sequence is computed from; everything on the scale of rewards from 0 to 1."""
 
     @abstractmethod
@@ -89,11 +89,11 @@ def _upper(parts: Sequence[Capital], alpha: float) -> float:
 
 @final
 @dataclass(frozen=True)
-class Earnings(Bounds):
+class Earnings(SequenceBounds):
     """Of w·r ("hits") and w·(1 − r) ("misses"), whose means are V and 1 − V."""
 
-    hits: Scores
-    misses: Scores
+    hits: SequenceScores
+    misses: SequenceScores
 
     def ends(self, alpha: float, weight_bound: float | None) -> tuple[float, float]:
         above = [self.misses.capital()]
@@ -104,10 +104,10 @@ class Earnings(Bounds):
 
 @final
 @dataclass(frozen=True)
-class Predictions(Bounds):
+class Predictions(SequenceBounds):
     """Of q(x, π) + w·(r − q(x, a)), which is at least −W and at most 1 + W if all predictions lie between 0 and 1."""
 
-    scores: Scores
+    scores: SequenceScores
     beyond: float = 0.0
 
     def ends(self, alpha: float, weight_bound: float | None) -> tuple[float, float]:
@@ -125,16 +125,16 @@ class Predictions(Bounds):
 
 @final
 @dataclass(frozen=True)
-class Gains(Bounds):
+class Gains(SequenceBounds):
     """Of the differences between two policies: (w₁ − w₂)·r, w₁·r + w₂·(1 − r) and w₂·r + w₁·(1 − r).
 
     Their means are D, 1 + D and 1 − D. Where w₂ ≤ W is known, the first is at least −W. `reference` is whether the second
     policy is the logging policy, whose weights are 1.
     """
 
-    gains: Scores
-    ahead: Scores
-    behind: Scores
+    gains: SequenceScores
+    ahead: SequenceScores
+    behind: SequenceScores
     reference: bool = False
 
     def ends(self, alpha: float, weight_bound: float | None) -> tuple[float, float]:
@@ -150,11 +150,11 @@ class Gains(Bounds):
 
 @final
 @dataclass(frozen=True)
-class Apart(Bounds):
+class Apart(SequenceBounds):
     """Of two values, each with half of the error probability: for policies whose differences were not summed."""
 
-    first: Bounds
-    second: Bounds
+    first: SequenceBounds
+    second: SequenceBounds
 
     def ends(self, alpha: float, weight_bound: float | None) -> tuple[float, float]:
         low, high = self.first.ends(alpha / 2, weight_bound)
@@ -164,10 +164,10 @@ class Apart(Bounds):
 
 @final
 @dataclass(frozen=True)
-class Reversed(Bounds):
+class Reversed(SequenceBounds):
     """Of the difference the other way round."""
 
-    forward: Bounds
+    forward: SequenceBounds
 
     def ends(self, alpha: float, weight_bound: float | None) -> tuple[float, float]:
         low, high = self.forward.ends(alpha, weight_bound)
@@ -202,14 +202,14 @@ class ValueScores:
                 "that follows from the two policies, not from the weights seen, or leave it out."
             )
 
-    def bounds(self, sums: ScoreSums) -> Bounds:
+    def bounds(self, sums: ScoreSums) -> SequenceBounds:
         """Of the value."""
         scores = self._scores(sums)
         if self.baseline is not None:
             return Predictions(scores["scores"], 0.0 if sums.clustered else self.beyond)
         return Earnings(scores["hits"], scores["misses"])
 
-    def difference(self, other: ValueScores, sums: ScoreSums, names: tuple[str, str]) -> Bounds:
+    def difference(self, other: ValueScores, sums: ScoreSums, names: tuple[str, str]) -> SequenceBounds:
         """Of the value minus that of another policy; `names` are those of the two policies."""
         if sums.clustered and self.weight is not None and other.weight is not None:
             first, second = self._units(sums), other._units(sums)
@@ -217,17 +217,17 @@ class ValueScores:
             return Gains(gains, first["hits"] + second["misses"], second["hits"] + first["misses"], other.naive)
         summed = dict(self.gains).get(None if other.naive else names[1])
         if summed is not None:
-            return Gains(**{name: RoundScores(bins) for name, bins in summed}, reference=other.naive)
+            return Gains(**{name: IndependentScores(bins) for name, bins in summed}, reference=other.naive)
         if dict(other.gains).get(None if self.naive else names[0]) is not None:
             return Reversed(other.difference(self, sums, (names[1], names[0])))
         return Apart(self.bounds(sums), other.bounds(sums))
 
-    def _scores(self, sums: ScoreSums) -> dict[str, Scores]:
+    def _scores(self, sums: ScoreSums) -> dict[str, SequenceScores]:
         if sums.clustered:
             return dict(self._units(sums))
         if not self.bins:
             raise InputError(NOT_ASKED)
-        return {name: RoundScores(bins) for name, bins in self.bins}
+        return {name: IndependentScores(bins) for name, bins in self.bins}
 
     def _units(self, sums: ScoreSums) -> dict[str, UnitScores]:
         """The sums of the buckets that contain any unit."""

@@ -1,4 +1,4 @@
-"""Sums by stratum, such as the logger of a round, and the sums of rows centred within their strata.
+"""Sums by stratum, such as the logger, and the sums of rows centred within their strata.
 
 The number of rounds of each stratum is fixed, so that differences between strata are no sampling error. With m = z̄/ω̄, the
 means per row weight, each row z of stratum k is replaced by z − ω·(m_k − m). All means stay the same, as do the row

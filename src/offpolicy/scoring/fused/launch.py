@@ -43,7 +43,7 @@ class Factor:
 
 
 @dataclass(frozen=True)
-class Table:
+class ActionTable:
     """The actions' side of a form: each column is divided by a power of 2, `scale`, so that its largest entry is about 1.
 
     `source` is the table it was made from, which is kept so that its identity stays taken.
@@ -60,7 +60,7 @@ class Product:
     """A form as the kernel reads it, in this unit."""
 
     left: Factor
-    table: Table
+    table: ActionTable
     unit: Tensor | float = 1.0
 
     @property
@@ -79,7 +79,7 @@ class Launcher:
 
     device: Device
     tiling: Tiling | None = None
-    _tables: dict[tuple[int, bool], Table] = field(default_factory=dict)
+    _tables: dict[tuple[int, bool], ActionTable] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def row_sums(self, forms: Forms, half: bool) -> RowSums:
@@ -140,7 +140,7 @@ class Launcher:
             return "ieee"
         return "tf32x3" if self.device.precision == "high" else "tf32"
 
-    def _table(self, form: Form, half: bool, linear: bool) -> Table:
+    def _table(self, form: Form, half: bool, linear: bool) -> ActionTable:
         """The converted table of actions. The intercept of a linear form is its last column."""
         key = (id(form.right), half)
         if key not in self._tables:
@@ -149,7 +149,7 @@ class Launcher:
             scale = torch.exp2(torch.round(torch.log2(largest)))
             columns = self._padded(form.right[..., :main] / scale[:main], padded, half)
             last = form.bias if linear else form.right[..., main:].contiguous()
-            self._tables[key] = Table(form.right, Factor(columns, last), form.bias * LOG2E, scale)
+            self._tables[key] = ActionTable(form.right, Factor(columns, last), form.bias * LOG2E, scale)
         return self._tables[key]
 
     def _padded(self, columns: Tensor, size: int, half: bool) -> Tensor:
