@@ -23,8 +23,8 @@ import numpy as np
 from benchmarks.common import table
 from offpolicy.core.arrays import FloatArray, IntArray
 from offpolicy.experiments.bench import Bench
-from offpolicy.experiments.ranking import Ranking
 from offpolicy.experiments.runs import Results
+from offpolicy.experiments.standings import Standings
 from offpolicy.experiments.store import Store
 from offpolicy.worlds.registry import Folders, world
 
@@ -156,7 +156,7 @@ def bars(runs: Runs) -> Iterator[Bar]:
     yield _worst(runs, "StackedDR to the best of IPS, SNIPS, DR, SNDR, in every kind", runs.to_best(
         "StackedDR", ("IPS", "SNIPS", "DR", "SNDR")), 1.15)  # fmt: skip
     yield from _standard_error(runs)
-    ranking, auto = Ranking.of(runs.results), runs.of("Auto")
+    ranking, auto = Standings.of(runs.results), runs.of("Auto")
     best = ranking.ratios[auto]
     k = int(np.nanargmax(best))
     yield Bar(
@@ -276,7 +276,7 @@ def _verdicts(runs: Runs) -> Iterator[Bar]:
 
 def by_kind(runs: Runs) -> str:
     """One row per kind: Auto and others relative to the best single estimator, and coverage."""
-    ranking, e = Ranking.of(runs.results), runs.results.experiment
+    ranking, e = Standings.of(runs.results), runs.results.experiment
     single = runs.squared.mean(axis=2)
     singles = [k for k, entry in enumerate(e.entries) if entry.label not in ("Auto", "StackedDR", "Blend", "SLOPE", "OCV")]
     rows = []
@@ -297,7 +297,7 @@ def by_kind(runs: Runs) -> str:
 
 def leaders(runs: Runs) -> str:
     """One row per estimator: relative to the best single estimator."""
-    ranking, labels = Ranking.of(runs.results), runs.results.experiment.labels
+    ranking, labels = Standings.of(runs.results), runs.results.experiment.labels
     rows = [
         [
             labels[k],

@@ -17,8 +17,8 @@ from offpolicy.experiments import bench
 from offpolicy.experiments.bench import Bench
 from offpolicy.experiments.config import point
 from offpolicy.experiments.experiment import HALVES, Experiment
-from offpolicy.experiments.ranking import is_blend
 from offpolicy.experiments.runner import run
+from offpolicy.experiments.standings import is_blend
 from offpolicy.experiments.store import Store
 from offpolicy.worlds.registry import Folders, world
 from tests.worlds.test_worlds import open_bandit

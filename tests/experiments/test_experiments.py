@@ -25,10 +25,10 @@ from offpolicy.experiments.claims import Crossover, Falling, Lower, Share, claim
 from offpolicy.experiments.config import NAMES, Size, load
 from offpolicy.experiments.entries import Entry, from_text
 from offpolicy.experiments.experiment import AxisPoint, Experiment
-from offpolicy.experiments.ranking import Ranking, is_blend
 from offpolicy.experiments.reproduce import reproduce
 from offpolicy.experiments.runner import run, run_task
 from offpolicy.experiments.runs import Results
+from offpolicy.experiments.standings import Standings, is_blend
 from offpolicy.experiments.store import Store
 from offpolicy.worlds import Toy
 from offpolicy.worlds.registry import Folders
@@ -573,7 +573,7 @@ def test_the_best_is_chosen_on_one_half_and_scored_on_the_other() -> None:
     """A is best in the even worlds (1 against 4), B in the odd ones: so B judges the even and A the odd, 4 in each."""
     even = np.arange(8) % 2 == 0
     values = np.array([np.where(even, 1.0, 2.0), np.where(even, 2.0, 1.0)])[:, None, :, None]
-    ranking = Ranking.of(made(values))
+    ranking = Standings.of(made(values))
     assert ranking.ratios[:, 0] == pytest.approx([2.5 / 4, 2.5 / 4])
     assert (ranking.geometric_errors >= 0).all()
 
@@ -585,7 +585,7 @@ def test_blends_are_no_judges() -> None:
     values = np.array([0.1, 1.0])[:, None, None, None] * np.ones((2, 1, 6, 1))
     results = made(values)
     entries = (Entry("A", "auto"), Entry("B", "ips"))
-    blended = Ranking.of(replace(results, experiment=replace(results.experiment, entries=entries)))
+    blended = Standings.of(replace(results, experiment=replace(results.experiment, entries=entries)))
     assert blended.ratios[:, 0] == pytest.approx([0.01, 1.0])
 
 

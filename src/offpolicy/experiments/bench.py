@@ -18,8 +18,8 @@ from offpolicy.core.errors import InputError, unknown_name
 from offpolicy.experiments import entries
 from offpolicy.experiments.config import Size, located, parsed, point
 from offpolicy.experiments.experiment import HALVES, AxisPoint, Experiment, checked
-from offpolicy.experiments.ranking import Ranking
 from offpolicy.experiments.runs import Results, finite_mean
+from offpolicy.experiments.standings import Standings
 from offpolicy.experiments.tables import notes
 from offpolicy.report.formatting import WIDTH, blocks, label, wrapped
 from offpolicy.worlds import OpenBandit
@@ -101,17 +101,17 @@ class Bench:
 
 def leaders(results: Results) -> list[dict[str, Any]]:
     """One row per estimator, ordered by the geometric mean; those without a value in every world come last."""
-    ranking = Ranking.of(results)
+    standings = Standings.of(results)
     rows = [
         {
             "estimator": label,
-            "geometric_mean": finite_or_none(ranking.geometric[k]),
-            "geometric_mean_error": finite_or_none(ranking.geometric_errors[k]),
-            "worst": finite_or_none(ranking.worst[k]),
-            "worst_error": finite_or_none(ranking.worst_errors[k]),
-            "worlds": int(np.isfinite(ranking.ratios[k]).sum()),
-            "relative": ranking.ratios[k].tolist(),
-            "relative_errors": ranking.ratio_errors[k].tolist(),
+            "geometric_mean": finite_or_none(standings.geometric[k]),
+            "geometric_mean_error": finite_or_none(standings.geometric_errors[k]),
+            "worst": finite_or_none(standings.worst[k]),
+            "worst_error": finite_or_none(standings.worst_errors[k]),
+            "worlds": int(np.isfinite(standings.ratios[k]).sum()),
+            "relative": standings.ratios[k].tolist(),
+            "relative_errors": standings.ratio_errors[k].tolist(),
         }
         for k, label in enumerate(results.experiment.labels)
     ]

@@ -26,7 +26,7 @@ OFF = 0.02
 """How far the integral of a density may be from 1: a few panels cannot integrate every density exactly."""
 
 
-class Continuous(Policy):
+class DensityPolicy(Policy):
     """The base of policies over numbers that have a density: a subclass gives it by `entries`, at any action."""
 
     spaces = (Box,)
@@ -37,7 +37,7 @@ class Continuous(Policy):
 
 @final
 @dataclass(frozen=True)
-class Density(Continuous):
+class Density(DensityPolicy):
     """A policy over numbers, or vectors of numbers, with a density.
 
     Parameters

@@ -13,7 +13,7 @@ from offpolicy.core.errors import InputError, RowsError
 from offpolicy.data.batch import Batch
 from offpolicy.data.box import Box, box
 from offpolicy.data.checks import is_number
-from offpolicy.policies.density import GRID_NODES, Continuous
+from offpolicy.policies.density import GRID_NODES, DensityPolicy
 from offpolicy.policies.functions import Score, called, column_names, with_columns
 from offpolicy.policies.nodes import Nodes, between
 
@@ -25,7 +25,7 @@ LEAST_MASS = 1e-12
 
 @final
 @dataclass(frozen=True)
-class Normal(Continuous):
+class Normal(DensityPolicy):
     """A policy over numbers: normal around a mean per round, truncated to the `op.Box` of the log.
 
     Where actions are vectors, their dimensions are independent.

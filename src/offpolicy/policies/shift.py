@@ -16,13 +16,13 @@ from offpolicy.data.estimated_logging import EstimatedLogging
 from offpolicy.data.log import Log
 from offpolicy.policies.base import Policy
 from offpolicy.policies.conversion import as_policy
-from offpolicy.policies.density import Continuous
+from offpolicy.policies.density import DensityPolicy
 from offpolicy.policies.nodes import Nodes
 
 
 @final
 @dataclass(frozen=True)
-class Shift(Continuous):
+class Shift(DensityPolicy):
     """What the logging policy would have earned if it had taken every action a little higher, or lower.
 
     An action that would leave the box stays as it was logged. The log needs its logging policy (`logging=`), since the
@@ -93,7 +93,7 @@ class Shift(Continuous):
 
 @final
 @dataclass(frozen=True)
-class _Shifted(Continuous):
+class _Shifted(DensityPolicy):
     """A logging policy with all actions moved."""
 
     shift: Shift

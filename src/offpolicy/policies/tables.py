@@ -21,7 +21,7 @@ from offpolicy.data.spaces import ActionSpace, Discrete, discrete
 from offpolicy.policies.base import SUM_TOLERANCE, Policy, check_sums
 from offpolicy.policies.blocks import Listed, blocks
 from offpolicy.policies.candidates import Eligible, as_numbers, check_candidates
-from offpolicy.policies.density import GRID, Continuous
+from offpolicy.policies.density import GRID, DensityPolicy
 from offpolicy.policies.lists import SlotColumn
 from offpolicy.policies.nodes import Nodes, between
 
@@ -89,7 +89,7 @@ class Uniform(Policy):
 
 @final
 @dataclass(frozen=True)
-class _UniformDensity(Continuous):
+class _UniformDensity(DensityPolicy):
     """The uniform density over a box."""
 
     def __repr__(self) -> str:

@@ -29,7 +29,7 @@ def is_blend(entry: Entry) -> bool:
 
 
 @dataclass(frozen=True)
-class Ranking:
+class Standings:
     """Estimators × points, NaN if an estimator has no value in some run; standard errors by a bootstrap."""
 
     ratios: FloatArray
@@ -40,7 +40,7 @@ class Ranking:
     worst_errors: FloatArray
 
     @classmethod
-    def of(cls, results: Results) -> Ranking:
+    def of(cls, results: Results) -> Standings:
         units = results.units("mse")
         complete: npt.NDArray[np.bool_] = np.asarray(np.isfinite(results.values).all(axis=(2, 3)))
         if not complete.any():
