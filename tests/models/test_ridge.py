@@ -207,3 +207,22 @@ def test_large_offsets_lose_no_digits() -> None:
         near = fit(op.Ridge(1.0), log, inputs).on_all(0).taken(batch)
         moved = fit(op.Ridge(1.0), far, inputs).on_all(0).taken(rows_of(far))
         np.testing.assert_allclose(moved - 1e8, near, atol=1e-4)
+
+
+def test_on_numbers_the_fit_does_not_depend_on_the_origin_of_contexts() -> None:
+    """Contexts are counted from a typical row, which depends on how a log is split into files."""
+    rng = np.random.default_rng(2)
+    x, a = rng.normal(size=(200, 2)), rng.uniform(size=200)
+    reward = np.sin(3 * a) * x[:, 0] + a + rng.normal(size=200) / 5
+    last_first = np.argsort(-x[:, 0])
+    every = {"as it is": (x, slice(None)), "moved": (x + 1e3, slice(None)), "sorted": (x, last_first)}
+    values = []
+    for contexts, rows in every.values():
+        log = op.Log(
+            contexts[rows], a[rows], reward[rows], propensity=np.ones(200), actions=op.Box(0, 1), row_id=np.arange(200)[rows]
+        )
+        constant = op.Deterministic(lambda x: np.full(len(x), 0.3))
+        dm = op.evaluate(log, constant, op.DM(rewards=op.Ridge(10.0), cross_fit=0), progress=False)["DM"]
+        values.append((dm.value, dm.std_error))
+    assert values[1] == pytest.approx(values[0], rel=1e-6)
+    assert values[2] == pytest.approx(values[0], rel=1e-6)

@@ -66,7 +66,10 @@ def _choices(*names: str) -> Callable[[], list[str]]:
     return lambda: list(names)
 
 
-ActionColumn = Annotated[str | None, typer.Option(help="The column with the logged action.")]
+ActionColumn = Annotated[
+    str | None,
+    typer.Option(help="The column with the logged action; for vectors also one per dimension, separated by commas."),
+]
 Inputs = Annotated[
     str | None,
     typer.Option(
@@ -103,7 +106,13 @@ Config = Annotated[
 ]
 Progress = Annotated[bool | None, typer.Option(help="Show progress on stderr. [default: on a terminal]")]
 Processes = Annotated[int | None, typer.Option(min=1, help="Worker processes. [default: all cores]")]
-Actions = Annotated[str | None, typer.Option(help="'labels' to read integer actions as labels instead of codes 0..n-1.")]
+Actions = Annotated[
+    str | None,
+    typer.Option(
+        help="'labels' to read integer actions as labels instead of codes 0..n-1; box:LOW:HIGH for actions that are "
+        "numbers, such as box:5:60, or box:0,0:100,1 for vectors; box:5:60:19.99 if some values have a probability."
+    ),
+]
 
 
 @app.callback()
@@ -124,14 +133,15 @@ def evaluate(
     action: ActionColumn = None,
     reward: Annotated[Many, typer.Option(help="The column with the reward; repeat for several rewards.")] = None,
     propensity: Annotated[
-        str | None, typer.Option(help="The column with the logging policy's probability of the logged action.")
+        str | None, typer.Option(help="The column with the logging policy's probability (or density) of the logged action.")
     ] = None,
     target: Annotated[
         Many,
         typer.Option(
-            help="The new policy: a column with its probability of the logged action; two list columns "
+            help="The new policy: a column with its probability (or density) of the logged action; two list columns "
             "ACTIONS,PROBABILITIES (in CSV, text such as a|b|c); one column per action, as 'p_*'; deterministic:COLUMN, a "
-            "column with its action; uniform, or uniform:COLUMN with a list column of candidates; or module:object. "
+            "column with its action; uniform, or uniform:COLUMN with a list column of candidates; for numbers also "
+            "normal:MEAN,SD (columns or numbers), shift:by=2 and shift:times=1.05; or module:object. "
             "Repeat as NAME=POLICY to compare several."
         ),
     ] = None,

@@ -20,6 +20,8 @@ from offpolicy.data.sources import read_log
 from offpolicy.data.sources.files import find_files
 from offpolicy.data.sources.remote import is_remote
 from offpolicy.data.sources.spark_session import frame_of, session
+from offpolicy.data.space_text import action_space
+from offpolicy.data.spaces import ActionSpace
 from offpolicy.diagnostics.base import Diagnostic
 from offpolicy.engines.base import Engine
 from offpolicy.engines.local import Local
@@ -45,6 +47,7 @@ OF_THE_CALL = ("progress", "imports")
 """Options about how a command runs, not about what it evaluates."""
 WORDS = {list: "text, or a list of text", str: "text", int: "a whole number", float: "a number", bool: "true or false"}
 MORE_TYPES = {
+    "action": ((str, list), "text, or a list of text"),
     "reward_range": ((str, list), "a list of two numbers"),
     "memory": ((str, int), 'text such as "2GB", or bytes'),
     "sensitivity": ((str, int, float, list), "a list of numbers"),
@@ -325,12 +328,22 @@ def _diagnostic(text: str) -> Diagnostic:
 def open_log(settings: Mapping[str, Any], source: Any) -> Log:
     """The log that the settings describe."""
     columns = _chosen(settings, OF_FILES)
+    if "actions" in columns:
+        columns["actions"] = action_space(columns["actions"])
+        columns["action"] = _action_columns(columns["action"], columns["actions"])
     columns["action_features"] = columns.pop("features", [])
     if "logging" in columns:
         columns["logging"] = _logging(columns["logging"])
     if "reward_range" in columns:
         columns["reward_range"] = tuple(_numbers("reward_range", columns["reward_range"], "two numbers, LOW,HIGH", 2))
     return read_log(source, **columns)
+
+
+def _action_columns(action: str | list[str], space: ActionSpace | str) -> str | list[str]:
+    """The column of the action; for vectors also several, separated by commas on a command line."""
+    if isinstance(action, str) and not isinstance(space, str) and space.shape and "," in action:
+        return [part.strip() for part in action.split(",")]
+    return action
 
 
 def _numbers(name: str, value: str | float | Sequence[float] | None, what: str, count: int | None = None) -> list[float]:
@@ -347,7 +360,7 @@ def _numbers(name: str, value: str | float | Sequence[float] | None, what: str, 
 
 def _named(text: str, position: int) -> tuple[str, str]:
     name, separator, rest = text.partition("=")
-    if separator and name:
+    if separator and name and ":" not in name:
         return name, rest
     return ("target" if position == 0 else f"target_{position + 1}"), text
 

@@ -99,6 +99,11 @@ class Box(ActionSpace):
         """The number of numbers of an action."""
         return len(self.lows)
 
+    @cached_property
+    def axes(self) -> tuple[Box, ...]:
+        """The box of each dimension."""
+        return tuple(Box(low, high) for low, high in zip(self.lows.tolist(), self.highs.tolist(), strict=True))
+
     @property
     def ranges(self) -> FloatArray:
         """The length of each dimension."""

@@ -150,11 +150,13 @@ def _part(text: str, part: str, kinds: dict[str, type[Any]], values: dict[str, s
 
 
 def _value(text: str, key: str, value: str, type_: str) -> Any:
-    """A number, true or false, or a word."""
+    """A number, several separated by |, true or false, or a word."""
     whole = "int" in (words := re.findall(r"\w+", type_)) and "float" not in words
     if value in ("true", "false"):
         return value == "true"
     try:
+        if "|" in value:
+            return [float(part) for part in value.split("|")]
         return int(value) if whole else float(value)
     except ValueError:
         if whole or not value[:1].isalpha():

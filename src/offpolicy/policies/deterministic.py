@@ -13,11 +13,11 @@ import pyarrow as pa
 from offpolicy.core.arrays import FloatArray, IntArray
 from offpolicy.core.errors import InputError, RowsError
 from offpolicy.data.batch import Batch
-from offpolicy.data.box import Box
+from offpolicy.data.box import Box, box
 from offpolicy.data.checks import to_arrow
 from offpolicy.data.log import Log
 from offpolicy.data.slate import Slate, as_lists
-from offpolicy.data.spaces import Discrete
+from offpolicy.data.spaces import ActionSpace, Discrete
 from offpolicy.policies.base import Policy
 from offpolicy.policies.blocks import Listed
 from offpolicy.policies.functions import Score, called, column_names, returned, with_columns
@@ -36,10 +36,11 @@ class Deterministic(Policy):
 
     Parameters
     ----------
-    function : str or callable
-        The column of the log with the action of each round; or a function from contexts (rounds × columns, as in
-        `log.schema.context`) to one action per round. Actions are labels, as in `log.actions`, numbers for an `op.Box`
-        (rounds × dimensions if they are vectors), or lists of labels for an `op.Slate`.
+    function : str, sequence of str or callable
+        The column of the log with the action of each round, or the columns with the dimensions of a vector; or a function
+        from contexts (rounds × columns, as in `log.schema.context`) to one action per round. Actions are labels, as in
+        `log.actions`, numbers for an `op.Box` (rounds × dimensions if they are vectors), or lists of labels for an
+        `op.Slate`.
         With `columns`, the function is called with a dict of arrays by name instead.
     columns : sequence of str, default ()
         Columns of the log that the function reads by name, in the context or not.
@@ -56,7 +57,7 @@ class Deterministic(Policy):
     2.8125
     """
 
-    function: Score | str
+    function: Score | str | Sequence[str]
     columns: Sequence[str] = ()  # type: ignore[assignment]
     spaces = (Discrete, Box, Slate)
     deterministic = True
@@ -67,6 +68,11 @@ class Deterministic(Policy):
             if names not in ((), (self.function,)):
                 raise InputError("Deterministic: `columns` are for a function; a column of actions needs none.")
             names = (self.function,)
+        elif isinstance(self.function, Sequence):
+            if names not in ((), tuple(self.function)):
+                raise InputError("Deterministic: `columns` are for a function; columns of actions need none.")
+            names = column_names(self.function, "Deterministic")
+            object.__setattr__(self, "function", names)
         elif isinstance(self.function, type) or not callable(self.function):
             raise InputError(
                 f"Deterministic: {self.function!r} is neither a function of the context nor the name of a column of actions."
@@ -79,19 +85,37 @@ class Deterministic(Policy):
         return self if log.space.count is None else _DiscreteChoice(self)
 
     def actions(self, batch: Batch) -> npt.NDArray[Any]:
-        chosen = batch.extra[self.function] if isinstance(self.function, str) else self._returned(batch)
+        if isinstance(self.function, tuple):
+            return self._of_columns(self.function, batch)
+        if isinstance(self.function, str):
+            return self._encoded(batch.extra[self.function], batch.space, batch, self.function)
+        return self._encoded(self._returned(batch), batch.space, batch)
+
+    def _of_columns(self, names: tuple[str, ...], batch: Batch) -> npt.NDArray[Any]:
+        """Vectors, from one column per dimension."""
+        axes = box(batch.space, "Deterministic with several columns").axes
+        if not batch.space.shape or len(axes) != len(names):
+            raise InputError(
+                f"Deterministic: {len(names)} columns are named ({', '.join(names)}), and the actions are "
+                f"{batch.space.nature}; name one column per dimension."
+            )
+        each = [self._encoded(batch.extra[n], axis, batch, n) for n, axis in zip(names, axes, strict=True)]
+        return np.column_stack(each)
+
+    def _encoded(self, chosen: pa.Array, space: ActionSpace, batch: Batch, column: str | None = None) -> npt.NDArray[Any]:
+        """Actions of a space, from a column or from a function."""
         try:
-            taken, bad = batch.space.encode(as_integers(chosen) if batch.space.count is not None else chosen)
+            taken, bad = space.encode(as_integers(chosen) if space.count is not None else chosen)
         except InputError as error:
-            raise InputError(f"Deterministic: {error} {self._remedy(batch)}") from None
+            raise InputError(f"Deterministic: {error} {self._remedy(batch, column)}") from None
         if bad.any():
-            what, _ = batch.space.unknown(chosen.filter(pa.array(bad)).slice(0, 3).to_pylist())
-            raise RowsError("Deterministic", what, batch.row[bad], self._remedy(batch))
+            what, _ = space.unknown(chosen.filter(pa.array(bad)).slice(0, 3).to_pylist())
+            raise RowsError("Deterministic", what, batch.row[bad], self._remedy(batch, column))
         return taken
 
     def _returned(self, batch: Batch) -> pa.Array:
         """The actions that the function returns, as a column."""
-        assert not isinstance(self.function, str)
+        assert callable(self.function)
         call = called if batch.space.items is None else returned
         values = call(with_columns(self.function, self.columns, "Deterministic"), batch, "Deterministic")
         if batch.space.slots is not None:
@@ -103,9 +127,9 @@ class Deterministic(Policy):
             raise InputError(f"Deterministic: the function returned shape {shape} for {len(batch)} rounds; return {one}.")
         return to_arrow(values, "Deterministic")
 
-    def _remedy(self, batch: Batch) -> str:
-        if isinstance(self.function, str):
-            return f"Correct the column {self.function!r}: it must hold one action of the log per round."
+    def _remedy(self, batch: Batch, column: str | None) -> str:
+        if column is not None:
+            return f"Correct the column {column!r}: it must hold one action of the log per round."
         if batch.space.slots is not None:
             return "Correct the function: it returns one list of items per round, as in `log.actions`."
         if batch.space.count is None:

@@ -1,4 +1,7 @@
-"""Policies as text: `p_new`, `p_new_*`, `actions,probabilities`, `uniform`, `deterministic:best`, or `module:object`."""
+"""Policies as text: `p_new`, `p_new_*`, `actions,probabilities`, `uniform`, `deterministic:best`, or `module:object`.
+
+For actions that are numbers also `deterministic:a,b` for vectors, `normal:mean,4`, `shift:by=2` and `shift:times=1.05`.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +13,45 @@ from offpolicy.core.imports import imported
 from offpolicy.policies.base import Policy
 from offpolicy.policies.conversion import as_policy
 from offpolicy.policies.deterministic import Deterministic
+from offpolicy.policies.normal import Normal
+from offpolicy.policies.shift import Shift
 from offpolicy.policies.tables import Column, Uniform
 
-NAMED: dict[str, Callable[[str], Policy]] = {"column": Column, "deterministic": Deterministic, "uniform": Uniform}
-"""Policies by name, each of a column of the log."""
+
+def _deterministic(text: str) -> Policy:
+    """One column of actions, or one per dimension."""
+    return Deterministic([part.strip() for part in text.split(",")] if "," in text else text)
+
+
+def _normal(text: str) -> Policy:
+    """MEAN,SD: each a number or a column."""
+    mean, comma, sd = (part.strip() for part in text.partition(","))
+    if not comma or not mean or not sd or "," in sd:
+        raise InputError(f"policy 'normal:{text}': give the mean and the standard deviation, such as normal:mean,4.")
+    return Normal(_number(mean, mean), _number(sd, sd))
+
+
+def _shift(text: str) -> Policy:
+    """by=NUMBER or times=NUMBER; several numbers, one per dimension, are separated by |."""
+    name, _, value = (part.strip() for part in text.partition("="))
+    moved = [_number(part) for part in value.split("|")]
+    if name not in ("by", "times") or None in moved:
+        raise InputError(f"policy 'shift:{text}': give shift:by=NUMBER or shift:times=NUMBER, such as shift:times=1.05.")
+    return Shift(**{name: moved[0] if len(moved) == 1 else moved})
+
+
+def _number(text: str, otherwise: Any = None) -> Any:
+    try:
+        return float(text)
+    except ValueError:
+        return otherwise
+
+
+NAMED: dict[str, Callable[[str], Policy]] = {
+    "column": Column, "deterministic": _deterministic, "uniform": Uniform, "normal": _normal, "shift": _shift,
+}  # fmt: skip
+"""Policies by name, each of what follows the colon: a column of the log, or numbers."""
+EXAMPLES = {"normal": "MEAN,SD", "shift": "times=1.05"}
 
 
 def names_module(text: str) -> bool:
@@ -26,6 +64,8 @@ def policy(text: str) -> Policy:
 
     >>> policy("uniform"), policy("uniform:items"), policy("deterministic:best").columns, policy("p_new")
     (Uniform(), Uniform(candidates='items'), ('best',), Column('p_new'))
+    >>> policy("deterministic:a,b").columns, policy("normal:usual,4").mean, policy("shift:times=1.05")
+    (('a', 'b'), 'usual', Shift(by=None, times=1.05))
     """
     name, colon, column = text.partition(":")
     if names_module(text):
@@ -34,6 +74,8 @@ def policy(text: str) -> Policy:
         except InputError as error:
             raise InputError(str(error) if text in str(error) else f"{text}: {error}") from None
     if colon and not column:
+        if name in EXAMPLES:
+            raise InputError(f"policy {text!r}: write it as {name}:{EXAMPLES[name]}.")
         raise InputError(f"policy {text!r}: name a column of the log, such as {name}:COLUMN.")
     if colon:
         return NAMED[name](column)

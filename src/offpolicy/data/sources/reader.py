@@ -58,7 +58,7 @@ def read_log(  # noqa: PLR0913
     source: Any,
     *,
     context: str | Sequence[str],
-    action: str,
+    action: str | Sequence[str],
     reward: str | Sequence[str],
     propensity: str | MonteCarlo | None = None,
     position_propensity: str | None = None,
@@ -99,8 +99,8 @@ def read_log(  # noqa: PLR0913
     context : str or sequence of str
         The columns that were known before the action was taken. Text is one-hot encoded. Missing values, dates and text
         with more than 1,000 values are refused, unless `missing`, `dates` or `levels` say what to do with them.
-    action : str
-        The column of the logged action.
+    action : str or sequence of str
+        The column of the logged action; for vectors (an `op.Box` of several dimensions), also one column per dimension.
     reward : str or sequence of str
         The column of the reward, or several.
     propensity : str or MonteCarlo, optional
@@ -182,14 +182,17 @@ def read_log(  # noqa: PLR0913
     >>> op.read_log(frame, context="age", action="item", reward="click", propensity="p")
     Log(2 rounds, 2 actions, context 1, rewards ['click'])
     """
+    named = named_space(actions)
+    action, several = _action_columns(action, named)
     columns = ColumnRoles(
         _names(context), action, _names(reward), propensity, position_propensity, gain, cluster, row_id, weight, by, logger,
-        _names(action_features), preprocessing=Preprocessing.of(missing, dates, levels),
+        _names(action_features), several, preprocessing=Preprocessing.of(missing, dates, levels),
+        numeric_action=named is not None and named.likelihood == "density",
     )  # fmt: skip
     if not columns.reward:
         raise InputError("name at least one reward column.")
     csv = CsvFormat(delimiter, quote, encoding, decimal)
-    long = _long_form(columns, named_space(actions), list_id, slot)
+    long = _long_form(columns, named, list_id, slot)
     columns = columns if long is None or columns.row_id is not None else replace(columns, row_id=list_id)
     moment = Moment.of(version, as_of)
     opened = None if is_spark(source) else open_lake(source, moment)
@@ -202,7 +205,6 @@ def read_log(  # noqa: PLR0913
     if long is not None:
         source, opened = (collected(source, long), None) if opened is None else (source, grouped(opened, long))
     features, listed = _read_catalog(catalog, action, csv) if catalog is not None else (None, None)
-    named = named_space(actions)
     if isinstance(named, Discrete) and listed is not None and named != listed:
         raise InputError(
             "`actions` and the catalog list different actions, or the same ones in a different order; give only one of "
@@ -229,6 +231,15 @@ def _long_form(columns: ColumnRoles, space: ActionSpace | None, list_id: str | N
         raise InputError("list_id= is for lists; give actions=op.Slate(…) as well.")
     single = (columns.cluster, columns.row_id, columns.weight, columns.by, columns.logger)
     return LongForm(list_id, slot, frozenset([*columns.context, *filter(None, single)]))
+
+
+def _action_columns(action: str | Sequence[str], space: ActionSpace | None) -> tuple[str, tuple[str, ...]]:
+    """What messages call the action, and its columns if there is one per dimension of a vector."""
+    names = _names(action)
+    if not names or not all(isinstance(name, str) for name in names):
+        raise InputError(f"action is {action!r}; name the column of the logged action.")
+    vector = space is not None and space.shape == (1,) and not isinstance(action, str)
+    return ", ".join(names), names if len(names) > 1 or vector else ()
 
 
 def _names(names: str | Sequence[str]) -> tuple[str, ...]:
@@ -305,11 +316,13 @@ def _together(
         _same_columns(schemas[0], files[0], schema, file, columns)
     types = schemas[0]
     if kinds == {"csv"} and not catalog:
-        types = _as_floats(types, {columns.action, columns.cluster, columns.row_id, columns.by, *columns.features})
+        types = _as_floats(types, columns.identifiers)
     parts: list[RowRange] = []
     start = 0
     for each, values in zip(opened, partitions, strict=True):
-        counted = next(name for name in (columns.action, *columns.names(), *each.schema.names) if name in each.schema.names)
+        counted = next(
+            name for name in (*columns.actions, *columns.names(), *each.schema.names) if name in each.schema.names
+        )
         for part in each.parts(types, counted):
             parts.append(PartitionedPart.of(replace(part, start=start), values))
             start += part.rows

@@ -60,7 +60,7 @@ class SparkSource:
                 raise unknown_name("column", name, frame.columns)
         by_file = columns.cluster is None and columns.row_id is None
         placed = _with_paths(frame) if by_file else frame
-        whole = pt.is_integer(selected(frame, [columns.action]).limit(0).toArrow().schema.types[0])
+        whole = pt.is_integer(selected(frame, columns.actions[:1]).limit(0).toArrow().schema.types[0])
         codes = space is None and whole and not integer_labels
         if space is not None and not space.found:
             space = space.over(_items(frame, columns.action, integer_labels))

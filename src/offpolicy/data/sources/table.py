@@ -19,6 +19,7 @@ from offpolicy.core.errors import InputError, RowsError, unknown_name
 from offpolicy.core.hashing import hash_places, hash_rows, hash_values
 from offpolicy.core.threads import parallel
 from offpolicy.data.batch import Batch, Partition
+from offpolicy.data.box import box
 from offpolicy.data.checks import Check, decoded
 from offpolicy.data.contents import ColumnSums, Contents, Levels
 from offpolicy.data.dates import date_type
@@ -69,7 +70,11 @@ class Place:
 
 @dataclass(frozen=True)
 class ColumnRoles:
-    """The column of each role, and how those of the context are prepared."""
+    """The column of each role, and how those of the context are prepared.
+
+    `dimensions` are the columns of the action, if it is a vector with one column per dimension; `action` names all of them.
+    `numeric_action`: whether actions are numbers, not labels or codes.
+    """
 
     context: tuple[str, ...]
     action: str
@@ -83,8 +88,21 @@ class ColumnRoles:
     by: str | None = None
     logger: str | None = None
     features: tuple[str, ...] = ()
+    dimensions: tuple[str, ...] = ()
+    numeric_action: bool = False
     place: Place | None = None
     preprocessing: Preprocessing = AS_THEY_ARE
+
+    @property
+    def actions(self) -> tuple[str, ...]:
+        """The columns of the action: one, or one per dimension of a vector."""
+        return self.dimensions or (self.action,)
+
+    @property
+    def identifiers(self) -> frozenset[str | None]:
+        """The columns whose whole numbers identify something."""
+        labels = () if self.numeric_action else self.actions
+        return frozenset([*labels, self.cluster, self.row_id, self.by, *self.features])
 
     @property
     def propensities(self) -> tuple[str, ...]:
@@ -99,7 +117,7 @@ class ColumnRoles:
         )  # fmt: skip
         named = (
             *self.context,
-            self.action,
+            *self.actions,
             *self.reward,
             *(n for n in single if n is not None),
             *self.features,
@@ -147,18 +165,24 @@ class TableSource:
 
     def __post_init__(self) -> None:
         check_names(self.columns.names(), self.arrow_schema.names)
-        outcomes = {self.columns.action, *self.columns.reward} & set(self.columns.context)
+        outcomes = {*self.columns.actions, *self.columns.reward} & set(self.columns.context)
         if outcomes:
             raise InputError(
                 f"{min(outcomes)} is also named as context. The context is what was known before the action was taken; "
                 "leave out the action and its outcome."
             )
+        self._check_dimensions()
         if self.listed is not None:
             self.listed.check()
         elif self.columns.position_propensity is not None or self.columns.gain != "sum":
             raise InputError("position_propensity= and gain= are for lists; give actions=op.Slate(…), or leave them out.")
         listed = (frozenset[str]() if self.listed is None else self.listed.lists) | self._vectors
-        numeric = (*self.columns.reward, *self.columns.propensities, *filter(None, [self.columns.weight]))
+        numeric = (
+            *self.columns.dimensions,
+            *self.columns.reward,
+            *self.columns.propensities,
+            *filter(None, [self.columns.weight]),
+        )
         for name in self.columns.names():
             if name not in listed and pt.is_nested(self.arrow_schema.field(name).type):
                 raise InputError(
@@ -172,6 +196,17 @@ class TableSource:
             self._expect(name, "number", "text")
         if self.rows == 0:
             raise InputError("the log is empty: it has no rows.")
+
+    def _check_dimensions(self) -> None:
+        """Raise if the columns of an action are not those of the dimensions of its space."""
+        named, space = self.columns.dimensions, self.given_space
+        if not named or (space is not None and space.shape == (len(named),)):
+            return
+        are = "" if space is None else f", and the actions are {space.nature}"
+        raise InputError(
+            f"action: {len(named)} columns are named ({self.columns.action}){are}. Several columns make a vector: state the "
+            "bounds of each with actions=op.Box([low, …], [high, …]) (--actions box:LOW,…:HIGH,…)."
+        )
 
     @cached_property
     def listed(self) -> ListRoles | None:
@@ -188,7 +223,8 @@ class TableSource:
     @property
     def _vectors(self) -> set[str]:
         """The action column, if actions are vectors, whose cells are lists."""
-        return {self.columns.action} if self.given_space is not None and self.given_space.shape else set()
+        vectors = self.given_space is not None and self.given_space.shape and not self.columns.dimensions
+        return {self.columns.action} if vectors else set()
 
     def _check_context(self) -> None:
         """Raise if a column of the context is neither number nor text nor a date, or if no column is a date."""
@@ -530,7 +566,7 @@ class _Decoded:
         c, first = self.source.columns, self.part.first + seen
         ids, cluster = (self._hashed(name, raw) for name in (c.row_id, c.cluster))
         unit = ids if cluster is None else cluster
-        action = self._actions(raw[c.action])
+        action = self._actions(raw)
         logged = self._logged(raw, action)
         batch = Batch(
             row=np.arange(self.part.start + seen, self.part.start + seen + rows),
@@ -611,12 +647,20 @@ class _Decoded:
         except RowsError as error:
             raise source.recounted(listed, error) from None
 
-    def _actions(self, column: pa.Array) -> npt.NDArray[Any]:
-        source, name = self.source, self.source.columns.action
+    def _actions(self, raw: Mapping[str, pa.Array]) -> npt.NDArray[Any]:
+        """The encoded actions, from one column or from one per dimension."""
+        space, columns = self.source.space, self.source.columns
+        if not columns.dimensions:
+            return self._encoded_actions(columns.action, space, raw)
+        axes = zip(columns.dimensions, box(space, "action").axes, strict=True)
+        return np.column_stack([self._encoded_actions(name, axis, raw) for name, axis in axes])
+
+    def _encoded_actions(self, name: str, space: ActionSpace, raw: Mapping[str, pa.Array]) -> npt.NDArray[Any]:
+        column = raw[name]
         if column.null_count:
-            raise source.missing(name)
-        encoded, bad = source.space.encode(column)
+            raise self.source.missing(name)
+        encoded, bad = space.encode(column)
         if bad.any():
             examples = column.filter(pa.array(bad)).slice(0, 3).to_pylist()
-            raise source.count_failures(name, lambda c: source.space.encode(c)[1], *source.space.unknown(examples))
+            raise self.source.count_failures(name, lambda c: space.encode(c)[1], *space.unknown(examples))
         return encoded

@@ -2,7 +2,8 @@
 
 The penalty counts rounds, as for discrete actions, and acts on differences between neighbouring functions: on second
 differences of the intercepts, so that a straight line in the action is free, and on first differences of the slopes, so that
-the pooled slopes are. With G the Gram matrix of B(a) ⊗ x̃ and b its products with the reward, β = (G + λP)⁻¹ b (Eilers and
+the pooled slopes are. Intercepts are those at the mean context, so that the fit does not depend on the origin from which
+contexts are counted. With G the Gram matrix of B(a) ⊗ x̃ and b its products with the reward, β = (G + λP)⁻¹ b (Eilers and
 Marx 1996). Everything follows from sums by group of units, also the squared error out of fold by which λ is chosen.
 """
 
@@ -162,11 +163,23 @@ class SplineFits(Fits):
         return _Sums(float(parts[0]), *parts[1:], float(s["square"][groups, reward].sum()))
 
     @cached_property
-    def _scale(self) -> FloatArray:
-        """The standard deviation of each context column: the functions of the action sum to 1, and so do their sums."""
+    def _moments(self) -> FloatArray:
+        """E[x̃x̃ᵀ], with x counted from the origin: the functions of the action sum to 1, and so do their sums."""
         j, d = self.model.basis.size, self.shape.context + 1
-        moments = self.sums["gram"].sum(axis=0).reshape(j, d, j, d).sum(axis=(0, 2)) / self.sums["n"].sum()
-        sd = np.sqrt(np.maximum(np.diag(moments)[:-1] - moments[-1, :-1] ** 2, 0.0))
+        moments: FloatArray = self.sums["gram"].sum(axis=0).reshape(j, d, j, d).sum(axis=(0, 2)) / self.sums["n"].sum()
+        return moments
+
+    @cached_property
+    def _centring(self) -> FloatArray:
+        """R, with which x̃R is counted from the mean."""
+        centring = np.eye(self.shape.context + 1)
+        centring[-1, :-1] = -self._moments[-1, :-1]
+        return centring
+
+    @cached_property
+    def _scale(self) -> FloatArray:
+        """The standard deviation of each context column."""
+        sd = np.sqrt(np.maximum(np.diag(self._moments)[:-1] - self._moments[-1, :-1] ** 2, 0.0))
         scale: FloatArray = np.where(sd > 0, sd, 1.0)
         return scale
 
@@ -178,11 +191,14 @@ class SplineFits(Fits):
         return np.kron(slopes, np.diag(squares)) + np.kron(intercepts, np.diag(np.append(0 * self._scale, 1.0)))
 
     def _solve(self, sums: _Sums, penalty: float) -> FloatArray:
-        unit = np.tile(np.append(self._scale, 1.0), self.model.basis.size)  # the system in standardised columns
-        matrix = (sums.gram + penalty * self._penalised) / np.outer(unit, unit)
+        j, d = self.model.basis.size, self.shape.context + 1
+        unit = np.tile(np.append(self._scale, 1.0), j)  # the system in standardised columns
+        centred = np.einsum("ab,jakc,cd->jbkd", self._centring, sums.gram.reshape(j, d, j, d), self._centring, optimize=True)
+        matrix = (centred.reshape(j * d, j * d) + penalty * self._penalised) / np.outer(unit, unit)
         matrix[np.diag_indices(len(matrix))] += LEAST * max(float(np.trace(matrix)) / len(matrix), 1e-300)
-        solved: FloatArray = np.linalg.solve(matrix, sums.product / unit) / unit
-        return solved
+        product = (sums.product.reshape(j, d) @ self._centring).ravel()
+        solved: FloatArray = (np.linalg.solve(matrix, product / unit) / unit).reshape(j, d) @ self._centring.T
+        return solved.ravel()
 
     def _penalty(self, reward: int) -> float:
         if not isinstance(self.model.penalty, str):
