@@ -196,8 +196,12 @@ class SplineFits(Fits):
         centred = np.einsum("ab,jakc,cd->jbkd", self._centring, sums.gram.reshape(j, d, j, d), self._centring, optimize=True)
         matrix = (centred.reshape(j * d, j * d) + penalty * self._penalised) / np.outer(unit, unit)
         matrix[np.diag_indices(len(matrix))] += LEAST * max(float(np.trace(matrix)) / len(matrix), 1e-300)
-        product = (sums.product.reshape(j, d) @ self._centring).ravel()
+        # Counted from the mean reward, to which functions without any round then shrink, whatever the origin is.
+        mean = float(sums.product.reshape(j, d)[:, -1].sum()) / sums.n
+        constant = sums.gram.reshape(j * d, j, d)[:, :, -1].sum(axis=1)
+        product = ((sums.product - mean * constant).reshape(j, d) @ self._centring).ravel()
         solved: FloatArray = (np.linalg.solve(matrix, product / unit) / unit).reshape(j, d) @ self._centring.T
+        solved[:, -1] += mean
         return solved.ravel()
 
     def _penalty(self, reward: int) -> float:
