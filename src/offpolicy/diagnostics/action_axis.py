@@ -161,8 +161,8 @@ class ActionAxis(Reading):
         if not known:
             return logged
         return logged | {
-            "target_actions_at_a_bound": float(self._at_bounds(str(subject.policy)).max()),
-            "target_mass_not_near_logged_actions": self._far(subject.policy),
+            "actions_at_a_bound": float(self._at_bounds(str(subject.policy)).max()),
+            "actions_far_from_the_log": self._far(subject.policy),
         }
 
     def _at_bounds(self, name: str) -> FloatArray:

@@ -9,7 +9,7 @@ share of a larger one. Standard errors come from a jackknife over 256 groups of 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -23,10 +23,10 @@ from offpolicy.data.log import Log
 from offpolicy.diagnostics.action_axis import drawn
 from offpolicy.estimators.widths import LEAST_ROUNDS, WIDTHS, mixed
 from offpolicy.inference.intervals import normal_interval
+from offpolicy.inference.scores import Case, Scores
 from offpolicy.models.rewards.base import ContinuousPredictor, LinearPredictor, Predictor, design
 from offpolicy.policies.nodes import Nodes
 from offpolicy.ratios.kernels import KernelRatio, bandwidth_of
-from offpolicy.ratios.pools import Rounds
 from offpolicy.scoring.plan import ModelKey
 from offpolicy.scoring.scored_block import ScoredBlock
 from offpolicy.statistics.base import State, added
@@ -35,6 +35,13 @@ STEPS = 25
 """Actions along the range, to which the points of the box are added."""
 ROUNDS = 50_000
 GROUPS = 256
+JUDGED = WIDTHS.index(1 / 16)
+LEAST_MEAN_WEIGHT = 0.9
+"""A point has an interval if the kernel of this width has `LEAST_ROUNDS` effective rounds, and this mean weight.
+
+Below it, some contexts lack rounds with such an action, which no interval shows. Chosen in simulated worlds, like the width
+(docs/continuous.md).
+"""
 
 
 @dataclass(frozen=True)
@@ -88,15 +95,34 @@ class DoseResponseSums:
         state["rounds"] += len(some)
         state["total"] += np.bincount(group, omega, GROUPS)
         residuals = [self._residual(k, part, scored, some) for k in range(len(self.models))]
-        rounds = Rounds(part, bucket, 1, omega, list, propensity=scored.propensity[some])
-        for g, action in enumerate(self.actions):
-            at = replace(rounds, target=np.full(len(some), action))
-            for w, ratio in enumerate(self.ratios):
-                self._add(state, (g, w), ratio.weights(at), (omega, group, residuals))
+        for w in range(len(WIDTHS)):
+            rows, at, weights = self._weights(w, part.action)
+            weights = omega[rows] * weights / scored.propensity[some][rows]
+            cell = group[rows] * len(self.actions) + at
+            state["weights"][..., w] += self._summed(cell, weights)
+            state["squares"][:, w] += np.bincount(at, weights * weights, len(self.actions))
+            for k, residual in enumerate(residuals):
+                state["corrections"][..., w, k] += self._summed(cell, weights * residual[rows])
         for k, model in enumerate(self.models):
             if model is not None:
                 self._add_baselines(state["baselines"][..., k], model[1], part, (omega, bucket, group))
         return state
+
+    def _summed(self, cell: IntArray, values: FloatArray) -> FloatArray:
+        """Sums by group and action."""
+        size = GROUPS * len(self.actions)
+        sums: FloatArray = np.bincount(cell, values, size).astype(np.float64).reshape(GROUPS, len(self.actions))
+        return sums
+
+    def _weights(self, w: int, logged: FloatArray) -> tuple[IntArray, IntArray, FloatArray]:
+        """The rounds near each action of the curve, those actions, and the kernel of a width; 1 where both are a point."""
+        ratio, space = self.ratios[w], self.space
+        distance = np.abs(logged[:, None] - self.actions)
+        near = distance < float(ratio.bandwidth.of(space)[0]) * ratio.kernel.reach
+        pointed = space.at_point(logged)[:, None], space.at_point(self.actions)
+        rows, at = np.nonzero((near & ~pointed[0] & ~pointed[1]) | (pointed[0] & (distance == 0)))
+        kernel = ratio.smoothed(logged[rows, None], self.actions[at, None], space)
+        return rows, at, np.where(pointed[1][at], 1.0, kernel)
 
     def _residual(self, reward: int, part: Batch, scored: ScoredBlock, some: IntArray) -> FloatArray:
         """r less what the model predicts, or less a typical reward."""
@@ -104,22 +130,6 @@ class DoseResponseSums:
         control = scored.origin[reward] if model is None else scored.controls[model[0]][some]
         left: FloatArray = part.reward[:, reward] - control
         return left
-
-    def _add(
-        self,
-        state: State,
-        at: tuple[int, int],
-        weights: FloatArray,
-        rounds: tuple[FloatArray, IntArray, Sequence[FloatArray]],
-    ) -> None:
-        """One width at one action; most weights are 0."""
-        omega, group, residuals = rounds
-        near = np.flatnonzero(weights)
-        w, into = omega[near] * weights[near], group[near]
-        state["weights"][:, *at] += np.bincount(into, w, GROUPS)
-        state["squares"][at] += (w * w).sum()
-        for k, residual in enumerate(residuals):
-            state["corrections"][:, *at, k] += np.bincount(into, w * residual[near], GROUPS)
 
     def _add_baselines(
         self,
@@ -177,7 +187,8 @@ class DoseResponse:
         total = s["weights"][:, g].sum(axis=0)
         effective = np.divide(total**2, s["squares"][g], out=np.zeros(len(WIDTHS)), where=s["squares"][g] > 0)
         values = self._values(reward, g)
-        supported = effective.max() >= LEAST_ROUNDS
+        mean_weight = total[JUDGED] / s["total"].sum()
+        supported = effective[JUDGED] >= LEAST_ROUNDS and mean_weight >= LEAST_MEAN_WEIGHT
         mix = None if not supported else mixed(values, self._covariance(reward, g), np.array(WIDTHS), effective, spread)
         value = self._modelled(reward, g) if mix is None else float(mix.weights @ np.where(mix.weights, values, 0.0))
         ends = normal_interval(value, float("nan") if mix is None else float(np.sqrt(mix.variance)), level)
@@ -187,7 +198,8 @@ class DoseResponse:
             "low": ends.low if supported else None,
             "high": ends.high if supported else None,
             "std_error": None if mix is None else float(np.sqrt(mix.variance)),
-            "effective_rounds": float(effective.max() if mix is None else effective[np.argmax(np.abs(mix.weights))]),
+            "effective_rounds": float(effective[JUDGED] if mix is None else effective[np.argmax(np.abs(mix.weights))]),
+            "mean_weight": float(mean_weight),
             "point": action in self.sums.space.points,
         }
 
@@ -217,3 +229,12 @@ class DoseResponse:
         changes = (left_out - left_out.mean(axis=0)) * np.sqrt((filled.sum() - 1) / max(filled.sum(), 1))
         covariance: FloatArray = changes.T @ changes
         return covariance
+
+
+def dose_response(scores: Scores, case: Case, level: float) -> dict[str, Any] | None:
+    """The curve of a reward as plain values; None unless actions are single numbers whose densities are known."""
+    sums = DoseResponseSums.of(scores.log, scores.scorer.models)
+    if sums is None:
+        return None
+    curve = DoseResponse(sums, scores.state["diagnostics"]["dose response"], scores.scorer.origin)
+    return curve.view(case.reward, scores.log.schema.rewards[case.reward], scores.reward_spread(case), level)

@@ -15,7 +15,7 @@ import numpy as np
 from offpolicy.core.describe import described
 from offpolicy.data.log import Log
 from offpolicy.diagnostics.base import Subject
-from offpolicy.diagnostics.dose_response import DoseResponse, DoseResponseSums
+from offpolicy.diagnostics.dose_response import dose_response
 from offpolicy.diagnostics.overlap import NOT_ONE, Overlaps, overlap
 from offpolicy.engines.base import Engine
 from offpolicy.estimators import Combined, Estimator, LoggedMean, Member
@@ -460,14 +460,5 @@ class Assembly:
             models,
             self.examination.propensities.view(),
             action_axis=[] if self.examination.axis is None else self.examination.axis.view(),
-            dose_response=self._dose_response(reward, sums),
+            dose_response=dose_response(self.scores, Case(0, reward, sums), self.job.request.level),
         )
-
-    def _dose_response(self, reward: int, sums: ScoreSums) -> dict[str, Any] | None:
-        """The value of each action taken in every round; None unless actions are single numbers."""
-        s, curve = self.scores, DoseResponseSums.of(self.scores.log, self.scores.scorer.models)
-        if curve is None:
-            return None
-        spread = s.reward_spread(Case(0, reward, sums))
-        fitted = DoseResponse(curve, s.state["diagnostics"]["dose response"], s.scorer.origin)
-        return fitted.view(reward, s.log.schema.rewards[reward], spread, self.job.request.level)

@@ -188,7 +188,7 @@ OPTIONAL: dict[str, Any] = {
         "points": [
             {
                 "action": NUMBER, "value": MAYBE, "low": MAYBE, "high": MAYBE, "std_error": MAYBE,
-                "effective_rounds": NUMBER, "point": bool,
+                "effective_rounds": NUMBER, "mean_weight": NUMBER, "point": bool,
             }
         ],
     },

@@ -569,13 +569,13 @@ def _at_points(dimension: Summary) -> list[tuple[str, list[str]]]:
     ]
 
 
-FAR = "target_mass_not_near_logged_actions"
+FAR = "actions_far_from_the_log"
 AXIS_FACTS = {
     FAR: (
         "Far from the log",
         "How many of the new policy's actions are farther than 1/60 of the range from any logged one. Below 1% is good.",
     ),
-    "target_actions_at_a_bound": ("At a bound", "How many of the new policy's actions are exactly a bound of the box."),
+    "actions_at_a_bound": ("At a bound", "How many of the new policy's actions are exactly a bound of the box."),
     "logged_actions_at_a_bound": (
         "Logged at a bound",
         "How many logged actions are exactly a bound of the box, where they have a probability and no density. Below 1% is "
