@@ -2,9 +2,10 @@
 
 The penalty counts rounds, as for discrete actions, and acts on differences between neighbouring functions: on second
 differences of the intercepts, so that a straight line in the action is free, and on first differences of the slopes, so that
-the pooled slopes are. Intercepts are those at the mean context, and rewards are counted from their mean, so that the fit does
-not depend on the origins from which both are counted. With G the Gram matrix of B(a) ⊗ x̃ and b its products with the reward, β = (G + λP)⁻¹ b (Eilers and
-Marx 1996). Everything follows from sums by group of units, also the squared error out of fold by which λ is chosen.
+the pooled slopes are. Intercepts are those at the mean context, and rewards are counted from their mean, so that the fit
+does not depend on the origins from which both are counted. With G the Gram matrix of B(a) ⊗ x̃ and b its products with the
+reward, β = (G + λP)⁻¹ b (Eilers and Marx 1996). Everything follows from sums by group of units, also the squared error out
+of fold by which λ is chosen.
 """
 
 from __future__ import annotations
