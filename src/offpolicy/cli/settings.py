@@ -18,8 +18,8 @@ from offpolicy.data.estimated_logging import EstimatedLogging
 from offpolicy.data.log import Log
 from offpolicy.data.sources import read_log
 from offpolicy.data.sources.files import find_files
-from offpolicy.data.sources.remote import is_remote
 from offpolicy.data.sources.spark_session import frame_of, session
+from offpolicy.data.sources.stores import is_remote
 from offpolicy.data.space_text import action_space
 from offpolicy.data.spaces import ActionSpace
 from offpolicy.diagnostics.base import Diagnostic
