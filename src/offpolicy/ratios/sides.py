@@ -170,5 +170,8 @@ def placements(policy: ListPolicy, batch: Batch) -> FloatArray:
 def as_list_policy(policy: Policy) -> ListPolicy:
     """The policy, which the checks of an evaluation have found to be one of lists."""
     if not isinstance(policy, ListPolicy):
-        raise InputError(f"{type(policy).__name__} gives no probabilities of slots; subclass op.ListPolicy.")
+        raise InputError(
+            f"{type(policy).__name__} gives no probabilities of slots; give an op.PlackettLuce, op.Factored or "
+            "op.Deterministic."
+        )
     return policy
