@@ -115,16 +115,18 @@ class Runs:
     @cached_property
     def draws(self) -> list[IntArray]:
         """Resampled worlds, each half of them apart, since one half is used to choose and the other to score."""
-        rng, worlds = np.random.default_rng(0), np.arange(self.squared.shape[2])
-        halves = worlds[::2], worlds[1::2]
-        return [np.stack([rng.choice(half, len(half)) for half in halves]) for _ in range(DRAWS)]
+        rng = np.random.default_rng(0)
+        return [np.stack([rng.choice(half, len(half)) for half in self.halves]) for _ in range(DRAWS)]
+
+    @property
+    def halves(self) -> IntArray:
+        """Every second world, and the others; of an odd number of worlds, the last one is left out."""
+        worlds = self.squared.shape[2]
+        return np.arange(worlds - worlds % 2).reshape(-1, 2).T
 
     def with_error(self, figure: Callable[[IntArray], FloatArray]) -> tuple[FloatArray, FloatArray]:
         """A figure of two halves of worlds, and its standard error."""
-        worlds = np.arange(self.squared.shape[2])
-        size = len(worlds) // 2
-        whole = figure(np.stack([worlds[::2][:size], worlds[1::2][:size]]))
-        return whole, np.std([figure(each) for each in self.draws], axis=0)
+        return figure(self.halves), np.std([figure(each) for each in self.draws], axis=0)
 
     def to_best(self, name: str, others: Sequence[str]) -> Callable[[IntArray], FloatArray]:
         """By kind, the mean squared error of one estimator relative to the best of others, chosen on the other half."""
