@@ -13,16 +13,18 @@ import argparse
 import json
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from benchmarks.common import table
 from offpolicy.core.arrays import FloatArray, IntArray
 from offpolicy.experiments.bench import Bench
+from offpolicy.experiments.experiment import Experiment
 from offpolicy.experiments.runs import Results
 from offpolicy.experiments.standings import Standings
 from offpolicy.experiments.store import Store
@@ -80,6 +82,7 @@ class Runs:
     def read(cls, folder: Path, bench: Bench) -> Runs:
         experiment = bench.experiment()
         rows = Store.open(folder, experiment).read()
+        experiment = replace(experiment, worlds=finished(experiment, rows))
         results = Results.of(experiment, rows)
         columns = {name: rows[name].to_numpy(zero_copy_only=False) for name in rows.column_names}
         inside = columns["world"] < experiment.worlds
@@ -141,6 +144,14 @@ class Runs:
             return ratio
 
         return figure
+
+
+def finished(experiment: Experiment, rows: pa.Table) -> int:
+    """The number of worlds that every kind has finished, from the first on; a run that was stopped may have fewer."""
+    done = set(zip(rows["world"].to_pylist(), rows["point"].to_pylist(), rows["log"].to_pylist(), strict=True))
+    each = len(experiment.points) * experiment.logs
+    counts = np.bincount([world for world, _, _ in done], minlength=experiment.worlds + 1)
+    return min(int((counts < each).argmax()), experiment.worlds)
 
 
 def geometric(ratios: FloatArray, some: Sequence[bool] | None = None) -> FloatArray:

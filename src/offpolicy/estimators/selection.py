@@ -25,8 +25,6 @@ CYCLING = (0.0, 1e-10, 1e-8, 1e-6, 1e-4)
 """What is added to the variances, relative to the largest, until the solver converges."""
 SPLITS = 20
 REACH = 2.0
-STEADYING = 10.0
-"""The number of effective rounds at which the least-variance mix adds the least variance once more to each candidate."""
 
 
 @dataclass(frozen=True)
@@ -122,30 +120,12 @@ def stacked(candidates: CandidateEstimates) -> Choice:
     """
     size = len(candidates.names)
     some = np.flatnonzero(candidates.unbiased)
-    rounds = float(np.nanmin(candidates.effective[some], initial=np.inf)) if candidates.effective.size else np.inf
     weights = np.zeros(size)
-    weights[some] = least_variance(candidates.covariance[np.ix_(some, some)], rounds)
-    return Choice(
-        weights, np.zeros(size), anchor=weights, optimism=optimism(candidates.sampled[:, some][:, :, some], rounds)
-    )
+    weights[some] = on_simplex(candidates.covariance[np.ix_(some, some)])
+    return Choice(weights, np.zeros(size), anchor=weights, optimism=optimism(candidates.sampled[:, some][:, :, some]))
 
 
-def least_variance(matrix: FloatArray, rounds: float = np.inf) -> FloatArray:
-    """The weights on the simplex with the least variance, steadied by how few effective rounds the covariance rests on.
-
-    A covariance that rests on few rounds is itself a guess, and the candidate that looks best is often the one whose large
-    weights were not drawn. Each candidate therefore gets an error of its own, of `STEADYING` / rounds times the least
-    variance, so that the weights even out among the better candidates as rounds become few.
-
-    >>> apart = np.diag([1.0, 3.0])
-    >>> least_variance(apart).round(3).tolist(), least_variance(apart, rounds=10.0).round(3).tolist()
-    ([0.75, 0.25], [0.667, 0.333])
-    """
-    own = STEADYING / max(rounds, 1.0) * float(np.diag(matrix).min(initial=np.inf)) if len(matrix) else 0.0
-    return on_simplex(matrix + own * np.eye(len(matrix)))
-
-
-def optimism(parts: FloatArray, rounds: float = np.inf) -> float:
+def optimism(parts: FloatArray) -> float:
     """The share of the variance of the least-variance mix that its own estimate misses.
 
     Weights that minimise an estimated variance make it too small. Where each group of units is mixed by weights from the
@@ -157,11 +137,11 @@ def optimism(parts: FloatArray, rounds: float = np.inf) -> float:
     (0.375, 0.0)
     """
     whole = parts.sum(axis=0)
-    weights = least_variance(whole, rounds)
+    weights = on_simplex(whole)
     within = float(weights @ whole @ weights)
     if len(parts) < 2 or not within > 0:
         return 0.0
-    held_out = sum(float(w @ part @ w) for part in parts for w in [least_variance(whole - part, rounds)])
+    held_out = sum(float(w @ part @ w) for part in parts for w in [on_simplex(whole - part)])
     return max(held_out / within - 1, 0.0) / 2
 
 
