@@ -138,8 +138,8 @@ class Scorer:
         work = BatchWork(batch, bucket, x, np.zeros((self.plan.width, len(batch))), state, masses)
         work.controls.update({key: self._control(key, work) for key in self.plan.models})
         scored = self._lists(work) if batch.slots is not None else self._actions(work)
-        for query, ratio, slots in zip(self._queries, scored.ratios, scored.slots, strict=True):
-            target = query.policy.actions(batch) if query.policy.deterministic else None
+        targets = tuple(policy.actions(batch) if policy.deterministic else None for policy in self.policies)
+        for query, ratio, slots, target in zip(self._queries, scored.ratios, scored.slots, targets, strict=True):
             for k in query.logged_weights:
                 rounds = self._rounds(k, work)
                 both = (query.policy, self.logging)
@@ -154,7 +154,8 @@ class Scorer:
         if weighted and batch.weight is not None:
             work.out[:] *= work.omega
         return ScoredBlock(
-            work.out, bucket, work.omega, scored.propensity, scored.ratios, work.controls, self.origin, masses, scored.slots
+            work.out, bucket, work.omega, scored.propensity, scored.ratios, work.controls, self.origin, masses, scored.slots,
+            targets,
         )  # fmt: skip
 
     def _actions(self, work: BatchWork) -> Compared:
@@ -203,6 +204,9 @@ class Scorer:
     def _add_weight(self, k: int, rounds: Rounds, work: BatchWork) -> None:
         """Compute one weight of each round, and add to the sums of its ratio."""
         key, ratio = self.weights[k], self.ratios[k].weights(rounds)
+        earned = self.ratios[k].earned(rounds)
+        if earned is not None:
+            work.earned[key.policy, key.weight] = earned
         self.ratios[k].fold(work.ratio_state(k), rounds, ratio)
         work.weights[key.policy, key.weight] = key.weight.bend(ratio)
 
@@ -212,7 +216,8 @@ class Scorer:
 
     def _residual(self, key: CorrectionColumn, work: BatchWork) -> FloatArray:
         """r minus the control of a correction."""
-        reward = reward_of(work.batch, key.reward, key.slot)
+        earned = work.earned.get((key.policy, key.weight))
+        reward = reward_of(work.batch, key.reward, key.slot) if earned is None else earned[:, key.reward]
         left: FloatArray = reward - (self.origin_of(key.reward, key.slot) if key.model is None else work.controls[key.model])
         return left
 
