@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +16,7 @@ from offpolicy.data.batch import Batch
 from offpolicy.data.slate import shown
 from offpolicy.data.slots import SlotColumns
 from offpolicy.policies.base import Policy
-from offpolicy.policies.lists import ListPolicy
+from offpolicy.policies.lists import ItemWeights, ListPolicy
 
 
 @dataclass(frozen=True)
@@ -24,15 +24,27 @@ class LoggedSlots:
     """The logged lists and their propensities. Each array is computed when it is first used.
 
     Arrays are rounds × slots. Where a list has no item, the probabilities of all policies are 1.
+
+    Attributes
+    ----------
+    by_items : bool
+        Whether the weights of all items are needed anyway, so that they are computed once for everything.
     """
 
     batch: Batch
     logging: ListPolicy | None
+    by_items: bool = False
 
     @classmethod
-    def of(cls, batch: Batch, logging: Policy | None) -> LoggedSlots:
+    def of(cls, batch: Batch, logging: Policy | None, by_items: bool = False) -> LoggedSlots:
         """The lists of a batch."""
-        return cls(batch, None if logging is None else as_list_policy(logging))
+        return cls(batch, None if logging is None else as_list_policy(logging), by_items)
+
+    @cached_property
+    def items(self) -> ItemWeights:
+        """The logging policy's weights of all items."""
+        assert self.logging is not None
+        return self.logging.weights(self.batch)
 
     @property
     def gives_slots(self) -> bool:
@@ -56,7 +68,9 @@ class LoggedSlots:
     @cached_property
     def propensity(self) -> FloatArray:
         """π0(a_k | x, a_<k)."""
-        own = None if self.logging is None else self.logging.slots(self.batch)
+        own = None
+        if self.logging is not None:
+            own = self.logging.slots_of(self.batch, self.items) if self.by_items else self.logging.slots(self.batch)
         return self._agreed(self._columns.propensity, own, "propensity")
 
     @cached_property
@@ -95,12 +109,38 @@ class LoggedSlots:
             raise RowsError(name, f"{what} (the first: slot {slot})", self.batch.row[rows], advice)
 
 
+class SlotRatios(Protocol):
+    """How much more often a target policy would have shown the items of some logged lists. Arrays are rounds × slots."""
+
+    @property
+    def ratio(self) -> FloatArray:
+        """w_k, the ratio of a slot given the items above it."""
+        ...
+
+    @property
+    def prefix(self) -> FloatArray:
+        """Π_{j ≤ k} w_j."""
+        ...
+
+    @property
+    def marginal(self) -> FloatArray:
+        """m_k, the ratio of a slot whatever stands above it."""
+        ...
+
+
 @dataclass(frozen=True)
 class SlotSides:
-    """The probabilities of the logged items under a target policy, and their ratios to the propensities."""
+    """The probabilities of the logged items under a target policy, and their ratios to the propensities.
+
+    Attributes
+    ----------
+    by_items : bool
+        Whether the target's weights of all items are needed anyway, so that they are computed once for everything.
+    """
 
     logged: LoggedSlots
     target: ListPolicy
+    by_items: bool = False
     _shared: dict[Any, Any] = field(default_factory=dict, repr=False, compare=False)
 
     @property
@@ -108,9 +148,14 @@ class SlotSides:
         return self.logged.batch
 
     @cached_property
+    def items(self) -> ItemWeights:
+        """The target's weights of all items."""
+        return self.target.weights(self.batch)
+
+    @cached_property
     def conditional(self) -> FloatArray:
         """π(a_k | x, a_<k)."""
-        return self.target.slots(self.batch)
+        return self.target.slots_of(self.batch, self.items) if self.by_items else self.target.slots(self.batch)
 
     @cached_property
     def ratio(self) -> FloatArray:

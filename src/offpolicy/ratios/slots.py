@@ -13,10 +13,10 @@ from offpolicy.data.slate import Slate
 from offpolicy.ratios.base import Available, UnfittedRatio
 from offpolicy.ratios.interactions import Missed, missed_of_window
 from offpolicy.ratios.pools import Rounds
-from offpolicy.ratios.sides import SlotSides
+from offpolicy.ratios.sides import SlotRatios
 
 
-def sides_of(rounds: Rounds) -> SlotSides:
+def sides_of(rounds: Rounds) -> SlotRatios:
     """Both policies in the slots of the rounds."""
     assert rounds.slots is not None
     return rounds.slots
@@ -71,6 +71,8 @@ class PrefixRatio(SlotRatio):
 class PositionRatio(SlotRatio):
     """m_k: the item in its position, for rewards that do not depend on the other items."""
 
+    marginal = True
+
     def lacks(self, available: Available) -> str | None:
         return available.lacks_slot_rewards or available.lacks_positions
 
@@ -85,6 +87,8 @@ class AdditiveRatio(SlotRatio):
 
     Right if the logging policy fills slots independently of each other, and never negative on average.
     """
+
+    marginal = True
 
     def lacks(self, available: Available) -> str | None:
         if available.logging is not None and not available.logging.factored:
