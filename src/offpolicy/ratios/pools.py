@@ -20,7 +20,7 @@ from offpolicy.data.batch import Batch
 from offpolicy.models.posteriors.base import Pooling
 from offpolicy.policies.base import Policy
 from offpolicy.policies.blocks import Layout, Lists
-from offpolicy.ratios.sides import SlotRatios
+from offpolicy.ratios.sides import SlotSides
 from offpolicy.statistics.base import State
 
 Both = tuple[FloatArray, FloatArray]  # for the target policy and for the logging policy
@@ -233,7 +233,7 @@ class Rounds:
         The action that a deterministic target policy takes; None for other policies.
     pool : Pool | None
         The sums over all actions, for a ratio that uses them.
-    slots : SlotRatios | None
+    slots : SlotSides | None
         Both policies in the slots of the logged lists, if actions are lists.
     policies : tuple[Policy, Policy | None] | None
         The target policy, and the logging policy if it is known.
@@ -250,7 +250,7 @@ class Rounds:
     propensity: FloatArray | None = None
     target: npt.NDArray[Any] | None = None
     pool: Pool | None = None
-    slots: SlotRatios | None = None
+    slots: SlotSides | None = None
     policies: tuple[Policy, Policy | None] | None = None
     sampled: int = 0
 

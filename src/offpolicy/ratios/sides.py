@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -83,6 +83,18 @@ class LoggedSlots:
             self.propensity if self.logging.factored else self._agreed(None, self.logging.marginals(self.batch), "logging")
         )
 
+    @property
+    def without_replacement(self) -> bool:
+        """Whether the logging policy is known to show each item at most once."""
+        return self.logging is not None and not self.logging.factored
+
+    @cached_property
+    def placements(self) -> FloatArray:
+        """π0(a_k in slot j | x), rounds × slots k × slots j; 0 where the list has no item in slot k or in slot j."""
+        if self.logging is None:
+            raise InputError("the log has no logging policy.")
+        return placements(self.logging, self.batch)
+
     def _agreed(self, logged: FloatArray | None, own: FloatArray | None, name: str) -> FloatArray:
         """The logged propensities, or those of the logging policy; if there are both, they must agree."""
         if own is None:
@@ -109,25 +121,6 @@ class LoggedSlots:
             raise RowsError(name, f"{what} (the first: slot {slot})", self.batch.row[rows], advice)
 
 
-class SlotRatios(Protocol):
-    """How much more often a target policy would have shown the items of some logged lists. Arrays are rounds × slots."""
-
-    @property
-    def ratio(self) -> FloatArray:
-        """w_k, the ratio of a slot given the items above it."""
-        ...
-
-    @property
-    def prefix(self) -> FloatArray:
-        """Π_{j ≤ k} w_j."""
-        ...
-
-    @property
-    def marginal(self) -> FloatArray:
-        """m_k, the ratio of a slot whatever stands above it."""
-        ...
-
-
 @dataclass(frozen=True)
 class SlotSides:
     """The probabilities of the logged items under a target policy, and their ratios to the propensities.
@@ -136,11 +129,14 @@ class SlotSides:
     ----------
     by_items : bool
         Whether the target's weights of all items are needed anyway, so that they are computed once for everything.
+    smoothed : FloatArray | None
+        The ratios of slots by embeddings, where these take the place of the ratios of items.
     """
 
     logged: LoggedSlots
     target: ListPolicy
     by_items: bool = False
+    smoothed: FloatArray | None = None
     _shared: dict[Any, Any] = field(default_factory=dict, repr=False, compare=False)
 
     @property
@@ -160,7 +156,7 @@ class SlotSides:
     @cached_property
     def ratio(self) -> FloatArray:
         """w_k = π(a_k | x, a_<k) / π0(a_k | x, a_<k)."""
-        return ratios(self.conditional, self.logged.propensity)
+        return ratios(self.conditional, self.logged.propensity) if self.smoothed is None else self.smoothed
 
     @cached_property
     def prefix(self) -> FloatArray:
@@ -178,7 +174,12 @@ class SlotSides:
     @cached_property
     def marginal(self) -> FloatArray:
         """m_k = π(a_k in slot k | x) / π0(a_k in slot k | x)."""
-        return ratios(self.target.marginals(self.batch), self.logged.marginal)
+        return ratios(self.target.marginals(self.batch), self.logged.marginal) if self.smoothed is None else self.smoothed
+
+    @cached_property
+    def placements(self) -> FloatArray:
+        """π(a_k in slot j | x), rounds × slots k × slots j; 0 where the list has no item in slot k or in slot j."""
+        return placements(self.target, self.batch)
 
     def once(self, key: Any, compute: Callable[[], FloatArray]) -> FloatArray:
         """An array that several ratios share, computed once."""
@@ -188,8 +189,18 @@ class SlotSides:
         return shared
 
 
+def placements(policy: ListPolicy, batch: Batch) -> FloatArray:
+    """The probability of each logged item in every slot that its list has: rounds × slots × slots."""
+    there = shown(batch)
+    inside: FloatArray = np.where(there[:, :, None] & there[:, None, :], policy.placements(batch), 0.0)
+    return inside
+
+
 def as_list_policy(policy: Policy) -> ListPolicy:
     """The policy, which the checks of an evaluation have found to be one of lists."""
     if not isinstance(policy, ListPolicy):
-        raise InputError(f"{type(policy).__name__} gives no probabilities of slots; subclass op.ListPolicy.")
+        raise InputError(
+            f"{type(policy).__name__} gives no probabilities of slots; give an op.PlackettLuce, op.Factored or "
+            "op.Deterministic."
+        )
     return policy

@@ -29,11 +29,19 @@ from offpolicy.models.embedding_table import Embedding
 from offpolicy.models.posteriors.base import Pooling, Posterior
 from offpolicy.models.rewards.base import RewardModel
 from offpolicy.policies.blocks import Grid, blocks
-from offpolicy.ratios.base import Available, FittedRatio, Fitting, Moves, PoolingDiagnostics, Ratio, RatioNumbers
+from offpolicy.ratios.base import (
+    Available,
+    FittedRatio,
+    Fitting,
+    Moves,
+    PoolingDiagnostics,
+    Ratio,
+    RatioNumbers,
+    UnfittedRatio,
+)
 from offpolicy.ratios.embeddings import EmbeddingRatio, FittedEmbeddings
 from offpolicy.ratios.interactions import Missed
 from offpolicy.ratios.pools import BlockRows, Pool, Rounds, Sides, pool_sums
-from offpolicy.ratios.sides import SlotSides
 from offpolicy.statistics.at_slot import OverSlots
 from offpolicy.statistics.base import State, Statistic
 
@@ -47,7 +55,7 @@ class SlotEmbeddingRatio(Ratio):
     ----------
     embedding : EmbeddingRatio
         What pools the items of a slot. One model of the items in all slots learns it, with the position as context.
-    reading : Ratio
+    reading : UnfittedRatio
         A ratio of slots.
     others : Posterior | None
         What pools the items of the slots other than the one whose reward is weighted, if that is something else.
@@ -56,7 +64,7 @@ class SlotEmbeddingRatio(Ratio):
     """
 
     embedding: EmbeddingRatio
-    reading: Ratio
+    reading: UnfittedRatio
     others: Posterior | None = None
     slot: int | None = None
     items = True
@@ -81,7 +89,7 @@ class SlotEmbeddingRatio(Ratio):
         return self.reading.marginal
 
     def lacks(self, available: Available) -> str | None:
-        reason = self.reading.lacks(available) or available.lacks_items
+        reason = self.reading.lacks(available) or self.reading.lacks_slots_alone(available) or available.lacks_items
         if reason is not None or (available.logging is not None and available.logging.gives_items):
             return reason
         return (
@@ -134,21 +142,6 @@ def _over_items(fitting: Fitting) -> Fitting:
 
 
 @dataclass(frozen=True)
-class _Smoothed:
-    """The ratios of slots by embeddings, as a reading sees them."""
-
-    ratio: FloatArray
-
-    @property
-    def prefix(self) -> FloatArray:
-        return np.asarray(np.cumprod(self.ratio, axis=1), dtype=np.float64)
-
-    @property
-    def marginal(self) -> FloatArray:
-        return self.ratio
-
-
-@dataclass(frozen=True)
 class _SlotBlock:
     """Some rounds of one fold, and both policies in each of their slots."""
 
@@ -176,7 +169,7 @@ class _SlotBlock:
 
     def _policies(self, codes: IntArray) -> Iterator[tuple[FloatArray, FloatArray, FloatArray]]:
         sides = self.rounds.slots
-        assert isinstance(sides, SlotSides)
+        assert sides is not None
         target, logging = sides.items.take(self.rows), sides.logged.items.take(self.rows)
         if self.marginal:
             for both in zip(target.placed(codes.shape[1]), logging.placed(codes.shape[1]), strict=True):
@@ -216,9 +209,9 @@ class _Fitted(FittedRatio):
 
     def _read(self, rounds: Rounds, of_slots: FloatArray) -> FloatArray:
         """The reading of ratios of slots, rounds × slots."""
-        reading = self.ratio.reading
-        assert isinstance(reading, FittedRatio)  # ratios of slots need no fit
-        return reading.weights(replace(rounds, slots=_Smoothed(of_slots), action=of_slots.prod(axis=1)))
+        assert rounds.slots is not None
+        smoothed = replace(rounds.slots, smoothed=of_slots)
+        return self.ratio.reading.weights(replace(rounds, slots=smoothed, action=of_slots.prod(axis=1)))
 
     def _of_slots(self, rounds: Rounds) -> FloatArray:
         """Rounds × slots: the ratio of each slot."""
@@ -236,7 +229,7 @@ class _Fitted(FittedRatio):
         Computed once for all slots and readings.
         """
         sides = rounds.slots
-        assert isinstance(sides, SlotSides)
+        assert sides is not None
         key = (self.ratio.parts[part], self.ratio.marginal)
         return sides.once(key, lambda: self._sums(rounds, self.parts[part].poolings))
 
