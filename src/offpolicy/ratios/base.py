@@ -14,7 +14,7 @@ from offpolicy.data.batch import Batch
 from offpolicy.data.estimated_logging import EstimatedLogging
 from offpolicy.data.features import Features, Inputs
 from offpolicy.data.schema import Schema
-from offpolicy.data.spaces import Serves
+from offpolicy.data.spaces import ActionSpace, Serves
 from offpolicy.models.embedding_table import Embedding
 from offpolicy.models.rewards.base import Fits, FitShape, RewardModel
 from offpolicy.policies.base import Policy
@@ -529,6 +529,21 @@ class Ratio(Serves, ABC):
             Itself, unless the rewards matter to it.
         """
         return self
+
+    def widths(self, space: ActionSpace) -> tuple[float, ...] | None:  # noqa: ARG002
+        """The width of a kernel over actions in each of their dimensions, in their unit; None for other ratios.
+
+        Parameters
+        ----------
+        space : ActionSpace
+            The actions of the log.
+
+        Returns
+        -------
+        tuple of float or None
+            One width per dimension.
+        """
+        return None
 
     def missed(self, slots: int) -> Missed:
         """Which interactions between slots it leaves out, if actions are lists.

@@ -15,6 +15,7 @@ import numpy as np
 from offpolicy.core.describe import described
 from offpolicy.data.log import Log
 from offpolicy.diagnostics.base import Subject
+from offpolicy.diagnostics.dose_response import dose_response
 from offpolicy.diagnostics.overlap import NOT_ONE, Overlaps, overlap
 from offpolicy.engines.base import Engine
 from offpolicy.estimators import Combined, Estimator, LoggedMean, Member
@@ -460,4 +461,10 @@ class Assembly:
         for model, name in self.scores.cross_fitted(reward):
             users.setdefault(model, {})[name] = None
         models = [self.examination.models.view(model, list(names)) for model, names in users.items()]
-        return Views(overlap, models, self.examination.propensities.view())
+        return Views(
+            overlap,
+            models,
+            self.examination.propensities.view(),
+            action_axis=[] if self.examination.axis is None else self.examination.axis.view(),
+            dose_response=dose_response(self.scores, Case(0, reward, sums), self.job.request.level),
+        )

@@ -6,9 +6,10 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
+import numpy.typing as npt
 
 from offpolicy.core.arrays import FloatArray, IntArray
 from offpolicy.core.hashing import group_of_bucket
@@ -128,6 +129,8 @@ class ScoredBlock:
         For each policy, its probability mass by action, over the first groups of units.
     slots : tuple of SlotSides or None
         For each policy, its probabilities and those of the logging policy in the slots of lists; None for other actions.
+    targets : tuple of ndarray or None
+        For each policy, the action that it takes in each round; None unless it always takes one.
     """
 
     columns: FloatArray
@@ -139,6 +142,7 @@ class ScoredBlock:
     origin: FloatArray
     masses: tuple[TargetMass, ...]
     slots: tuple[SlotSides | None, ...] = ()
+    targets: tuple[npt.NDArray[Any] | None, ...] = ()
 
 
 class BlockStatistic(Protocol):

@@ -138,8 +138,8 @@ class Scorer:
         work = BatchWork(batch, bucket, x, np.zeros((self.plan.width, len(batch))), state, masses)
         work.controls.update({key: self._control(key, work) for key in self.plan.models})
         scored = self._lists(work) if batch.slots is not None else self._actions(work)
-        for query, ratio, slots in zip(self._queries, scored.ratios, scored.slots, strict=True):
-            target = query.policy.actions(batch) if query.policy.deterministic else None
+        targets = tuple(policy.actions(batch) if policy.deterministic else None for policy in self.policies)
+        for query, ratio, slots, target in zip(self._queries, scored.ratios, scored.slots, targets, strict=True):
             for k in query.logged_weights:
                 rounds = self._rounds(k, work)
                 both = (query.policy, self.logging)
@@ -154,7 +154,8 @@ class Scorer:
         if weighted and batch.weight is not None:
             work.out[:] *= work.omega
         return ScoredBlock(
-            work.out, bucket, work.omega, scored.propensity, scored.ratios, work.controls, self.origin, masses, scored.slots
+            work.out, bucket, work.omega, scored.propensity, scored.ratios, work.controls, self.origin, masses, scored.slots,
+            targets,
         )  # fmt: skip
 
     def _actions(self, work: BatchWork) -> Compared:
