@@ -194,7 +194,7 @@ class Values:
                 weight.uncorrected,
                 weight.weighs,
                 p.curve,
-                self._missed(weight),
+                self._missed(case.policy, weight),
                 _effective_rounds(case.sums, p.terms, weight.mean_one),
                 getattr(p.terms, "weight", None),
             )
@@ -206,10 +206,13 @@ class Values:
             (w * share, terms) for w, name in carrying for share, terms in self.scores.parts(picks[name].terms, case)
         ]
 
-    def _missed(self, weight: Weight) -> tuple[float, ...]:
+    def _missed(self, policy: int, weight: Weight) -> tuple[float, ...]:
         """For lists, what a weight leaves out of each kind of interaction between slots, and of a reward model's error."""
         slots = self.scores.log.space.slots
-        return () if slots is None else (*weight.ratio.missed(slots).shares, float(not weight.weighs))
+        if slots is None or slots == 1:
+            return ()
+        missed = weight.ratio.missed(slots).smoothed(*self.overlaps.kept(policy, weight))
+        return (*missed.shares, missed.own if weight.weighs else 1.0)
 
     def _evidence(self, case: Case) -> BlendEvidence:
         """What the log says besides the candidates of a blend."""
