@@ -250,7 +250,7 @@ class Job:
         """The one pass that scores every estimator for every policy and reward."""
         request, score_pass = self.request, self.score_pass(scorer)
         try:
-            scorer = replace(scorer, most_rows=self.fits.batch_rows(score_pass.columns))
+            scorer = replace(scorer, most_rows=self.fits.score_rows(score_pass.columns))
             score_pass = replace(score_pass, scorer=scorer)
             with PassProgress("scoring", len(self.log), request.progress) as progress:
                 state = request.engine.reduce(self.log, score_pass, progress)

@@ -14,6 +14,7 @@ import numpy.typing as npt
 from offpolicy.core.arrays import FloatArray, IntArray
 from offpolicy.core.hashing import group_of_bucket
 from offpolicy.data.batch import Batch
+from offpolicy.data.slate import at_slot, shown
 from offpolicy.ratios.sides import SlotSides
 from offpolicy.ratios.weights import Weight
 from offpolicy.scoring.kernel import TargetMass
@@ -87,10 +88,12 @@ class BatchWork:
             part["table_rows"] += x[-1, rows].sum()
         for index, key in enumerate(tables):
             if isinstance(key, WeightTable):
-                weighted = x * self.weights[key.policy, key.weight][sampled]
-                self.state["tables"][index] += batch.space.collect(weighted, batch.action)
+                weighted, one = x * self.weights[key.policy, key.weight][sampled], batch
+                if key.slot is not None:
+                    weighted, one = weighted * shown(batch)[:, key.slot], at_slot(batch, key.slot)
+                self.state["tables"][index] += one.space.collect(weighted, one.action)
                 for part, rows in self._slices(batch.slice_code):
-                    part["tables"][index] += batch.space.collect(weighted[:, rows], batch.action[rows])
+                    part["tables"][index] += one.space.collect(weighted[:, rows], one.action[rows])
 
     def _slices(self, slices: IntArray | None) -> Iterator[tuple[State, IntArray]]:
         """Each slice that has tables, with its rows."""
