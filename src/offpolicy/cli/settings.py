@@ -51,6 +51,7 @@ WORDS = {list: "text, or a list of text", str: "text", int: "a whole number", fl
 MORE_TYPES = {
     "action": ((str, list), "text, or a list of text"),
     "reward_range": ((str, list), "a list of two numbers"),
+    "gain": ((str, list), '"sum", "dcg" or a list of numbers'),
     "memory": ((str, int), 'text such as "2GB", or bytes'),
     "sensitivity": ((str, int, float, list), "a list of numbers"),
     "as_of": ((str, datetime), "a time"),
@@ -59,8 +60,8 @@ MORE_TYPES = {
 NEEDED = ("logs", "action", "reward", "target")
 OF_FILES = (
     "context", "action", "reward", "propensity", "logging", "features", "actions", "n_actions", "catalog", "cluster",
-    "row_id", "weight", "by", "logger", "loggers", "version", "as_of", "reward_range", "delimiter", "quote", "encoding",
-    "decimal", "missing", "dates", "levels",
+    "row_id", "weight", "by", "logger", "loggers", "version", "as_of", "position_propensity", "gain", "list_id", "slot",
+    "reward_range", "delimiter", "quote", "encoding", "decimal", "missing", "dates", "levels",
 )  # fmt: skip
 """Settings for reading a log from files; a log given as an object already has them."""
 
@@ -345,6 +346,8 @@ def open_log(settings: Mapping[str, Any], source: Any) -> Log:
         columns["logging"] = _logging(columns["logging"])
     if "propensity" in columns:
         columns["propensity"] = propensity(columns["propensity"])
+    if columns.get("gain", "sum") not in ("sum", "dcg"):
+        columns["gain"] = _numbers("gain", columns["gain"], '"sum", "dcg" or numbers, such as 1,0.5,0.3')
     if "reward_range" in columns:
         columns["reward_range"] = tuple(_numbers("reward_range", columns["reward_range"], "two numbers, LOW,HIGH", 2))
     return read_log(source, **columns)
