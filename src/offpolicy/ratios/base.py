@@ -399,6 +399,9 @@ class Ratio(Serves, ABC):
         Whether it is π/π0, whose overlap is reported for each policy anyway.
     shown : bool
         Whether the report shows the distribution of its weights.
+    width : float
+        The width of its kernel, by which ratios that smooth over actions are compared. 0: it does not smooth; infinite: it
+        is the same for every action.
     """
 
     columns: tuple[str, ...] = ()
@@ -412,6 +415,7 @@ class Ratio(Serves, ABC):
     per_policy: bool = True
     of_actions: bool = False
     shown: bool = False
+    width: float = 0.0
 
     def lacks(self, available: Available) -> str | None:
         """What it needs and this evaluation does not have.

@@ -141,6 +141,10 @@ class KernelRatio(UnfittedRatio):
     mean_one = True
     model_error_cancels = True
 
+    @property
+    def width(self) -> float:  # type: ignore[override]
+        return self.bandwidth.size
+
     def lacks(self, available: Available) -> str | None:
         if not all(policy.deterministic for policy in available.policies.values()):
             return "it needs one action per round, which the policy does not provide; give an op.Deterministic"

@@ -43,6 +43,10 @@ class SmoothedRatio(UnfittedRatio):
     spaces = (Box,)
     mean_one = True
 
+    @property
+    def width(self) -> float:  # type: ignore[override]
+        return self.bandwidth.size
+
     def lacks(self, available: Available) -> str | None:
         space = box(available.schema.space, "SmoothedRatio")
         if space.shape or space.points:

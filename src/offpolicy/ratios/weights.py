@@ -144,6 +144,7 @@ class Constant(UnfittedRatio):
     value: float
     spaces = (ActionSpace,)
     weighs = False
+    width = np.inf
 
     @property
     def corrects(self) -> bool:

@@ -231,6 +231,11 @@ def composition(estimate: Summary, of: str = "", excluding_of: str = "", whole: 
     return lines
 
 
+def compared(diagnostics: Summary) -> bool:
+    """Whether the candidates of a blend are compared with one that is nearly unbiased."""
+    return any(c["nearly_unbiased"] for c in diagnostics["candidates"])
+
+
 def still_learning(diagnostics: Summary) -> list[str]:
     """The candidates whose reward model alone would change with more rounds by more than its error."""
     parts = []

@@ -27,7 +27,7 @@ from offpolicy.inference.learning_curve import LearningCurve, LearningCurves
 from offpolicy.inference.scores import Case, Scores
 from offpolicy.inference.sensitivity import Tilting
 from offpolicy.models.embedding_table import LabelledEmbedding
-from offpolicy.models.propensities import FittedLogging
+from offpolicy.models.estimated_policy import EstimatedPolicy
 from offpolicy.ratios.base import Ratio
 from offpolicy.ratios.weights import Weight
 from offpolicy.results.estimate import Estimate
@@ -63,7 +63,7 @@ def _version(name: str) -> str:
 def settings_of(job: Job) -> dict[str, Any]:
     """What was requested, as plain values."""
     request, log, logging = job.request, job.log, job.fits.logging
-    requested = logging.setting if isinstance(logging, FittedLogging) else logging
+    requested = logging.setting if isinstance(logging, EstimatedPolicy) else logging
     return {
         "estimators": [described(next(iter(column.values()))) for column in job.requested],
         "policies": {name: described(policy) for name, policy in request.policies.items()},
@@ -196,6 +196,8 @@ class Values:
                 self._missed(weight),
                 _effective_rounds(case.sums, p.terms),
                 getattr(p.terms, "weight", None),
+                weight.ratio.width,
+                p.member.rewards is not None,
             )
             for name, p, weight in ((name, p, p.member.weight) for name, p in picks.items())
         ]

@@ -18,6 +18,7 @@ from offpolicy.core.progress import PassProgress
 from offpolicy.data.features import Features
 from offpolicy.data.log import Log
 from offpolicy.diagnostics.base import Diagnostic
+from offpolicy.diagnostics.cells import cells_of
 from offpolicy.diagnostics.depth import ShownSums
 from offpolicy.diagnostics.loggers import LoggerSums
 from offpolicy.diagnostics.models import ModelSums
@@ -28,7 +29,7 @@ from offpolicy.diagnostics.row_ids import RowIds
 from offpolicy.engines.base import Engine
 from offpolicy.estimators import Estimator, Member
 from offpolicy.inference.scores import Scores
-from offpolicy.models.propensities import FittedLogging
+from offpolicy.models.estimated_policy import EstimatedPolicy
 from offpolicy.models.rewards.base import Fits, LinearPredictor, Predictor
 from offpolicy.policies.base import Policy
 from offpolicy.policies.conversion import as_policy
@@ -200,9 +201,9 @@ class Job:
             return None
         if isinstance(logging, CombinedLoggers) and not logging.sums_to_one:
             return None
-        trim = logging.setting.trim if isinstance(logging, FittedLogging) else None
-        tests = PropensityTests(self.log.space.n_codes, len(self.log), logging, trim)
-        return tests if tests.mismatch(self.log.space) is None else None
+        trim = logging.setting.trim if isinstance(logging, EstimatedPolicy) else None
+        cells = cells_of(self.log.space)
+        return None if cells is None else PropensityTests(cells, len(self.log), logging, trim)
 
     @cached_property
     def score_kinds(self) -> dict[tuple[int, int, int], ScoreKind]:

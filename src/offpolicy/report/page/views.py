@@ -15,6 +15,7 @@ from offpolicy.report.page.charts import Axis, Strip, finite, percent
 from offpolicy.report.sentences import (
     bias,
     by_reason,
+    compared,
     excludes_zero,
     is_naive,
     leading,
@@ -312,7 +313,7 @@ def _blend(e: Summary) -> View:
         "policy": label(e["policy"]),
         "estimator": label(e["estimator"]),
         "parts": parts + (" and others" if len(heavy) > 4 else ""),
-        "anchor": label(diagnostics["anchor"]),
+        "anchor": label(diagnostics["anchor"]) if compared(diagnostics) else None,
         "rule": diagnostics["rule"],
         "candidates": candidates,
         "excluded": [(listed(names), reason) for reason, names in by_reason(diagnostics["left_out"])],
