@@ -1,4 +1,4 @@
-"""`Cells`: the groups of actions that propensities are tested in. Discrete actions are their own cells; numbers share them."""
+"""`Cells`: the groups of actions that propensities are tested in. Discrete actions are cells themselves."""
 
 from __future__ import annotations
 

@@ -344,7 +344,8 @@ class Propensities(Reading):
             " ".join(seen),
             FIT_LEFT_OUT,
             f"Log the {self._cells.likelihood} of each action taken. Until then prefer "
-            f"{_PREFERRED[self._cells.likelihood]}, which is right if the reward model is; look at result.plot.propensities().",
+            f"{_PREFERRED[self._cells.likelihood]}, which is right if the reward model is; look at "
+            "result.plot.propensities().",
         )
 
     def _implausible(self, misfits: list[Misfit], estimated: bool) -> Finding:
@@ -476,8 +477,8 @@ def _sums(off: int, checked: int, likelihood: str) -> Finding:
 _PREFERRED = {"probability": "DR", "density": "KernelDR or DR"}
 _FLEXIBLE = {"probability": "boosting", "density": "kernel"}
 _CHECKS = {
-    "probability": "Check which model and which moment they were logged from (before or after clipping, filters, positions), "
-    "and compare with logging=op.EstimatedLogging() (--logging estimate).",
+    "probability": "Check which model and which moment they were logged from (before or after clipping, filters, "
+    "positions), and compare with logging=op.EstimatedLogging() (--logging estimate).",
     "density": "Check that they are densities, in the unit of the actions: the probability of a step of width w is w times "
     "the density, and the density of a price in cents is 1/100 of that in dollars. Compare with "
     "logging=op.EstimatedLogging() (--logging estimate).",

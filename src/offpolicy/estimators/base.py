@@ -48,6 +48,9 @@ class Member:
         proportional to h (ScaledDR).
     smoothing : float or "auto", optional
         λ, if w·r is replaced by log(1 + λ·w·r)/λ (LogSmoothing); "auto" is 1/√n.
+    variate : Weight, optional
+        For lists, a weight with mean 1 in every slot. Each slot's is a control variate: β·(its mean − 1) is subtracted, with
+        the β that leave the least variance.
 
     Examples
     --------
@@ -66,6 +69,7 @@ class Member:
     setting: float | None = None
     scaled: bool = False
     smoothing: Number | None = None
+    variate: Weight | None = None
 
 
 @dataclass(frozen=True)

@@ -175,7 +175,8 @@ class Located(ConditionalDensity):
 
     @property
     def _points(self) -> FloatArray:
-        return self.start + self.step * np.arange(GRID)
+        points: FloatArray = np.asarray(self.start + self.step * np.arange(GRID), dtype=np.float64)
+        return points
 
     def below(self, z: FloatArray, w: FloatArray) -> FloatArray:
         assert self.values is not None

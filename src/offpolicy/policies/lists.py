@@ -215,6 +215,29 @@ class ListPolicy(Policy):
         totals = np.broadcast_to(weights.totals, (len(batch), len(slots)))
         return [weights.of(k) / totals[:, k : k + 1] for k in slots]
 
+    def placements(self, batch: Batch) -> FloatArray:
+        """The probability of each logged item in every slot, whatever the other slots hold.
+
+        Parameters
+        ----------
+        batch : Batch
+            Some rounds of a log of lists.
+
+        Returns
+        -------
+        array of float
+            Rounds × slots × slots: entry (i, k, j) is the probability that the item logged in slot k stands in slot j.
+        """
+        slots, items = _sizes(batch)
+        out = np.empty((len(batch), slots, slots))
+        for rows in blocks(len(batch), slots * items):
+            checkpoint()
+            block = batch.take(rows)
+            codes = np.maximum(block.action, 0)
+            for j, p in enumerate(self.items(block)):
+                out[rows, :, j] = np.take_along_axis(p, codes, axis=1)
+        return out
+
     def likelihood(self, batch: Batch) -> FloatArray:
         likelihood: FloatArray = self.slots(batch).prod(axis=1)
         return likelihood

@@ -90,6 +90,16 @@ class Available:
         )
 
     @property
+    def lacks_placements(self) -> str | None:
+        """Why the probability of the logged items in other positions than their own is unknown."""
+        if self.logging is None or not self.logging.gives_marginals:
+            return (
+                "it compares the positions of an item, and the log has only the probability of the position where the item "
+                "was shown; pass the logging policy as `logging=` (--logging)"
+            )
+        return self.lacks_positions
+
+    @property
     def lacks_whole_policies(self) -> str | None:
         if self.schema.space.slots is not None and self.schema.gain is None:
             return "its reward model predicts the reward of each slot, and this log has one reward per list"
@@ -119,6 +129,8 @@ class Fitting:
         The fits of its reward model.
     families : int
         How many ratios that sum over all actions share the memory for tables.
+    logging : Policy | None
+        The logging policy, where it is known.
     """
 
     name: str
@@ -128,6 +140,7 @@ class Fitting:
     action_ratio: Callable[[Batch], FloatArray] | None = None
     fits: Fits | None = None
     families: int = 1
+    logging: Policy | None = None
 
 
 @dataclass(frozen=True)
@@ -196,6 +209,21 @@ class FittedRatio(ABC):
         ndarray of shape (rounds,)
             One number, 0 or more, for each row of `rounds.batch`.
         """
+
+    def earned(self, rounds: Rounds) -> FloatArray | None:  # noqa: ARG002
+        """What the weights apply to, if that is not the reward of the round or of the slot.
+
+        Parameters
+        ----------
+        rounds : Rounds
+            The rounds of a batch.
+
+        Returns
+        -------
+        ndarray of shape (rounds, rewards), or None
+            A reward per round in place of the logged one; None for the logged one.
+        """
+        return None
 
     def zero(self, corrections: int) -> State:  # noqa: ARG002
         """Empty sums.

@@ -69,6 +69,18 @@ class LoggedSlots:
             self.propensity if self.logging.factored else self._agreed(None, self.logging.marginals(self.batch), "logging")
         )
 
+    @property
+    def without_replacement(self) -> bool:
+        """Whether the logging policy is known to show each item at most once."""
+        return self.logging is not None and not self.logging.factored
+
+    @cached_property
+    def placements(self) -> FloatArray:
+        """π0(a_k in slot j | x), rounds × slots k × slots j; 0 where the list has no item in slot k or in slot j."""
+        if self.logging is None:
+            raise InputError("the log has no logging policy.")
+        return placements(self.logging, self.batch)
+
     def _agreed(self, logged: FloatArray | None, own: FloatArray | None, name: str) -> FloatArray:
         """The logged propensities, or those of the logging policy; if there are both, they must agree."""
         if own is None:
@@ -135,12 +147,24 @@ class SlotSides:
         """m_k = π(a_k in slot k | x) / π0(a_k in slot k | x)."""
         return ratios(self.target.marginals(self.batch), self.logged.marginal)
 
+    @cached_property
+    def placements(self) -> FloatArray:
+        """π(a_k in slot j | x), rounds × slots k × slots j; 0 where the list has no item in slot k or in slot j."""
+        return placements(self.target, self.batch)
+
     def once(self, key: Any, compute: Callable[[], FloatArray]) -> FloatArray:
         """An array that several ratios share, computed once."""
         if key not in self._shared:
             self._shared[key] = compute()
         shared: FloatArray = self._shared[key]
         return shared
+
+
+def placements(policy: ListPolicy, batch: Batch) -> FloatArray:
+    """The probability of each logged item in every slot that its list has: rounds × slots × slots."""
+    there = shown(batch)
+    inside: FloatArray = np.where(there[:, :, None] & there[:, None, :], policy.placements(batch), 0.0)
+    return inside
 
 
 def as_list_policy(policy: Policy) -> ListPolicy:

@@ -203,7 +203,9 @@ class Values:
         ]
         made = Combination.of(estimator, candidates, case.sums, self._evidence(case))
         carrying = ((float(w), part.name) for part, w in zip(made.parts, made.weights, strict=True) if w)
-        return made, [(w * share, terms) for w, name in carrying for share, terms in picks[name].terms.parts]
+        return made, [
+            (w * share, terms) for w, name in carrying for share, terms in self.scores.parts(picks[name].terms, case)
+        ]
 
     def _missed(self, weight: Weight) -> tuple[float, ...]:
         """For lists, what a weight leaves out of each kind of interaction between slots, and of a reward model's error."""
@@ -369,7 +371,8 @@ class Assembly:
         fitted = self.scores.learns(member, model) or len(families[0]) > 1
         slots = self._values.slots(case, picked, self.errors)
         bounds = self._bounds(case, picked) if len(picked.terms.parts) == 1 else None
-        return Valued(f.value, subject, picked.terms.parts, bounds, fitted, member.weight, slots)
+        parts = self.scores.parts(picked.terms, case)
+        return Valued(f.value, subject, parts, bounds, fitted, member.weight, slots)
 
     def _subject(self, case: Case, estimator: Estimator, f: Functional) -> Subject:
         error = std_error(f, case.sums) if self.errors else float("nan")

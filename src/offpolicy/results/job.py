@@ -129,7 +129,7 @@ class Job:
         requested, skipped = choose(wanted, lacking, cross_fit)
         chosen = [_settled(column, request, features, run) for column in requested]
         weighable = frozenset(p for p, own in enumerate(lacking.values()) if own([Member(Weight())]) is None)
-        plan = Plan(len(policies), len(log.schema.rewards), log.schema.gain)
+        plan = Plan(len(policies), len(log.schema.rewards), log.schema.gain, log.space.slots)
         members, references = plan_estimators(chosen, plan, cross_fit, weighable)
         names = _names(chosen, members)
         fits = FitPlan(log, plan, features, request.seed, tuple(policies.values()), logging, names)

@@ -328,6 +328,7 @@ class FitPlan:
             features=self.features,
             action_ratio=None if key.policy is None else LoggedRatio(self.policies[key.policy], self.logging),
             families=sum(other.ratio.whole for other in self.plan.ratios),
+            logging=self.logging,
         )
 
     def _columns(self, policy: int | None) -> tuple[str, ...]:

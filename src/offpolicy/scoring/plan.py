@@ -124,6 +124,8 @@ class Terms:
         ratio they do not: baseline and control change alike on average.
     misses : int | None
         The column of the smoothed weight·(1 − r), if the correction is smoothed. It then includes its origin.
+    variates : tuple[tuple[int, float], ...]
+        The columns of control variates, weights of mean 1, each with its coefficient β, of which β·(mean − 1) is subtracted.
     """
 
     baseline: int | None
@@ -135,6 +137,7 @@ class Terms:
     tables: tuple[TableKey | None, TableKey | None] = (None, None)
     misses: int | None = None
     slot: int | None = None
+    variates: tuple[tuple[int, float], ...] = ()
 
     @property
     def parts(self) -> tuple[tuple[float, Terms], ...]:
@@ -184,12 +187,14 @@ AnyTerms = Terms | ListTerms
 class Plan:
     """The columns of a scoring pass. Column 0 is the row weight, so that every mean is a ratio to it.
 
-    `gain` is how much each slot of a list counts, if rewards belong to slots.
+    `gain` is how much each slot of a list counts, if rewards belong to slots; `slots` is the number of slots, if actions are
+    lists.
     """
 
     n_policies: int
     rewards: int
     gain: tuple[float, ...] | None = None
+    slots: int | None = None
     columns: list[ColumnKey] = field(default_factory=list)
     models: list[ModelKey] = field(default_factory=list)
     tables: list[TableKey] = field(default_factory=list)
@@ -273,7 +278,15 @@ class Plan:
             shifted_baseline=control is not None,
             tables=self._tables(member, model, policy, clip),
             slot=slot,
+            variates=tuple((column, 0.0) for column in self._variates(member, policy)),
         )
+
+    def _variates(self, member: Member, policy: int) -> list[int]:
+        """The columns of the control variates of every slot."""
+        if member.variate is None:
+            return []
+        each = (member.variate.for_slot(k) for k in range(self.slots or 0))
+        return [self._column(WeightColumn(policy, weight)) for weight in each]
 
     def _scaling(self, member: Member, policy: int) -> tuple[int, int]:
         bend = member.weight.bend

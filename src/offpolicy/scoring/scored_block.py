@@ -36,6 +36,8 @@ class BatchWork:
         Of each policy, for this batch.
     weights : dict[tuple[int, Weight], FloatArray]
         By policy.
+    earned : dict[tuple[int, Weight], FloatArray]
+        What the weights apply to, where that is not the logged reward.
     """
 
     batch: Batch
@@ -46,6 +48,7 @@ class BatchWork:
     masses: tuple[TargetMass, ...]
     controls: dict[ModelKey, FloatArray] = field(default_factory=dict)
     weights: dict[tuple[int, Weight], FloatArray] = field(default_factory=dict)
+    earned: dict[tuple[int, Weight], FloatArray] = field(default_factory=dict)
 
     @cached_property
     def omega(self) -> FloatArray:

@@ -203,6 +203,9 @@ class Scorer:
     def _add_weight(self, k: int, rounds: Rounds, work: BatchWork) -> None:
         """Compute one weight of each round, and add to the sums of its ratio."""
         key, ratio = self.weights[k], self.ratios[k].weights(rounds)
+        earned = self.ratios[k].earned(rounds)
+        if earned is not None:
+            work.earned[key.policy, key.weight] = earned
         self.ratios[k].fold(work.ratio_state(k), rounds, ratio)
         work.weights[key.policy, key.weight] = key.weight.bend(ratio)
 
@@ -212,7 +215,8 @@ class Scorer:
 
     def _residual(self, key: CorrectionColumn, work: BatchWork) -> FloatArray:
         """r minus the control of a correction."""
-        reward = reward_of(work.batch, key.reward, key.slot)
+        earned = work.earned.get((key.policy, key.weight))
+        reward = reward_of(work.batch, key.reward, key.slot) if earned is None else earned[:, key.reward]
         left: FloatArray = reward - (self.origin_of(key.reward, key.slot) if key.model is None else work.controls[key.model])
         return left
 
