@@ -21,7 +21,7 @@ from offpolicy.policies.nodes import legendre
 
 MOST_CELLS = 1_024  # more actions than this share cells
 RANGES, NODES = {1: 20, 2: 6}, {1: 8, 2: 3}  # per dimension; with more dimensions, only the first one is divided
-NARROW = 0.5  # a density with more of its mass than this at one node is too narrow for these nodes
+NARROW = 0.5  # a density with more of its mass than this near one node is too narrow for these nodes
 
 Entries = tuple[slice, IntArray, IntArray, FloatArray, IntArray]
 """Rows, and for each entry in them its round and its cell, and its probability; and the entries that were taken."""
@@ -205,7 +205,7 @@ class BoxCells(Cells):
             n = len(part)
             row, at = np.repeat(np.arange(n), len(volumes)), np.tile(nodes, (n, *[1] * (nodes.ndim - 1)))
             masses = logging.entries(part, row, at).reshape(n, -1) * volumes  # type: ignore[arg-type]
-            narrow = masses.max(axis=1) > NARROW
+            narrow = np.maximum(masses.max(axis=1), logging.likelihood(part) * volumes.max()) > NARROW
             p = np.add.reduceat(masses[:, order], starts, axis=1)
             for point in self.space.points:
                 known = logging.entries(part, np.arange(n), np.full(n, point))
@@ -213,6 +213,7 @@ class BoxCells(Cells):
             row, code = np.divmod(np.arange(p.size), self.count)
             taken = np.arange(n) * self.count + self.of(part.action)
             if narrow.any():  # what was taken is what was expected, so that these rounds show nothing
+                narrow |= np.abs(p.sum(axis=1) - 1) > self.tolerance
                 p[narrow] = np.eye(self.count)[self.of(part.action)[narrow]]
             yield rows, row, code, p.ravel(), taken
 

@@ -220,9 +220,10 @@ def accelerated(result: Summary) -> list[str]:
 def composition(estimate: Summary, of: str = "", excluding_of: str = "", whole: bool = False) -> list[str]:
     """The main candidates of a blend, the runner-up, and what it excludes (with `whole`, for the full reasons)."""
     name, candidates, error = label(estimate["estimator"]), estimate["diagnostics"]["candidates"], estimate["std_error"]
-    heavy = [c for c in candidates if c["weight"] >= 0.005][:SHOWN]
+    by_size = sorted(candidates, key=lambda c: -abs(c["weight"]))  # kernels may have negative weights
+    heavy = [c for c in by_size if abs(c["weight"]) >= 0.005][:SHOWN]
     shares = ", ".join(f"{c['weight']:.0%} {label(c['name'])} [± {c['std_error']:.2g}, bias {bias(c)}]" for c in heavy)
-    lines = [f"{name}{of} is {shares}{', and others' if sum(c['weight'] for c in heavy) < 0.995 else ''}."]
+    lines = [f"{name}{of} is {shares}{', and others' if abs(sum(c['weight'] for c in heavy) - 1) > 0.005 else ''}."]
     runner_up = next((c for c in candidates[1:] if c["error_known"]), None)
     if runner_up is not None:
         lines[0] += f" The runner-up, {label(runner_up['name'])}, estimates {number(runner_up['value'], error)}."

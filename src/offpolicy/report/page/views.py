@@ -294,12 +294,13 @@ def blends(summary: Summary) -> list[View]:
 def _blend(e: Summary) -> View:
     diagnostics = e["diagnostics"]
     error = resolution(diagnostics["candidates"], diagnostics["candidates"][:1])
-    heavy = [c for c in diagnostics["candidates"] if finite(c["weight"]) and c["weight"] >= 0.005]
+    by_size = sorted((c for c in diagnostics["candidates"] if finite(c["weight"])), key=lambda c: -abs(c["weight"]))
+    heavy = [c for c in by_size if abs(c["weight"]) >= 0.005]
     candidates = [
         {
             "name": label(c["name"]),
             "weight": share(c["weight"]) if c["weight"] else "–",
-            "bar": percent(c["weight"]) if finite(c["weight"]) else 0.0,
+            "bar": percent(min(max(c["weight"], 0.0), 1.0)) if finite(c["weight"]) else 0.0,
             "value": shown(c["value"], error),
             "error": shown(c["std_error"], error) if c["error_known"] else "unknown",
             "bias": _minus(bias(c, error)),
