@@ -308,8 +308,10 @@ class Overlaps:
         return PooledOverlap(o, weight.mean_one, ratio.diagnostics(state, o.mean_weight))
 
     def _fitted(self, p: int, weight: Weight) -> tuple[FittedRatio, State]:
-        """A fitted ratio, and its own sums over the whole log."""
-        k = self.scores.scorer.plan.weights.index(WeightColumn(p, weight))
+        """A fitted ratio, and its own sums over the whole log; for lists, those of the first slot."""
+        weights = self.scores.scorer.plan.weights
+        column = WeightColumn(p, weight)
+        k = weights.index(column if column in weights else WeightColumn(p, weight.for_slot(0)))
         return self.scores.fitted.ratios[k], self.scores.state["ratios"][str(k)]
 
     def largest(self, p: int, weight: Weight) -> float:
@@ -320,6 +322,13 @@ class Overlaps:
     def above(self, p: int, limit: float) -> float:
         """How many rounds have an action weight above a limit."""
         return LogHistogram.count_above(self.state[str(p)]["weights"], limit)
+
+    def kept(self, p: int, weight: Weight) -> tuple[float, float]:
+        """How much of the differences between items weights keep: in the slot itself, and in the others."""
+        if not weight.ratio.items:
+            return 1.0, 1.0
+        ratio, state = self._fitted(p, weight)
+        return ratio.kept(state)
 
     def embedding(self, p: int, weight: Weight) -> Embedding | None:
         """The embedding that a weight comes from."""

@@ -9,6 +9,7 @@ from typing import ClassVar
 
 from offpolicy.core.errors import InputError
 from offpolicy.data.features import Features
+from offpolicy.data.spaces import ActionSpace
 from offpolicy.estimators.base import Estimator, Member, Run
 from offpolicy.estimators.ips import IPS, SNIPS, LoggedMean
 from offpolicy.estimators.selection import CandidateEstimates, Choice
@@ -64,6 +65,11 @@ class Combined(Estimator):
     @property
     def parts(self) -> tuple[Estimator, ...]:
         return self.standard(None) if self.candidates is None else tuple(self.candidates)
+
+    def over(self, space: ActionSpace) -> Combined:
+        if self.candidates is None:
+            return self
+        return replace(self, candidates=tuple(each for given in self.candidates for each in _single(given.over(space))))
 
     def settled(self, features: Features, run: Run) -> Combined:
         settled: list[Estimator] = []
@@ -183,7 +189,7 @@ def _single(estimator: Estimator) -> list[Estimator]:
 
 def smooths(estimator: Estimator) -> bool:
     """Whether it weights rounds by a kernel."""
-    return all(0 < member.weight.ratio.width < float("inf") for member in estimator.members())
+    return all(member.weight.ratio.smooths for member in estimator.members())
 
 
 def is_exact(estimator: Estimator) -> bool:

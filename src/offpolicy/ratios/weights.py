@@ -144,7 +144,6 @@ class Constant(UnfittedRatio):
     value: float
     spaces = (ActionSpace,)
     weighs = False
-    width = np.inf
 
     @property
     def corrects(self) -> bool:
