@@ -208,6 +208,14 @@ class Values:
             (w * share, terms) for w, name in carrying for share, terms in self.scores.parts(picks[name].terms, case)
         ]
 
+    def _width(self, weight: Weight) -> float:
+        """The width of a kernel, as a share of the range; 0 for other weights, infinite without weights."""
+        space = self.scores.log.space
+        widths = weight.ratio.widths(space)
+        if widths is None:
+            return 0.0 if weight.weighs else math.inf
+        return float(np.exp(np.log(np.array(widths) / box(space, "a kernel").ranges).mean()))
+
     def _missed(self, policy: int, weight: Weight) -> tuple[float, ...]:
         """For lists, what a weight leaves out of each kind of interaction between slots, and of a reward model's error."""
         slots = self.scores.log.space.slots
