@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from offpolicy.core.describe import described
+from offpolicy.data.box import box
 from offpolicy.data.log import Log
 from offpolicy.diagnostics.base import Subject
 from offpolicy.diagnostics.dose_response import dose_response
