@@ -10,6 +10,7 @@ from importlib import resources
 from typing import Any
 
 from offpolicy.diagnostics.base import Diagnostic, Own, Reading, Subject
+from offpolicy.diagnostics.browsing import Browsing
 from offpolicy.diagnostics.depth import Depth, Shown, ShownSums
 from offpolicy.diagnostics.estimates import (
     Agreement,
@@ -90,7 +91,7 @@ class Checks:
             Propensities(self.propensities, state.get("propensities", {}), log.space, len(log)),
             [Own(each, state[f"own {k}"]) for k, each in enumerate(self.own)],
             [] if self.loggers is None else [Loggers(self.loggers, state["loggers"], scores.scorer.origin)],
-            [] if self.shown is None else [Depth(overlaps, Shown(state["shown"], scores))],
+            [] if self.shown is None else [Depth(overlaps, Shown(state["shown"], scores)), Browsing(scores, overlaps)],
         )
 
 
