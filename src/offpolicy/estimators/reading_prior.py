@@ -46,7 +46,7 @@ class ReadingPrior:
     ----------
     least : float, default=0.02
         κ_min: the smallest contribution that is considered, as a share of the gap between the value and the mean of the log.
-    slope : float, default=0.5
+    slope : float, default=0.75
         The exponent s of p(κ) on the grid, which is even in log κ. Larger values expect larger contributions.
     unlikely : float, default=0.1
         What slots that do not matter contribute, as a share of what others do.
@@ -58,19 +58,19 @@ class ReadingPrior:
         m0: the number of effective rounds with a reward at which the paired differences count half.
     grid : int, default=9
         The number of values of κ.
-    hedge : float, default=0.2
+    hedge : float, default=0.25
         The share of the variance of the nearly unbiased blend that is added to the variance of the result, because biases
         that are smaller than its error go unnoticed.
     """
 
     least: float = 0.02
-    slope: float = 0.5
+    slope: float = 0.75
     unlikely: float = 0.1
     together: float = 0.05
     model: float = 0.5
     evidence: float = 20.0
     grid: int = 9
-    hedge: float = 0.2
+    hedge: float = 0.25
 
     def __post_init__(self) -> None:
         limits = {
