@@ -58,9 +58,9 @@ class ReadingPrior:
         m0: the number of effective rounds with a reward at which the paired differences count half.
     grid : int, default=9
         The number of values of κ.
-    hedge : float, default=0.25
-        The share of the variance of the nearly unbiased blend that is added to the variance of the result, because biases
-        that are smaller than its error go unnoticed.
+    hedge : float, default=0.3
+        The share of the variance of the nearly unbiased blend that is added to the variance of the result, in proportion to
+        the weight of the other candidates, because biases that are smaller than its error go unnoticed.
     """
 
     least: float = 0.02
@@ -70,7 +70,7 @@ class ReadingPrior:
     model: float = 0.5
     evidence: float = 20.0
     grid: int = 9
-    hedge: float = 0.25
+    hedge: float = 0.3
 
     def __post_init__(self) -> None:
         limits = {
@@ -126,7 +126,8 @@ class ReadingPrior:
         }
         moved = np.where(np.asarray(candidates.unbiased), 0.0, posterior @ np.array([case.bias for case in cases])) * unit
         variance = float(posterior @ [case.squared_error(weights) for case in cases]) * unit**2
-        return Choice(weights, moved, anchor=anchor, hedge=self.hedge, variance=variance, details=details)
+        hedge = self.hedge * float(weights[smooth].sum())
+        return Choice(weights, moved, anchor=anchor, hedge=hedge, variance=variance, details=details)
 
     @property
     def _amplitudes(self) -> list[FloatArray]:
