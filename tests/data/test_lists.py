@@ -139,8 +139,8 @@ def test_roles_of_lists_are_refused_for_single_actions() -> None:
         op.Log(None, [0, 1], [0, 1], propensity=[0.5, 0.5], gain="dcg")
     with pytest.raises(op.InputError, match="list_id= is for lists"):
         op.read_log(long(), context="x", action="items", reward="clicks", propensity="p", list_id="id")
-    with pytest.raises(op.InputError, match=r"LearnedMIPS cannot be computed: it weights rounds by discrete actions"):
-        op.evaluate(op.read_log(table(), **ROLES), POLICY, [op.LearnedMIPS()])
+    with pytest.raises(op.InputError, match=r"GroupIPS cannot be computed: it weights rounds by discrete actions"):
+        op.evaluate(op.read_log(table(), **ROLES), POLICY, [op.GroupIPS()])
 
 
 def test_a_column_of_the_new_policy_in_both_forms() -> None:

@@ -178,6 +178,29 @@ def at_slot(batch: Batch, slot: int) -> Batch:
     )
 
 
+def in_position(batch: Batch, slot: int) -> Batch:
+    """`at_slot`, with the position as one more column of the context where there are several slots.
+
+    The column is 1 / log2(1 + k) for slot k from 1, which falls off about as attention does.
+
+    Parameters
+    ----------
+    batch : Batch
+        Some rounds of a log of lists.
+    slot : int
+        The slot, from 0.
+
+    Returns
+    -------
+    Batch
+        The same rounds.
+    """
+    one = at_slot(batch, slot)
+    if slate(batch.space, "in_position").slots == 1:
+        return one
+    return replace(one, context_parts=(*batch.context_parts, np.full(len(batch), 1 / np.log2(2.0 + slot))))
+
+
 def items_of(batch: Batch) -> Batch:
     """The rounds of a batch as rounds over the items, for policies over items."""
     return replace(

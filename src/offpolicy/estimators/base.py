@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Literal, TypeVar, get_args
 
 from offpolicy.core.errors import InputError
 from offpolicy.data.features import Features, Inputs
+from offpolicy.data.spaces import ActionSpace
 from offpolicy.models.rewards.base import RewardModel
 from offpolicy.models.rewards.scikit import as_reward_model
 from offpolicy.ratios.weights import Weight
@@ -149,6 +150,21 @@ class Estimator(ABC):
         """
         setting = getattr(self, str(self.tuned))
         return values if setting == "auto" else [float(setting)]
+
+    def over(self, space: ActionSpace) -> Estimator:  # noqa: ARG002
+        """Return the estimator for a kind of actions.
+
+        Parameters
+        ----------
+        space : ActionSpace
+            The actions of the log.
+
+        Returns
+        -------
+        Estimator
+            A copy; itself where the kind makes no difference.
+        """
+        return self
 
     def settled(self, features: Features, run: Run) -> Estimator:  # noqa: ARG002
         """Return the estimator with every choice made that depends on the log.

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from offpolicy.estimators.base import CrossFitted, Member, register
 from offpolicy.models.rewards.ridge.model import Ridge
-from offpolicy.ratios.base import Ratio
+from offpolicy.ratios.base import UnfittedRatio
 from offpolicy.ratios.slots import AdditiveRatio, ListRatio, PositionRatio, PrefixRatio
 from offpolicy.ratios.weights import Weight
 
@@ -26,7 +26,7 @@ class OfSlots(CrossFitted):
     cross_fit: int | None = None
 
     @property
-    def ratio(self) -> Ratio:
+    def ratio(self) -> UnfittedRatio:
         """The ratio of a slot."""
         raise NotImplementedError
 
@@ -70,7 +70,7 @@ class SIPS(OfSlots):
     """
 
     @property
-    def ratio(self) -> Ratio:
+    def ratio(self) -> UnfittedRatio:
         return ListRatio()
 
 
@@ -110,7 +110,7 @@ class RIPS(OfSlots):
     """
 
     @property
-    def ratio(self) -> Ratio:
+    def ratio(self) -> UnfittedRatio:
         return PrefixRatio()
 
 
@@ -151,7 +151,7 @@ class CascadeDR(OfSlots):
     rewards: Any = field(default_factory=Ridge)
 
     @property
-    def ratio(self) -> Ratio:
+    def ratio(self) -> UnfittedRatio:
         return PrefixRatio()
 
 
@@ -191,7 +191,7 @@ class IIPS(OfSlots):
     """
 
     @property
-    def ratio(self) -> Ratio:
+    def ratio(self) -> UnfittedRatio:
         return PositionRatio()
 
 
@@ -238,7 +238,7 @@ class PI(OfSlots):
     control_variates: bool = False
 
     @property
-    def ratio(self) -> Ratio:
+    def ratio(self) -> UnfittedRatio:
         return AdditiveRatio()
 
     def members(self, cross_fit: int | None = None) -> tuple[Member, ...]:

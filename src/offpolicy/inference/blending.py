@@ -109,13 +109,15 @@ class BlendEvidence:
     """What the log says besides the candidates.
 
     `shortfall` is the number of standard errors by which the mean weight is below 1, `logged` the mean reward, `rewards` the
-    number of effective rounds with a reward other than 0, `spread` the standard deviation of the rewards.
+    number of effective rounds with a reward other than 0, `spread` the standard deviation of the rewards, and `missing` the
+    share of the new policy that the log lacks at least.
     """
 
     shortfall: float
     logged: float
     rewards: float
     spread: float = float("nan")
+    missing: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -215,7 +217,7 @@ class Combination:
         sampled, stated = self.candidates.variance(weights) * (1 + self.choice.optimism), self.choice.variance
         step = weights - self.anchor
         whole = sampled if stated is None or step.any() else stated
-        extra = max(whole - variance(summed, self.sums), 0.0)
+        extra = max(whole - variance(summed, self.sums), 0.0) + self._unseen_variance
         if self.choice.hedge:
             summed = replace(summed, hedge=combined(functionals, self.anchor * np.sqrt(self.choice.hedge)))
         if not step.any():
@@ -227,6 +229,12 @@ class Combination:
             share = max(stated - sampled, 0.0) / distance_variance(way, self.sums)
             return replace(summed, extra=extra, way=way.divided_by(1 / np.sqrt(share)) if share > 0 else None)
         return replace(summed, extra=extra, way=way)
+
+    @property
+    def _unseen_variance(self) -> float:
+        """What no candidate knows: rewards of the share that the log lacks may be off by a standard deviation of rewards."""
+        missing = self.evidence.missing
+        return (missing * self.evidence.spread) ** 2 if missing else 0.0
 
     def to_dict(self) -> dict[str, Any]:
         """The candidates by decreasing weight: the value of each, its difference from the anchor, and its weight."""

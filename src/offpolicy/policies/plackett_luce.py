@@ -102,6 +102,10 @@ class PlackettLuce(ListPolicy):
         refuse_repeats(batch, "PlackettLuce")
         return super().slots(batch)
 
+    def slots_of(self, batch: Batch, weights: ItemWeights) -> FloatArray:
+        refuse_repeats(batch, "PlackettLuce")
+        return weights.conditional(batch.action)
+
     def weights(self, batch: Batch) -> ItemWeights:
         logs = self._logs(batch)
         top = logs.max(axis=1, keepdims=True)

@@ -16,7 +16,7 @@ from offpolicy.data.batch import Batch
 from offpolicy.data.slate import shown
 from offpolicy.data.slots import SlotColumns
 from offpolicy.policies.base import Policy
-from offpolicy.policies.lists import ListPolicy
+from offpolicy.policies.lists import ItemWeights, ListPolicy
 
 
 @dataclass(frozen=True)
@@ -24,15 +24,27 @@ class LoggedSlots:
     """The logged lists and their propensities. Each array is computed when it is first used.
 
     Arrays are rounds × slots. Where a list has no item, the probabilities of all policies are 1.
+
+    Attributes
+    ----------
+    by_items : bool
+        Whether the weights of all items are needed anyway, so that they are computed once for everything.
     """
 
     batch: Batch
     logging: ListPolicy | None
+    by_items: bool = False
 
     @classmethod
-    def of(cls, batch: Batch, logging: Policy | None) -> LoggedSlots:
+    def of(cls, batch: Batch, logging: Policy | None, by_items: bool = False) -> LoggedSlots:
         """The lists of a batch."""
-        return cls(batch, None if logging is None else as_list_policy(logging))
+        return cls(batch, None if logging is None else as_list_policy(logging), by_items)
+
+    @cached_property
+    def items(self) -> ItemWeights:
+        """The logging policy's weights of all items."""
+        assert self.logging is not None
+        return self.logging.weights(self.batch)
 
     @property
     def gives_slots(self) -> bool:
@@ -56,7 +68,9 @@ class LoggedSlots:
     @cached_property
     def propensity(self) -> FloatArray:
         """π0(a_k | x, a_<k)."""
-        own = None if self.logging is None else self.logging.slots(self.batch)
+        own = None
+        if self.logging is not None:
+            own = self.logging.slots_of(self.batch, self.items) if self.by_items else self.logging.slots(self.batch)
         return self._agreed(self._columns.propensity, own, "propensity")
 
     @cached_property
@@ -109,10 +123,20 @@ class LoggedSlots:
 
 @dataclass(frozen=True)
 class SlotSides:
-    """The probabilities of the logged items under a target policy, and their ratios to the propensities."""
+    """The probabilities of the logged items under a target policy, and their ratios to the propensities.
+
+    Attributes
+    ----------
+    by_items : bool
+        Whether the target's weights of all items are needed anyway, so that they are computed once for everything.
+    smoothed : FloatArray | None
+        The ratios of slots by embeddings, where these take the place of the ratios of items.
+    """
 
     logged: LoggedSlots
     target: ListPolicy
+    by_items: bool = False
+    smoothed: FloatArray | None = None
     _shared: dict[Any, Any] = field(default_factory=dict, repr=False, compare=False)
 
     @property
@@ -120,14 +144,19 @@ class SlotSides:
         return self.logged.batch
 
     @cached_property
+    def items(self) -> ItemWeights:
+        """The target's weights of all items."""
+        return self.target.weights(self.batch)
+
+    @cached_property
     def conditional(self) -> FloatArray:
         """π(a_k | x, a_<k)."""
-        return self.target.slots(self.batch)
+        return self.target.slots_of(self.batch, self.items) if self.by_items else self.target.slots(self.batch)
 
     @cached_property
     def ratio(self) -> FloatArray:
         """w_k = π(a_k | x, a_<k) / π0(a_k | x, a_<k)."""
-        return ratios(self.conditional, self.logged.propensity)
+        return ratios(self.conditional, self.logged.propensity) if self.smoothed is None else self.smoothed
 
     @cached_property
     def prefix(self) -> FloatArray:
@@ -145,7 +174,7 @@ class SlotSides:
     @cached_property
     def marginal(self) -> FloatArray:
         """m_k = π(a_k in slot k | x) / π0(a_k in slot k | x)."""
-        return ratios(self.target.marginals(self.batch), self.logged.marginal)
+        return ratios(self.target.marginals(self.batch), self.logged.marginal) if self.smoothed is None else self.smoothed
 
     @cached_property
     def placements(self) -> FloatArray:

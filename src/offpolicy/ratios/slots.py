@@ -75,6 +75,7 @@ class PositionRatio(SlotRatio):
     """m_k: the item in its position, for rewards that do not depend on the other items."""
 
     assumes = "slots do not matter to each other"
+    marginal = True
 
     def lacks(self, available: Available) -> str | None:
         return available.lacks_slot_rewards or available.lacks_positions
@@ -92,8 +93,15 @@ class AdditiveRatio(SlotRatio):
     takes the pseudo-inverse of the probabilities of pairs.
     """
 
+    marginal = True
+
     def lacks(self, available: Available) -> str | None:
         return available.lacks_positions
+
+    def lacks_slots_alone(self, available: Available) -> str | None:
+        if available.logging is None or available.logging.factored:
+            return None
+        return "its sum over slots is right only if the logging policy fills them independently of each other (op.Factored)"
 
     def for_slot(self, slot: int) -> Self:  # noqa: ARG002
         return self

@@ -21,12 +21,14 @@ class FitKey:
     """One fit of a reward model: `policy` is the target whose w² are the row weights, or None.
 
     `slot` is the slot of a list whose reward is modelled, given the context and the item there; None for single actions.
+    `every_slot`: one model of the items in all slots, with the position as context.
     """
 
     rewards: RewardModel
     policy: int | None
     inputs: Inputs | None = "identity"
     slot: int | None = None
+    every_slot: bool = False
 
 
 @dataclass(frozen=True)
@@ -97,10 +99,14 @@ class ShareTable:
 
 @dataclass(frozen=True)
 class WeightTable:
-    """Σ weight·x̃ over the rows of each action: how a correction depends on the coefficients of its control."""
+    """Σ weight·x̃ over the rows of each action: how a correction depends on the coefficients of its control.
+
+    For lists, the actions are the items of a slot.
+    """
 
     policy: int
     weight: Weight
+    slot: int | None = None
 
 
 TableKey = ShareTable | WeightTable
@@ -230,6 +236,12 @@ class Plan:
         return list(dict.fromkeys(ratio_key(key) for key in self.weights))
 
     @property
+    def by_items(self) -> bool:
+        """Whether the probabilities of all items in every slot of lists are needed."""
+        slots = any(key.fit.slot is not None for key in self.models)
+        return slots or any(key.weight.ratio.items for key in self.weights)
+
+    @property
     def weights(self) -> list[WeightColumn]:
         """The weights of each policy; the sums of a ratio are named by the position of its weight here."""
         return [key for key in self.columns if isinstance(key, WeightColumn)]
@@ -302,7 +314,7 @@ class Plan:
             return None, None
         share = ShareTable(policy, clip, slot)
         weighted = not member.remainder and member.weight.ratio.corrects
-        weight = WeightTable(policy, member.weight) if weighted else None
+        weight = WeightTable(policy, member.weight, slot) if weighted else None
         for key in (share, weight):
             if key is not None and key not in self.tables:
                 self.tables.append(key)
@@ -331,7 +343,7 @@ def ratio_key(weight: WeightColumn) -> RatioKey:
 
 def fit_of(ratio: Ratio) -> FitKey | None:
     """The reward model that a ratio is fitted from, if any."""
-    return None if ratio.rewards is None else FitKey(ratio.rewards, None, ratio.inputs)
+    return None if ratio.rewards is None else FitKey(ratio.rewards, None, ratio.inputs, every_slot=ratio.items)
 
 
 def model_key(member: Member, policy: int, reward: int, slot: int | None = None) -> ModelKey | None:
