@@ -12,7 +12,7 @@ import numpy as np
 from offpolicy.core.arrays import FloatArray
 from offpolicy.estimators import Combined
 from offpolicy.estimators.selection import CandidateEstimates, Choice
-from offpolicy.inference.functionals import Blended, Functional, ScoreSums, Undefined, joined, variance
+from offpolicy.inference.functionals import Blended, Functional, ScoreSums, Undefined, distance_variance, joined, variance
 from offpolicy.inference.learning_curve import LearningCurve
 
 
@@ -111,13 +111,15 @@ class BlendEvidence:
     """What the log says besides the candidates.
 
     `shortfall` is the number of standard errors by which the mean weight is below 1, `logged` the mean reward, `rewards` the
-    number of effective rounds with a reward other than 0, `spread` the standard deviation of the rewards.
+    number of effective rounds with a reward other than 0, `spread` the standard deviation of the rewards, and `missing` the
+    share of the new policy that the log lacks at least.
     """
 
     shortfall: float
     logged: float
     rewards: float
     spread: float = float("nan")
+    missing: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -216,17 +218,27 @@ class Combination:
             return Functional(float("nan"), nothing, Undefined())
         functionals, weights = [part.functional for part in self.parts], self.choice.weights
         summed = combined(functionals, weights)
-        whole = self.candidates.variance(weights) * (1 + self.choice.optimism)
-        whole = whole if self.choice.variance is None else self.choice.variance
-        extra = max(whole - variance(summed, self.sums), 0.0)
+        sampled, stated = self.candidates.variance(weights) * (1 + self.choice.optimism), self.choice.variance
+        step = weights - self.anchor
+        whole = sampled if stated is None or step.any() else stated
+        extra = max(whole - variance(summed, self.sums), 0.0) + self._unseen_variance
         if self.choice.hedge:
             summed = replace(summed, hedge=combined(functionals, self.anchor * np.sqrt(self.choice.hedge)))
-        step = weights - self.anchor
         if not step.any():
             return replace(summed, extra=extra)
         distance = combined(functionals, step)
         beyond = max(self.candidates.variance(step) - variance(distance, self.sums), 0.0)
-        return replace(summed, extra=extra, way=replace(distance, extra=beyond))
+        way = replace(distance, extra=beyond)
+        if stated is not None:  # of the distance, the rule counts so much as bias
+            share = max(stated - sampled, 0.0) / distance_variance(way, self.sums)
+            return replace(summed, extra=extra, way=way.divided_by(1 / np.sqrt(share)) if share > 0 else None)
+        return replace(summed, extra=extra, way=way)
+
+    @property
+    def _unseen_variance(self) -> float:
+        """What no candidate knows: rewards of the share that the log lacks may be off by a standard deviation of rewards."""
+        missing = self.evidence.missing
+        return (missing * self.evidence.spread) ** 2 if missing else 0.0
 
     def to_dict(self) -> dict[str, Any]:
         """The candidates by decreasing weight: the value of each, its difference from the anchor, and its weight."""

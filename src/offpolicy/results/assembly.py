@@ -196,7 +196,7 @@ class Values:
                 weight.weighs,
                 p.curve,
                 self._missed(case.policy, weight),
-                _effective_rounds(case.sums, p.terms),
+                _effective_rounds(case.sums, p.terms, weight.mean_one),
                 getattr(p.terms, "weight", None),
                 self._width(weight),
                 p.member.rewards is not None,
@@ -233,13 +233,13 @@ class Values:
         o = self.overlaps.of_actions(case.policy, sums)
         shortfall = -o.mean_weight_z if o.mean_weight < 1 - NOT_ONE else 0.0
         rewards = o.ess * float(sums.nonzero[case.reward]) / max(sums.n, 1)
-        return BlendEvidence(shortfall, self.scores.logged_mean(case), rewards, spread)
+        return BlendEvidence(shortfall, self.scores.logged_mean(case), rewards, spread, o.missing)
 
 
-def _effective_rounds(sums: ScoreSums, terms: AnyTerms) -> float:
+def _effective_rounds(sums: ScoreSums, terms: AnyTerms, mean_one: bool) -> float:
     """The effective rounds of the weights of one member; all rounds if it has none."""
     column = getattr(terms, "weight", None)
-    return float(sums.n) if column is None else overlap(sums, column).ess
+    return float(sums.n) if column is None else overlap(sums, column, mean_one=mean_one).ess
 
 
 LEADS = (
@@ -399,7 +399,8 @@ class Assembly:
             return None if reference is valued else (reference.name, reference.subject.functional)
         terms = self.scores.references.get((subject.policy, subject.reward))
         case = Case(subject.policy, subject.reward, subject.sums)
-        return None if terms is None else ("SNIPS", self.scores.functional(terms, case))
+        name = "SNIPS" if self.scores.log.space.slots is None else "SIPS"
+        return None if terms is None else (name, self.scores.functional(terms, case))
 
     def _estimate(self, valued: Valued, reference: tuple[str, Functional] | None) -> Estimate:
         s, subject, sums = self.scores, valued.subject, valued.subject.sums
