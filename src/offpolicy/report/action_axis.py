@@ -13,7 +13,7 @@ BANDWIDTH_HEADER = (
 )  # fmt: skip
 BANDWIDTH_MEANING = (
     "Over a bound: the share of rounds whose kernel would leave the box, and is corrected. The shares of all candidates in "
-    "the mix sum to 100%; some are negative where two candidates together show how the bias grows."
+    "the mix sum to 100%."
 )
 CURVE_HEADER = ("action", "value", "interval", "eff. rounds")
 
@@ -116,7 +116,7 @@ def widths_in_words(estimate: Summary, of: str = "") -> str:
     own = "" if names == [estimate["estimator"]] else f" of {' and of '.join(map(label, names))}"
     which = "" if len(names) == 1 else f" of {label(first)}"
     others = [
-        f"{percent(c['weight'], 0.01)} {label(c['name'])}"
+        f"{label(c['name'])} (share {percent(c['weight'], 0.01)})"
         for c in diagnostics["candidates"]
         if c["name"].partition(" (")[0] not in names
     ]
