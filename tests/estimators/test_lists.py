@@ -69,12 +69,6 @@ def test_the_ways_to_state_propensities_agree() -> None:
         op.evaluate(three(logging=None, propensity=conditional), NEW, op.IIPS())
     with pytest.raises(op.InputError, match=r"differ from the probability under `logging` \(the first: slot 2\)"):
         op.evaluate(three(propensity=conditional + np.array([0, 0.1])), NEW, op.RIPS())
-    log = op.Log(None, [[0, 1], [1, 0]], REWARD[:2], logging=op.PlackettLuce(np.eye(2)), actions=op.Slate(2))
-    with pytest.raises(op.InputError, match="logging policy that shows each item at most once"):
-        op.evaluate(log, NEW_CODES, op.PI())
-
-
-NEW_CODES = op.Factored([op.Fixed([0.8, 0.2]), op.Fixed([0.4, 0.6])])
 
 
 @pytest.mark.parametrize("estimator", [op.SIPS(), op.RIPS(True), op.IIPS(), op.PI(True)], ids=str)

@@ -110,7 +110,8 @@ Actions = Annotated[
     str | None,
     typer.Option(
         help="'labels' to read integer actions as labels instead of codes 0..n-1; box:LOW:HIGH for actions that are "
-        "numbers, such as box:5:60, or box:0,0:100,1 for vectors; box:5:60:19.99 if some values have a probability."
+        "numbers, such as box:5:60, or box:0,0:100,1 for vectors; box:5:60:19.99 if some values have a probability; slate:8 "
+        "for lists of up to 8 items."
     ),
 ]
 
@@ -141,7 +142,8 @@ def evaluate(
             help="The new policy: a column with its probability (or density) of the logged action; two list columns "
             "ACTIONS,PROBABILITIES (in CSV, text such as a|b|c); one column per action, as 'p_*'; deterministic:COLUMN, a "
             "column with its action; uniform, or uniform:COLUMN with a list column of candidates; for numbers also "
-            "normal:MEAN,SD (columns or numbers), shift:by=2 and shift:times=1.05; or module:object. "
+            "normal:MEAN,SD (columns or numbers), shift:by=2 and shift:times=1.05; for lists also shuffled, shuffled:ITEMS, "
+            "plackett-luce:ITEMS,SCORES (list columns of candidates and scores) and factored:uniform; or module:object. "
             "Repeat as NAME=POLICY to compare several."
         ),
     ] = None,
@@ -175,6 +177,19 @@ def evaluate(
     row_id: Annotated[str | None, typer.Option(help="A column that identifies rows, for reproducible randomness.")] = None,
     weight: RowWeight = None,
     by: Annotated[str | None, typer.Option(help="Also report each value of this column as a slice.")] = None,
+    gain: Annotated[
+        str | None,
+        typer.Option(help="For lists: how much each slot counts: sum, dcg, or one number per slot. [default: sum]"),
+    ] = None,
+    position_propensity: Annotated[
+        str | None,
+        typer.Option(help="For lists: the column with the probability of each item in its position, whatever is above it."),
+    ] = None,
+    list_id: Annotated[
+        str | None,
+        typer.Option(help="The column that identifies lists, if each row is one slot; rows of a list are adjacent."),
+    ] = None,
+    slot: Annotated[str | None, typer.Option(help="The column with the slot, if each row is one slot.")] = None,
     logger: Annotated[
         str | None, typer.Option(help="The logger of each round, if several policies collected the log.")
     ] = None,

@@ -18,8 +18,8 @@ from offpolicy.data.estimated_logging import EstimatedLogging
 from offpolicy.data.log import Log
 from offpolicy.data.sources import read_log
 from offpolicy.data.sources.files import find_files
-from offpolicy.data.sources.remote import is_remote
 from offpolicy.data.sources.spark_session import frame_of, session
+from offpolicy.data.sources.stores import is_remote
 from offpolicy.data.space_text import action_space
 from offpolicy.data.spaces import ActionSpace
 from offpolicy.diagnostics.base import Diagnostic
@@ -49,6 +49,7 @@ WORDS = {list: "text, or a list of text", str: "text", int: "a whole number", fl
 MORE_TYPES = {
     "action": ((str, list), "text, or a list of text"),
     "reward_range": ((str, list), "a list of two numbers"),
+    "gain": ((str, list), '"sum", "dcg" or a list of numbers'),
     "memory": ((str, int), 'text such as "2GB", or bytes'),
     "sensitivity": ((str, int, float, list), "a list of numbers"),
 }
@@ -56,7 +57,8 @@ MORE_TYPES = {
 NEEDED = ("logs", "action", "reward", "target")
 OF_FILES = (
     "context", "action", "reward", "propensity", "logging", "features", "actions", "n_actions", "catalog", "cluster",
-    "row_id", "weight", "by", "logger", "reward_range", "delimiter", "quote", "encoding", "decimal",
+    "row_id", "weight", "by", "logger", "position_propensity", "gain", "list_id", "slot", "reward_range", "delimiter",
+    "quote", "encoding", "decimal",
     "missing", "dates", "levels",
 )  # fmt: skip
 """Settings for reading a log from files; a log given as an object already has them."""
@@ -334,6 +336,8 @@ def open_log(settings: Mapping[str, Any], source: Any) -> Log:
     columns["action_features"] = columns.pop("features", [])
     if "logging" in columns:
         columns["logging"] = _logging(columns["logging"])
+    if columns.get("gain", "sum") not in ("sum", "dcg"):
+        columns["gain"] = _numbers("gain", columns["gain"], '"sum", "dcg" or numbers, such as 1,0.5,0.3')
     if "reward_range" in columns:
         columns["reward_range"] = tuple(_numbers("reward_range", columns["reward_range"], "two numbers, LOW,HIGH", 2))
     return read_log(source, **columns)

@@ -201,7 +201,7 @@ class CandidateAgreement(Reading):
         pairs = zip(subject.combination.parts, subject.combination.weights.tolist(), strict=True)
         weighing = [(abs(weight), part.column) for part, weight in pairs if part.column is not None]
         column = max(weighing, key=lambda pair: pair[0])[1] if weighing else None
-        return overlap(subject.sums, 0 if column is None else column)
+        return overlap(subject.sums, 0 if column is None else column, mean_one=False)
 
     def numbers(self, subject: Subject) -> dict[str, Any]:
         o, combination = self._overlap(subject), subject.combination
@@ -241,8 +241,9 @@ def combined_findings(combination: Combination, o: Overlap) -> list[Finding]:
     candidates, weights = combination.candidates, combination.weights
     anchor = candidates.anchor
     unbiased = sum(w for w, exact in zip(weights, candidates.unbiased, strict=True) if exact)
-    # Whatever carries the blend, its bias is checked against the anchor, and so rests on the rounds of the anchor.
-    scale = "effective rounds" if unbiased >= 0.5 else "effective rounds of an anchor"
+    # Whatever carries the blend, its bias is checked against the anchor, and so rests on the rounds of the anchor. Only if
+    # the interval allows for what these do not show, fewer of them are enough.
+    scale = "effective rounds of an anchor" if unbiased < 0.5 and combination.choice.hedge else "effective rounds"
     findings = [finding for finding in weight_findings(o, scale) if finding.code in WEIGHT_CODES]
     error = float(np.sqrt(candidates.variance(weights)))
     heavy = [k for k in range(len(weights)) if weights[k] >= CARRIES and abs(candidates.difference(k, anchor)[0]) > error]

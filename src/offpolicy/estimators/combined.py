@@ -9,6 +9,7 @@ from typing import ClassVar
 
 from offpolicy.core.errors import InputError
 from offpolicy.data.features import Features
+from offpolicy.data.spaces import ActionSpace
 from offpolicy.estimators.base import Estimator, Member, Run
 from offpolicy.estimators.ips import IPS, SNIPS, LoggedMean
 from offpolicy.estimators.selection import CandidateEstimates, Choice
@@ -62,6 +63,11 @@ class Combined(Estimator):
     @property
     def parts(self) -> tuple[Estimator, ...]:
         return self.standard(None) if self.candidates is None else tuple(self.candidates)
+
+    def over(self, space: ActionSpace) -> Combined:
+        if self.candidates is None:
+            return self
+        return replace(self, candidates=tuple(each for given in self.candidates for each in _single(given.over(space))))
 
     def settled(self, features: Features, run: Run) -> Combined:
         settled: list[Estimator] = []

@@ -109,13 +109,15 @@ class BlendEvidence:
     """What the log says besides the candidates.
 
     `shortfall` is the number of standard errors by which the mean weight is below 1, `logged` the mean reward, `rewards` the
-    number of effective rounds with a reward other than 0, `spread` the standard deviation of the rewards.
+    number of effective rounds with a reward other than 0, `spread` the standard deviation of the rewards, and `missing` the
+    share of the new policy that the log lacks at least.
     """
 
     shortfall: float
     logged: float
     rewards: float
     spread: float = float("nan")
+    missing: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -214,7 +216,7 @@ class Combination:
         summed = combined(functionals, weights)
         whole = self.candidates.variance(weights) * (1 + self.choice.optimism)
         whole = whole if self.choice.variance is None else self.choice.variance
-        extra = max(whole - variance(summed, self.sums), 0.0)
+        extra = max(whole - variance(summed, self.sums), 0.0) + self._unseen_variance
         if self.choice.hedge:
             summed = replace(summed, hedge=combined(functionals, self.anchor * np.sqrt(self.choice.hedge)))
         step = weights - self.anchor
@@ -223,6 +225,12 @@ class Combination:
         distance = combined(functionals, step)
         beyond = max(self.candidates.variance(step) - variance(distance, self.sums), 0.0)
         return replace(summed, extra=extra, way=replace(distance, extra=beyond))
+
+    @property
+    def _unseen_variance(self) -> float:
+        """What no candidate knows: rewards of the share that the log lacks may be off by a standard deviation of rewards."""
+        missing = self.evidence.missing
+        return (missing * self.evidence.spread) ** 2 if missing else 0.0
 
     def to_dict(self) -> dict[str, Any]:
         """The candidates by decreasing weight: the value of each, its difference from the anchor, and its weight."""

@@ -8,7 +8,7 @@ from html import escape
 
 from rich.text import Text
 
-from offpolicy.report import comparison, planning, sentences, slices, slots
+from offpolicy.report import action_axis, comparison, planning, sentences, slices, slots
 from offpolicy.report.formatting import (
     VERDICTS,
     WIDTH,
@@ -149,7 +149,7 @@ def explained(estimate: Summary) -> Explanation:
         belongs = f"The interval belongs to {number(adjusted, error)}, the estimate that is adjusted to a mean weight of 1."
         lines += wrapped(belongs, indent="  ")
     if "candidates" in diagnostics:
-        lines += ["", *_candidates(diagnostics), ""]
+        lines += ["", *(_bandwidths(diagnostics) if diagnostics.get("bandwidths") else _candidates(diagnostics)), ""]
         notes = [*sentences.composition(estimate, whole=True), diagnostics["rule"], *sentences.basis_of_bias(diagnostics)]
         notes += sentences.still_learning(diagnostics)
         if not all(c["error_known"] for c in diagnostics["candidates"]):
@@ -165,6 +165,12 @@ def explained(estimate: Summary) -> Explanation:
     for reason in sentences.worst_first(estimate):
         lines += wrapped(f"- {reason['seen']} {reason['why']} {reason['do']}", indent="  ")
     return Explanation("\n".join(lines))
+
+
+def _bandwidths(diagnostics: Summary) -> list[str]:
+    """The table of the widths that a kernel estimator mixes."""
+    header, rows = action_axis.bandwidth_table(diagnostics["bandwidths"])
+    return [*aligned(header, rows, right=set(header)), "", *wrapped(action_axis.BANDWIDTH_MEANING, indent="  ")]
 
 
 def _candidates(diagnostics: Summary) -> list[str]:

@@ -48,6 +48,8 @@ class Views:
     propensities: dict[str, Any] | None = None
     sensitivity: list[dict[str, Any]] = field(default_factory=list)
     best: dict[str, Any] | None = None
+    action_axis: list[dict[str, Any]] = field(default_factory=list)
+    dose_response: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -360,7 +362,8 @@ class Evaluation(EstimateSet):
         """Pictures, drawn with Matplotlib.
 
         `.estimates()`, `.weights()`, `.propensities()`, `.calibration()`, `.embedding()`, `.differences()`, `.best()` and
-        `.sensitivity()`; each takes `ax`, the axes to draw on.
+        `.sensitivity()`; where actions are numbers also `.actions()`, `.bandwidths()` and `.dose_response()`. Each takes
+        `ax`, the axes to draw on.
         """
         return Plots(self.to_dict, self._bounds, lambda baseline: self.best(baseline).to_dict())
 
@@ -448,6 +451,8 @@ def summary(result: Evaluation) -> dict[str, Any]:
         "embedding": None,
         "sensitivity": views.sensitivity,
         **({} if views.best is None else {"best": views.best}),
+        **({"action_axis": views.action_axis} if views.action_axis else {}),
+        **({} if views.dose_response is None else {"dose_response": views.dose_response}),
         "skipped": dict(result.skipped),
         "settings": dict(result.settings),
         "input": dict(result.input),

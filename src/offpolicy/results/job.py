@@ -17,8 +17,10 @@ from offpolicy.core.memory import Budget, OverBudgetError, size
 from offpolicy.core.progress import PassProgress
 from offpolicy.data.features import Features
 from offpolicy.data.log import Log
+from offpolicy.diagnostics.action_axis import ActionAxisSums
 from offpolicy.diagnostics.base import Diagnostic
 from offpolicy.diagnostics.depth import ShownSums
+from offpolicy.diagnostics.dose_response import DoseResponseSums
 from offpolicy.diagnostics.loggers import LoggerSums
 from offpolicy.diagnostics.models import ModelSums
 from offpolicy.diagnostics.monte_carlo import Draws
@@ -128,7 +130,7 @@ class Job:
         requested, skipped = choose(wanted, lacking, cross_fit)
         chosen = [_settled(column, request, features, run) for column in requested]
         weighable = frozenset(p for p, own in enumerate(lacking.values()) if own([Member(Weight())]) is None)
-        plan = Plan(len(policies), len(log.schema.rewards), log.schema.gain)
+        plan = Plan(len(policies), len(log.schema.rewards), log.schema.gain, log.space.slots)
         members, references = plan_estimators(chosen, plan, cross_fit, weighable)
         names = _names(chosen, members)
         fits = FitPlan(log, plan, features, request.seed, tuple(policies.values()), logging, names)
@@ -190,7 +192,8 @@ class Job:
         combined = self.fits.logging if isinstance(self.fits.logging, CombinedLoggers) else None
         sums = None if loggers is None else LoggerSums(loggers, plan.n_policies, len(self.log.schema.rewards), combined)
         shown = None if space.slots is None else ShownSums(space.slots, space.n_codes)
-        return Checks(OverlapSums(sizes), ModelSums(tuple(plan.models)), self._propensity_tests, own, sums, shown)
+        axis = ActionAxisSums.of(self.log, self.fits.policies) if self.request.errors else None
+        return Checks(OverlapSums(sizes), ModelSums(tuple(plan.models)), self._propensity_tests, own, sums, shown, axis)
 
     @property
     def _propensity_tests(self) -> PropensityTests | None:
@@ -247,7 +250,7 @@ class Job:
         """The one pass that scores every estimator for every policy and reward."""
         request, score_pass = self.request, self.score_pass(scorer)
         try:
-            scorer = replace(scorer, most_rows=self.fits.batch_rows(score_pass.columns))
+            scorer = replace(scorer, most_rows=self.fits.score_rows(score_pass.columns))
             score_pass = replace(score_pass, scorer=scorer)
             with PassProgress("scoring", len(self.log), request.progress) as progress:
                 state = request.engine.reduce(self.log, score_pass, progress)
@@ -260,6 +263,9 @@ class Job:
     def score_pass(self, scorer: Scorer) -> ScorePass:
         """What is summed while rounds are scored."""
         schema, statistics = self.log.schema, self.checks.statistics()
+        curve = DoseResponseSums.of(self.log, scorer.models) if self.request.errors else None
+        if curve is not None:
+            statistics["dose response"] = curve
         if self.histograms is not None:
             statistics["sequences"] = self.histograms
         statistics |= {f"request {k}": each for k, each in enumerate(self.request.statistics)}

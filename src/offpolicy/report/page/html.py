@@ -102,6 +102,10 @@ def _view(summary: Summary) -> View:
         "models": views.models(summary),
         "map": views.action_map(summary),
         "discrete": summary["actions"] is not None,
+        "action_axes": views.action_axes(summary),
+        "axis_facts": views.axis_facts(summary),
+        "dose_response": views.dose_response(summary),
+        "bandwidths": views.bandwidths(summary),
         "colours": COLOURS,
         "bounds": [
             (sentences.bounds_heading(bounds, several), *sentences.bounds_table(bounds), sentences.bounds_claims(bounds))
