@@ -243,7 +243,8 @@ def combined_findings(combination: Combination, o: Overlap) -> list[Finding]:
     unbiased = sum(w for w, exact in zip(weights, candidates.unbiased, strict=True) if exact)
     # Whatever carries the blend, its bias is checked against the anchor, and so rests on the rounds of the anchor. Only if
     # the interval allows for what these do not show, fewer of them are enough.
-    scale = "effective rounds of an anchor" if unbiased < 0.5 and combination.choice.hedge else "effective rounds"
+    of_anchor = "effective lists of an anchor" if candidates.missed.size else "effective rounds of an anchor"
+    scale = of_anchor if unbiased < 0.5 and combination.choice.hedge else "effective rounds"
     findings = [finding for finding in weight_findings(o, scale) if finding.code in WEIGHT_CODES]
     error = float(np.sqrt(candidates.variance(weights)))
     heavy = [k for k in range(len(weights)) if weights[k] >= CARRIES and abs(candidates.difference(k, anchor)[0]) > error]
