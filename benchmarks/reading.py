@@ -107,7 +107,7 @@ def runs(half: str, kind: str, logs: int, effective: float) -> list[dict[str, An
 
 
 def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """Auto relative to the best candidate of one kind, in mean squared errors, and its error from a bootstrap over worlds."""
+    """Auto relative to the best candidate of one kind, in mean squared errors; errors come from a bootstrap over worlds."""
     names = [name for name in rows[0]["errors"] if all(name in row["errors"] for row in rows)]
     squared = np.array([[row["errors"][name] ** 2 for name in names] for row in rows])
     auto, world = np.array([row["Auto"] ** 2 for row in rows]), np.array([row["world"] for row in rows])
