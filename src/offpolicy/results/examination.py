@@ -92,7 +92,7 @@ class Checks:
         return Examination(
             overlaps,
             Models(state["models"], scores),
-            Propensities(self.propensities, state.get("propensities", {}), log.space, len(log)),
+            Propensities(self.propensities, state.get("propensities", {}), len(log)),
             [Own(each, state[f"own {k}"]) for k, each in enumerate(self.own)],
             [] if self.loggers is None else [Loggers(self.loggers, state["loggers"], scores.scorer.origin)],
             [] if self.shown is None else [Depth(overlaps, Shown(state["shown"], scores)), Browsing(scores, overlaps)],
