@@ -12,7 +12,7 @@ import pytest
 
 import offpolicy as op
 from offpolicy.diagnostics import action_axis, dose_response
-from offpolicy.worlds import Pricing
+from offpolicy.worlds import Doses, Pricing
 
 mpl.use("Agg")
 
@@ -114,15 +114,15 @@ def priced() -> op.Log:
 
 
 @pytest.mark.parametrize("estimator", [op.KernelDR(), op.KernelSNIPS()])
-def test_the_curve_is_the_value_of_constant_actions(
-    estimator: op.Estimator, priced: op.Log, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_curve_is_the_value_of_constant_actions(estimator: op.Estimator, monkeypatch: pytest.MonkeyPatch) -> None:
     """With as many groups as there are buckets of units, every digit is that of the estimator."""
     monkeypatch.setattr(dose_response, "GROUPS", 4096)
-    curve = op.evaluate(priced, Pricing().target, estimator).to_dict()["dose_response"]
-    assert (curve["estimator"], curve["rounds"]) == (estimator.name, 1_500)
-    for point in curve["points"][5:12:3]:
-        alone = op.evaluate(priced, constant(point["action"]), estimator)[estimator.name]
+    world = Doses(trust=0.3, noise=0.1)
+    log = world.sample(4_000, seed=1)
+    curve = op.evaluate(log, world.target, estimator).to_dict()["dose_response"]
+    assert (curve["estimator"], curve["rounds"]) == (estimator.name, 4_000)
+    for point in curve["points"][3:22:9]:
+        alone = op.evaluate(log, constant(point["action"]), estimator)[estimator.name]
         assert (point["value"], point["std_error"]) == pytest.approx((alone.value, alone.std_error), rel=1e-9)
 
 

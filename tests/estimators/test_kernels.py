@@ -33,6 +33,14 @@ def test_values_by_hand() -> None:
     assert result["normalised"].value == pytest.approx((2 * X).mean() + residuals.sum() / W.sum(), rel=1e-12)
 
 
+def test_a_width_may_be_a_share_of_the_range() -> None:
+    share = op.evaluate(FIVE, SAME, op.KernelIPS("range/2"))["KernelIPS"]
+    assert share.value == op.evaluate(FIVE, SAME, op.KernelIPS(0.5))["KernelIPS"].value
+    for wrong in ("range/0", "range", "range/x", "1/2"):
+        with pytest.raises(op.InputError, match='a share of the range such as "range/16"'):
+            op.KernelIPS(wrong)
+
+
 def test_a_gaussian_kernel_by_hand() -> None:
     """h = 1/4: u is 0, 1, -1, -4, 0; the mass inside is Phi(4) - Phi(0) at a bound, and Phi(2) - Phi(-2) in the middle."""
     density = np.array(

@@ -41,6 +41,20 @@ Delimiter = Annotated[str | None, typer.Option(help="The delimiter of CSV files.
 Quote = Annotated[str | None, typer.Option(help='The quotation mark of CSV files. [default: "]')]
 Encoding = Annotated[str | None, typer.Option(help="The encoding of CSV files, such as latin-1. [default: utf-8]")]
 Decimal = Annotated[str | None, typer.Option(help="The decimal point of CSV files. [default: .]")]
+Propensity = Annotated[
+    str | None,
+    typer.Option(
+        help="The column with the logging policy's probability (or density) of the logged action; or monte-carlo:WINS,DRAWS "
+        "with the draws that estimate it (monte-carlo:WINS,DRAWS,inverse if drawn until a win)."
+    ),
+]
+Logging = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="The full logging policy, in the same forms as --target, to compute the propensities from. 'estimate' fits it "
+        "to the log (estimate:logistic, estimate:boosting, estimate:counts). With --logger, repeat as LOGGER=POLICY."
+    ),
+]
 Best = Annotated[
     str | None,
     typer.Option(
@@ -133,9 +147,7 @@ def evaluate(
     context: Names = None,
     action: ActionColumn = None,
     reward: Annotated[Many, typer.Option(help="The column with the reward; repeat for several rewards.")] = None,
-    propensity: Annotated[
-        str | None, typer.Option(help="The column with the logging policy's probability (or density) of the logged action.")
-    ] = None,
+    propensity: Propensity = None,
     target: Annotated[
         Many,
         typer.Option(
@@ -147,13 +159,7 @@ def evaluate(
             "Repeat as NAME=POLICY to compare several."
         ),
     ] = None,
-    logging: Annotated[
-        str | None,
-        typer.Option(
-            help="The full logging policy, in the same forms as --target, to compute the propensities from. 'estimate' "
-            "fits it to the log (estimate:logistic, estimate:boosting, estimate:counts)."
-        ),
-    ] = None,
+    logging: Logging = None,
     estimator: Annotated[
         Many,
         typer.Option(
@@ -191,7 +197,21 @@ def evaluate(
     ] = None,
     slot: Annotated[str | None, typer.Option(help="The column with the slot, if each row is one slot.")] = None,
     logger: Annotated[
-        str | None, typer.Option(help="The logger of each round, if several policies collected the log.")
+        str | None, typer.Option(help="The column with the logger of each round, if several policies collected the log.")
+    ] = None,
+    loggers: Annotated[
+        str | None,
+        typer.Option(
+            help="How the weights of several loggers are combined: balanced, own or weighted. [default: balanced with the "
+            "policy of each logger, else own]",
+            autocompletion=_choices("balanced", "own", "weighted"),
+        ),
+    ] = None,
+    version: Annotated[
+        int | None, typer.Option(help="The version of a Delta table, or the snapshot of an Iceberg table.")
+    ] = None,
+    as_of: Annotated[
+        str | None, typer.Option(help="The time whose version of a Delta or Iceberg table is read: 2026-03-01T12:00:00.")
     ] = None,
     reward_range: Annotated[
         str | None, typer.Option(help="Range of the reward, as LOW,HIGH; for finite-sample intervals.")
@@ -300,14 +320,12 @@ def watch(
     context: Names = None,
     action: ActionColumn = None,
     reward: Annotated[Many, typer.Option(help="The column with the reward.")] = None,
-    propensity: Annotated[
-        str | None, typer.Option(help="The column with the logging policy's probability of the logged action.")
-    ] = None,
+    propensity: Propensity = None,
     target: Annotated[Many, typer.Option(help="The policy to watch, as for `evaluate`; repeat as NAME=POLICY.")] = None,
     baseline: Annotated[
         str | None, typer.Option(help="The policy to compare with, or 'log' for what was logged. [default: log]")
     ] = None,
-    logging: Annotated[str | None, typer.Option(help="The full logging policy, in the same forms as --target.")] = None,
+    logging: Logging = None,
     actions: Actions = None,
     n_actions: ActionCount = None,
     delimiter: Delimiter = None,
@@ -576,7 +594,10 @@ def bench(
     ] = None,
     suite: Annotated[
         str,
-        typer.Option(help="The suite: worlds of single actions, or of lists.", autocompletion=_choices("actions", "lists")),
+        typer.Option(
+            help="The suite: worlds of single actions, of lists, or of numbers.",
+            autocompletion=_choices("actions", "lists", "continuous"),
+        ),
     ] = "actions",
     half: Annotated[
         str | None,

@@ -21,6 +21,7 @@ from offpolicy.data.batch import Batch
 from offpolicy.data.box import Box
 from offpolicy.data.log import Log
 from offpolicy.diagnostics.action_axis import drawn
+from offpolicy.diagnostics.overlap import shortfall
 from offpolicy.estimators.widths import LEAST_ROUNDS, WIDTHS, mixed
 from offpolicy.inference.intervals import normal_interval
 from offpolicy.inference.scores import Case, Scores
@@ -185,7 +186,7 @@ class DoseResponse:
     def _point(self, reward: int, g: int, spread: float, level: float) -> dict[str, Any]:
         action, s = float(self.sums.actions[g]), self.state
         total = s["weights"][:, g].sum(axis=0)
-        effective = np.divide(total**2, s["squares"][g], out=np.zeros(len(WIDTHS)), where=s["squares"][g] > 0)
+        effective = self._effective(g)
         values = self._values(reward, g)
         mean_weight = total[JUDGED] / s["total"].sum()
         supported = effective[JUDGED] >= LEAST_ROUNDS and mean_weight >= LEAST_MEAN_WEIGHT
@@ -202,6 +203,16 @@ class DoseResponse:
             "mean_weight": float(mean_weight),
             "point": action in self.sums.space.points,
         }
+
+    def _effective(self, g: int) -> FloatArray:
+        """The effective rounds of each width, less where the mean weight shows that the log lacks something."""
+        s = self.state
+        weights, total = s["weights"][:, g], float(s["total"].sum())
+        ess = np.divide(weights.sum(axis=0) ** 2, s["squares"][g], out=np.zeros(len(WIDTHS)), where=s["squares"][g] > 0)
+        mean = weights.sum(axis=0) / total
+        error = np.sqrt(((weights - s["total"][:, None] * mean) ** 2).sum(axis=0)) / total
+        effective: FloatArray = ess / (1 + ess * shortfall(mean, error) ** 2)
+        return effective
 
     def _modelled(self, reward: int, g: int) -> float:
         """What the reward model alone predicts, where there are too few rounds to correct it."""

@@ -61,6 +61,10 @@ class Combined(Estimator):
         object.__setattr__(self, "candidates", tuple(candidates))
 
     @property
+    def mixes(self) -> bool:
+        return True
+
+    @property
     def parts(self) -> tuple[Estimator, ...]:
         return self.standard(None) if self.candidates is None else tuple(self.candidates)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal
@@ -65,13 +66,20 @@ class _Smoothing(Estimator):
         width = self.bandwidth
         if isinstance(width, Bandwidth) or (isinstance(width, str) and width == "slope"):
             return
+        if isinstance(width, str) and (share := re.fullmatch(r"range/(\d+\.?\d*)", width)) and float(share[1]) >= 1:
+            object.__setattr__(self, "bandwidth", bandwidth_of(1 / float(share[1]), share=True))
+            return
         several = list(width) if isinstance(width, (Sequence, np.ndarray)) and not isinstance(width, str) else [width]
         if not several or not all(is_number(h) and 1 / LARGEST_NUMBER <= h <= LARGEST_NUMBER for h in several):
             raise InputError(
                 f"{self.name}: bandwidth is {width!r}; give a positive number, in the unit of the actions, or one per "
-                'dimension, or "slope".'
+                'dimension, a share of the range such as "range/16", or "slope".'
             )
         object.__setattr__(self, "bandwidth", bandwidth_of(several))
+
+    @property
+    def mixes(self) -> bool:
+        return not isinstance(self.bandwidth, Bandwidth)
 
     def _ratio(self, bandwidth: Bandwidth) -> Ratio:
         """The ratio of one width."""
@@ -119,10 +127,11 @@ class KernelIPS(_Kernel):
 
     Parameters
     ----------
-    bandwidth : float, sequence of float or "slope", default="slope"
+    bandwidth : float, sequence of float, str or "slope", default="slope"
         h, in the unit of the actions: actions farther than h from τ(x) get weight 0. One number per dimension if actions are
-        vectors. "slope" mixes seven widths from 1/128 to 1/2 of the range, all from the same pass, by their paired
-        differences; its interval allows for the bias that may remain. With a number it does not.
+        vectors; or a share of the range, such as "range/16". "slope" mixes seven widths from 1/128 to 1/2 of the range, all
+        from the same pass, by their paired differences; its interval allows for the bias that may remain. With a number it
+        does not.
     kernel : {"epanechnikov", "gaussian"}, default="epanechnikov"
         K.
     boundary : {"exact", "linear"}, default="exact"

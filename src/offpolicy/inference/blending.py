@@ -12,7 +12,7 @@ import numpy as np
 from offpolicy.core.arrays import FloatArray
 from offpolicy.estimators import Combined
 from offpolicy.estimators.selection import CandidateEstimates, Choice
-from offpolicy.inference.functionals import Blended, Functional, ScoreSums, Undefined, joined, variance
+from offpolicy.inference.functionals import Blended, Functional, ScoreSums, Undefined, distance_variance, joined, variance
 from offpolicy.inference.learning_curve import LearningCurve
 
 
@@ -214,17 +214,21 @@ class Combination:
             return Functional(float("nan"), nothing, Undefined())
         functionals, weights = [part.functional for part in self.parts], self.choice.weights
         summed = combined(functionals, weights)
-        whole = self.candidates.variance(weights) * (1 + self.choice.optimism)
-        whole = whole if self.choice.variance is None else self.choice.variance
+        sampled, stated = self.candidates.variance(weights) * (1 + self.choice.optimism), self.choice.variance
+        step = weights - self.anchor
+        whole = sampled if stated is None or step.any() else stated
         extra = max(whole - variance(summed, self.sums), 0.0) + self._unseen_variance
         if self.choice.hedge:
             summed = replace(summed, hedge=combined(functionals, self.anchor * np.sqrt(self.choice.hedge)))
-        step = weights - self.anchor
         if not step.any():
             return replace(summed, extra=extra)
         distance = combined(functionals, step)
         beyond = max(self.candidates.variance(step) - variance(distance, self.sums), 0.0)
-        return replace(summed, extra=extra, way=replace(distance, extra=beyond))
+        way = replace(distance, extra=beyond)
+        if stated is not None:  # of the distance, the rule counts so much as bias
+            share = max(stated - sampled, 0.0) / distance_variance(way, self.sums)
+            return replace(summed, extra=extra, way=way.divided_by(1 / np.sqrt(share)) if share > 0 else None)
+        return replace(summed, extra=extra, way=way)
 
     @property
     def _unseen_variance(self) -> float:

@@ -388,7 +388,8 @@ class Assembly:
             return None if reference is valued else (reference.name, reference.subject.functional)
         terms = self.scores.references.get((subject.policy, subject.reward))
         case = Case(subject.policy, subject.reward, subject.sums)
-        return None if terms is None else ("SNIPS", self.scores.functional(terms, case))
+        name = "SNIPS" if self.scores.log.space.slots is None else "SIPS"
+        return None if terms is None else (name, self.scores.functional(terms, case))
 
     def _estimate(self, valued: Valued, reference: tuple[str, Functional] | None) -> Estimate:
         s, subject, sums = self.scores, valued.subject, valued.subject.sums

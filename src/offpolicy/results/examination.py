@@ -12,6 +12,7 @@ from typing import Any
 from offpolicy.diagnostics.action_axis import ActionAxis, ActionAxisSums
 from offpolicy.diagnostics.bandwidths import Bandwidths
 from offpolicy.diagnostics.base import Diagnostic, Own, Reading, Subject
+from offpolicy.diagnostics.browsing import Browsing
 from offpolicy.diagnostics.depth import Depth, Shown, ShownSums
 from offpolicy.diagnostics.estimates import (
     Agreement,
@@ -94,7 +95,7 @@ class Checks:
             Propensities(self.propensities, state.get("propensities", {}), log.space, len(log)),
             [Own(each, state[f"own {k}"]) for k, each in enumerate(self.own)],
             [] if self.loggers is None else [Loggers(self.loggers, state["loggers"], scores.scorer.origin)],
-            [] if self.shown is None else [Depth(overlaps, Shown(state["shown"], scores))],
+            [] if self.shown is None else [Depth(overlaps, Shown(state["shown"], scores)), Browsing(scores, overlaps)],
             None if self.axis is None else ActionAxis(self.axis, state["action axis"], scores.policies),
         )
 

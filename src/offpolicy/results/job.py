@@ -163,6 +163,7 @@ class Job:
             centre=centre,
             groups=fits.groups,
             table_groups=self._groups_of(TABLE_ROWS),
+            slope_groups=self._groups_of(TABLE_ROWS // (self.log.space.slots or 1)),
             mass_groups=self._groups_of(MASS_ROWS),
             seed=fits.seed,
             many=fits.many,

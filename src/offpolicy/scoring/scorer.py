@@ -67,6 +67,8 @@ class Scorer:
         Linear ones are all centred at `centre`, so that they share one design matrix.
     table_groups : int
         Tables, which only serve to compute the fit's error, are summed over the rows of these first groups.
+    slope_groups : int
+        Slopes of the weights of lists, whose number grows with the square of the slots, are summed over these first groups.
     mass_groups : int
         The target's mass by action is summed over the rows of these first groups.
     many : bool
@@ -86,6 +88,7 @@ class Scorer:
     centre: FloatArray
     groups: int
     table_groups: int
+    slope_groups: int
     mass_groups: int
     seed: int
     many: bool = False
@@ -211,7 +214,7 @@ class Scorer:
         """How many rounds of a batch, the first ones, show how estimates depend on what was fitted."""
         if self.many or not self.errors:
             return 0
-        return int(np.searchsorted(group_of_bucket(self.groups)[work.bucket], self.table_groups))
+        return int(np.searchsorted(group_of_bucket(self.groups)[work.bucket], self.slope_groups))
 
     def _add_weight(self, k: int, rounds: Rounds, work: BatchWork) -> None:
         """Compute one weight of each round, and add to the sums of its ratio."""

@@ -110,7 +110,7 @@ class Segment:
                 self._start(tuple(columns))
 
     def take(self, row_groups: tuple[int, ...], columns: Sequence[str]) -> Future[FetchedRanges]:
-        """The bytes for one part. A part that asks again, in the next pass or after a failure, gets them anew."""
+        """The bytes for one part. A part that asks again, in the next pass or after a failure, gets new ones."""
         with self._lock:
             if self._fetch is None or row_groups in self._taken or self._columns != tuple(columns):
                 self._start(tuple(columns))

@@ -8,7 +8,7 @@ from typing import Any
 
 from offpolicy.diagnostics.pareto import CONVENTION
 from offpolicy.diagnostics.verdict import LIMITS
-from offpolicy.report import action_axis, comparison, slices
+from offpolicy.report import action_axis, comparison, slices, slots
 from offpolicy.report.formatting import THE_LOG, VERDICTS, Summary, count, label, number, percent as hundredths, shortened
 from offpolicy.report.page import charts
 from offpolicy.report.page.charts import Axis, Strip, finite, percent
@@ -223,6 +223,20 @@ def parts_table(summary: Summary, parts: Mapping[str, Summary]) -> View:
     caption = f"{label(summary['reward'])} per round by {label(summary['headline']['estimator'])}, by slice"
     words = {"caption": caption, "first": "Slice", "legend": legend, "notes": tuple(notes), "changes": bool(listed)}
     return _table(summary, axis, rows, **words)
+
+
+def slot_tables(summary: Summary) -> list[View]:
+    """The tables of slots, each with its intervals drawn."""
+    views: list[View] = []
+    for policy, own in zip(
+        dict.fromkeys(row["policy"] for row in summary.get("by_slot") or ()), slots.tables(summary), strict=True
+    ):
+        rows = [row for row in summary["by_slot"] if row["policy"] == policy]
+        axis = Axis.of(_ends(rows), _ends(rows), {})
+        strips = [{"strip": Strip.of(axis.scale, row["value"], row["interval"]), "verdict": "OK"} for row in rows]
+        lines = list(zip(own.rows, strips, strict=True))
+        views.append({"heading": own.heading, "header": own.header, "lines": lines, "notes": own.notes, "axis": axis})
+    return views
 
 
 def _simultaneous(e: Summary, listed: Summary | None) -> Summary:
