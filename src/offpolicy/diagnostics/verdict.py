@@ -47,6 +47,7 @@ NEVER = float("inf")
 LIMITS: Mapping[str, Limits] = {
     "effective rounds": Limits(500, 5),
     "effective rounds of an anchor": Limits(100, 5),
+    "effective lists of an anchor": Limits(200, 5),
     "missing weight": Limits(2, 2.5),
     "excess weight": Limits(3, 6),
     "top weights": Limits(0.5, NEVER),

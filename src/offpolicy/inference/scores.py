@@ -13,7 +13,7 @@ from offpolicy.data.log import Log
 from offpolicy.engines.base import Engine
 from offpolicy.estimators import Estimator, LoggedMean, Member
 from offpolicy.inference.functionals import Functional, ScoreSums, added, controlled, functional
-from offpolicy.models.propensities import FittedLogging
+from offpolicy.models.estimated_policy import EstimatedPolicy
 from offpolicy.scoring.fit_pass import FitResults
 from offpolicy.scoring.plan import AnyTerms, Family, ModelKey, Terms, model_key
 from offpolicy.scoring.scorer import Scorer
@@ -122,7 +122,7 @@ class Scores:
         """Whether anything about it is fitted to the log, including the propensities in its weights."""
         ratio = member.weight.ratio
         learned = model is not None and model.fit.rewards.fitted
-        estimated = isinstance(self.scorer.logging, FittedLogging) and member.weight.weighs
+        estimated = isinstance(self.scorer.logging, EstimatedPolicy) and member.weight.weighs
         return ratio.fitted or ratio.rewards is not None or learned or estimated
 
     def check(self) -> None:

@@ -175,8 +175,9 @@ def _bandwidths(diagnostics: Summary) -> list[str]:
 
 def _candidates(diagnostics: Summary) -> list[str]:
     """The table of a blend's candidates."""
-    header = ["candidate", "weight", "value", "std. error", "est. bias", f"minus {label(diagnostics['anchor'])}"]
     candidates = diagnostics["candidates"]
+    header = ["candidate", "weight", "value", "std. error", "est. bias"]
+    header += [f"minus {label(diagnostics['anchor'])}"] if sentences.compared(diagnostics) else []
     error = sentences.resolution(candidates, candidates[:1])
     rows = [
         [
@@ -187,7 +188,7 @@ def _candidates(diagnostics: Summary) -> list[str]:
             sentences.bias(c, error),
             f"{number(c['difference'], error)} ± {number(c['difference_error'], error)}"
             if c["name"] != diagnostics["anchor"] else "(nearly unbiased)",
-        ]
+        ][: len(header)]
         for c in candidates
     ]  # fmt: skip
     room = max(room_for_names(header, rows), SHORTEST_NAME)

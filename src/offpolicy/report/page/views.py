@@ -15,6 +15,7 @@ from offpolicy.report.page.charts import Axis, Strip, finite, percent
 from offpolicy.report.sentences import (
     bias,
     by_reason,
+    compared,
     excludes_zero,
     is_naive,
     leading,
@@ -307,12 +308,13 @@ def blends(summary: Summary) -> list[View]:
 def _blend(e: Summary) -> View:
     diagnostics = e["diagnostics"]
     error = resolution(diagnostics["candidates"], diagnostics["candidates"][:1])
-    heavy = [c for c in diagnostics["candidates"] if finite(c["weight"]) and c["weight"] >= 0.005]
+    by_size = sorted((c for c in diagnostics["candidates"] if finite(c["weight"])), key=lambda c: -abs(c["weight"]))
+    heavy = [c for c in by_size if abs(c["weight"]) >= 0.005]
     candidates = [
         {
             "name": label(c["name"]),
             "weight": share(c["weight"]) if c["weight"] else "–",
-            "bar": percent(c["weight"]) if finite(c["weight"]) else 0.0,
+            "bar": percent(min(max(c["weight"], 0.0), 1.0)) if finite(c["weight"]) else 0.0,
             "value": shown(c["value"], error),
             "error": shown(c["std_error"], error) if c["error_known"] else "unknown",
             "bias": _minus(bias(c, error)),
@@ -326,7 +328,7 @@ def _blend(e: Summary) -> View:
         "policy": label(e["policy"]),
         "estimator": label(e["estimator"]),
         "parts": parts + (" and others" if len(heavy) > 4 else ""),
-        "anchor": label(diagnostics["anchor"]),
+        "anchor": label(diagnostics["anchor"]) if compared(diagnostics) else None,
         "rule": diagnostics["rule"],
         "candidates": candidates,
         "excluded": [(listed(names), reason) for reason, names in by_reason(diagnostics["left_out"])],
