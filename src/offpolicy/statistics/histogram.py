@@ -6,12 +6,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from offpolicy.core.arrays import FloatArray
+from offpolicy.core.arrays import FloatArray, rounded_to_24_bits
 from offpolicy.statistics.base import State, added
 
-_SHIFT = np.int64(46)  # retains the exponent and 6 bits of the fraction of a float64: bins about 1% wide
-_LOW = np.int64((1023 - 64) << 6)  # values below 2⁻⁶⁴ share the bin of zero
-_OCTAVES = 128
+_SHIFT = np.int32(17)  # retains the exponent and 6 bits of the fraction of a float32: bins about 1% wide
+FINE = 64  # bins per octave
+LOWEST = -64  # values below 2⁻⁶⁴ share the bin of zero
+OCTAVES = 128
+_LOW = np.int32((127 + LOWEST) * FINE)
+_LAST = OCTAVES * FINE - 1
 _HALF = 27  # of 64 parts of an octave: 1 + 27/64 is about √2
 LARGEST_OF = ("max", "heaviest")  # entries that are merged by their maximum instead of their sum
 
@@ -20,15 +23,16 @@ LARGEST_OF = ("max", "heaviest")  # entries that are merged by their maximum ins
 class LogHistogram:
     """Counts, masses and sums of values in bins from 2⁻⁶⁴ to 2⁶⁴ whose edges grow by about 1%; or, `coarse`, by √2.
 
-    The mass and the sum count each value with the weight of its row. `max` is the largest value, and `heaviest` the largest
-    product of a value and the weight of its row.
+    Values are rounded to 24 bits, so that the sums do not depend on their order. The mass and the sum count each value with
+    the weight of its row. `max` is the largest value, and `heaviest` the largest product of a value and the weight of its
+    row.
     """
 
     coarse: bool = False
 
     @property
     def _bins(self) -> int:
-        return 1 + (2 * _OCTAVES if self.coarse else _OCTAVES << 6)
+        return 1 + (2 * OCTAVES if self.coarse else OCTAVES * FINE)
 
     def zero(self) -> State:
         bins = {name: np.zeros(self._bins) for name in ("count", "mass", "sum")}
@@ -37,17 +41,16 @@ class LogHistogram:
     def fold(self, state: State, values: FloatArray, omega: FloatArray | None = None) -> State:
         if not len(values):
             return state
-        last = (_OCTAVES << 6) - 1
-        fine = np.clip((np.ascontiguousarray(values).view(np.int64) >> _SHIFT) - _LOW, -1, last)
-        bins = 1 + (np.where(fine < 0, -1, 2 * (fine >> 6) + (fine % 64 >= _HALF)) if self.coarse else fine)
-        weighted = values if omega is None else omega * values
-        count = np.bincount(bins, minlength=self._bins)
+        rounded = rounded_to_24_bits(values)
+        fine = np.clip((rounded.view(np.int32) >> _SHIFT) - _LOW, -1, _LAST)
+        bins = 1 + (np.where(fine < 0, -1, 2 * (fine // FINE) + (fine % FINE >= _HALF)) if self.coarse else fine)
+        largest, count = values.max(), np.bincount(bins, minlength=self._bins)
         return {
             "count": state["count"] + count,
             "mass": state["mass"] + (count if omega is None else np.bincount(bins, omega, self._bins)),
-            "sum": state["sum"] + np.bincount(bins, weighted, self._bins),
-            "max": np.maximum(state["max"], values.max()),
-            "heaviest": np.maximum(state["heaviest"], weighted.max()),
+            "sum": state["sum"] + np.bincount(bins, rounded if omega is None else omega * rounded, self._bins),
+            "max": np.maximum(state["max"], largest),
+            "heaviest": np.maximum(state["heaviest"], largest if omega is None else (omega * values).max()),
         }
 
     def merge(self, a: State, b: State) -> State:
@@ -87,7 +90,7 @@ class LogHistogram:
         """Edges that grow by about √2, the masses between them, and the mass of 0 (or below 2⁻⁶⁴)."""
         masses = state["mass"][1:]
         if not self.coarse:
-            masses = np.add.reduceat(masses, np.add.outer(64 * np.arange(_OCTAVES), (0, _HALF)).ravel())
+            masses = np.add.reduceat(masses, np.add.outer(64 * np.arange(OCTAVES), (0, _HALF)).ravel())
         used = np.flatnonzero(masses)
         if not len(used):
             return np.empty(0), np.empty(0), float(state["mass"][0])
@@ -99,7 +102,8 @@ class LogHistogram:
     @staticmethod
     def count_above(state: State, value: float) -> float:
         """The number of values above a bound, to about 1% of the bound."""
-        edge = int(np.clip((np.float64(value).view(np.int64) >> _SHIFT) - _LOW, -1, (_OCTAVES << 6) - 1)) + 1
+        (bits,) = rounded_to_24_bits(np.array([value])).view(np.int32)
+        edge = int(np.clip((bits >> _SHIFT) - _LOW, -1, _LAST)) + 1
         return float(state["count"][edge + 1 :].sum())
 
 
