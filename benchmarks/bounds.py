@@ -14,10 +14,9 @@ import csv
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -25,8 +24,7 @@ import pyarrow as pa
 
 import offpolicy as op
 from offpolicy.core.arrays import FloatArray, IntArray
-from offpolicy.inference.betting import EXPONENTS, PRIOR, SAFE, BinnedCapital, UnitCapital, lower_bound
-from offpolicy.inference.sequences import spent
+from offpolicy.inference.betting import BinnedCapital, lower_bound
 from offpolicy.scoring.smoothing import Smoother
 from offpolicy.statistics.signed_histogram import Bins, SignedHistogram
 

@@ -25,7 +25,7 @@ import offpolicy as op
 from offpolicy.core.arrays import FloatArray, IntArray
 from offpolicy.core.hashing import BUCKETS, buckets, hash_values
 from offpolicy.inference.betting import EXPONENTS, PRIOR, SAFE, BinnedCapital, log_products, lower_bound
-from offpolicy.inference.sequences import Capital, Earnings, Gains, IndependentScores, SequenceScores, UnitScores, spent
+from offpolicy.inference.sequences import Earnings, Gains, IndependentScores, SequenceScores, UnitScores, spent
 from offpolicy.statistics.signed_histogram import Bins, SignedHistogram
 
 MEASURED = Path("docs/measured/streams.json")
@@ -68,7 +68,13 @@ class Stream:
     def scores(self) -> dict[str, FloatArray]:
         """What is summed for the value, and for the difference from the log."""
         w, r = self.weight, self.reward
-        return {"hits": w * r, "misses": w * (1 - r), "gains": (w - 1) * r, "ahead": w * r + 1 - r, "behind": r + w * (1 - r)}
+        return {
+            "hits": w * r,
+            "misses": w * (1 - r),
+            "gains": (w - 1) * r,
+            "ahead": w * r + 1 - r,
+            "behind": r + w * (1 - r),
+        }
 
 
 def _discrete(rng: Rng, p0: Sequence[float], target: Sequence[float], rates: Sequence[float]) -> Stream:
@@ -252,7 +258,7 @@ def streams(count: int, names: Sequence[str]) -> None:
 def monitored(count: int) -> None:
     """Streams of every world through a monitor, as 20 logs each: its bounds are those of the sums."""
     logs, farthest, misses = 20, 0.0, 0
-    for name, world in WORLDS.items():
+    for world in WORLDS.values():
         for seed in range(count):
             stream = world(np.random.default_rng([seed, 24]))
             for k, own in enumerate(watched(stream, logs), start=1):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from math import ceil
 from typing import Any, ClassVar
 
 import numpy as np
@@ -12,7 +13,7 @@ from offpolicy.core.arrays import FloatArray
 from offpolicy.data.batch import Batch
 from offpolicy.diagnostics.base import Reading, Subject
 from offpolicy.diagnostics.pareto import WHOLE_LOG_ONLY, ParetoTail
-from offpolicy.diagnostics.verdict import Finding, Measure, Verdict
+from offpolicy.diagnostics.verdict import ENOUGH, Finding, Measure, Verdict
 from offpolicy.inference.functionals import ScoreSums, mean_weight, std_error
 from offpolicy.inference.scores import Scores
 from offpolicy.models.embedding_table import Embedding
@@ -232,7 +233,6 @@ def support_findings(o: Overlap, modelled: bool, by_actions: bool) -> list[Findi
         if modelled
         else "The log has no information about their rewards."
     )
-    advice = "Log some rounds with those actions, or restrict the new policy to actions that were logged."
     # Actions that the logging policy could have taken, but by chance did not, are no gap: with more actions than rounds
     # there always are some, and weights by π/π0 are right on average.
     possible = by_actions and o.no_support is not None
@@ -241,6 +241,10 @@ def support_findings(o: Overlap, modelled: bool, by_actions: bool) -> list[Findi
         (o.no_support, "actions with zero probability under the logging policy", scale),
     ):
         if mass is not None:
+            advice = (
+                f"Log rounds with those actions ({ENOUGH} rounds of the new policy would have {ceil(ENOUGH * mass)}), or "
+                "restrict the new policy to actions that were logged."
+            )
             findings.append(
                 Measure(by, mass).finding("support", f"{mass:.1%} of the new policy's choices are {what}.", why, advice)
             )

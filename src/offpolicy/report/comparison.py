@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from offpolicy.report.formatting import WIDTH, Summary, label, number, percent, room_for_names, shortened, span
+from offpolicy.report.planning import rounds
 from offpolicy.report.sentences import resolution
 
 RIGHT = frozenset({"value"})
@@ -30,7 +31,19 @@ def choice(best: Summary) -> str:
     stay = "keep the logging policy" if best["baseline"] is None else f"keep {baseline(best)}"
     if all(r["conclusion"] in ("baseline", "not compared") for r in best["rows"]):
         return f"No policy can be compared with {baseline(best)}: {stay}."
-    return f"No policy is shown to earn more than {baseline(best)}: {stay}, or log more rounds."
+    return f"No policy is shown to earn more than {baseline(best)}: {stay}{_or_log_more(best)}."
+
+
+def _or_log_more(best: Summary) -> str:
+    """How many rounds would probably show that one is better; nothing if none seems to be."""
+    ahead = [r for r in best["rows"] if r.get("decision_rounds") and r["difference"] > 0]
+    if not ahead:
+        return ""
+    row = min(ahead, key=lambda r: float(r["decision_rounds"]))
+    return (
+        f", or log more rounds. If {label(row['policy'])} earns as much as it seems to, about "
+        f"{rounds(row['decision_rounds'])} rounds in all would show it with a probability of 80%"
+    )
 
 
 def heading(best: Summary) -> str:

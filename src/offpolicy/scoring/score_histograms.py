@@ -237,7 +237,7 @@ class Modelled(ScoreKind):
     def zero(self) -> State:
         return {"scores": SignedHistogram.zero(), "below": np.zeros(()), "above": np.zeros(())}
 
-    def fold(self, state: State, some: Rewarded, scale: RewardRange) -> State:  # noqa: ARG002
+    def fold(self, state: State, some: Rewarded, scale: RewardRange) -> State:
         scored = some.scored
         score = scored.columns[self.baseline] + scored.origin[self.reward] + scored.columns[self.correction]
         scaled = scale.rescaled(score)
@@ -264,7 +264,11 @@ class ScoreHistograms:
 
     def zero(self) -> State:
         own = {str(column): LogHistogram().zero() for column in self.weights}
-        return {"weights": own, "rounds": np.zeros((), np.int64), **{str(k): kind.zero() for k, kind in enumerate(self.kinds)}}
+        return {
+            "weights": own,
+            "rounds": np.zeros((), np.int64),
+            **{str(k): kind.zero() for k, kind in enumerate(self.kinds)},
+        }
 
     def fold(self, state: State, batch: Batch, scored: ScoredBlock) -> State:
         some = {k: Rewarded.of(batch.reward[:, k], scored, self.scale) for k in {kind.reward for kind in self.kinds}}
