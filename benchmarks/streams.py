@@ -14,6 +14,7 @@ import json
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from statistics import NormalDist
 from typing import Any
@@ -52,19 +53,23 @@ def saved() -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Stream:
-    """The weights and rewards of one stream, its users if it has any, and the value of the policy and of the log."""
+    """The weights and rewards of one stream, its users if it has any, and the value of the policy and of the log.
+
+    `pair` numbers the pairs of a weight and a reward, if there are few.
+    """
 
     weight: FloatArray
     reward: FloatArray
     value: float
     logged: float
     user: IntArray | None = None
+    pair: IntArray | None = None
 
     @property
     def lift(self) -> float:
         return self.value - self.logged
 
-    @property
+    @cached_property
     def scores(self) -> dict[str, FloatArray]:
         """What is summed for the value, and for the difference from the log."""
         w, r = self.weight, self.reward
@@ -76,12 +81,43 @@ class Stream:
             "behind": r + w * (1 - r),
         }
 
+    @cached_property
+    def _pairs(self) -> tuple[IntArray, FloatArray]:
+        """A round of each pair, or of none; and how many there are up to each look."""
+        assert self.pair is not None
+        pairs = int(self.pair.max()) + 1
+        some = np.zeros(pairs, np.int64)
+        some[self.pair] = np.arange(ROUNDS)
+        return some, _up_to_each_look(np.bincount(LOOK * pairs + self.pair, minlength=LOOKS * pairs))
+
+    def at_looks(self, name: str) -> Bins:
+        """The histogram of some scores up to each look: counts and sums are looks × bins."""
+        scores = self.scores[name] if self.pair is None else self.scores[name][self._pairs[0]]
+        rounded, place = SignedHistogram.placed(scores)
+        whole = SignedHistogram.of(scores)
+        used, ends = np.flatnonzero(whole["count"]), Bins.of(whole)
+        column = np.searchsorted(used, np.arange(used[-1] + 1))[place]
+        if self.pair is None:
+            cell = LOOK * len(used) + column
+            parts = (np.bincount(cell, each, LOOKS * len(used)) for each in (None, rounded))
+            count, total = (_up_to_each_look(part) for part in parts)
+        else:
+            member = (column[:, None] == np.arange(len(used))) * 1.0
+            count, total = (self._pairs[1] @ (each[:, None] * member) for each in (np.ones(len(place)), rounded))
+        return Bins(ends.low, ends.high, count, total)
+
+
+def _up_to_each_look(sums: FloatArray | IntArray) -> FloatArray:
+    added: FloatArray = sums.reshape(LOOKS, -1).cumsum(axis=0, dtype=np.float64)
+    return added
+
 
 def _discrete(rng: Rng, p0: Sequence[float], target: Sequence[float], rates: Sequence[float]) -> Stream:
     logging, policy, rate = np.array(p0), np.array(target), np.array(rates)
     action = rng.choice(len(p0), ROUNDS, p=logging)
     reward = (rng.random(ROUNDS) < rate[action]).astype(float)
-    return Stream((policy / logging)[action], reward, float(policy @ rate), float(logging @ rate))
+    pair = 2 * action + reward.astype(np.int64)
+    return Stream((policy / logging)[action], reward, float(policy @ rate), float(logging @ rate), pair=pair)
 
 
 def good(rng: Rng) -> Stream:
@@ -124,41 +160,31 @@ WORLDS: dict[str, Callable[[Rng], Stream]] = {
 }
 
 
-def at_looks(scores: FloatArray) -> Bins:
-    """The histogram up to each look: counts and sums are looks × bins."""
-    rounded, place = SignedHistogram.placed(scores)
-    whole = SignedHistogram.fold(SignedHistogram.zero(), scores)
-    used, ends = np.flatnonzero(whole["count"]), Bins.of(whole)
-    cell = LOOK * len(used) + np.searchsorted(used, np.arange(used[-1] + 1))[place]
-    grids = (np.bincount(cell, each, LOOKS * len(used)).reshape(LOOKS, -1) for each in (None, rounded))
-    count, total = (grid.cumsum(axis=0, dtype=np.float64) for grid in grids)
-    return Bins(ends.low, ends.high, count, total)
-
-
 def mixed(growth: FloatArray) -> FloatArray:
     capital: FloatArray = np.logaddexp.reduce(np.log(PRIOR) + growth, axis=-1)
     return capital
 
 
-def reached(scores: FloatArray, mean: float, floor: float = 0.0) -> FloatArray:
+def reached(bins: Bins, mean: float, floor: float = 0.0) -> FloatArray:
     """The logarithm of the capital at each look against a mean; that of `BinnedCapital` at one."""
     grid = 2.0**EXPONENTS if floor == 0 else np.minimum(2.0**EXPONENTS, SAFE / floor)
-    return mixed(log_products(at_looks(scores), grid, floor) - np.multiply.outer(N, np.log1p(grid * mean)))
+    return mixed(log_products(bins, grid, floor) - np.multiply.outer(N, np.log1p(grid * mean)))
 
 
 def missed(stream: Stream) -> dict[str, bool]:
     """Whether each interval ever misses the truth."""
     if stream.user is not None:
         return Units.of(stream).missed()
-    s, limit = stream.scores, np.log(2 / ALPHA)
-    below, above = reached(s["hits"], stream.value), reached(s["misses"], 1 - stream.value)
-    ahead, gains = reached(s["ahead"], 1 + stream.lift), reached(s["gains"], stream.lift, 1.0)
-    behind = reached(s["behind"], 1 - stream.lift)
-    shared = np.logaddexp(ahead, gains) - np.log(2)
+    limit = np.log(2 / ALPHA)
+    hits, misses, gains, ahead, behind = (stream.at_looks(name) for name in stream.scores)
+    below, above = reached(hits, stream.value), reached(misses, 1 - stream.value)
+    first, second = reached(ahead, 1 + stream.lift), reached(gains, stream.lift, 1.0)
+    last = reached(behind, 1 - stream.lift)
+    shared = np.logaddexp(first, second) - np.log(2)
     return {
         "value": bool(max(below.max(), above.max()) >= limit),
-        "lift": bool(max(shared.max(), behind.max()) >= limit),
-        "normal, peeked": _peeked(s["hits"], stream.value),
+        "lift": bool(max(shared.max(), last.max()) >= limit),
+        "normal, peeked": _peeked(stream.scores["hits"], stream.value),
     }
 
 
@@ -187,7 +213,7 @@ class Units:
     def of(cls, stream: Stream) -> Units:
         assert stream.user is not None
         bucket = buckets(hash_values(pa.array(stream.user)), 0)
-        order = np.argsort(bucket, kind="stable")
+        order = np.argsort(bucket.astype(np.uint16), kind="stable")
         first = np.searchsorted(bucket[order], bucket[order])
         rank = np.empty(ROUNDS)
         rank[order] = np.arange(ROUNDS) - first + 1.0

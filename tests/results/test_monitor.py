@@ -191,8 +191,8 @@ def test_the_streams_of_the_benchmark_are_what_a_monitor_sees() -> None:
     for rounds in (30_000, 100_000):
         monitor.update(log_of(frame[monitor.rounds : rounds]))
         bounds, look = monitor.result["new", "IPS"].confidence_sequence(), rounds // EVERY - 1
-        for scores, bound in ((w * r, bounds.low), (w * (1 - r), 1 - bounds.high)):
-            assert reached(scores, bound)[look] == pytest.approx(np.log(2 / ALPHA), rel=0.02)
+        for name, bound in (("hits", bounds.low), ("misses", 1 - bounds.high)):
+            assert reached(stream.at_looks(name), bound)[look] == pytest.approx(np.log(2 / ALPHA), rel=0.02)
 
 
 def test_users_spend_over_looks(six: op.Monitor) -> None:
