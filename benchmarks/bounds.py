@@ -187,25 +187,30 @@ def choice() -> None:
 
 def cost(rows: int) -> None:
     """LoggedMean, IPS and SNIPS for clicks, with a policy in a column: turns alternate; the least processor time counts."""
-    rng = np.random.default_rng(0)
-    click = (rng.random(rows) < 0.1).astype(float)
-    columns = {"p": np.full(rows, 0.25), "p_new": rng.uniform(0, 0.5, rows)}
-    frame = pa.table({"x": rng.normal(size=rows), "item": rng.integers(0, 4, rows), "click": click, **columns})
-    log = op.read_log(frame, context="x", action="item", reward="click", propensity="p", reward_range=(0, 1))
-    estimators, one = [op.IPS(), op.SNIPS()], op.Local(threads=1)
-    best = [np.inf, np.inf]
-    for _ in range(12):
-        for k, sums in enumerate((False, True)):
-            start = time.process_time()
-            op.evaluate(log, op.Column("p_new"), estimators, sequence=sums, engine=one)
-            best[k] = min(best[k], time.process_time() - start)
-    save("cost", {"rows": rows, "seconds": best, "ratio": best[1] / best[0]})
+    found = []
+    for rate in (0.01, 0.1, 0.5):
+        rng = np.random.default_rng(0)
+        click = (rng.random(rows) < rate).astype(float)
+        columns = {"p": np.full(rows, 0.25), "p_new": rng.uniform(0, 0.5, rows)}
+        frame = pa.table({"x": rng.normal(size=rows), "item": rng.integers(0, 4, rows), "click": click, **columns})
+        log = op.read_log(frame, context="x", action="item", reward="click", propensity="p", reward_range=(0, 1))
+        estimators, one = [op.IPS(), op.SNIPS()], op.Local(threads=1)
+        best = dict.fromkeys((False, True, "log"), np.inf)
+        for _ in range(16):
+            for sums in best:
+                start = time.process_time()
+                op.evaluate(log, op.Column("p_new"), estimators, sequence=sums, engine=one)
+                best[sums] = min(best[sums], time.process_time() - start)
+        without, values, differences = best.values()
+        ratios = {"values": values / without, "values and differences": differences / without}
+        found.append({"click_rate": rate, "rows": rows, "seconds": list(best.values()), **ratios})
+    save("cost", {"by_click_rate": found})
 
 
 if __name__ == "__main__":
     what, *more = sys.argv[1:] or ["suite"]
     if what == "cost":
-        cost(int(more[0]) if more else 1_000_000)
+        cost(int(more[0]) if more else 2_000_000)
     elif what == "suite":
         suite(int(more[0]) if more else 20)
     else:

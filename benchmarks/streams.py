@@ -230,11 +230,13 @@ class Units:
         found = {}
         for kind, ends in most_by_end.items():
             unclear = np.flatnonzero(np.maximum(*ends) >= limit)
-            found[kind] = any(self._misses(kind, int(look)) for look in unclear)
-        first, second, _ = self._moments(s["hits"] - value)
+            truth = value if kind == "value" else lift
+            seen = (self.interval(kind, int(look)) for look in unclear)
+            found[kind] = any(not low <= truth <= high for low, high in seen)
+        first, second, _ = self.moments(s["hits"] - value)
         return {**found, "normal, peeked": bool((np.abs(first) > Z * np.sqrt(second)).any())}
 
-    def _moments(self, gains: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+    def moments(self, gains: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Σ g, Σ g² and Σ g³ over the buckets at each look, where g is the sum of a bucket."""
         total = np.concatenate([[0.0], np.cumsum(gains[self.order])])
         after, before = total[1:] - total[self.first], total[:-1] - total[self.first]
@@ -246,11 +248,11 @@ class Units:
     def _at_most(self, scores: FloatArray, mean: float, shift: float = 0.0, floor: float = 0.0) -> FloatArray:
         """An upper bound on the logarithm of the capital at each look: log(1 + x) ≤ x − x²/2 + x³/3."""
         grid = np.minimum(2.0**EXPONENTS, SAFE / (self.largest * (floor + 1 + shift))[:, None])
-        first, second, third = (each[:, None] for each in self._moments(scores - mean))
+        first, second, third = (each[:, None] for each in self.moments(scores - mean))
         return mixed(grid * first - grid**2 * second / 2 + grid**3 * third / 3)
 
-    def _misses(self, kind: str, look: int) -> bool:
-        """Whether the interval of the library misses at this look."""
+    def interval(self, kind: str, look: int) -> tuple[float, float]:
+        """The interval of the library at a look, counted from 0."""
         so_far = slice(0, (look + 1) * EVERY)
         rounds = np.bincount(self.bucket[so_far], minlength=BUCKETS)
         used = rounds > 0
@@ -258,9 +260,7 @@ class Units:
             name: UnitScores(np.bincount(self.bucket[so_far], each[so_far], BUCKETS)[used], rounds[used].astype(float))
             for name, each in self.stream.scores.items()
         }
-        truth = self.stream.value if kind == "value" else self.stream.lift
-        low, high = intervals(units, spent(ALPHA, look + 1))[kind]
-        return not low <= truth <= high
+        return intervals(units, spent(ALPHA, look + 1))[kind]
 
 
 def intervals(s: dict[str, Any], alpha: float) -> dict[str, tuple[float, float]]:
@@ -336,6 +336,15 @@ def widths(count: int) -> None:
         low, below = (lower_bound(BinnedCapital(_bins(scores[kind])), ALPHA / 2, 0, 1) for kind in ("hits", "misses"))
         ratios.append((1 - below - low) / (2 * Z * scores["hits"].std() / np.sqrt(ROUNDS)))
     save("width over normal", {"streams": count, "mean": float(np.mean(ratios)), "largest": float(np.max(ratios))})
+    of_users = []
+    for seed in range(count):
+        units = Units.of(users(np.random.default_rng([seed, 7])))
+        low, high = units.interval("value", LOOKS - 1)
+        error = np.sqrt(units.moments(units.stream.scores["hits"] - units.stream.value)[1][-1]) / ROUNDS
+        of_users.append((high - low) / (2 * Z * error))
+    save(
+        "width over normal, users", {"streams": count, "mean": float(np.mean(of_users)), "largest": float(np.max(of_users))}
+    )
 
 
 def _bins(scores: FloatArray) -> Bins:

@@ -14,6 +14,7 @@ import json
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from statistics import NormalDist
 from typing import Any
@@ -116,8 +117,8 @@ def coverage(found: FloatArray) -> dict[str, float] | None:
 def cells(found: FloatArray) -> list[dict[str, Any]]:
     """The coverage by k and effective rounds."""
     rows = []
-    for low, high in zip(ESS_EDGES, ESS_EDGES[1:], strict=False):
-        for first, last in zip(K_EDGES, K_EDGES[1:], strict=False):
+    for low, high in pairwise(ESS_EDGES):
+        for first, last in pairwise(K_EDGES):
             own = found[(found[:, 1] >= low) & (found[:, 1] < high) & (found[:, 0] >= first) & (found[:, 0] < last)]
             ends = [None if np.isinf(end) else end for end in (first, last, high)]
             alone = own[own[:, -1] == 0]

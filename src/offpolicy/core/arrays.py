@@ -12,6 +12,7 @@ from offpolicy.core.imports import torch
 UInt64Array = npt.NDArray[np.uint64]
 IntArray = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
+BoolArray = npt.NDArray[np.bool_]
 LARGEST_NUMBER = 1e30
 LARGEST_SINGLE = float(np.finfo(np.float32).max)
 NEXT_TO_NOTHING = 1e-100
@@ -31,7 +32,7 @@ def on_host(values: Any) -> Any:
     return torch(needed).from_dlpack(values).cpu().numpy()
 
 
-def sums_by(key: IntArray, values: FloatArray, keys: int) -> FloatArray:
+def sums_by(key: npt.NDArray[np.integer[Any]], values: FloatArray, keys: int) -> FloatArray:
     """Sum the values of each key from 0 to `keys` − 1."""
     return np.asarray(np.bincount(key, values, keys), dtype=np.float64)
 

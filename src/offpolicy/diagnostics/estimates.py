@@ -245,7 +245,7 @@ def as_precise(other: str, error: float, goal: float, rounds: float) -> str:
     """How many rounds make the standard error of another estimate as small as this one; nothing if it is so already."""
     if not 0 < goal < error < np.inf:
         return ""
-    return f", or log more rounds: with {in_all(rounds * (error / goal) ** 2)}, {other} alone is as precise"
+    return f", or log more rounds ({in_all(rounds * (error / goal) ** 2)}, would make {other} alone as precise)"
 
 
 def combined_findings(combination: Combination, o: Overlap) -> list[Finding]:

@@ -256,10 +256,13 @@ class OverlapSums:
     """The distribution of the action weights of each policy, and its mass by action.
 
     `sizes`: for each policy, the number of actions whose probabilities are computed in every round (all or none).
+    `rewards`: for how many rewards the weights of rounds with the `largest_reward` are also counted apart.
     """
 
     columns: ClassVar[tuple[str, ...]] = ()
     sizes: tuple[int, ...]
+    rewards: int = 0
+    largest_reward: float = 1.0
 
     def zero(self) -> State:
         return {
@@ -267,19 +270,20 @@ class OverlapSums:
                 "mass": np.zeros(size),
                 "unsupported": np.zeros(()),
                 "rows": np.zeros(()),
-                "weights": LogHistogram().zero(),
+                "weights": LogHistogram().zero(self.rewards),
             }
             for p, size in enumerate(self.sizes)
         }
 
     def fold(self, state: State, batch: Batch, scored: ScoredBlock) -> State:
+        sets = [batch.reward[:, k] == self.largest_reward for k in range(self.rewards)]
         for p, (ratio, mass) in enumerate(zip(scored.ratios, scored.masses, strict=True)):
             part = state[str(p)]
             part["rows"] += mass.rows
             part["mass"] += mass.by_action
             part["unsupported"] += mass.unsupported
             if ratio is not None:
-                part["weights"] = LogHistogram().fold(part["weights"], ratio, batch.weight)
+                part["weights"] = LogHistogram().fold(part["weights"], ratio, batch.weight, sets)
         return state
 
     def merge(self, a: State, b: State) -> State:

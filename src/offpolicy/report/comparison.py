@@ -25,8 +25,8 @@ def choice(best: Summary) -> str:
     level, row = percent(best["level"]), next((r for r in best["rows"] if r["policy"] == best["choice"]), None)
     if row is not None and row["difference_interval"] is not None:
         least = number(row["difference_interval"]["low"], row["difference_error"])
-        many = f"all {len(best['rows'])} policies" if len(best["rows"]) > 1 else "it"
-        sure = f"with {level} confidence for {many} together"
+        many = f" for all {len(best['rows'])} policies together" if len(best["rows"]) > 1 else ""
+        sure = f"with {level} confidence{many}"
         return f"Choose {label(row['policy'])}: it earns at least {least} more than {baseline(best)}, {sure}."
     stay = "keep the logging policy" if best["baseline"] is None else f"keep {baseline(best)}"
     if all(r["conclusion"] in ("baseline", "not compared") for r in best["rows"]):
@@ -48,6 +48,8 @@ def _or_log_more(best: Summary) -> str:
 
 def heading(best: Summary) -> str:
     """What the table shows."""
+    if len(best["rows"]) == 1:
+        return f"By {label(best['estimator'])}, with {percent(best['level'])} intervals."
     return (
         f"All policies at once, by {label(best['estimator'])}: {percent(best['level'])} intervals that hold for all of them "
         "together."
@@ -70,7 +72,7 @@ def table(best: Summary, width: int = WIDTH) -> tuple[list[str], list[list[str]]
             number(row["value"], error),
             "–" if row["conclusion"] == "not compared" else span(row["interval"], error),
             "–" if row["difference_interval"] is None else span(row["difference_interval"], row["difference_error"]),
-            conclusion(row),
+            conclusion(row) if len(best["rows"]) > 1 else str(row["conclusion"]),
         ]
         for row in best["rows"][:MOST_ROWS]
     ]

@@ -12,8 +12,8 @@ RIGHT = frozenset({"exploration", "rounds", "for a decision"})
 def heading(plan: Summary) -> str:
     """What the table shows."""
     return (
-        f"Rounds for a {percent(plan['level'])} interval of ±{plan['half_width']:.3g} by {label(plan['estimator'])}; the log "
-        f"has {plan['logged']:,}."
+        f"Rounds for a {percent(plan['level'])} interval of ±{plan['half_width']:.3g} by {label(plan['estimator'])}; the "
+        f"log has {plan['logged']:,}."
     )
 
 

@@ -190,7 +190,10 @@ class Job:
         combined = self.fits.logging if isinstance(self.fits.logging, CombinedLoggers) else None
         sums = None if loggers is None else LoggerSums(loggers, plan.n_policies, len(self.log.schema.rewards), combined)
         shown = None if space.slots is None else ShownSums(space.slots, space.n_codes)
-        return Checks(OverlapSums(sizes), ModelSums(tuple(plan.models)), self._propensity_tests, own, sums, shown)
+        overlap = OverlapSums(sizes)
+        if self.histograms is not None:
+            overlap = OverlapSums(sizes, len(self.log.schema.rewards), self.histograms.scale.high)
+        return Checks(overlap, ModelSums(tuple(plan.models)), self._propensity_tests, own, sums, shown)
 
     @property
     def _propensity_tests(self) -> PropensityTests | None:
@@ -225,7 +228,7 @@ class Job:
             return {}
         names, kinds = tuple(self.request.policies), {}
         for (p, e, reward), kind in self.score_kinds.items():
-            if not isinstance(kind, Earned):
+            if not isinstance(kind, Earned) or kind.weight is None:
                 continue
             if requested.baseline not in names:
                 kinds[p, e, reward] = Gained(reward, kind.weight, None)

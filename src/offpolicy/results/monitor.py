@@ -247,7 +247,7 @@ class Monitor:
         if (scale := given or stated) is None:
             raise InputError(
                 "bounds that hold at every look need the range that rewards can have; state it as reward_range= of the "
-                "monitor or of the log."
+                "monitor or of the log (--reward-range)."
             )
         return scale
 
@@ -372,6 +372,8 @@ class Monitor:
         content = storage.as_json(path, metadata.get("content", "").encode())
         try:
             return cls._restored(path, content, arrays, policies, estimators)
+        except InputError:
+            raise
         except (KeyError, TypeError, ValueError, AttributeError, AssertionError) as error:
             raise storage.damaged(path, f"its content cannot be read ({type(error).__name__}: {error})") from None
 
@@ -387,10 +389,11 @@ class Monitor:
         if policies is None:
             again.policies = {}
         elif plain(again.settings) != about:
-            differs = next(name for name, value in plain(again.settings).items() if value != about[name])
+            given = plain(again.settings)
+            differs = next(name for name, value in given.items() if value != about[name])
             raise InputError(
-                f"{path}: {differs}: the monitor was saved with {about[differs]}, and is loaded with "
-                f"{plain(again.settings)[differs]}."
+                f"{path} was saved with other {differs}: {_in_words(about[differs])}, and not {_in_words(given[differs])}. "
+                "What is promised for all looks cannot change between them; give the same, or begin another file."
             )
         again.fingerprints, again.rounds = dict(content["fingerprints"]), int(content["rounds"])
         again.files = dict(content["files"])
@@ -439,7 +442,14 @@ class Monitor:
 
     def __repr__(self) -> str:
         decided = ", ".join(f"{name}: {decision.conclusion}" for name, decision in self.decisions.items())
-        return f"Monitor({self.logs:,} logs, {self.rounds:,} rounds; {decided})"
+        return f"Monitor({self.logs:,} log{'s' * (self.logs != 1)}, {self.rounds:,} rounds; {decided})"
+
+
+def _in_words(setting: Any) -> str:
+    """Policies by name, or estimators."""
+    if isinstance(setting, Mapping):
+        return ", ".join(f"{name} = {value}" for name, value in setting.items())
+    return ", ".join(map(str, setting)) if isinstance(setting, list) else str(setting)
 
 
 class KnownLogError(InputError):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -137,7 +137,7 @@ class Precision:
 
 
 def checked_shares(explore: Any) -> tuple[float, ...]:
-    shares = (explore,) if is_number(explore) else tuple(explore)
+    shares = (explore,) if is_number(explore) or not isinstance(explore, Iterable) else tuple(explore)
     if not shares or not all(is_number(share) and 0 <= share <= 1 for share in shares):
         raise InputError(f"explore is {explore!r}; give shares of the rounds, from 0 to 1.")
     return tuple(float(share) for share in shares)

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar, final
 
 import numpy as np
 
-from offpolicy.core.arrays import FloatArray, IntArray
+from offpolicy.core.arrays import BoolArray, FloatArray, IntArray
 from offpolicy.data.batch import Batch
 from offpolicy.estimators import Member
 from offpolicy.scoring.plan import Terms
@@ -39,80 +39,89 @@ class RewardRange:
 
 
 @dataclass(frozen=True)
-class Rewarded:
-    """The rounds of a batch whose reward is not the smallest possible: their positions, and their rewards from 0 to 1."""
+class Rewards:
+    """One reward of a batch, and which rounds have the largest possible reward, the smallest, or one between them."""
 
-    rows: IntArray
-    reward: FloatArray
+    values: FloatArray
     scored: ScoredBlock
-    _sorted: dict[int, State] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, reward: FloatArray, scored: ScoredBlock, scale: RewardRange) -> Rewarded:
-        rows = np.flatnonzero(reward != scale.low)
-        return cls(rows, scale.rescaled(reward[rows]), scored)
+    scale: RewardRange
 
     @cached_property
-    def clicks(self) -> bool:
-        """Whether each of them has the largest possible reward."""
-        return bool((self.reward == 1).all())
+    def largest(self) -> BoolArray:
+        """Whether each round has the largest possible reward."""
+        mask: BoolArray = self.values == self.scale.high
+        return mask
 
-    def weights(self, column: int | None) -> FloatArray:
-        """Those of these rounds; None: 1."""
-        return np.ones(len(self.rows)) if column is None else self.scored.columns[column][self.rows]
+    @cached_property
+    def between(self) -> IntArray:
+        """The rounds whose reward is neither the smallest possible nor the largest; none if rewards are clicks."""
+        smallest = self.values == self.scale.low
+        if np.count_nonzero(smallest) + np.count_nonzero(self.largest) == len(smallest):
+            return np.empty(0, np.int64)
+        return np.flatnonzero(~(smallest | self.largest))
 
-    def sorted_weights(self, column: int | None) -> State:
-        """Their histogram."""
-        if column is None:
-            return _times(len(self.rows), ONE)
-        if column not in self._sorted:
-            self._sorted[column] = SignedHistogram.of(self.weights(column))
-        return self._sorted[column]
+    @cached_property
+    def rewarded(self) -> IntArray:
+        """The rounds whose reward is not the smallest possible."""
+        return np.flatnonzero(self.values != self.scale.low)
+
+    def at(self, rows: IntArray) -> FloatArray:
+        """The rewards of some rounds, from 0 to 1."""
+        return self.scale.rescaled(self.values[rows])
+
+    def weights(self, column: int | None, rows: IntArray) -> FloatArray:
+        """Those of some rounds; None: 1."""
+        return np.ones(len(rows)) if column is None else self.scored.columns[column][rows]
+
+
+def _replace(state: State, new: FloatArray, old: FloatArray | None = None) -> None:
+    """Add some numbers to a histogram, in place of others."""
+    for values, sign in ((new, 1), (old, -1)):
+        if values is not None:
+            for name, part in SignedHistogram.of(values).items():
+                state[name] += sign * part
 
 
 ONE = SignedHistogram.of(np.ones(1))
 
 
-def _times(times: int, histogram: State) -> State:
-    return {name: times * part for name, part in histogram.items()}
-
-
-def _include(state: State, new: State) -> None:
-    for name, part in state.items():
-        part += new[name]
-
-
-def _exclude(state: State, old: State) -> None:
-    for name, part in state.items():
-        part -= old[name]
-
-
 @dataclass(frozen=True)
-class EveryRound:
-    """Adds what all rounds score without a reward; `weights` has the histograms of the columns of weights."""
+class WeightsOfRounds:
+    """The weights of all rounds, and of those with the largest reward. `sorted_`: the histogram of a column of weights."""
 
     rounds: int
-    weights: Callable[[int], State]
+    clicks: IntArray
+    sorted_: Callable[[int], State]
 
-    def zero(self, state: State) -> State:
-        """Rounds that are not in the histogram score 0."""
+    def clicked(self, state: State, column: int | None, reward: int) -> State:
+        """Add to a histogram the weights (None: 1) of the rounds with the largest reward."""
+        if column is None:
+            return _and_ones(state, int(self.clicks[reward]))
+        return SignedHistogram.with_weights(state, LogHistogram.of_set(self.sorted_(column), reward))
+
+    def others(self, state: State, column: int | None, reward: int) -> State:
+        """Add the weights of all other rounds."""
+        if column is None:
+            return _and_ones(state, self.rounds - int(self.clicks[reward]))
+        return SignedHistogram.with_weights(state, LogHistogram.outside(self.sorted_(column), reward))
+
+    def and_zeros(self, state: State) -> State:
+        """Rounds that are not in a histogram score 0."""
         count = state["count"].copy()
         count[0] += self.rounds - count.sum()
         return {**state, "count": count}
 
-    def weight(self, state: State, column: int | None) -> State:
-        """All rounds score a weight (None: 1)."""
-        if column is None:
-            return self.zero(added(state, _times(self.rounds, ONE)))
-        return self.zero(SignedHistogram.with_weights(state, self.weights(column)))
+
+def _and_ones(state: State, times: int) -> State:
+    return {name: part + times * ONE[name] for name, part in state.items()}
 
 
 @dataclass(frozen=True)
 class ScoreKind(ABC):
     """Which scores of a round are summed, and by what names; `reward` is the number of the reward.
 
-    The histogram of the weights of all rounds is known from the diagnostics, and without a reward a score is 0 or a weight.
-    So only rounds with a reward are sorted here: a state has the difference that their rewards make, except for scores of 0.
+    The diagnostics have the histograms of the weights of all rounds, and of those with the largest reward. Without a reward,
+    and with the largest, most scores are 0 or a weight. So only the other rounds are sorted here.
     """
 
     reward: int
@@ -126,64 +135,41 @@ class ScoreKind(ABC):
     def zero(self) -> State: ...
 
     @abstractmethod
-    def fold(self, state: State, some: Rewarded, scale: RewardRange) -> State:
+    def fold(self, state: State, rewards: Rewards) -> State:
         """Add rounds."""
 
     @abstractmethod
-    def finish(self, state: State, every: EveryRound) -> State:
+    def finish(self, state: State, weights: WeightsOfRounds) -> State:
         """The histograms of all rounds."""
 
 
 @final
 @dataclass(frozen=True)
-class Logged(ScoreKind):
-    """The rewards themselves as "hits", r, and "misses", 1 − r."""
-
-    def zero(self) -> State:
-        return {"hits": SignedHistogram.zero(), "misses": SignedHistogram.zero(), "clicks": np.zeros((), np.int64)}
-
-    def fold(self, state: State, some: Rewarded, scale: RewardRange) -> State:  # noqa: ARG002
-        if some.clicks:
-            state["clicks"] += len(some.rows)
-            return state
-        _include(state["hits"], SignedHistogram.of(some.reward))
-        _include(state["misses"], SignedHistogram.of(1 - some.reward))
-        _exclude(state["misses"], some.sorted_weights(None))
-        return state
-
-    def finish(self, state: State, every: EveryRound) -> State:
-        clicks = _times(int(state["clicks"]), ONE)
-        hits, misses = added(state["hits"], clicks), added(state["misses"], _times(-1, clicks))
-        return {"hits": every.zero(hits), "misses": every.weight(misses, None)}
-
-
-@final
-@dataclass(frozen=True)
 class Earned(ScoreKind):
-    """The "hits", w·r, and the "misses", w·(1 − r), for a column of weights whose mean is 1."""
+    """The "hits", w·r, and the "misses", w·(1 − r), for a column of weights whose mean is 1 (None: all are 1)."""
 
-    weight: int
+    weight: int | None
 
     @property
     def weights(self) -> tuple[int, ...]:
-        return (self.weight,)
+        return () if self.weight is None else (self.weight,)
 
     def zero(self) -> State:
         return {"hits": SignedHistogram.zero(), "misses": SignedHistogram.zero()}
 
-    def fold(self, state: State, some: Rewarded, scale: RewardRange) -> State:  # noqa: ARG002
-        own = some.sorted_weights(self.weight)
-        _exclude(state["misses"], own)
-        if some.clicks:
-            _include(state["hits"], own)
-            return state
-        w = some.weights(self.weight)
-        _include(state["hits"], SignedHistogram.of(w * some.reward))
-        _include(state["misses"], SignedHistogram.of(w - w * some.reward))
+    def fold(self, state: State, rewards: Rewards) -> State:
+        rows = rewards.between
+        if len(rows):
+            w = rewards.weights(self.weight, rows)
+            hits = w * rewards.at(rows)
+            _replace(state["hits"], hits)
+            _replace(state["misses"], w - hits, w)
         return state
 
-    def finish(self, state: State, every: EveryRound) -> State:
-        return {"hits": every.zero(state["hits"]), "misses": every.weight(state["misses"], self.weight)}
+    def finish(self, state: State, weights: WeightsOfRounds) -> State:
+        hits = weights.clicked(state["hits"], self.weight, self.reward)
+        misses = weights.others(state["misses"], self.weight, self.reward)
+        return {"hits": weights.and_zeros(hits), "misses": weights.and_zeros(misses)}
 
 
 @final
@@ -201,26 +187,26 @@ class Gained(ScoreKind):
     def zero(self) -> State:
         return {name: SignedHistogram.zero() for name in ("gains", "ahead", "behind")}
 
-    def fold(self, state: State, some: Rewarded, scale: RewardRange) -> State:  # noqa: ARG002
-        w1, w2 = (some.weights(column) for column in (self.weight, self.other))
-        first, second = (some.sorted_weights(column) for column in (self.weight, self.other))
-        gains = (w1 - w2) * some.reward
-        ahead, behind = first, second
-        if not some.clicks:
-            ahead, behind = (SignedHistogram.of(each) for each in (w2 + gains, w1 - gains))
-        _include(state["gains"], SignedHistogram.of(gains))
-        _include(state["ahead"], ahead)
-        _exclude(state["ahead"], second)
-        _include(state["behind"], behind)
-        _exclude(state["behind"], first)
+    def fold(self, state: State, rewards: Rewards) -> State:
+        _replace(state["gains"], self._gains(rewards, rewards.rewarded))
+        rows = rewards.between
+        if len(rows):
+            gains = self._gains(rewards, rows)
+            first, second = (rewards.weights(column, rows) for column in (self.weight, self.other))
+            _replace(state["ahead"], second + gains, second)
+            _replace(state["behind"], first - gains, first)
         return state
 
-    def finish(self, state: State, every: EveryRound) -> State:
-        return {
-            "gains": every.zero(state["gains"]),
-            "ahead": every.weight(state["ahead"], self.other),
-            "behind": every.weight(state["behind"], self.weight),
-        }
+    def _gains(self, rewards: Rewards, rows: IntArray) -> FloatArray:
+        first, second = (rewards.weights(column, rows) for column in (self.weight, self.other))
+        return (first - second) * rewards.at(rows)
+
+    def finish(self, state: State, weights: WeightsOfRounds) -> State:
+        ahead, behind = state["ahead"], state["behind"]
+        ahead = weights.others(weights.clicked(ahead, self.weight, self.reward), self.other, self.reward)
+        behind = weights.others(weights.clicked(behind, self.other, self.reward), self.weight, self.reward)
+        found = {"gains": state["gains"], "ahead": ahead, "behind": behind}
+        return {name: weights.and_zeros(part) for name, part in found.items()}
 
 
 @final
@@ -237,16 +223,16 @@ class Modelled(ScoreKind):
     def zero(self) -> State:
         return {"scores": SignedHistogram.zero(), "below": np.zeros(()), "above": np.zeros(())}
 
-    def fold(self, state: State, some: Rewarded, scale: RewardRange) -> State:
-        scored = some.scored
+    def fold(self, state: State, rewards: Rewards) -> State:
+        scored = rewards.scored
         score = scored.columns[self.baseline] + scored.origin[self.reward] + scored.columns[self.correction]
-        scaled = scale.rescaled(score)
+        scaled = rewards.scale.rescaled(score)
         state["scores"] = SignedHistogram.fold(state["scores"], scaled)
         state["below"] = np.maximum(state["below"], (-scaled).max())
         state["above"] = np.maximum(state["above"], (scaled - 1).max())
         return state
 
-    def finish(self, state: State, every: EveryRound) -> State:  # noqa: ARG002
+    def finish(self, state: State, weights: WeightsOfRounds) -> State:  # noqa: ARG002
         return state
 
 
@@ -262,22 +248,24 @@ class ScoreHistograms:
     scale: RewardRange
     weights: Sequence[int] = ()
 
+    @property
+    def _rewards(self) -> int:
+        return 1 + max((kind.reward for kind in self.kinds), default=0)
+
     def zero(self) -> State:
-        own = {str(column): LogHistogram().zero() for column in self.weights}
-        return {
-            "weights": own,
-            "rounds": np.zeros((), np.int64),
-            **{str(k): kind.zero() for k, kind in enumerate(self.kinds)},
-        }
+        own = {str(column): LogHistogram().zero(self._rewards) for column in self.weights}
+        counts = {"rounds": np.zeros((), np.int64), "clicks": np.zeros(self._rewards, np.int64)}
+        return {"weights": own, **counts, **{str(k): kind.zero() for k, kind in enumerate(self.kinds)}}
 
     def fold(self, state: State, batch: Batch, scored: ScoredBlock) -> State:
-        some = {k: Rewarded.of(batch.reward[:, k], scored, self.scale) for k in {kind.reward for kind in self.kinds}}
+        rewards = [Rewards(batch.reward[:, k], scored, self.scale) for k in range(self._rewards)]
         for k, kind in enumerate(self.kinds):
-            state[str(k)] = kind.fold(state[str(k)], some[kind.reward], self.scale)
+            state[str(k)] = kind.fold(state[str(k)], rewards[kind.reward])
+        own, sets = state["weights"], [each.largest for each in rewards]
         for column in self.weights:
-            own = state["weights"]
-            own[str(column)] = LogHistogram().fold(own[str(column)], scored.columns[column])
+            own[str(column)] = LogHistogram().fold(own[str(column)], scored.columns[column], None, sets)
         state["rounds"] += len(batch)
+        state["clicks"] += [np.count_nonzero(mask) for mask in sets]
         return state
 
     def merge(self, a: State, b: State) -> State:
@@ -290,7 +278,7 @@ class ScoreHistograms:
             own: State = state["weights"][str(column)] if column in self.weights else weights(column)
             return own
 
-        return kind.finish(state[str(self.kinds.index(kind))], EveryRound(int(state["rounds"]), of))
+        return kind.finish(state[str(self.kinds.index(kind))], WeightsOfRounds(int(state["rounds"]), state["clicks"], of))
 
 
 def kind_of(member: Member, terms: Terms, reward: int) -> ScoreKind | None:
@@ -303,9 +291,7 @@ def kind_of(member: Member, terms: Terms, reward: int) -> ScoreKind | None:
     if not (unbiased and summed) or member.scaled or member.smoothing is not None:
         return None
     if member.rewards is None:
-        if member.weight.naive:
-            return Logged(reward)
-        return None if terms.weight is None else Earned(reward, terms.weight)
+        return None if terms.weight is None else Earned(reward, None if member.weight.naive else terms.weight)
     given = not member.rewards.fitted and not member.normalised and not member.remainder and member.weight.exact
     if not given or terms.baseline is None or terms.correction is None:
         return None

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from offpolicy.core.arrays import FloatArray, rounded_to_24_bits
+from offpolicy.core.arrays import BoolArray, FloatArray, rounded_to_24_bits, sums_by
 from offpolicy.statistics.base import State, added
 
 _SHIFT = np.int32(17)  # retains the exponent and 6 bits of the fraction of a float32: bins about 1% wide
@@ -34,24 +37,60 @@ class LogHistogram:
     def _bins(self) -> int:
         return 1 + (2 * OCTAVES if self.coarse else OCTAVES * FINE)
 
-    def zero(self) -> State:
+    def zero(self, sets: int = 0) -> State:
+        """Without any values; with the counts and sums of so many sets of values, if any."""
         bins = {name: np.zeros(self._bins) for name in ("count", "mass", "sum")}
-        return {**bins, "max": np.zeros(()), "heaviest": np.zeros(())}
+        own = {name: np.zeros((sets, self._bins)) for name in ("count of set", "sum of set")} if sets else {}
+        return {**bins, **own, "max": np.zeros(()), "heaviest": np.zeros(())}
 
-    def fold(self, state: State, values: FloatArray, omega: FloatArray | None = None) -> State:
+    def fold(
+        self, state: State, values: FloatArray, omega: FloatArray | None = None, sets: Sequence[BoolArray] = ()
+    ) -> State:
+        """Add values; `omega` are the weights of their rows, and `sets` say which values belong to each set."""
         if not len(values):
             return state
         rounded = rounded_to_24_bits(values)
-        fine = np.clip((rounded.view(np.int32) >> _SHIFT) - _LOW, -1, _LAST)
-        bins = 1 + (np.where(fine < 0, -1, 2 * (fine // FINE) + (fine % FINE >= _HALF)) if self.coarse else fine)
-        largest, count = values.max(), np.bincount(bins, minlength=self._bins)
+        bins = self._places(rounded)
+        state = {**state, "max": np.maximum(state["max"], largest := values.max())}
+        weighted = rounded if omega is None else omega * rounded
+        count, sums = self._count_sets(state, bins, rounded, sets) if sets else _counted(bins, weighted, self._bins)
         return {
+            **state,
             "count": state["count"] + count,
             "mass": state["mass"] + (count if omega is None else np.bincount(bins, omega, self._bins)),
-            "sum": state["sum"] + np.bincount(bins, rounded if omega is None else omega * rounded, self._bins),
-            "max": np.maximum(state["max"], largest),
+            "sum": state["sum"] + sums,
             "heaviest": np.maximum(state["heaviest"], largest if omega is None else (omega * values).max()),
         }
+
+    def _places(self, rounded: npt.NDArray[np.float32]) -> npt.NDArray[np.int32]:
+        """The bin of each value."""
+        bins = _fine(rounded)
+        if not self.coarse:
+            return bins
+        octave, part = np.divmod(bins - 1, FINE)
+        return np.where(bins == 0, 0, 1 + 2 * octave + (part >= _HALF))
+
+    def _count_sets(
+        self, state: State, bins: npt.NDArray[np.int32], rounded: npt.NDArray[np.float32], sets: Sequence[BoolArray]
+    ) -> tuple[Any, FloatArray]:
+        """Add to the counts and sums of each set; those of all values. Counting both at once costs little more."""
+        size = self._bins
+        for k, members in enumerate(sets):
+            place = bins + members * np.int32(size)
+            count, sums = _counted(place, rounded, 2 * size)
+            state["count of set"][k] += count[size:]
+            state["sum of set"][k] += sums[size:]
+        return count[:size] + count[size:], sums[:size] + sums[size:]
+
+    @staticmethod
+    def of_set(state: State, k: int) -> State:
+        """The counts and sums of the values in a set."""
+        return {name: state[f"{name} of set"][k] for name in ("count", "sum")}
+
+    @staticmethod
+    def outside(state: State, k: int) -> State:
+        """The counts and sums of the values that are not in a set."""
+        return {name: state[name] - state[f"{name} of set"][k] for name in ("count", "sum")}
 
     def merge(self, a: State, b: State) -> State:
         return added(a, b, LARGEST_OF)
@@ -102,9 +141,21 @@ class LogHistogram:
     @staticmethod
     def count_above(state: State, value: float) -> float:
         """The number of values above a bound, to about 1% of the bound."""
-        (bits,) = rounded_to_24_bits(np.array([value])).view(np.int32)
-        edge = int(np.clip((bits >> _SHIFT) - _LOW, -1, _LAST)) + 1
+        (edge,) = _fine(rounded_to_24_bits(np.array([value])))
         return float(state["count"][edge + 1 :].sum())
+
+
+def _fine(rounded: npt.NDArray[np.float32]) -> npt.NDArray[np.int32]:
+    """The fine bin of each value."""
+    bins = rounded.view(np.int32) >> _SHIFT
+    bins -= _LOW - 1
+    np.clip(bins, 0, _LAST + 1, out=bins)
+    return bins
+
+
+def _counted(place: npt.NDArray[np.int32], values: Any, bins: int) -> tuple[Any, FloatArray]:
+    """How many values are in each bin, and their sum."""
+    return np.bincount(place, minlength=bins), sums_by(place, values, bins)
 
 
 def _value(position: FloatArray) -> FloatArray:
