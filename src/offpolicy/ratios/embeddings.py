@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from offpolicy.core.arrays import FloatArray, IntArray
+from offpolicy.core.threads import parallel
 from offpolicy.data.features import Inputs
 from offpolicy.data.spaces import ActionSpace
 from offpolicy.models.embedding_table import Affine, Embedding, FeatureMap
@@ -89,9 +90,9 @@ class EmbeddingRatio(Ratio):
         sums, *rows = results
         return PooledFits(fitting.name, self, self._shape(fitting), sums, rows[0] if rows else None, fitting.fits)
 
-    def fit(self, fitting: Fitting, results: Sequence[Any]) -> FittedRatio:
+    def fit(self, fitting: Fitting, results: Sequence[Any]) -> FittedEmbeddings:
         fits = self.fits(fitting, results)
-        return _Fitted(fits.poolings(fitting.families), fits.covered, fits)
+        return FittedEmbeddings(fits.poolings(fitting.families), fits.covered, fits)
 
     def _shape(self, fitting: Fitting) -> FitShape:
         return replace(fitting.by_action, features=NO_FEATURES if self.inputs == "identity" else fitting.features)
@@ -110,7 +111,7 @@ class EmbeddingRatio(Ratio):
 
 @final
 @dataclass(frozen=True, eq=False)
-class _Fitted(FittedRatio):
+class FittedEmbeddings(FittedRatio):
     """Weights by embeddings, from one pooling per fold, or one for all rounds.
 
     Attributes
@@ -166,7 +167,7 @@ class _Fitted(FittedRatio):
     def embedding(self) -> Embedding | None:
         return None if self.fits is None else replace(self.fits.embedding, varying=None, covariance=None)
 
-    def light(self) -> FittedRatio:
+    def light(self) -> FittedEmbeddings:
         return replace(self, fits=None)
 
     @property
@@ -267,7 +268,8 @@ class PooledFits:
         if not folds:
             return [self.on_all.tabled(MOST_ELEMENTS // count)]
         fold = np.arange(self.shape.groups) * folds // self.shape.groups
-        fitted = [self._left_out(fold != k, k, folds) for k in range(folds)]
+        _ = self.affine  # what the folds share, so that no two threads compute it
+        fitted = parallel(lambda k: self._left_out(fold != k, k, folds), range(folds))
         return [pooling.tabled(MOST_ELEMENTS // (count * folds)) for pooling in fitted]
 
     def logged(self) -> list[npt.NDArray[np.bool_]]:
