@@ -274,15 +274,18 @@ def support_findings(o: Overlap, modelled: bool, by_actions: bool) -> list[Findi
         (o.no_support, "actions with zero probability under the logging policy", scale),
     ):
         if mass is not None:
-            advice = (
-                f"Log rounds with those actions ({ENOUGH} rounds of the new policy would have {ceil(ENOUGH * mass)}), or "
-                "restrict the new policy to actions that were logged."
-            )
-            findings.append(
-                Measure(by, mass).finding("support", f"{mass:.1%} of the new policy's choices are {what}.", why, advice)
-            )
+            seen = f"{mass:.1%} of the new policy's choices are {what}."
+            findings.append(Measure(by, mass).finding("support", seen, why, _rounds_with(mass)))
     lacks = f"The mean weight is {o.mean_weight:.3f}, so the log lacks at least {o.missing:.1%} of what the new policy does."
-    return [*findings, Measure(scale, o.missing).finding("missing share", lacks, why, advice)]
+    return [*findings, Measure(scale, o.missing).finding("missing share", lacks, why, _rounds_with(o.missing))]
+
+
+def _rounds_with(mass: float) -> str:
+    """The advice to log actions that the log lacks, with how many rounds."""
+    return (
+        f"Log rounds with those actions ({ENOUGH} rounds of the new policy would have {ceil(ENOUGH * mass)}), or restrict "
+        "the new policy to actions that were logged."
+    )
 
 
 @dataclass(frozen=True)
