@@ -115,7 +115,7 @@ def _found(url: str) -> list[RemoteFile]:
         if pattern == "":
             raise InputError(f"{url}: no such file or folder.")
         infos = filesystem.get_file_info(pa_fs.FileSelector(folder, recursive=True))
-    except OSError as error:
+    except (OSError, pa.ArrowException) as error:
         raise InputError(
             f"{url}: cannot be listed: {first_line(error)}. Check the address, the network and the credentials (the "
             "store's usual environment variables or files)."
