@@ -12,7 +12,7 @@ import pytest
 
 import offpolicy as op
 from offpolicy.diagnostics import action_axis, dose_response
-from offpolicy.worlds import Pricing
+from offpolicy.worlds import Doses, Pricing
 
 mpl.use("Agg")
 
@@ -58,6 +58,17 @@ def test_actions_far_from_the_log_and_at_a_bound() -> None:
     assert "40.0% of the logged actions are exactly 0, a bound" in found["actions at a bound"].seen
     assert "op.Box(…, points=[0])" in found["actions at a bound"].do
     assert "actions far from the log" not in {finding.code for finding in near.reasons}
+
+
+def test_an_action_that_is_taken_with_a_probability() -> None:
+    a = np.linspace(0.1, 0.9, 200)
+    a[:20] = 0.3
+    log = op.Log(a[:, None], a, a, propensity=np.ones(200), actions=op.Box(0, 1))
+    (found,) = [
+        f for f in op.evaluate(log, constant(0.5), op.KernelSNIPS())["KernelSNIPS"].reasons if f.code == "repeated action"
+    ]
+    assert found.seen == "10.0% of the first 200 logged actions are exactly 0.3."
+    assert "points=[0.3]" in found.do
 
 
 def test_a_point_at_a_bound_has_a_probability() -> None:
@@ -114,15 +125,15 @@ def priced() -> op.Log:
 
 
 @pytest.mark.parametrize("estimator", [op.KernelDR(), op.KernelSNIPS()])
-def test_the_curve_is_the_value_of_constant_actions(
-    estimator: op.Estimator, priced: op.Log, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_curve_is_the_value_of_constant_actions(estimator: op.Estimator, monkeypatch: pytest.MonkeyPatch) -> None:
     """With as many groups as there are buckets of units, every digit is that of the estimator."""
     monkeypatch.setattr(dose_response, "GROUPS", 4096)
-    curve = op.evaluate(priced, Pricing().target, estimator).to_dict()["dose_response"]
-    assert (curve["estimator"], curve["rounds"]) == (estimator.name, 1_500)
-    for point in curve["points"][5:12:3]:
-        alone = op.evaluate(priced, constant(point["action"]), estimator)[estimator.name]
+    world = Doses(trust=0.3, noise=0.1)
+    log = world.sample(4_000, seed=1)
+    curve = op.evaluate(log, world.target, estimator).to_dict()["dose_response"]
+    assert (curve["estimator"], curve["rounds"]) == (estimator.name, 4_000)
+    for point in curve["points"][3:22:9]:
+        alone = op.evaluate(log, constant(point["action"]), estimator)[estimator.name]
         assert (point["value"], point["std_error"]) == pytest.approx((alone.value, alone.std_error), rel=1e-9)
 
 
@@ -167,7 +178,7 @@ def test_the_pictures_are_shown_and_saved(priced: op.Log, tmp_path: Path) -> Non
     outline = loaded.plot.actions()
     assert len(outline.patches) == len(result.to_dict()["action_axis"][0]["edges"]) - 1 + len(policies)
     widths = loaded.plot.bandwidths(policy="low", estimator="KernelSNIPS")
-    assert len(widths.containers) == 7
+    assert len(widths.containers[0].lines[0].get_xdata()) == 7
     curve = loaded.plot.dose_response()
     assert np.isfinite(curve.lines[0].get_ydata()).all()
     with pytest.raises(op.InputError, match="KernelDR for <new>"):

@@ -594,7 +594,10 @@ def bench(
     ] = None,
     suite: Annotated[
         str,
-        typer.Option(help="The suite: worlds of single actions, or of lists.", autocompletion=_choices("actions", "lists")),
+        typer.Option(
+            help="The suite: worlds of single actions, of lists, or of numbers.",
+            autocompletion=_choices("actions", "lists", "continuous"),
+        ),
     ] = "actions",
     half: Annotated[
         str | None,

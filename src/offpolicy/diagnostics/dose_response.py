@@ -21,7 +21,8 @@ from offpolicy.data.batch import Batch
 from offpolicy.data.box import Box
 from offpolicy.data.log import Log
 from offpolicy.diagnostics.action_axis import drawn
-from offpolicy.estimators.widths import LEAST_ROUNDS, WIDTHS, mixed
+from offpolicy.diagnostics.overlap import shortfall
+from offpolicy.estimators.widths import LEAST_ROUNDS, WIDTHS, KernelEstimates
 from offpolicy.inference.intervals import normal_interval
 from offpolicy.inference.scores import Case, Scores
 from offpolicy.models.rewards.base import ContinuousPredictor, LinearPredictor, Predictor, design
@@ -185,11 +186,12 @@ class DoseResponse:
     def _point(self, reward: int, g: int, spread: float, level: float) -> dict[str, Any]:
         action, s = float(self.sums.actions[g]), self.state
         total = s["weights"][:, g].sum(axis=0)
-        effective = np.divide(total**2, s["squares"][g], out=np.zeros(len(WIDTHS)), where=s["squares"][g] > 0)
+        effective = self._effective(g)
         values = self._values(reward, g)
         mean_weight = total[JUDGED] / s["total"].sum()
         supported = effective[JUDGED] >= LEAST_ROUNDS and mean_weight >= LEAST_MEAN_WEIGHT
-        mix = None if not supported else mixed(values, self._covariance(reward, g), np.array(WIDTHS), effective, spread)
+        each = KernelEstimates(values, self._covariance(reward, g), np.array(WIDTHS), effective, spread)
+        mix = each.mixed() if supported else None
         value = self._modelled(reward, g) if mix is None else float(mix.weights @ np.where(mix.weights, values, 0.0))
         ends = normal_interval(value, float("nan") if mix is None else float(np.sqrt(mix.variance)), level)
         return {
@@ -202,6 +204,16 @@ class DoseResponse:
             "mean_weight": float(mean_weight),
             "point": action in self.sums.space.points,
         }
+
+    def _effective(self, g: int) -> FloatArray:
+        """The effective rounds of each width, less where the mean weight shows that the log lacks something."""
+        s = self.state
+        weights, total = s["weights"][:, g], float(s["total"].sum())
+        ess = np.divide(weights.sum(axis=0) ** 2, s["squares"][g], out=np.zeros(len(WIDTHS)), where=s["squares"][g] > 0)
+        mean = weights.sum(axis=0) / total
+        error = np.sqrt(((weights - s["total"][:, None] * mean) ** 2).sum(axis=0)) / total
+        effective: FloatArray = ess / (1 + ess * shortfall(mean, error) ** 2)
+        return effective
 
     def _modelled(self, reward: int, g: int) -> float:
         """What the reward model alone predicts, where there are too few rounds to correct it."""

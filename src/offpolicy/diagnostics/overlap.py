@@ -90,7 +90,7 @@ def overlap(sums: ScoreSums, column: int, mean_one: bool = True) -> Overlap:
     mean = float(moments["mean"][column]) / unit if unit > 0 else 0.0
     squares = np.diag(moments["m2"]) if sums.squares is None else sums.squares
     second = float(squares[column]) / n + float(moments["mean"][column]) ** 2
-    missing = max(1 - mean - BY_CHANCE * error, 0.0) if mean_one and 1 - mean > NOT_ONE and np.isfinite(error) else 0.0
+    missing = float(shortfall(np.array(mean), np.array(error))) if mean_one else 0.0
     ess = n * float(moments["mean"][column]) ** 2 / second if second > 0 else 0.0
     return Overlap(
         n=int(n),
@@ -99,6 +99,12 @@ def overlap(sums: ScoreSums, column: int, mean_one: bool = True) -> Overlap:
         mean_weight_z=(mean - 1) / error if error > 1e-9 else 0.0,
         missing=missing,
     )
+
+
+def shortfall(mean: FloatArray, error: FloatArray) -> FloatArray:
+    """By how much mean weights are below 1, beyond chance; 0 where that is next to nothing, or the error is unknown."""
+    missing: FloatArray = np.where((1 - mean > NOT_ONE) & np.isfinite(error), 1 - mean - BY_CHANCE * error, 0.0)
+    return np.maximum(missing, 0.0)
 
 
 def with_policy(o: Overlap, policy: State, counts: FloatArray, logging_known: bool) -> Overlap:

@@ -116,6 +116,11 @@ class Estimator(ABC):
         return False
 
     @property
+    def mixes(self) -> bool:
+        """Whether it mixes several candidates, or settings, instead of being a single estimator."""
+        return False
+
+    @property
     def parts(self) -> tuple[Estimator, ...]:
         """The estimators that it combines; an estimator that combines none is its own only part."""
         return (self,)

@@ -383,7 +383,12 @@ def sampling_variance(f: Functional, sums: ScoreSums) -> float:
 def unresampled_variance(f: Functional, sums: ScoreSums) -> float:
     """Variance, or squared bias, that resampling does not reveal."""
     hedge = 0.0 if f.hedge is None else variance(f.hedge, sums)
-    return f.extra + hedge + (0.0 if f.way is None else max(f.way.value**2, DOUBT * variance(f.way, sums)))
+    return f.extra + hedge + (0.0 if f.way is None else distance_variance(f.way, sums))
+
+
+def distance_variance(way: Functional, sums: ScoreSums) -> float:
+    """What the distance of a blend from a nearly unbiased estimate adds to its variance."""
+    return max(way.value**2, DOUBT * variance(way, sums))
 
 
 def variance(f: Functional, sums: ScoreSums) -> float:

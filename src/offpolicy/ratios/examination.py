@@ -49,6 +49,7 @@ class ExaminationRatio(Ratio):
     spaces = (Slate,)
     per_policy = False
     mean_one = True
+    assumes = "an item earns the same wherever users look at it, whatever the other slots hold"
 
     @property
     def fitted(self) -> bool:
@@ -193,7 +194,7 @@ class ClicksByPosition(FitStatistic):
         below = (reward < 0).any(axis=(1, 2))
         if below.any():
             raise RowsError(
-                "reward", "is below 0, so that it is not examination times relevance", batch.row[below],
+                "reward", "are below 0, and so not examination times relevance", batch.row[below],
                 "State the curve as `examination=`, or use op.IIPS.",
             )  # fmt: skip
         there = placements(self.logging, batch)

@@ -57,6 +57,8 @@ class SlotRatio(UnfittedRatio):
 class PrefixRatio(SlotRatio):
     """Π_{j ≤ k} w_j: the items down to the slot, for rewards that do not depend on what stands below (a cascade)."""
 
+    assumes = "the items below a slot do not matter to it"
+
     def lacks(self, available: Available) -> str | None:
         return available.lacks_slot_rewards or available.lacks_slots
 
@@ -72,6 +74,7 @@ class PrefixRatio(SlotRatio):
 class PositionRatio(SlotRatio):
     """m_k: the item in its position, for rewards that do not depend on the other items."""
 
+    assumes = "slots do not matter to each other"
     marginal = True
 
     def lacks(self, available: Available) -> str | None:
@@ -90,6 +93,7 @@ class AdditiveRatio(SlotRatio):
     takes the pseudo-inverse of the probabilities of pairs.
     """
 
+    assumes = "the reward of the list adds up over its slots"
     marginal = True
 
     def lacks(self, available: Available) -> str | None:

@@ -13,7 +13,7 @@ import numpy as np
 
 from offpolicy.core.errors import InputError
 from offpolicy.data.checks import factors
-from offpolicy.report import comparison
+from offpolicy.report import action_axis, comparison
 from offpolicy.report.formatting import THE_LOG, VERDICTS, Summary, count, label, number, percent
 from offpolicy.report.sentences import excludes_zero, is_naive
 
@@ -102,6 +102,49 @@ def weights(summary: Summary, ax: Axes | None = None, policy: str | None = None)
     ax.set_ylim(bottom=0)
     ax.grid(axis="y", alpha=0.3)
     ax.legend(fontsize=SMALL, frameon=False, loc="lower left", bbox_to_anchor=(0, 1))
+    return ax
+
+
+def slots(summary: Summary, ax: Axes | None = None, policy: str | None = None) -> Axes:
+    """The value of each slot of lists with its interval, beside what was logged there; below, its effective rounds."""
+    policy = summary["policies"][0] if policy is None else policy
+    rows = [row for row in summary.get("by_slot") or () if row["policy"] == policy]
+    if not rows:
+        raise InputError(f"there are no slots to plot for {policy!r}: they need lists with a reward for each slot.")
+    ax = _axes(ax, (1.6 + 0.8 * len(rows), 3.6))
+    at = np.arange(len(rows), dtype=float)
+    logged = [row["value"] - row["lift"]["value"] for row in rows]
+    ax.plot(at - 0.08, logged, MARKERS[THE_LOG], color=GREY, linestyle=":", linewidth=1, label="in the log")
+    for x, row in zip(at, rows, strict=True):
+        ax.plot([x + 0.08] * 2, [row["interval"]["low"], row["interval"]["high"]], color=BLUE, linewidth=2.5)
+    values, of = [row["value"] for row in rows], _name(policy if len(summary["policies"]) > 1 else "new policy")
+    words = f"{of}, by {_name(rows[0]['estimator'])}, with {percent(summary['level'])} intervals"
+    ax.plot(at + 0.08, values, "o", color=BLUE, markersize=7, label=words)
+    weak = ["–" if row["effective_sample_size"] is None else count(row["effective_sample_size"]) for row in rows]
+    ax.set_xticks(at, [f"{row['slot']}\n{each}" for row, each in zip(rows, weak, strict=True)])
+    ax.set_xlabel("slot, and the effective rounds that its value rests on")
+    ax.set_ylabel(_name(summary["reward"]))
+    ax.grid(axis="y", alpha=0.3)
+    ax.legend(fontsize=SMALL, frameon=False, loc="lower left", bbox_to_anchor=(0, 1))
+    return ax
+
+
+def examination(summary: Summary, ax: Axes | None = None) -> Axes:
+    """How often users look at each slot, compared with the first, with intervals of two standard errors."""
+    own = next((each for each in summary.get("browsing") or () if each.get("examination")), None)
+    if own is None:
+        raise InputError("there is no examination curve to plot; evaluate op.PBM().")
+    curve = np.array(own["examination"])
+    errors = np.array(own.get("examination_std_errors") or np.zeros(len(curve)))
+    ax = _axes(ax, (1.6 + 0.8 * len(curve), 3.2))
+    ax.errorbar(
+        np.arange(1, len(curve) + 1), curve, TWO_SIDED_95 * errors, fmt="o-", color=BLUE, linewidth=1, elinewidth=2.5
+    )
+    ax.set_xticks(range(1, len(curve) + 1))
+    ax.set_ylim(bottom=0)
+    ax.set_xlabel("slot")
+    ax.set_ylabel("users look, compared with slot 1")
+    ax.grid(axis="y", alpha=0.3)
     return ax
 
 
@@ -349,16 +392,20 @@ def bandwidths(summary: Summary, ax: Axes | None = None, estimator: str | None =
     ax.axhspan(interval["low"], interval["high"], color=BLUE, alpha=0.12, linewidth=0)
     mixed = f"{_name(chosen['estimator'])}: the mix of all, with its {percent(summary['level'])} interval"
     ax.axhline(chosen["value"], color=BLUE, linewidth=1.4, label=mixed)
-    for k, row in enumerate(rows):
-        legend = "one width, with 95% intervals" if not k else None
-        error = TWO_SIDED_95 * row["std_error"]
-        ax.errorbar([k], [row["value"]], error, fmt="o", color=RED, markersize=6, linewidth=1.6, label=legend)
-        words = f"{count(row['effective_rounds'])}"
-        ax.annotate(words, (k, 0), (0, 3), xycoords=("data", "axes fraction"), textcoords="offset points", ha="center",
-                    fontsize=SMALL, color=GREY)  # fmt: skip
+    kinds, widths = action_axis.kinds(rows), sorted({row["share_of_range"]: row for row in rows}.items())
+    place = {share: k for k, (share, _) in enumerate(widths)}
+    for k, kind in enumerate(kinds):
+        own = [row for row in rows if row["estimator"] == kind]
+        at = [place[row["share_of_range"]] + (k - (len(kinds) - 1) / 2) * 0.2 for row in own]
+        values, errors = ([row[name] for row in own] for name in ("value", "std_error"))
+        ax.errorbar(at, values, TWO_SIDED_95 * np.array(errors), fmt="o", color=OUTLINES[k + 1], markersize=6, linewidth=1.6,
+                    label=f"{_name(kind)}, one width, with 95% intervals")  # fmt: skip
+    for share, row in widths:
+        ax.annotate(count(row["effective_rounds"]), (place[share], 0), (0, 3), xycoords=("data", "axes fraction"),
+                    textcoords="offset points", ha="center", fontsize=SMALL, color=GREY)  # fmt: skip
     shares = any(isinstance(row["bandwidth"], (list, tuple)) for row in rows)
-    labels = [f"{row['share_of_range' if shares else 'bandwidth']:.2g}" for row in rows]
-    ax.set_xticks(range(len(rows)), labels)
+    labels = [f"{row['share_of_range' if shares else 'bandwidth']:.2g}" for _, row in widths]
+    ax.set_xticks(range(len(widths)), labels)
     ax.set_xlabel(f"width of the kernel{', as a share of the range' if shares else ''} (above it: effective rounds)")
     ax.set_ylabel(f"{_name(summary['reward'])} per round")
     ax.margins(y=0.15)
@@ -450,6 +497,38 @@ class Plots:
             The axes.
         """
         return weights(self.summary(0), ax, policy)
+
+    def slots(self, ax: Axes | None = None, policy: str | None = None) -> Axes:
+        """Plot the value of each slot of lists, beside what was logged there.
+
+        Parameters
+        ----------
+        ax : matplotlib.axes.Axes, optional
+            The axes to draw on.
+        policy : str, optional
+            The policy; the first by default.
+
+        Returns
+        -------
+        matplotlib.axes.Axes
+            The axes.
+        """
+        return slots(self.summary(0), ax, policy)
+
+    def examination(self, ax: Axes | None = None) -> Axes:
+        """Plot how often users look at each slot of lists, by `op.PBM`.
+
+        Parameters
+        ----------
+        ax : matplotlib.axes.Axes, optional
+            The axes to draw on.
+
+        Returns
+        -------
+        matplotlib.axes.Axes
+            The axes.
+        """
+        return examination(self.summary(0), ax)
 
     def calibration(self, ax: Axes | None = None, model: int = 0) -> Axes:
         """Plot predicted against observed rewards of a cross-fitted reward model.

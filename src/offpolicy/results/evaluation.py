@@ -29,7 +29,7 @@ from offpolicy.results.estimate_set import EstimateSet
 from offpolicy.results.evidence import SAVED, Key, LogHandle
 from offpolicy.results.sensitivity import Sensitivity
 from offpolicy.results.slices import slice_rows
-from offpolicy.results.slots import slot_rows
+from offpolicy.results.slots import browsing, slot_rows
 from offpolicy.results.storage import packed, packed_sums, write
 
 SCHEMA_VERSION = 1
@@ -464,7 +464,9 @@ def summary(result: Evaluation) -> dict[str, Any]:
     if result.slices:
         out["slices"] = {name: part.to_dict() for name, part in result.slices.items()}
         out["by_slice"] = _by_slice(result)
-    return out | ({"by_slot": rows} if (rows := slot_rows(result, result.gain)) else {})
+    if rows := slot_rows(result, result.gain):
+        out |= {"by_slot": rows, "browsing": browsing(result, result.gain)}
+    return out
 
 
 def _by_slice(result: Evaluation) -> list[dict[str, Any]]:

@@ -215,6 +215,17 @@ OPTIONAL: dict[str, Any] = {
             "lift": PAIRED,
         }
     ],
+    "browsing": [
+        {
+            "policy": str, "examination": [NUMBER], "examination_std_errors": [NUMBER],
+            "assumptions": [
+                {
+                    "assumption": str, "slot": int, "compared_with": str, "difference": NUMBER, "std_error": NUMBER,
+                    "p_value": NUMBER, "contradicted": bool,
+                }
+            ],
+        }
+    ],
     "embedding": {"estimator": str, "actions": int, "logged": int, "dimensions": int, "points": [POINT]},
     "propensities": {
         "source": ("policy", "logged", "estimated"), "bins": [BIN],

@@ -67,6 +67,8 @@ class Scorer:
         Linear ones are all centred at `centre`, so that they share one design matrix.
     table_groups : int
         Tables, which only serve to compute the fit's error, are summed over the rows of these first groups.
+    slope_groups : int
+        Slopes of the weights of lists, whose number grows with the square of the slots, are summed over these first groups.
     mass_groups : int
         The target's mass by action is summed over the rows of these first groups.
     many : bool
@@ -86,6 +88,7 @@ class Scorer:
     centre: FloatArray
     groups: int
     table_groups: int
+    slope_groups: int
     mass_groups: int
     seed: int
     many: bool = False
@@ -211,7 +214,7 @@ class Scorer:
         """How many rounds of a batch, the first ones, show how estimates depend on what was fitted."""
         if self.many or not self.errors:
             return 0
-        return int(np.searchsorted(group_of_bucket(self.groups)[work.bucket], self.table_groups))
+        return int(np.searchsorted(group_of_bucket(self.groups)[work.bucket], self.slope_groups))
 
     def _add_weight(self, k: int, rounds: Rounds, work: BatchWork) -> None:
         """Compute one weight of each round, and add to the sums of its ratio."""
@@ -446,23 +449,20 @@ class Query:
 
     def _part(self, clip: float | None, folds: Sequence[tuple[BaselineColumn, int]]) -> BaselinePart:
         """The baselines of one share of the policy."""
-        plan, columns, coefs, other = self.scorer.plan, [], [], []
+        plan, columns, linear, other = self.scorer.plan, [], [], []
         for key, fold in (pair for pair in folds if pair[0].clip == clip):
             column = 1 + plan.columns.index(key)
             predictor = self.scorer.models[key.model][fold]
             # The origin is subtracted only if the shares sum to 1, that is, if the share is π itself.
             origin = self.scorer.origin_of(key.model.reward, self.slot) if clip is None else 0.0
             if isinstance(predictor, LinearPredictor):
-                coef = predictor.coef.T.copy()
-                coef[-1] -= origin
                 columns.append(column)
-                coefs.append(coef)
+                linear.append((predictor.coef, origin))
             else:
                 other.append((column, predictor, origin))
         share = ShareTable(self.index, clip, self.slot)
         table = plan.tables.index(share) if share in plan.tables and columns else None
-        stacked = np.vstack([*coefs, np.ones((1, coefs[0].shape[1]))]) if coefs else np.empty((0, 0))
-        return BaselinePart(clip, table, columns, stacked, other)
+        return BaselinePart(clip, table, columns, linear, other)
 
 
 @dataclass(frozen=True)

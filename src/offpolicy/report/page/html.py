@@ -15,7 +15,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from offpolicy.core.files import whole_file
-from offpolicy.report import sentences, slots
+from offpolicy.report import sentences
 from offpolicy.report.formatting import Summary, label, shortened, visible
 from offpolicy.report.page import views
 from offpolicy.report.page.charts import COLOURS
@@ -114,7 +114,7 @@ def _view(summary: Summary) -> View:
         "best": views.best_table(summary),
         "differences": views.differences_table(summary),
         "rewards": [_part(label(name), other) for name, other in summary.get("other_rewards", {}).items()],
-        "slot_tables": list(slots.tables(summary)),
+        "slot_tables": views.slot_tables(summary),
         "slices": _slices(summary),
         "facts": _facts(summary),
         "words": views.WORDS,

@@ -8,13 +8,14 @@ from typing import Any
 
 from offpolicy.diagnostics.pareto import CONVENTION
 from offpolicy.diagnostics.verdict import LIMITS
-from offpolicy.report import action_axis, comparison, slices
+from offpolicy.report import action_axis, comparison, slices, slots
 from offpolicy.report.formatting import THE_LOG, VERDICTS, Summary, count, label, number, percent as hundredths, shortened
 from offpolicy.report.page import charts
 from offpolicy.report.page.charts import Axis, Strip, finite, percent
 from offpolicy.report.sentences import (
     bias,
     by_reason,
+    compared,
     excludes_zero,
     is_naive,
     leading,
@@ -225,6 +226,20 @@ def parts_table(summary: Summary, parts: Mapping[str, Summary]) -> View:
     return _table(summary, axis, rows, **words)
 
 
+def slot_tables(summary: Summary) -> list[View]:
+    """The tables of slots, each with its intervals drawn."""
+    views: list[View] = []
+    for policy, own in zip(
+        dict.fromkeys(row["policy"] for row in summary.get("by_slot") or ()), slots.tables(summary), strict=True
+    ):
+        rows = [row for row in summary["by_slot"] if row["policy"] == policy]
+        axis = Axis.of(_ends(rows), _ends(rows), {})
+        strips = [{"strip": Strip.of(axis.scale, row["value"], row["interval"]), "verdict": "OK"} for row in rows]
+        lines = list(zip(own.rows, strips, strict=True))
+        views.append({"heading": own.heading, "header": own.header, "lines": lines, "notes": own.notes, "axis": axis})
+    return views
+
+
 def _simultaneous(e: Summary, listed: Summary | None) -> Summary:
     """A headline estimate with its row in the table of slices, and with the simultaneous interval of that."""
     return {**e, "listed": listed, "interval": e["interval"] if listed is None else listed["simultaneous_interval"]}
@@ -293,12 +308,13 @@ def blends(summary: Summary) -> list[View]:
 def _blend(e: Summary) -> View:
     diagnostics = e["diagnostics"]
     error = resolution(diagnostics["candidates"], diagnostics["candidates"][:1])
-    heavy = [c for c in diagnostics["candidates"] if finite(c["weight"]) and c["weight"] >= 0.005]
+    by_size = sorted((c for c in diagnostics["candidates"] if finite(c["weight"])), key=lambda c: -abs(c["weight"]))
+    heavy = [c for c in by_size if abs(c["weight"]) >= 0.005]
     candidates = [
         {
             "name": label(c["name"]),
             "weight": share(c["weight"]) if c["weight"] else "–",
-            "bar": percent(c["weight"]) if finite(c["weight"]) else 0.0,
+            "bar": percent(min(max(c["weight"], 0.0), 1.0)) if finite(c["weight"]) else 0.0,
             "value": shown(c["value"], error),
             "error": shown(c["std_error"], error) if c["error_known"] else "unknown",
             "bias": _minus(bias(c, error)),
@@ -308,11 +324,12 @@ def _blend(e: Summary) -> View:
         for c in diagnostics["candidates"]
     ]  # fmt: skip
     parts = ", ".join(f"{share(c['weight'])} {isolated(label(c['name']))}" for c in heavy[:4])
+    parts += " and others" if len(heavy) > 4 else ""
     return {
         "policy": label(e["policy"]),
         "estimator": label(e["estimator"]),
-        "parts": parts + (" and others" if len(heavy) > 4 else ""),
-        "anchor": label(diagnostics["anchor"]),
+        "parts": action_axis.widths_in_words(e).rstrip(".") if diagnostics.get("bandwidths") else parts,
+        "anchor": label(diagnostics["anchor"]) if compared(diagnostics) else None,
         "rule": diagnostics["rule"],
         "candidates": candidates,
         "excluded": [(listed(names), reason) for reason, names in by_reason(diagnostics["left_out"])],
@@ -608,8 +625,8 @@ def _bandwidths(summary: Summary, e: Summary) -> View:
     rows = e["diagnostics"]["bandwidths"]
     header, cells = action_axis.bandwidth_table(rows)
     titles = [
-        f"width {width} ({of_range} of the range): {value} ± {error}, {rounds} effective rounds"
-        for width, of_range, value, error, rounds, *_ in cells
+        f"{r['estimator']}, width {width} ({of_range} of the range): {value} ± {error}, {rounds} effective rounds"
+        for r, (width, of_range, value, error, rounds) in zip(rows, (each[-8:-3] for each in cells), strict=True)
     ]
     return {
         "policy": label(e["policy"]),
@@ -618,6 +635,7 @@ def _bandwidths(summary: Summary, e: Summary) -> View:
         "picture": charts.bandwidths(e, titles),
         "alternative": f"Estimates by {label(e['estimator'])} with {len(rows)} kernel widths, each with an error bar, and "
         f"their mix, {shown(e['value'], e['std_error'])}.",
+        "kinds": [label(kind) for kind in action_axis.kinds(rows)],
         "across": "width of the kernel" + (", as a share of the range" if isinstance(rows[0]["bandwidth"], list) else ""),
         "header": header,
         "rows": cells,
