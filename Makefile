@@ -116,6 +116,7 @@ pictures: .venv/.browser
 	$(BIN)/python -m docs.pictures.report
 	$(BIN)/python -m docs.pictures.continuous
 	$(BIN)/python -m docs.pictures.coverage
+	$(BIN)/python -m docs.pictures.deciding
 
 .venv/bin/python:
 	$(PYTHON) -m venv .venv
