@@ -119,8 +119,8 @@ def _found(url: str) -> list[RemoteFile]:
             pattern = path
         if pattern == "":
             raise InputError(
-                f"{url}: no such file or folder. Check the address, and that the credentials may list it: some stores do not "
-                "tell what is forbidden from what is missing."
+                f"{url}: no such file or folder. Check the address, and that the credentials may list it: some stores do "
+                "not tell what is forbidden from what is missing."
             )
         infos = filesystem.get_file_info(pa_fs.FileSelector(folder, recursive=True))
     except (OSError, pa.ArrowException) as error:
