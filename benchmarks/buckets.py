@@ -3,13 +3,15 @@
 python -m benchmarks.buckets [ROWS]     needs `make places`; writes docs/measured/buckets.json
 
 The server is moto's, on this machine. Both sides read the same four columns of the same Parquet files, in turns, on all
-cores: ours as checked batches of a log, PyArrow as the batches of a dataset. Memory is that of a process that only reads.
+cores, in batches of the same size: ours as checked batches of a log, PyArrow as those of a dataset. Both list the files
+first. Memory is that of a process that only reads.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -26,17 +28,17 @@ from offpolicy.core.threads import parallel
 from tests.data.s3 import serving
 
 MEASURED = Path("docs/measured/buckets.json")
-FILES, TIMES, COLUMNS = 10, 3, ["x", "item", "click", "p"]
+FILES, TIMES, ROWS, COLUMNS = 10, 21, 65_536, ["x", "item", "click", "p"]
 
 
 def ours(bucket: str) -> int:
     log = op.read_log(f"s3://logs/{bucket}", context="x", action="item", reward="click", propensity="p", n_actions=100)
-    return sum(parallel(lambda part: sum(len(batch) for batch in part.batches(65_536)), log.partitions()))
+    return sum(parallel(lambda part: sum(len(batch) for batch in part.batches(ROWS)), log.partitions()))
 
 
 def arrow(bucket: str, filesystem: object) -> int:
     data = ds.dataset(f"logs/{bucket}", filesystem=filesystem)
-    return sum(len(batch) for batch in data.to_batches(columns=COLUMNS))
+    return sum(len(batch) for batch in data.to_batches(columns=COLUMNS, batch_size=ROWS))
 
 
 def peak(bucket: str) -> float:
@@ -64,11 +66,11 @@ def main() -> None:
                 start = time.perf_counter()
                 assert run() == rows
                 times[name].append(time.perf_counter() - start)
-        best = {name: round(min(seconds), 2) for name, seconds in times.items()}
-        ratios = [a / b for a, b in zip(times["ours"], times["pyarrow"], strict=True)]
+        median = {name: round(statistics.median(seconds), 3) for name, seconds in times.items()}
+        ratios = sorted(a / b for a, b in zip(times["ours"], times["pyarrow"], strict=True))
         found = {
-            "rows": rows, "seconds": best, "ratio_of_best": round(best["ours"] / best["pyarrow"], 3),
-            "ratios": [round(ratio, 3) for ratio in ratios],
+            "rows": rows, "times": TIMES, "median_seconds": median, "median_ratio": round(statistics.median(ratios), 3),
+            "quartiles_of_ratio": [round(each, 3) for each in statistics.quantiles(ratios, n=4)[::2]],
             "peak_mb": round(peak("all")), "peak_mb_of_a_tenth": round(peak("tenth")),
         }  # fmt: skip
     print(json.dumps(found))

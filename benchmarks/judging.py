@@ -13,16 +13,18 @@ import argparse
 import json
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from benchmarks.common import table
 from offpolicy.core.arrays import FloatArray, IntArray
 from offpolicy.experiments.bench import Bench
+from offpolicy.experiments.experiment import Experiment
 from offpolicy.experiments.runs import Results
 from offpolicy.experiments.standings import Standings
 from offpolicy.experiments.store import Store
@@ -80,6 +82,7 @@ class Runs:
     def read(cls, folder: Path, bench: Bench) -> Runs:
         experiment = bench.experiment()
         rows = Store.open(folder, experiment).read()
+        experiment = replace(experiment, worlds=finished(experiment, rows))
         results = Results.of(experiment, rows)
         columns = {name: rows[name].to_numpy(zero_copy_only=False) for name in rows.column_names}
         inside = columns["world"] < experiment.worlds
@@ -115,16 +118,18 @@ class Runs:
     @cached_property
     def draws(self) -> list[IntArray]:
         """Resampled worlds, each half of them apart, since one half is used to choose and the other to score."""
-        rng, worlds = np.random.default_rng(0), np.arange(self.squared.shape[2])
-        halves = worlds[::2], worlds[1::2]
-        return [np.stack([rng.choice(half, len(half)) for half in halves]) for _ in range(DRAWS)]
+        rng = np.random.default_rng(0)
+        return [np.stack([rng.choice(half, len(half)) for half in self.halves]) for _ in range(DRAWS)]
+
+    @property
+    def halves(self) -> IntArray:
+        """Every second world, and the others; of an odd number of worlds, the last one is left out."""
+        worlds = self.squared.shape[2]
+        return np.arange(worlds - worlds % 2).reshape(-1, 2).T
 
     def with_error(self, figure: Callable[[IntArray], FloatArray]) -> tuple[FloatArray, FloatArray]:
         """A figure of two halves of worlds, and its standard error."""
-        worlds = np.arange(self.squared.shape[2])
-        size = len(worlds) // 2
-        whole = figure(np.stack([worlds[::2][:size], worlds[1::2][:size]]))
-        return whole, np.std([figure(each) for each in self.draws], axis=0)
+        return figure(self.halves), np.std([figure(each) for each in self.draws], axis=0)
 
     def to_best(self, name: str, others: Sequence[str]) -> Callable[[IntArray], FloatArray]:
         """By kind, the mean squared error of one estimator relative to the best of others, chosen on the other half."""
@@ -139,6 +144,14 @@ class Runs:
             return ratio
 
         return figure
+
+
+def finished(experiment: Experiment, rows: pa.Table) -> int:
+    """The number of worlds that every kind has finished, from the first on; a run that was stopped may have fewer."""
+    done = set(zip(rows["world"].to_pylist(), rows["point"].to_pylist(), rows["log"].to_pylist(), strict=True))
+    each = len(experiment.points) * experiment.logs
+    counts = np.bincount([world for world, _, _ in done], minlength=experiment.worlds + 1)
+    return min(int((counts < each).argmax()), experiment.worlds)
 
 
 def geometric(ratios: FloatArray, some: Sequence[bool] | None = None) -> FloatArray:

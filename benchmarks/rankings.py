@@ -16,8 +16,10 @@ import time
 import numpy as np
 
 import offpolicy as op
+from offpolicy.estimators.text import estimator
 
 CONTEXT = 5
+ESTIMATORS = ["sips", "rips", "cascade-dr", "learned-mips:posterior=gaussian,bandwidth=0.3"]
 
 
 def measured(lists: int, slots: int, items: int, names: list[str]) -> dict[str, float]:
@@ -39,13 +41,13 @@ def measured(lists: int, slots: int, items: int, names: list[str]) -> dict[str, 
     log = op.Log(x, codes, clicks, logging=old, actions=op.Slate(slots, items), gain="dcg")
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     start, cpu = time.perf_counter(), time.process_time()
-    estimators = [getattr(op, name)() for name in names]
+    estimators = [estimator(name) for name in names]
     result = op.evaluate(log, new, estimators, engine=op.Local(threads=2), progress=False)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return {
         "lists": lists, "slots": slots, "items": items, "seconds": time.perf_counter() - start,
         "cpu_seconds": time.process_time() - cpu, "peak_mb": peak / 1024, "before_mb": before / 1024,
-        "value": result[names[0]].value,
+        "value": result[estimators[0].name].value,
     }  # fmt: skip
 
 
@@ -58,7 +60,7 @@ def run(lists: int, slots: int, items: int, names: list[str]) -> dict[str, float
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--scaling", action="store_true", help="how time grows with slots and items")
-    parser.add_argument("--estimators", nargs="+", default=["SIPS", "RIPS"])
+    parser.add_argument("--estimators", nargs="+", default=ESTIMATORS)
     parser.add_argument("--lists", type=int, default=1_000_000)
     parser.add_argument("--one", nargs="+", help=argparse.SUPPRESS)
     options = parser.parse_args()

@@ -29,6 +29,7 @@ from .estimators import (
     MR as MR,
     MRDR as MRDR,
     OCV as OCV,
+    PBM as PBM,
     PI as PI,
     RIPS as RIPS,
     SIPS as SIPS,

@@ -109,6 +109,7 @@ def test_what_is_wrong_in_the_long_form(changed: dict[str, Any], message: str) -
 
 
 @pytest.mark.parametrize(("changed", "message"), [
+    ({"p": [["0.5", "often"], ["0.5"]]}, r"p: 1 row holds text instead of a number .the first: slot 2, .often.*row 0"),
     ({"clicks": [[1.0, 0], [1.0, 1]]}, r"clicks: 1 row has lists of different lengths .* slot 2\) \(first, .*: row 1\)"),
     ({"clicks": [[1.0, None], [1.0]]}, r"clicks: 1 row is missing, NaN or infinite \(the first: slot 2\)"),
     ({"p": [[0.5, 0.5], [1.5]]}, r"p: 1 row has a propensity above 1 \(the first: slot 1\) \(first, .*: row 1\)"),
@@ -138,8 +139,8 @@ def test_roles_of_lists_are_refused_for_single_actions() -> None:
         op.Log(None, [0, 1], [0, 1], propensity=[0.5, 0.5], gain="dcg")
     with pytest.raises(op.InputError, match="list_id= is for lists"):
         op.read_log(long(), context="x", action="items", reward="clicks", propensity="p", list_id="id")
-    with pytest.raises(op.InputError, match=r"LearnedMIPS cannot be computed: it weights rounds by discrete actions"):
-        op.evaluate(op.read_log(table(), **ROLES), POLICY, [op.LearnedMIPS()])
+    with pytest.raises(op.InputError, match=r"GroupIPS cannot be computed: it weights rounds by discrete actions"):
+        op.evaluate(op.read_log(table(), **ROLES), POLICY, [op.GroupIPS()])
 
 
 def test_a_column_of_the_new_policy_in_both_forms() -> None:

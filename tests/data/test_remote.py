@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import offpolicy as op
-from offpolicy.data.sources import remote
+from offpolicy.data.sources import remote, segments, stores
 from tests.data.s3 import Server, needs, serving
 
 pytestmark = needs("moto")
@@ -133,13 +133,15 @@ def test_a_broken_connection_is_continued_without_losing_or_repeating_rows() -> 
 
 
 def test_a_server_that_is_killed_midway(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is killed in the scoring pass; the error says how far it got, and no file is left behind."""
+    """It is killed in the scoring pass, when its first part was read; the error says how far it got, and no file is left."""
     with serving(tmp_path) as server:
         pq.write_table(table(400_000), "logs/log.parquet", filesystem=server.filesystem, row_group_size=150_000)
         for name, value in server.environment.items():
             monkeypatch.setenv(name, value)
         monkeypatch.setattr(remote, "WAITS", (0.01, 0.01))
-        monkeypatch.setattr(remote, "S3_ATTEMPTS", 1)
+        monkeypatch.setattr(stores, "S3_ATTEMPTS", 1)
+        monkeypatch.setattr(segments, "SEGMENT_BYTES", 1)
+        monkeypatch.setattr(segments, "AHEAD", 0)
         log = op.read_log("s3://logs/log.parquet", **COLUMNS)
 
         def target(x: Any) -> Any:

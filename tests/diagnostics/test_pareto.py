@@ -81,7 +81,7 @@ def test_no_weights_have_a_reason() -> None:
 
 def test_it_is_shown_and_never_judges() -> None:
     """A target whose action is often improbable, and many effective rounds: k is high, and no finding is about it."""
-    rng = np.random.default_rng(3)
+    rng = np.random.default_rng(4)
     often = rng.random(200_000) ** 3.3
     action = (rng.random(200_000) < often).astype(int)
     propensity = np.where(action == 1, often, 1 - often)
@@ -91,7 +91,7 @@ def test_it_is_shown_and_never_judges() -> None:
     assert estimate.diagnostics["pareto_k"] > 0.7
     assert estimate.diagnostics["pareto_k_undefined"] is None
     assert estimate.diagnostics["effective_sample_size"] > 500
-    assert {reason.code for reason in estimate.reasons} == {"mean weight", "concentration"}
+    assert {reason.code for reason in estimate.reasons} == {"mean weight", "missing share", "concentration"}
     even = op.evaluate(log, op.Column(propensity), [op.SNIPS()])["SNIPS"].diagnostics
     assert even["pareto_k"] is None
     assert "tied" in even["pareto_k_undefined"]

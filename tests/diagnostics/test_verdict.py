@@ -57,6 +57,38 @@ def test_actions_never_logged(large: Small) -> None:
     assert "rests on the reward model alone" in next(r.why for r in result["DR"].reasons if r.code == "support")
 
 
+@pytest.mark.parametrize(("ones", "missing"), [(50, 0.5 - 2 * 0.5 / 99**0.5), (97, 0.0)])
+def test_effective_rounds_do_not_count_what_the_log_lacks(ones: int, missing: float) -> None:
+    """Weights of 1 and 0: below a mean of 1 by chance, or because a share d of the policy is missing, at most 1/d² rounds."""
+    action = np.arange(100) % 2
+    propensity = np.where(np.arange(100) < ones, 0.5, 1.0)
+    target = np.column_stack([np.full(100, 0.5), np.full(100, 0.5)]) * (np.arange(100) < ones)[:, None]
+    log = op.Log(None, action, np.arange(100.0), propensity=propensity, n_actions=3)
+    whole = np.column_stack([target, 1 - target.sum(axis=1)])
+    estimate = op.evaluate(log, whole, [op.SNIPS()])["SNIPS"]
+    assert estimate.diagnostics["target_mass_missing"] == pytest.approx(missing, abs=1e-9)
+    assert estimate.diagnostics["effective_sample_size"] == pytest.approx(ones / (1 + ones * missing**2))
+    seen = [reason.seen for reason in estimate.reasons if reason.code == "missing share"]
+    assert seen == (
+        ["The mean weight is 0.500, so the log lacks at least 39.9% of what the new policy does."] if missing else []
+    )
+
+
+def test_an_interval_of_a_blend_allows_for_what_the_log_lacks(large: Small) -> None:
+    """A third of the policy is an action that was never logged: rewards there may be off by their standard deviation."""
+    logging = np.column_stack([large.logging, np.zeros(4000)])
+    log = op.Log(large.context, large.action, large.reward, logging=logging, n_actions=5)
+    target = np.column_stack([large.target * 2 / 3, np.full(4000, 1 / 3)])
+    found = op.evaluate(log, target, [op.Auto(), op.StackedDR(), op.LearnedMIPS(inputs="identity"), op.SNDR()])
+    missing = found["Auto"].diagnostics["target_mass_missing"]
+    assert 0.2 < missing < 1 / 3
+    for name in ("Auto", "StackedDR"):
+        assert found[name].std_error > missing * large.reward.std()
+    for name in ("Auto", "StackedDR", "LearnedMIPS", "SNDR"):
+        assert found[name].verdict is not op.Verdict.OK
+        assert "missing share" in codes(found[name])
+
+
 def test_no_support_in_some_contexts(large: Small) -> None:
     """The logging policy never takes action 0 where x₀ > 0; it does elsewhere, so the action is in the log."""
     logging = large.logging.copy()

@@ -49,6 +49,9 @@ class TestBiasPrior:
         prior = BiasPrior(least=1.0, grid=1, common=0.5)
         found = prior.choose(candidates([2, 0], [[1, 0], [0, 0]], logged=-1.0))
         unit = 3**2 + 1  # the gap from the logged mean, and the error of the anchor
+        for _ in range(2):  # then those of the blend
+            weight = unit / (1 + unit)
+            unit = (2 * weight + 1) ** 2 + weight**2
         assert found.weights == pytest.approx([unit / (1 + unit), 1 / (1 + unit)])
         assert found.biases == pytest.approx([0, -2 * unit / (1 + unit)])
         assert found.hedge == 0.2
@@ -540,6 +543,21 @@ def test_few_effective_rounds_are_never_ok_and_in_the_first_sentence(tmp_path: P
         assert "It rests on few rounds: the log is worth" in " ".join(shown.split())
     near = op.worlds.Linear(5, overlap=1.5, seed=1)
     assert "few rounds" not in str(op.evaluate(near.sample(4_000, 1), near.target))
+
+
+def test_a_blend_whose_interval_ignores_unseen_biases_needs_as_many_rounds_as_its_anchor() -> None:
+    """Some 200 effective rounds: enough for Auto, whose interval allows for them, and not for a choice among candidates."""
+    world = op.worlds.Linear(20, overlap=0.6, seed=1)
+    every = [op.SNIPS(), op.DM(op.Ridge(0.3))]
+    rules = [op.Auto(every), op.Blend(every), op.SLOPE(every), op.OCV(every)]
+    result = op.evaluate(world.sample(2_000, 1), world.target, [*rules, op.SNIPS()])
+    assert 100 < result["SNIPS"].diagnostics["effective_sample_size"] < 500
+    few = {name: {f.code: f.scale for f in result[name].checks} for name in ("Auto", "Blend", "SLOPE", "OCV")}
+    weights = {c["name"]: c["weight"] for c in result["Blend"].diagnostics["candidates"]}
+    assert weights["DM"] > 0.5
+    for name in ("Blend", "SLOPE", "OCV"):
+        assert few[name]["effective sample size"] == "effective rounds"
+        assert result[name].verdict is op.Verdict.CAUTION
 
 
 def test_a_blend_among_the_candidates_adds_its_own(small: Small) -> None:

@@ -69,12 +69,6 @@ def test_the_ways_to_state_propensities_agree() -> None:
         op.evaluate(three(logging=None, propensity=conditional), NEW, op.IIPS())
     with pytest.raises(op.InputError, match=r"differ from the probability under `logging` \(the first: slot 2\)"):
         op.evaluate(three(propensity=conditional + np.array([0, 0.1])), NEW, op.RIPS())
-    log = op.Log(None, [[0, 1], [1, 0]], REWARD[:2], logging=op.PlackettLuce(np.eye(2)), actions=op.Slate(2))
-    with pytest.raises(op.InputError, match="logging policy that shows each item at most once"):
-        op.evaluate(log, NEW_CODES, op.PI())
-
-
-NEW_CODES = op.Factored([op.Fixed([0.8, 0.2]), op.Fixed([0.4, 0.6])])
 
 
 @pytest.mark.parametrize("estimator", [op.SIPS(), op.RIPS(True), op.IIPS(), op.PI(True)], ids=str)
@@ -207,6 +201,47 @@ def test_the_slots_of_a_result_add_up_to_it_and_survive_saving(tmp_path: Path) -
     model = result["new", "DM"]
     assert model.std_error > 0
     assert all(slot.std_error > 0 for slot in model.slots)
+
+
+def test_assumptions_that_the_log_contradicts_are_reported(tmp_path: Path) -> None:
+    """What stands in slot 2 decides about the click in slot 1, so that neither RIPS nor IIPS is right."""
+    rng = np.random.default_rng(0)
+    a = rng.integers(2, size=(2_000, 2))
+    r = np.column_stack([a[:, 1] == 1, np.zeros(2_000)]) + 0.1 * rng.normal(size=(2_000, 2))
+    log = op.Log(None, a, r, logging=op.Factored(op.Uniform()), actions=op.Slate(2, 2))
+    result = op.evaluate(
+        log, op.Factored(op.Fixed([0.2, 0.8])), [op.SIPS(True), op.RIPS(True), op.IIPS(True), op.PBM([1, 1])]
+    )
+    for name in ("RIPS", "IIPS"):
+        (tested,) = result[name].diagnostics["assumptions"]
+        assert (tested["slot"], tested["compared_with"], tested["contradicted"]) == (1, "SIPS", True)
+        assert tested["difference"] == pytest.approx(-0.3, abs=0.05)
+        assert "assumption contradicted" in [reason.code for reason in result[name].reasons]
+    assert "assumptions" not in result["SIPS"].diagnostics
+    says = " ".join(str(result).split())
+    assert "The log contradicts that slots do not matter to each other: in slot 1" in says
+    axes = result.plot.slots()
+    assert [tick.get_text().split("\n")[0] for tick in axes.get_xticklabels()] == ["1", "2"]
+    assert result.plot.examination().lines[0].get_ydata().tolist() == [1, 1]
+    result.save(tmp_path / "result.json")
+    assert str(op.load_result(tmp_path / "result.json")) == str(result)
+    flat = op.evaluate(
+        op.Log(None, a, a[:, 1], logging=op.Factored(op.Uniform()), actions=op.Slate(2, 2)), op.Factored(op.Uniform())
+    )
+    for plot in (flat.plot.slots, flat.plot.examination):
+        with pytest.raises(op.InputError, match="to plot"):
+            plot()
+
+
+def test_few_effective_lists_contradict_nothing() -> None:
+    """The target shows one list of 256, so that the log is worth two of its lists."""
+    rng = np.random.default_rng(0)
+    a = rng.integers(2, size=(500, 8))
+    log = op.Log(None, a, a + rng.normal(size=(500, 8)), logging=op.Factored(op.Uniform()), actions=op.Slate(8, 2))
+    result = op.evaluate(log, op.Factored(op.Fixed([0.0, 1.0])), [op.SIPS(True), op.IIPS(True)])
+    codes = [reason.code for reason in result["IIPS"].reasons]
+    assert "assumption unchecked" in codes
+    assert not {"assumption contradicted", "disagreement"} & set(codes)
 
 
 def test_items_that_were_never_shown_near_a_slot_are_reported() -> None:

@@ -80,6 +80,21 @@ def test_a_point_has_no_half_or_one_of_two() -> None:
         point("mine.toml", {"world": "toy", "half": "jugding"}, 10)
 
 
+def test_numbers_have_a_suite_in_which_mixes_of_widths_are_blends(tmp_path: Path) -> None:
+    whole = Bench(suite="continuous").experiment()
+    halves = {half: Bench(suite="continuous", half=half).experiment() for half in HALVES}
+    assert {half: len(each.points) for half, each in halves.items()} == {"building": 9, "judging": 10}
+    assert {each.label for each in whole.entries if is_blend(each)} == {"Auto", "KernelDR", "KernelSNIPS", "KernelIPS"}
+    assert sum(not is_blend(each) for each in whole.entries) == 2 + 2 * 7
+    some = Bench(
+        ["kernel-snips", "kernel-snips:bandwidth=range/8", "dm"], suite="continuous", runs=2, rounds=200
+    ).experiment()
+    results = run(replace(some, points=(some.points[0], some.points[8])), Store.open(tmp_path / "out", some), 1)
+    assert not results.failures
+    with pytest.raises(op.InputError, match="there is no suite 'numbers'"):
+        Bench(suite="numbers").experiment()
+
+
 def test_every_single_estimator_may_be_the_best() -> None:
     """Tuned ones among them; blends are left out."""
     entries = Bench().experiment().entries

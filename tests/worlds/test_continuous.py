@@ -10,7 +10,7 @@ import pytest
 
 import offpolicy as op
 from offpolicy.data.batch import Batch
-from offpolicy.worlds import Continuous, DoseResponse, Doses, Pricing, Warfarin
+from offpolicy.worlds import Continuous, DoseResponse, Doses, Pricing, TwoDoses, Warfarin
 from offpolicy.worlds.base import sigmoid
 from offpolicy.worlds.registry import from_text, world
 
@@ -56,6 +56,8 @@ KINDS = [
     "doses",
     "doses:rate=10,trust=0.3,steepness=4,noise=0.2",
     "doses:distance=0",
+    "two-doses",
+    "two-doses:distance=0.5,noise=0.1",
     "pricing",
     "pricing:spread=8,share=0.7",
     "warfarin",
@@ -74,10 +76,11 @@ def test_actions_are_drawn_from_the_logged_density(there: Continuous) -> None:
     """The mean of g(a)/p0(a|x) is the integral of g; here powers on the interval of the middle 60% of actions."""
     batch = rounds(there.sample(40_000, seed=5))
     assert batch.propensity is not None
-    low, high = np.quantile(batch.action, [0.2, 0.8])
-    scaled = (batch.action - (low + high) / 2) / ((high - low) / 2)
+    first, others = there.space.vectors(batch.action)[:, 0], there.space.ranges[1:].prod()
+    low, high = np.quantile(first, [0.2, 0.8])
+    scaled = (first - (low + high) / 2) / ((high - low) / 2)
     for power in range(3):
-        each = np.where(np.abs(scaled) < 1, scaled**power, 0.0) / batch.propensity / (high - low)
+        each = np.where(np.abs(scaled) < 1, scaled**power, 0.0) / batch.propensity / (high - low) / others
         exact = 0 if power % 2 else 1 / (power + 1)
         assert abs(each.mean() - exact) < 4.5 * each.std() / np.sqrt(len(each))
 
@@ -85,10 +88,10 @@ def test_actions_are_drawn_from_the_logged_density(there: Continuous) -> None:
 def test_the_log_is_of_the_same_world_as_the_value(there: Continuous) -> None:
     """Weighted by a kernel so narrow that its bias is far below the error, rewards average to the value."""
     value, error = there.value_with_error(there.target)
-    width = float(there.space.high - there.space.low) / 60
+    width = float(there.space.ranges[0]) / (30 if there.space.shape else 60)
     estimate = op.evaluate(there.sample(60_000, seed=2), there.target, op.KernelIPS(width))["KernelIPS"]
     # a kink of the reward at the target's action costs up to rate · h · 3/8
-    kink = 0.375 * width * (there.rate if isinstance(there, Doses) else 1.0)
+    kink = 0.375 * width * (there.rate if isinstance(there, Doses) else there.space.dimensions)
     assert abs(estimate.value - value) < 4 * np.hypot(estimate.std_error, error) + kink
 
 
@@ -96,7 +99,8 @@ def test_runs_are_independent_and_a_seed_is_a_log(there: Continuous) -> None:
     a, b, c = (rounds(there.sample(500, seed)) for seed in (1, 1, 2))
     np.testing.assert_array_equal(a.action, b.action)
     np.testing.assert_array_equal(a.reward, b.reward)
-    assert abs(np.corrcoef(a.action, c.action)[0, 1]) < 4.5 / np.sqrt(500)
+    one, other = (there.space.vectors(batch.action)[:, 0] for batch in (a, c))
+    assert abs(np.corrcoef(one, other)[0, 1]) < 4.5 / np.sqrt(500)
     assert not np.isin(a.action, c.action).any()
 
 
@@ -127,6 +131,18 @@ def test_the_value_of_prices_by_quadrature() -> None:
     value, error = there.value_with_error(there.target)
     assert abs(value - exact) < 4 * error + 1e-3
     assert there.value(op.Deterministic(lambda x: np.full(len(x), 60.0))) < 0.2 * value
+
+
+def test_the_value_of_two_doses_by_quadrature() -> None:
+    """Doses of 0 are as far from the ideal as |tanh(steepness · z)|, with z standard normal."""
+    there = TwoDoses(steepness=0.8, seed=2)
+    assert there.value_with_error(there.target) == (0.0, 0.0)
+    z, density = np.polynomial.hermite_e.hermegauss(200)
+    exact = -2 * np.abs(np.tanh(0.8 * z)) @ density / density.sum()
+    value, error = there.value_with_error(op.Deterministic(lambda x: np.zeros((len(x), 2))))
+    assert abs(value - exact) < 4 * error + 1e-3
+    far = TwoDoses(0.5, seed=2)
+    assert far.value(far.target) < -0.1
 
 
 def test_doses_near_the_ideal_earn_more() -> None:
@@ -196,7 +212,19 @@ def test_settings_out_of_range(text: str, words: str) -> None:
         world(*from_text(text))
 
 
-def test_only_deterministic_policies_have_a_value() -> None:
+def test_the_value_of_a_density(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Prices spread evenly over the box: the mean of the values of many constant prices."""
+    there = Pricing()
+    monkeypatch.setattr(Pricing, "value_rounds", 100_000)
+    value, error = there.value_with_error(op.Uniform())
+    grid = np.linspace(10, 60, 41)
+    each = [there.value(op.Deterministic(lambda x, price=price: np.full(len(x), price))) for price in grid[::4]]
+    assert abs(value - np.trapezoid(each, grid[::4]) / 50) < 4 * error + 0.15
+    near, exact = op.Normal(lambda x: 24 + 3 * x[:, 0], 0.01), op.Deterministic(lambda x: 24 + 3 * x[:, 0])
+    assert abs(there.value(near) - there.value(exact)) < 0.4  # other contexts
+
+
+def test_the_logging_policy_is_known_at_logged_actions_only() -> None:
     assert isinstance(Doses(), DoseResponse)
     with pytest.raises(op.InputError, match="at logged actions only"):
         _ = Doses().logging

@@ -41,6 +41,20 @@ Delimiter = Annotated[str | None, typer.Option(help="The delimiter of CSV files.
 Quote = Annotated[str | None, typer.Option(help='The quotation mark of CSV files. [default: "]')]
 Encoding = Annotated[str | None, typer.Option(help="The encoding of CSV files, such as latin-1. [default: utf-8]")]
 Decimal = Annotated[str | None, typer.Option(help="The decimal point of CSV files. [default: .]")]
+Propensity = Annotated[
+    str | None,
+    typer.Option(
+        help="The column with the logging policy's probability (or density) of the logged action; or monte-carlo:WINS,DRAWS "
+        "with the draws that estimate it (monte-carlo:WINS,DRAWS,inverse if drawn until a win)."
+    ),
+]
+Logging = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="The full logging policy, in the same forms as --target, to compute the propensities from. 'estimate' fits it "
+        "to the log (estimate:logistic, estimate:boosting, estimate:counts). With --logger, repeat as LOGGER=POLICY."
+    ),
+]
 Best = Annotated[
     str | None,
     typer.Option(
@@ -110,7 +124,8 @@ Actions = Annotated[
     str | None,
     typer.Option(
         help="'labels' to read integer actions as labels instead of codes 0..n-1; box:LOW:HIGH for actions that are "
-        "numbers, such as box:5:60, or box:0,0:100,1 for vectors; box:5:60:19.99 if some values have a probability."
+        "numbers, such as box:5:60, or box:0,0:100,1 for vectors; box:5:60:19.99 if some values have a probability; slate:8 "
+        "for lists of up to 8 items."
     ),
 ]
 
@@ -132,26 +147,19 @@ def evaluate(
     context: Names = None,
     action: ActionColumn = None,
     reward: Annotated[Many, typer.Option(help="The column with the reward; repeat for several rewards.")] = None,
-    propensity: Annotated[
-        str | None, typer.Option(help="The column with the logging policy's probability (or density) of the logged action.")
-    ] = None,
+    propensity: Propensity = None,
     target: Annotated[
         Many,
         typer.Option(
             help="The new policy: a column with its probability (or density) of the logged action; two list columns "
             "ACTIONS,PROBABILITIES (in CSV, text such as a|b|c); one column per action, as 'p_*'; deterministic:COLUMN, a "
             "column with its action; uniform, or uniform:COLUMN with a list column of candidates; for numbers also "
-            "normal:MEAN,SD (columns or numbers), shift:by=2 and shift:times=1.05; or module:object. "
+            "normal:MEAN,SD (columns or numbers), shift:by=2 and shift:times=1.05; for lists also shuffled, shuffled:ITEMS, "
+            "plackett-luce:ITEMS,SCORES (list columns of candidates and scores) and factored:uniform; or module:object. "
             "Repeat as NAME=POLICY to compare several."
         ),
     ] = None,
-    logging: Annotated[
-        str | None,
-        typer.Option(
-            help="The full logging policy, in the same forms as --target, to compute the propensities from. 'estimate' "
-            "fits it to the log (estimate:logistic, estimate:boosting, estimate:counts)."
-        ),
-    ] = None,
+    logging: Logging = None,
     estimator: Annotated[
         Many,
         typer.Option(
@@ -175,8 +183,35 @@ def evaluate(
     row_id: Annotated[str | None, typer.Option(help="A column that identifies rows, for reproducible randomness.")] = None,
     weight: RowWeight = None,
     by: Annotated[str | None, typer.Option(help="Also report each value of this column as a slice.")] = None,
+    gain: Annotated[
+        str | None,
+        typer.Option(help="For lists: how much each slot counts: sum, dcg, or one number per slot. [default: sum]"),
+    ] = None,
+    position_propensity: Annotated[
+        str | None,
+        typer.Option(help="For lists: the column with the probability of each item in its position, whatever is above it."),
+    ] = None,
+    list_id: Annotated[
+        str | None,
+        typer.Option(help="The column that identifies lists, if each row is one slot; rows of a list are adjacent."),
+    ] = None,
+    slot: Annotated[str | None, typer.Option(help="The column with the slot, if each row is one slot.")] = None,
     logger: Annotated[
-        str | None, typer.Option(help="The logger of each round, if several policies collected the log.")
+        str | None, typer.Option(help="The column with the logger of each round, if several policies collected the log.")
+    ] = None,
+    loggers: Annotated[
+        str | None,
+        typer.Option(
+            help="How the weights of several loggers are combined: balanced, own or weighted. [default: balanced with the "
+            "policy of each logger, else own]",
+            autocompletion=_choices("balanced", "own", "weighted"),
+        ),
+    ] = None,
+    version: Annotated[
+        int | None, typer.Option(help="The version of a Delta table, or the snapshot of an Iceberg table.")
+    ] = None,
+    as_of: Annotated[
+        str | None, typer.Option(help="The time whose version of a Delta or Iceberg table is read: 2026-03-01T12:00:00.")
     ] = None,
     reward_range: Annotated[
         str | None, typer.Option(help="Range of the reward, as LOW,HIGH; for finite-sample intervals.")
@@ -285,14 +320,12 @@ def watch(
     context: Names = None,
     action: ActionColumn = None,
     reward: Annotated[Many, typer.Option(help="The column with the reward.")] = None,
-    propensity: Annotated[
-        str | None, typer.Option(help="The column with the logging policy's probability of the logged action.")
-    ] = None,
+    propensity: Propensity = None,
     target: Annotated[Many, typer.Option(help="The policy to watch, as for `evaluate`; repeat as NAME=POLICY.")] = None,
     baseline: Annotated[
         str | None, typer.Option(help="The policy to compare with, or 'log' for what was logged. [default: log]")
     ] = None,
-    logging: Annotated[str | None, typer.Option(help="The full logging policy, in the same forms as --target.")] = None,
+    logging: Logging = None,
     actions: Actions = None,
     n_actions: ActionCount = None,
     delimiter: Delimiter = None,
@@ -561,7 +594,10 @@ def bench(
     ] = None,
     suite: Annotated[
         str,
-        typer.Option(help="The suite: worlds of single actions, or of lists.", autocompletion=_choices("actions", "lists")),
+        typer.Option(
+            help="The suite: worlds of single actions, of lists, or of numbers.",
+            autocompletion=_choices("actions", "lists", "continuous"),
+        ),
     ] = "actions",
     half: Annotated[
         str | None,

@@ -8,6 +8,7 @@ import sys
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
+from datetime import datetime
 from pathlib import Path
 from typing import Any, get_args, get_origin, get_type_hints
 
@@ -16,10 +17,11 @@ from offpolicy.core.imports import check_import, imported, made, names_object
 from offpolicy.data.checks import factors
 from offpolicy.data.estimated_logging import EstimatedLogging
 from offpolicy.data.log import Log
+from offpolicy.data.propensity_text import propensity
 from offpolicy.data.sources import read_log
 from offpolicy.data.sources.files import find_files
-from offpolicy.data.sources.remote import is_remote
 from offpolicy.data.sources.spark_session import frame_of, session
+from offpolicy.data.sources.stores import is_remote
 from offpolicy.data.space_text import action_space
 from offpolicy.data.spaces import ActionSpace
 from offpolicy.diagnostics.base import Diagnostic
@@ -49,15 +51,17 @@ WORDS = {list: "text, or a list of text", str: "text", int: "a whole number", fl
 MORE_TYPES = {
     "action": ((str, list), "text, or a list of text"),
     "reward_range": ((str, list), "a list of two numbers"),
+    "gain": ((str, list), '"sum", "dcg" or a list of numbers'),
     "memory": ((str, int), 'text such as "2GB", or bytes'),
     "sensitivity": ((str, int, float, list), "a list of numbers"),
+    "as_of": ((str, datetime), "a time"),
 }
 """What a TOML file may contain where a command line has only text."""
 NEEDED = ("logs", "action", "reward", "target")
 OF_FILES = (
     "context", "action", "reward", "propensity", "logging", "features", "actions", "n_actions", "catalog", "cluster",
-    "row_id", "weight", "by", "logger", "reward_range", "delimiter", "quote", "encoding", "decimal",
-    "missing", "dates", "levels",
+    "row_id", "weight", "by", "logger", "loggers", "version", "as_of", "position_propensity", "gain", "list_id", "slot",
+    "reward_range", "delimiter", "quote", "encoding", "decimal", "missing", "dates", "levels",
 )  # fmt: skip
 """Settings for reading a log from files; a log given as an object already has them."""
 
@@ -127,7 +131,7 @@ def _objects(setting: str, text: str) -> list[str]:
         return own_objects(split_name(text)[1])
     if setting == "logs":
         return [text] if _is_object(text) else []
-    named = _named(text, 0)[1] if setting == "target" else text
+    named = _named(text, 0)[1] if setting in ("target", "logging") else text
     return [named] if names_module(named) and not (setting == "logging" and _estimates(text)) else []
 
 
@@ -242,7 +246,7 @@ def opened(settings: Mapping[str, Any]) -> Iterator[tuple[Log, Engine]]:
         raise InputError(f"{ignored[0]} has no effect on the engine {named!r}; {remedy}.")
     own = own_log(settings)
     if named == "local":
-        log = open_log(settings, list(settings["logs"])) if own is None else _imported_log(own)
+        log = open_log(settings, _source(settings)) if own is None else _imported_log(own)
         yield log, Local(threads=settings.get("threads"))
         return
     with session(settings.get("master"), settings.get("remote")) as spark:
@@ -325,6 +329,12 @@ def _diagnostic(text: str) -> Diagnostic:
     return diagnostic
 
 
+def _source(settings: Mapping[str, Any]) -> str | list[str]:
+    """One path, which may be the folder of a lake, or several."""
+    logs = list(settings["logs"])
+    return logs[0] if len(logs) == 1 else logs
+
+
 def open_log(settings: Mapping[str, Any], source: Any) -> Log:
     """The log that the settings describe."""
     columns = _chosen(settings, OF_FILES)
@@ -334,6 +344,10 @@ def open_log(settings: Mapping[str, Any], source: Any) -> Log:
     columns["action_features"] = columns.pop("features", [])
     if "logging" in columns:
         columns["logging"] = _logging(columns["logging"])
+    if "propensity" in columns:
+        columns["propensity"] = propensity(columns["propensity"])
+    if columns.get("gain", "sum") not in ("sum", "dcg"):
+        columns["gain"] = _numbers("gain", columns["gain"], '"sum", "dcg" or numbers, such as 1,0.5,0.3')
     if "reward_range" in columns:
         columns["reward_range"] = tuple(_numbers("reward_range", columns["reward_range"], "two numbers, LOW,HIGH", 2))
     return read_log(source, **columns)
@@ -359,14 +373,31 @@ def _numbers(name: str, value: str | float | Sequence[float] | None, what: str, 
 
 
 def _named(text: str, position: int) -> tuple[str, str]:
-    name, separator, rest = text.partition("=")
-    if separator and name and ":" not in name:
-        return name, rest
-    return ("target" if position == 0 else f"target_{position + 1}"), text
+    label, rest = _label(text)
+    return ("target" if position == 0 else f"target_{position + 1}") if label is None else label, rest
 
 
-def _logging(text: str) -> Policy | EstimatedLogging:
-    """A policy, or `estimate`, `estimate:MODEL`."""
+def _logging(texts: list[str]) -> Policy | EstimatedLogging | dict[str, Policy | EstimatedLogging]:
+    """A policy, or `estimate`, `estimate:MODEL`; or one per logger, as LOGGER=POLICY."""
+    pairs = [_label(text) for text in texts]
+    if len(pairs) == 1 and pairs[0][0] is None:
+        return _logging_policy(texts[0])
+    named = {label: _logging_policy(text) for label, text in pairs if label is not None}
+    if len(named) < len(pairs):
+        raise InputError(
+            f"logging: {', '.join(texts)}; several policies need the logger of each, once: --logging v1=p_v1 "
+            "--logging v2=p_v2."
+        )
+    return named
+
+
+def _label(text: str) -> tuple[str | None, str]:
+    """The logger in LOGGER=POLICY, or None; and the policy."""
+    label, separator, rest = text.partition("=")
+    return (label.strip(), rest.strip()) if separator and label and ":" not in label else (None, text)
+
+
+def _logging_policy(text: str) -> Policy | EstimatedLogging:
     if not _estimates(text):
         return policy(text)
     return EstimatedLogging(text.partition(":")[2] or None)  # type: ignore[arg-type]

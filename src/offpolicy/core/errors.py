@@ -45,3 +45,8 @@ def unknown_name(kind: str, name: str, known: Iterable[str]) -> InputError:
     hint = f" Did you mean {folded[near[0]]!r}?" if near else ""
     shown = ", ".join(repr(n) for n in names[:20]) + (", …" if len(names) > 20 else "")
     return InputError(f"there is no {kind} {name!r}.{hint} Known: {shown or 'none'}.")
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of another library's error, without its period; the name of the error if it has no text."""
+    return next((line.strip().rstrip(".") for line in str(error).splitlines() if line.strip()), type(error).__name__)

@@ -25,11 +25,12 @@ _MIX_2 = np.uint64(0x94D049BB133111EB)
 def mix(values: UInt64Array) -> UInt64Array:
     """Scramble 64-bit integers with the finaliser of SplitMix64; equal inputs give equal outputs."""
     z = values + _GOLDEN
-    z ^= z >> np.uint64(30)
+    shifted = z >> np.uint64(30)
+    z ^= shifted
     z *= _MIX_1
-    z ^= z >> np.uint64(27)
+    z ^= np.right_shift(z, np.uint64(27), out=shifted)
     z *= _MIX_2
-    z ^= z >> np.uint64(31)
+    z ^= np.right_shift(z, np.uint64(31), out=shifted)
     return z
 
 

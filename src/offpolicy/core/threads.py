@@ -33,11 +33,12 @@ def cores() -> int:
     return os.cpu_count() or 1
 
 
-def parallel(function: Callable[..., T], *items: Iterable[Any]) -> list[T]:
-    """`map`, in threads if there is more than one core."""
-    if cores() == 1:
+def parallel(function: Callable[..., T], *items: Iterable[Any], threads: int | None = None) -> list[T]:
+    """`map`, in threads if there is more than one core, or in a number of threads."""
+    threads = cores() if threads is None else threads
+    if threads == 1:
         return list(map(function, *items))
-    with task_pool(cores()) as pool:
+    with task_pool(threads) as pool:
         return [result(task) for task in [pool.submit(function, *each) for each in zip(*items, strict=False)]]
 
 

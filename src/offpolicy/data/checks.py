@@ -280,13 +280,18 @@ CHECKS: Mapping[str, tuple[Check, ...]] = {
 }
 
 
+WITHIN: Mapping[str, tuple[float, float]] = {
+    **dict.fromkeys(("reward", "context", "observed", "features"), (-LARGEST_NUMBER, LARGEST_NUMBER)),
+    "propensity": (1 / LARGEST_NUMBER, 1.0),
+    "density": (1 / LARGEST_NUMBER, LARGEST_NUMBER),
+    "weight": (1 / LARGEST_NUMBER, LARGEST_NUMBER),
+}
+"""The range of each role within which values meet every check."""
+
+
 def failed_check(role: str, values: FloatArray) -> Check | None:
     """The first check that some value fails, or None. Minimum and maximum settle the usual case quickly (NaN fails)."""
-    if (
-        role in ("reward", "context", "observed", "features")
-        and values.size
-        and values.min() >= -LARGEST_NUMBER
-        and values.max() <= LARGEST_NUMBER
-    ):
+    low, high = WITHIN[role]
+    if values.size and values.min() >= low and values.max() <= high:
         return None
     return next((check for check in CHECKS[role] if check.applies(values) and check.bad(values).any()), None)

@@ -92,7 +92,7 @@ class Slate(ActionSpace):
         return codes, bad
 
     def unknown(self, examples: Sequence[Any]) -> tuple[str, str]:
-        first = examples[0]
+        first = plain_lists(pa.array([examples[0]]))[0].as_py()  # text in CSV
         if len(first) > self.slots:
             return f"have more items than slots (the first: {len(first):,} items, {self.slots:,} slots)", (
                 "State the largest length of a list as `slots`, or cut the lists and their rewards where users stop."
@@ -178,6 +178,29 @@ def at_slot(batch: Batch, slot: int) -> Batch:
     )
 
 
+def in_position(batch: Batch, slot: int) -> Batch:
+    """`at_slot`, with the position as one more column of the context where there are several slots.
+
+    The column is 1 / log2(1 + k) for slot k from 1, which falls off about as attention does.
+
+    Parameters
+    ----------
+    batch : Batch
+        Some rounds of a log of lists.
+    slot : int
+        The slot, from 0.
+
+    Returns
+    -------
+    Batch
+        The same rounds.
+    """
+    one = at_slot(batch, slot)
+    if slate(batch.space, "in_position").slots == 1:
+        return one
+    return replace(one, context_parts=(*batch.context_parts, np.full(len(batch), 1 / np.log2(2.0 + slot))))
+
+
 def items_of(batch: Batch) -> Batch:
     """The rounds of a batch as rounds over the items, for policies over items."""
     return replace(
@@ -227,7 +250,7 @@ class PaddedColumn:
             return cls._of_array(name, floats(values, name), slots)
         column = plain_lists(values if isinstance(values, pa.Array) else as_lists(values, name))
         lists = _lists(column, name)
-        lengths, flat = _lengths(lists), _numbers(lists.flatten(), name)
+        lengths, flat = _lengths(lists), _numbers(lists, name)
         row = np.repeat(np.arange(len(lists)), lengths)
         slot = np.arange(len(row)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
         padded, inside = np.full((len(lists), slots), np.nan), slot < slots
@@ -408,9 +431,30 @@ def _lengths(lists: pa.Array) -> IntArray:
     return lengths
 
 
-def _numbers(flat: pa.Array, name: str) -> FloatArray:
+def _numbers(lists: pa.Array, name: str) -> FloatArray:
+    """The entries of all lists, one after the other."""
+    flat = lists.flatten()
     try:
         numbers: FloatArray = flat.cast(pa.float64()).to_numpy(zero_copy_only=False)
     except pa.ArrowException:
-        raise InputError(f"{name}: the lists contain {flat.type}, but numbers are needed here.") from None
+        raise _not_numbers(lists, name) from None
     return numbers
+
+
+def _not_numbers(lists: pa.Array, name: str) -> InputError:
+    """What the lists contain instead of numbers, and where."""
+    found = [(row, slot, cell) for row, cells in enumerate(lists.to_pylist()) for slot, cell in enumerate(cells or [], 1)]
+    bad = [(row, slot, cell) for row, slot, cell in found if not _is_number(cell)]
+    if not bad:
+        return InputError(f"{name}: the lists contain {lists.type.value_type}, but numbers are needed here.")
+    _, slot, cell = bad[0]
+    rows = list(dict.fromkeys(row for row, _, _ in bad))
+    return RowsError(name, f"hold text instead of a number (the first: slot {slot}, {cell!r})", rows, "Correct these cells.")
+
+
+def _is_number(cell: Any) -> bool:
+    try:
+        float(cell)
+    except (TypeError, ValueError):
+        return cell is None  # reported as missing
+    return True

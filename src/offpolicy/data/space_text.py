@@ -1,12 +1,13 @@
-"""Action spaces as text: `labels`, `box:5:60`, `box:0,0:100,1` for vectors, and `box:5:60:19.99` with points."""
+"""Action spaces as text: `labels`, `box:5:60`, `box:0,0:100,1` for vectors, `box:5:60:19.99` with points, and `slate:8`."""
 
 from __future__ import annotations
 
 from offpolicy.core.errors import InputError
 from offpolicy.data.box import Box
+from offpolicy.data.slate import Slate
 from offpolicy.data.spaces import ActionSpace
 
-BOX = "box"
+BOX, SLATE = "box", "slate"
 
 
 def action_space(text: str) -> ActionSpace | str:
@@ -14,8 +15,12 @@ def action_space(text: str) -> ActionSpace | str:
 
     >>> action_space("box:5:60:19.99,24.99"), action_space("box:0,-1:10,1").nature
     (Box(low=5.0, high=60.0, points=(19.99, 24.99)), 'vectors of 2 numbers from (0, -1) to (10, 1)')
+    >>> action_space("slate:8")
+    Slate(slots=8, items=None)
     """
     kind, *parts = text.split(":")
+    if kind == SLATE:
+        return _slate(text, parts)
     if kind != BOX:
         return text
     try:
@@ -29,3 +34,17 @@ def action_space(text: str) -> ActionSpace | str:
         )
     low, high = (bound[0] if len(bound) == 1 else bound for bound in bounds[:2])
     return Box(low, high, points=bounds[2] if len(bounds) > 2 else ())
+
+
+def _slate(text: str, parts: list[str]) -> Slate:
+    """`op.Slate` from the number of slots; and, if items are codes, their number."""
+    try:
+        numbers = [int(part) for part in parts]
+    except ValueError:
+        numbers = []
+    if not 1 <= len(numbers) <= 2:
+        raise InputError(
+            f"actions: {text!r}; give slate:SLOTS, such as slate:8 for lists of up to 8 items, or slate:8:100 if items are "
+            "the codes 0 to 99."
+        )
+    return Slate(*numbers)

@@ -310,7 +310,7 @@ class Discrete(ActionSpace):
             if not pt.is_integer(column.type):
                 raise InputError(f"actions are integer codes here, but a column of actions has type {column.type}.")
             codes: IntArray = column.to_numpy(zero_copy_only=False).astype(np.int64, copy=False)
-            return codes, (codes < 0) | (codes >= self.n_actions)
+            return codes, codes.view(np.uint64) >= self.n_actions  # negative ones are very large without a sign
         if column.type != self.labels.type:
             try:
                 column = column.cast(self.labels.type)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -24,6 +24,7 @@ from offpolicy.statistics.base import State, added
 from offpolicy.statistics.histogram import LARGEST_OF, LogHistogram
 
 NOT_ONE = 0.01  # how far a mean weight must be from 1 to matter, however precisely it is known
+BY_CHANCE = 2.0  # the number of standard errors by which a mean weight may be below 1 although the log lacks nothing
 
 
 # Why a mean weight below 1, or above it, matters, and what to do.
@@ -42,6 +43,11 @@ EXCESS = (
 class Overlap:
     """How well the log supports a policy.
 
+    `missing` is the share of the new policy that the log lacks at least: that by which the mean weight is below 1, beyond
+    chance. Where weights of mean 1 are spread evenly, an estimate has the standard error σ/√n; a share d of the policy of
+    which nothing is known moves it by about dσ. So `ess`, the number of effective rounds, is n·mean[w]²/mean[w²] for d = 0,
+    and at most 1/d².
+
     `largest_share` is one round's share of the sum of weights, `top_share` that of the largest 1%. `never_logged` is the
     target's mass on actions that are not in the log (None if not every probability of the target was computed), and
     `no_support` its mass on actions of zero probability under the logging policy (None if π0 is not known for all actions).
@@ -52,11 +58,12 @@ class Overlap:
     ess: float
     mean_weight: float
     mean_weight_z: float
-    largest_weight: float | None
-    largest_share: float | None
-    top_share: float | None
-    never_logged: float | None
-    no_support: float | None
+    missing: float = 0.0
+    largest_weight: float | None = None
+    largest_share: float | None = None
+    top_share: float | None = None
+    never_logged: float | None = None
+    no_support: float | None = None
     tail: ParetoTail = WHOLE_LOG_ONLY
 
     def to_dict(self) -> dict[str, Any]:
@@ -64,6 +71,7 @@ class Overlap:
             "effective_sample_size": self.ess,
             "mean_weight": self.mean_weight,
             "mean_weight_z": self.mean_weight_z,
+            "target_mass_missing": self.missing,
             "largest_weight": self.largest_weight,
             "top_1_percent_share": self.top_share,
             **self.tail.to_dict(),
@@ -72,28 +80,44 @@ class Overlap:
         }
 
 
-def overlap(
-    sums: ScoreSums, column: int, policy: State | None = None, counts: FloatArray | None = None, logging_known: bool = False
-) -> Overlap:
-    """From a column of weights and, for the whole log, the sums of the policy and how often each action was logged."""
+def overlap(sums: ScoreSums, column: int, mean_one: bool = True) -> Overlap:
+    """From a column of weights alone.
+
+    `mean_one`: whether the expectation of the weights under the logging policy is 1, so that a lower mean is a gap.
+    """
     moments, error = sums.moments, std_error(mean_weight(column, sums), sums)
     n, unit = float(moments["n"]), float(moments["mean"][0])
     mean = float(moments["mean"][column]) / unit if unit > 0 else 0.0
     squares = np.diag(moments["m2"]) if sums.squares is None else sums.squares
     second = float(squares[column]) / n + float(moments["mean"][column]) ** 2
-    rows = 0.0 if policy is None else float(policy["rows"])
-    unlogged = None if policy is None or counts is None or not rows > 0 else float(policy["mass"][counts == 0].sum())
+    missing = float(shortfall(np.array(mean), np.array(error))) if mean_one else 0.0
+    ess = n * float(moments["mean"][column]) ** 2 / second if second > 0 else 0.0
     return Overlap(
         n=int(n),
-        ess=n * float(moments["mean"][column]) ** 2 / second if second > 0 else 0.0,
+        ess=ess / (1 + ess * missing**2),
         mean_weight=mean,
         mean_weight_z=(mean - 1) / error if error > 1e-9 else 0.0,
-        largest_weight=None if policy is None else float(policy["weights"]["max"]),
-        largest_share=None if policy is None else LogHistogram.largest_share(policy["weights"]),
-        top_share=None if policy is None else LogHistogram.top_share(policy["weights"], 0.01),
-        never_logged=None if unlogged is None else unlogged / rows,
-        no_support=float(policy["unsupported"]) / rows if policy is not None and rows > 0 and logging_known else None,
-        tail=WHOLE_LOG_ONLY if policy is None else ParetoTail.of(policy["weights"]),
+        missing=missing,
+    )
+
+
+def shortfall(mean: FloatArray, error: FloatArray) -> FloatArray:
+    """By how much mean weights are below 1, beyond chance; 0 where that is next to nothing, or the error is unknown."""
+    missing: FloatArray = np.where((1 - mean > NOT_ONE) & np.isfinite(error), 1 - mean - BY_CHANCE * error, 0.0)
+    return np.maximum(missing, 0.0)
+
+
+def with_policy(o: Overlap, policy: State, counts: FloatArray, logging_known: bool) -> Overlap:
+    """For the whole log, with the sums of the policy and how often each action was logged."""
+    rows = float(policy["rows"])
+    return replace(
+        o,
+        largest_weight=float(policy["weights"]["max"]),
+        largest_share=LogHistogram.largest_share(policy["weights"]),
+        top_share=LogHistogram.top_share(policy["weights"], 0.01),
+        never_logged=float(policy["mass"][counts == 0].sum()) / rows if rows > 0 else None,
+        no_support=float(policy["unsupported"]) / rows if rows > 0 and logging_known else None,
+        tail=ParetoTail.of(policy["weights"]),
     )
 
 
@@ -181,11 +205,11 @@ def weight_findings(o: Overlap, scale: str = "effective rounds") -> list[Finding
     excess = o.mean_weight >= 1
     spread = "A few rounds determine the answer, and its standard error is itself unreliable."
     effective = Measure(scale, o.ess)
-    more = effective.more_rounds(o.n)
+    more = "Log more rounds" if o.missing else effective.more_rounds(o.n)  # effective rounds then do not grow in proportion
     findings = [
         effective.finding(
             "effective sample size",
-            f"The {o.n:,} rounds are worth {o.ess:,.0f} rounds of the new policy.",
+            f"The {o.n:,} rounds are worth {_rounds(o.ess)} of the new policy.",
             spread if o.ess < o.n / 2 else "Intervals assume many rounds, and are too narrow if there are few.",
             f"{more}, or evaluate a policy closer to the logging one." if o.ess < o.n / 2 else f"{more}.",
         ),
@@ -218,6 +242,15 @@ def weight_findings(o: Overlap, scale: str = "effective rounds") -> list[Finding
     return findings
 
 
+def _rounds(count: float) -> str:
+    """A number of effective rounds in words.
+
+    >>> _rounds(1.1), _rounds(4621.3)
+    ('1 round', '4,621 rounds')
+    """
+    return "1 round" if round(count) == 1 else f"{count:,.0f} rounds"
+
+
 def _plain(weight: float) -> str:
     """Three digits, without an exponent: 2,420 rather than 2.42e+03."""
     return f"{weight:,.0f}" if weight >= 100 else f"{weight:.3g}"
@@ -244,7 +277,8 @@ def support_findings(o: Overlap, modelled: bool, by_actions: bool) -> list[Findi
             findings.append(
                 Measure(by, mass).finding("support", f"{mass:.1%} of the new policy's choices are {what}.", why, advice)
             )
-    return findings
+    lacks = f"The mean weight is {o.mean_weight:.3f}, so the log lacks at least {o.missing:.1%} of what the new policy does."
+    return [*findings, Measure(scale, o.missing).finding("missing share", lacks, why, advice)]
 
 
 @dataclass(frozen=True)
@@ -293,7 +327,8 @@ class Overlaps:
         s = self.scores
         logging, column = s.scorer.logging, 1 + s.scorer.plan.columns.index(WeightColumn(p, Weight()))
         state = self.state[str(p)] if sums.slice_ is None else None
-        return overlap(sums, column, state, s.state["counts"], logging is not None and logging.whole)
+        o = overlap(sums, column)
+        return o if state is None else with_policy(o, state, s.state["counts"], logging is not None and logging.whole)
 
     def of_weight(self, p: int, weight: Weight, sums: ScoreSums) -> Overlap:
         """The overlap by the weights that an estimator uses; π/π0 before any clipping or shrinkage."""
@@ -301,15 +336,17 @@ class Overlaps:
 
     def of_ratio(self, p: int, weight: Weight, sums: ScoreSums) -> PooledOverlap:
         """The weights of embeddings, of outcomes, and of a user's own ratio."""
-        o = overlap(sums, 1 + self.scores.scorer.plan.columns.index(WeightColumn(p, weight)))
+        o = overlap(sums, 1 + self.scores.scorer.plan.columns.index(WeightColumn(p, weight)), mean_one=weight.mean_one)
         if sums.slice_ is not None:
             return PooledOverlap(o, weight.mean_one)
         ratio, state = self._fitted(p, weight)
         return PooledOverlap(o, weight.mean_one, ratio.diagnostics(state, o.mean_weight))
 
     def _fitted(self, p: int, weight: Weight) -> tuple[FittedRatio, State]:
-        """A fitted ratio, and its own sums over the whole log."""
-        k = self.scores.scorer.plan.weights.index(WeightColumn(p, weight))
+        """A fitted ratio, and its own sums over the whole log; for lists, those of the first slot."""
+        weights = self.scores.scorer.plan.weights
+        column = WeightColumn(p, weight)
+        k = weights.index(column if column in weights else WeightColumn(p, weight.for_slot(0)))
         return self.scores.fitted.ratios[k], self.scores.state["ratios"][str(k)]
 
     def largest(self, p: int, weight: Weight) -> float:
@@ -320,6 +357,13 @@ class Overlaps:
     def above(self, p: int, limit: float) -> float:
         """How many rounds have an action weight above a limit."""
         return LogHistogram.count_above(self.state[str(p)]["weights"], limit)
+
+    def kept(self, p: int, weight: Weight) -> tuple[float, float]:
+        """How much of the differences between items weights keep: in the slot itself, and in the others."""
+        if not weight.ratio.items:
+            return 1.0, 1.0
+        ratio, state = self._fitted(p, weight)
+        return ratio.kept(state)
 
     def embedding(self, p: int, weight: Weight) -> Embedding | None:
         """The embedding that a weight comes from."""

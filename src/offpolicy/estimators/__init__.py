@@ -13,6 +13,7 @@ from offpolicy.estimators.embedded import MDR, MIPS, GroupIPS, LearnedMDR, Learn
 from offpolicy.estimators.ips import IPS, MR, SNIPS, ClippedIPS, LoggedMean, LogSmoothing, SubGaussianIPS
 from offpolicy.estimators.kernels import KernelDR, KernelIPS, KernelMIPS, KernelSNIPS
 from offpolicy.estimators.lists import IIPS, PI, RIPS, SIPS, CascadeDR
+from offpolicy.estimators.position_based import PBM
 from offpolicy.estimators.reading_prior import ReadingPrior
 from offpolicy.estimators.windows import AIPS, PairIPS, PartialIPS
 
@@ -28,6 +29,7 @@ __all__ = [
     "MR",
     "MRDR",
     "OCV",
+    "PBM",
     "PI",
     "REGISTRY",
     "RIPS",

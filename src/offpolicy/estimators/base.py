@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Literal, TypeVar, get_args
 
 from offpolicy.core.errors import InputError
 from offpolicy.data.features import Features, Inputs
+from offpolicy.data.spaces import ActionSpace
 from offpolicy.models.rewards.base import RewardModel
 from offpolicy.models.rewards.scikit import as_reward_model
 from offpolicy.ratios.weights import Weight
@@ -48,6 +49,9 @@ class Member:
         proportional to h (ScaledDR).
     smoothing : float or "auto", optional
         λ, if w·r is replaced by log(1 + λ·w·r)/λ (LogSmoothing); "auto" is 1/√n.
+    variate : Weight, optional
+        For lists, a weight with mean 1 in every slot. Each slot's is a control variate: β·(its mean − 1) is subtracted, with
+        the β that leave the least variance.
 
     Examples
     --------
@@ -66,6 +70,7 @@ class Member:
     setting: float | None = None
     scaled: bool = False
     smoothing: Number | None = None
+    variate: Weight | None = None
 
 
 @dataclass(frozen=True)
@@ -111,6 +116,11 @@ class Estimator(ABC):
         return False
 
     @property
+    def mixes(self) -> bool:
+        """Whether it mixes several candidates, or settings, instead of being a single estimator."""
+        return False
+
+    @property
     def parts(self) -> tuple[Estimator, ...]:
         """The estimators that it combines; an estimator that combines none is its own only part."""
         return (self,)
@@ -145,6 +155,21 @@ class Estimator(ABC):
         """
         setting = getattr(self, str(self.tuned))
         return values if setting == "auto" else [float(setting)]
+
+    def over(self, space: ActionSpace) -> Estimator:  # noqa: ARG002
+        """Return the estimator for a kind of actions.
+
+        Parameters
+        ----------
+        space : ActionSpace
+            The actions of the log.
+
+        Returns
+        -------
+        Estimator
+            A copy; itself where the kind makes no difference.
+        """
+        return self
 
     def settled(self, features: Features, run: Run) -> Estimator:  # noqa: ARG002
         """Return the estimator with every choice made that depends on the log.

@@ -2,7 +2,8 @@
 
 Every candidate k is the value V plus a bias b_k plus sampling error with a known covariance Σ. Candidates with exact weights
 have no bias. A reward model moves an estimate from the value towards the mean of the log, so the natural unit of bias is the
-gap between the two:
+gap between the two, which is computed from the nearly unbiased candidates first, and then from the blend itself, since the
+error of the former would make it too large:
 
     b ~ N(0, κ²·gap²·B),    B_jk = u_j u_k (ρ + (1 − ρ)·[j = k]),    p(κ) ∝ κ^s on a grid from κ_min to 1,
 
@@ -25,6 +26,8 @@ from offpolicy.core.errors import InputError
 from offpolicy.data.checks import is_number, whole
 from offpolicy.estimators.selection import CandidateEstimates, Choice, on_simplex, stacked
 
+UNITS = 3
+"""How often the unit of bias is computed: from the nearly unbiased mix, and again from the blend that follows."""
 RIDGE = 1e-9
 """Added to the covariance of the differences, relative to its diagonal, since candidates may be almost equal."""
 
@@ -41,7 +44,7 @@ class BiasPrior:
         The exponent s of p(κ) on the grid, which is even in log κ. Larger values expect larger biases.
     common : float, default=0.9
         ρ: the correlation of biases.
-    evidence : float, default=75.0
+    evidence : float, default=40.0
         m0: the number of effective rounds with a reward at which the paired differences count half.
     grid : int, default=9
         The number of values of κ.
@@ -53,7 +56,7 @@ class BiasPrior:
     least: float = 0.02
     slope: float = 1.0
     common: float = 0.9
-    evidence: float = 75.0
+    evidence: float = 40.0
     grid: int = 9
     hedge: float = 0.2
 
@@ -83,10 +86,18 @@ class BiasPrior:
         anchor = stacked(candidates).weights
         size = len(candidates.names)
         smooth = np.array([k for k in range(size) if candidates.known[k] and not candidates.unbiased[k]], dtype=np.int64)
-        unit = float(np.hypot(candidates.values @ anchor - candidates.logged, np.sqrt(candidates.variance(anchor))))
-        if not len(smooth) or not unit > 0:
-            return Choice(anchor, np.zeros(size), anchor=anchor)
-        usable = np.flatnonzero(candidates.known)
+        choice = Choice(anchor, np.zeros(size), anchor=anchor)
+        for _ in range(UNITS if len(smooth) else 0):
+            weights = choice.weights
+            unit = float(np.hypot(candidates.values @ weights - candidates.logged, np.sqrt(candidates.variance(weights))))
+            if not unit > 0:
+                break
+            choice = self._choice(candidates, smooth, anchor, unit)
+        return choice
+
+    def _choice(self, candidates: CandidateEstimates, smooth: IntArray, anchor: FloatArray, unit: float) -> Choice:
+        """The posterior mean for one unit of bias."""
+        size, usable = len(candidates.names), np.flatnonzero(candidates.known)
         differences, spread, steps = spread_of(candidates, smooth, anchor, unit)
         uncorrected, least = np.asarray(candidates.uncorrected), np.asarray(candidates.least_biases) / unit
         shares = np.exp(np.linspace(np.log(self.least), 0.0, self.grid))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from itertools import combinations
 from typing import Any, ClassVar, Literal, final
 
@@ -11,12 +11,16 @@ import numpy as np
 
 from offpolicy.core.errors import InputError
 from offpolicy.data.features import Features, Inputs
+from offpolicy.data.spaces import ActionSpace
 from offpolicy.estimators.base import DEFAULT_FOLDS, CrossFitted, Estimator, Member, Run, register
 from offpolicy.estimators.bias_prior import BiasPrior
 from offpolicy.estimators.combined import Combined
 from offpolicy.estimators.dr import SNDR
 from offpolicy.estimators.ips import SNIPS
+from offpolicy.estimators.lists import RIPS, SIPS, OfSlots
+from offpolicy.estimators.reading_prior import ReadingPrior
 from offpolicy.estimators.selection import CandidateEstimates, Choice
+from offpolicy.estimators.windows import AIPS, PairIPS, PartialIPS
 from offpolicy.models.posteriors.base import Posterior
 from offpolicy.models.posteriors.categorical import Categorical
 from offpolicy.models.posteriors.clusters import Clusters
@@ -27,13 +31,24 @@ from offpolicy.models.rewards.base import RewardModel, no_embedding
 from offpolicy.models.rewards.ridge.model import Ridge
 from offpolicy.models.rewards.torch import AdamW
 from offpolicy.models.rewards.two_step import TwoStep
+from offpolicy.ratios.base import Ratio
 from offpolicy.ratios.embeddings import EmbeddingRatio
+from offpolicy.ratios.slot_embeddings import SlotEmbeddingRatio
 from offpolicy.ratios.weights import Weight
 
 MOST_FOR_GRIDS = 20_000
 """The largest number of actions whose predictions are computed in every round."""
 NEIGHBOURS = 100
 WIDE_BANDWIDTHS = (0.1, 0.32, 1.0)
+LIST_WIDTH = 0.1
+"""How widely the items of lists are pooled."""
+LIST_WIDTHS = (0.1, 0.32, 1.0, 3.0)
+"""The widths of the slots of lists that SLOPE picks from: first of the other slots, then of the slot itself."""
+READINGS: tuple[OfSlots, ...] = (
+    SIPS(), AIPS(window=2, name="AIPS (window 2)"), PartialIPS(), RIPS(), PairIPS(), AIPS(window=1, name="AIPS (window 1)"),
+    PartialIPS(share=0.0, name="IPS of the slot"),
+)  # fmt: skip
+"""From all slots of a list to the slot alone."""
 
 
 class _Pooled(CrossFitted):
@@ -60,14 +75,19 @@ class _Pooled(CrossFitted):
     def pooled(self, ratio: EmbeddingRatio, **control: Any) -> tuple[Member, ...]:
         """One member; for Gaussian(bandwidth="slope") one per bandwidth, from which SLOPE picks, the smallest first."""
         single = ratio.posterior
-        family: list[tuple[float | None, Posterior]] = [(None, single)]
+        family: list[tuple[float | None, Ratio]] = [(None, self._over_slots(ratio))]
         if isinstance(single, Gaussian) and single.bandwidth == "slope":
-            family = [(width, replace(single, bandwidth=width)) for width in BANDWIDTHS]
+            family = self._family(ratio, single)
         normalised = single.self_normalised if self.normalised is None else self.normalised
-        return tuple(
-            Member(Weight(replace(ratio, posterior=posterior)), normalised=normalised, setting=width, **control)
-            for width, posterior in family
-        )
+        return tuple(Member(Weight(each), normalised=normalised, setting=width, **control) for width, each in family)
+
+    def _family(self, ratio: EmbeddingRatio, posterior: Gaussian) -> list[tuple[float | None, Ratio]]:
+        """The ratios that SLOPE picks from, and their widths."""
+        return [(width, replace(ratio, posterior=replace(posterior, bandwidth=width))) for width in BANDWIDTHS]
+
+    def _over_slots(self, ratio: EmbeddingRatio, others: Posterior | None = None) -> Ratio:  # noqa: ARG002
+        """The same ratio, or that of all slots where actions are lists."""
+        return ratio
 
 
 @dataclass(frozen=True)
@@ -79,7 +99,26 @@ class _Learned(_Pooled):
     posterior: Posterior | Literal["auto"] = "auto"
     normalised: bool | None = None
     cross_fit: int | None = None
+    _: KW_ONLY
+    reading: OfSlots | None = None
+    others: Posterior | None = None
     chosen_later: ClassVar[str | None] = "auto"
+
+    def _check(self) -> None:
+        plain = isinstance(self.reading, OfSlots) and self.reading.rewards is None and len(self.reading.members()) == 1
+        if self.reading is not None and not plain:
+            raise InputError(
+                f"{self.name}: reading is {self.reading!r}; give an estimator of lists without a reward model, such as "
+                "op.SIPS(), op.RIPS(), op.IIPS() or op.AIPS(window=1)."
+            )
+
+    def over(self, space: ActionSpace) -> Estimator:
+        if space.slots is None:
+            return self
+        if self.posterior != "auto":
+            return self if self.reading is not None else replace(self, reading=SIPS())
+        _check_embeds(self.name, self.rewards)
+        return LearnedBlend((*self._exact_lists, *self._pooled_lists(space.slots)), name=self.name)
 
     def settled(self, features: Features, run: Run) -> Estimator:  # noqa: ARG002
         _check_embeds(self.name, self.rewards)
@@ -106,6 +145,26 @@ class _Learned(_Pooled):
         pools = [replace(self._pooled, posterior=p, name=_words(p)) for p in self._pools(features)]
         return (*self._exact, *pools)
 
+    def _pooled_lists(self, slots: int) -> tuple[Estimator, ...]:
+        """What "auto" blends for lists: every reading with a narrow width; for one slot, all widths."""
+        widths = PREDICTED_BANDWIDTHS if self.rewards.linear_embedding else WIDE_BANDWIDTHS
+        posterior = Predicted if self.rewards.linear_embedding else Gaussian
+        if slots == 1 or self.reading is not None:
+            reading = self.reading or SIPS()
+            return tuple(
+                replace(self._pooled, posterior=posterior(width), reading=reading, name=f"{reading.name}, width {width:g}")
+                for width in widths
+            )
+        return tuple(
+            replace(self._pooled, posterior=posterior(LIST_WIDTH), reading=reading, name=f"{reading.name}, pooled")
+            for reading in READINGS
+        )
+
+    @property
+    def _exact_lists(self) -> tuple[Estimator, ...]:
+        """The same as `_exact`, for lists."""
+        return (SIPS(True, self.rewards, self.cross_fit, name="SIPS with a model"),)
+
     @property
     def _pooled(self) -> _Learned:
         """The estimator with pooling, apart from its posterior."""
@@ -128,6 +187,16 @@ class _Learned(_Pooled):
         posterior = Predicted() if self.posterior == "auto" else self.posterior
         return EmbeddingRatio(posterior, self.rewards, self.inputs, self.folds(cross_fit))
 
+    def _over_slots(self, ratio: EmbeddingRatio, others: Posterior | None = None) -> Ratio:
+        return ratio if self.reading is None else SlotEmbeddingRatio(ratio, self.reading.ratio, others or self.others)
+
+    def _family(self, ratio: EmbeddingRatio, posterior: Gaussian) -> list[tuple[float | None, Ratio]]:
+        if self.reading is None:
+            return super()._family(ratio, posterior)
+        own, *wider = (replace(posterior, bandwidth=width) for width in LIST_WIDTHS)
+        pairs = [(own, each) for each in (own, *wider)] + [(each, wider[-1]) for each in wider]
+        return [(float(k), self._over_slots(replace(ratio, posterior=one), two)) for k, (one, two) in enumerate(pairs)]
+
 
 def _words(posterior: Posterior) -> str:
     """The name of a candidate that differs from the others by its posterior."""
@@ -147,7 +216,8 @@ class LearnedBlend(Combined):
     embeds: ClassVar[bool] = True
 
     def choose(self, candidates: CandidateEstimates) -> Choice:
-        return BiasPrior().choose(candidates)
+        prior = ReadingPrior() if candidates.missed.size else BiasPrior()
+        return prior.choose(candidates)
 
 
 def _check_embeds(name: str, rewards: RewardModel) -> None:
@@ -159,6 +229,9 @@ def _check_embeds(name: str, rewards: RewardModel) -> None:
 @dataclass(frozen=True)
 class LearnedMIPS(_Learned):
     """Learned MIPS: mean[w(x, e)·r], with embeddings e of the actions that a reward model learns from the log.
+
+    Where actions are lists, the embedding of a list is that of its items, one slot after another. Its weight is made of one
+    ratio per slot, at a cost of slots × items, and the items of all slots share one embedding. It needs the logging policy.
 
     Parameters
     ----------
@@ -177,6 +250,11 @@ class LearnedMIPS(_Learned):
     calibrated : bool, optional
         Adjust the weights so that the weighted mean of the predicted reward is that of the new policy, by a reward model
         that is cross-fitted on 5 folds (a regression estimator). None: only with posterior="auto".
+    reading : SIPS, RIPS, IIPS, PI, AIPS, PairIPS or PartialIPS, optional
+        For lists: how the ratios of slots by embeddings combine, as those of items do. By default `op.SIPS()`; with
+        posterior="auto", several readings are blended.
+    others : Posterior, optional
+        For lists: how items are pooled in the slots other than the one whose reward is weighted. By default as in that slot.
     name : str, optional
         The name in results; the name of the class by default.
 
@@ -231,13 +309,18 @@ class LearnedMIPS(_Learned):
     def _exact(self) -> tuple[Estimator, ...]:
         return (SNIPS(), *super()._exact) if self.calibrated is not False else (SNIPS(),)
 
+    @property
+    def _exact_lists(self) -> tuple[Estimator, ...]:
+        return (SIPS(True), *super()._exact_lists) if self.calibrated is not False else (SIPS(True),)
+
 
 @register
 @dataclass(frozen=True)
 class LearnedMDR(_Learned):
     """Learned MIPS with q(x, a) as baseline and control.
 
-    It is biased as far as q is wrong about the differences between actions that are pooled.
+    It is biased as far as q is wrong about the differences between actions that are pooled. Where actions are lists, every
+    slot has a model of its own.
 
     Parameters
     ----------
@@ -252,6 +335,11 @@ class LearnedMDR(_Learned):
         Divide by the mean weight. None leaves it to the posterior: no for Logistic, yes for the others.
     cross_fit : int, optional
         The number of folds that embeddings and reward model are cross-fitted on; the evaluation's default, 5, if None.
+    reading : SIPS, RIPS, IIPS, PI, AIPS, PairIPS or PartialIPS, optional
+        For lists: how the ratios of slots by embeddings combine, as those of items do. By default `op.SIPS()`; with
+        posterior="auto", several readings are blended.
+    others : Posterior, optional
+        For lists: how items are pooled in the slots other than the one whose reward is weighted. By default as in that slot.
     name : str, optional
         The name in results; the name of the class by default.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal
@@ -15,7 +16,7 @@ from offpolicy.data.features import Features
 from offpolicy.estimators.base import CrossFitted, Estimator, Member, Run, register
 from offpolicy.estimators.combined import Combined
 from offpolicy.estimators.selection import CandidateEstimates, Choice
-from offpolicy.estimators.widths import WIDTHS, mixed
+from offpolicy.estimators.widths import WIDTHS, KernelEstimates
 from offpolicy.models.rewards.ridge.model import Ridge
 from offpolicy.ratios.base import Ratio
 from offpolicy.ratios.kernels import KERNELS, Bandwidth, Boundary, KernelRatio, bandwidth_of
@@ -27,12 +28,15 @@ Width = float | Sequence[float] | Literal["slope"] | Bandwidth
 
 @dataclass(frozen=True)
 class WidthBlend(Combined):
-    """The mix of one kernel estimator with several widths; `bandwidth="slope"` becomes it. The rule is in widths.py."""
+    """The mix of kernel estimators of several widths, with or without a reward model, and of the model alone.
+
+    `bandwidth="slope"` becomes it, and so does `Auto` where the target has one action per round. The rule is in widths.py.
+    """
 
     rule: ClassVar[str] = (
-        "The candidates have kernels of growing width. Wider kernels have less variance and more bias, which the paired "
-        "differences of the candidates show; the mix has the least error given these, and its standard error includes the "
-        "bias that may remain."
+        "The candidates have kernels of several widths. Wider kernels have less variance and more bias, which shows in the "
+        "paired differences of the candidates. The mix has the least expected error given these, and its standard error "
+        "includes the bias that may remain. A negative weight subtracts a bias that two candidates share."
     )
 
     compares: ClassVar[bool] = False
@@ -45,9 +49,10 @@ class WidthBlend(Combined):
         return self
 
     def choose(self, candidates: CandidateEstimates) -> Choice:
-        widths = {part.name: part.bandwidth.size for part in self.parts if isinstance(part, _Smoothing)}
-        sizes = np.array([widths[name] for name in candidates.names])
-        mix = mixed(candidates.values, candidates.covariance, sizes, candidates.effective, candidates.spread)
+        mix = KernelEstimates(
+            candidates.values, candidates.covariance, candidates.widths, candidates.effective, candidates.spread,
+            candidates.modelled,
+        ).mixed()  # fmt: skip
         details = {"bias_share": mix.share, "bias_power": mix.power}
         return Choice(mix.weights, mix.biases, anchor=mix.weights, variance=mix.variance, details=details)
 
@@ -65,13 +70,20 @@ class _Smoothing(Estimator):
         width = self.bandwidth
         if isinstance(width, Bandwidth) or (isinstance(width, str) and width == "slope"):
             return
+        if isinstance(width, str) and (share := re.fullmatch(r"range/(\d+\.?\d*)", width)) and float(share[1]) >= 1:
+            object.__setattr__(self, "bandwidth", bandwidth_of(1 / float(share[1]), share=True))
+            return
         several = list(width) if isinstance(width, (Sequence, np.ndarray)) and not isinstance(width, str) else [width]
         if not several or not all(is_number(h) and 1 / LARGEST_NUMBER <= h <= LARGEST_NUMBER for h in several):
             raise InputError(
                 f"{self.name}: bandwidth is {width!r}; give a positive number, in the unit of the actions, or one per "
-                'dimension, or "slope".'
+                'dimension, a share of the range such as "range/16", or "slope".'
             )
         object.__setattr__(self, "bandwidth", bandwidth_of(several))
+
+    @property
+    def mixes(self) -> bool:
+        return not isinstance(self.bandwidth, Bandwidth)
 
     def _ratio(self, bandwidth: Bandwidth) -> Ratio:
         """The ratio of one width."""
@@ -119,10 +131,11 @@ class KernelIPS(_Kernel):
 
     Parameters
     ----------
-    bandwidth : float, sequence of float or "slope", default="slope"
+    bandwidth : float, sequence of float, str or "slope", default="slope"
         h, in the unit of the actions: actions farther than h from τ(x) get weight 0. One number per dimension if actions are
-        vectors. "slope" mixes seven widths from 1/128 to 1/2 of the range, all from the same pass, by their paired
-        differences; its interval allows for the bias that may remain. With a number it does not.
+        vectors; or a share of the range, such as "range/16". "slope" mixes seven widths from 1/128 to 1/2 of the range, all
+        from the same pass, by their paired differences; its interval allows for the bias that may remain. With a number it
+        does not.
     kernel : {"epanechnikov", "gaussian"}, default="epanechnikov"
         K.
     boundary : {"exact", "linear"}, default="exact"

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 from offpolicy.estimators.base import CrossFitted, Member, register
 from offpolicy.models.rewards.ridge.model import Ridge
-from offpolicy.ratios.base import Ratio
+from offpolicy.ratios.base import UnfittedRatio
 from offpolicy.ratios.slots import AdditiveRatio, ListRatio, PositionRatio, PrefixRatio
 from offpolicy.ratios.weights import Weight
 
@@ -26,7 +26,7 @@ class OfSlots(CrossFitted):
     cross_fit: int | None = None
 
     @property
-    def ratio(self) -> Ratio:
+    def ratio(self) -> UnfittedRatio:
         """The ratio of a slot."""
         raise NotImplementedError
 
@@ -70,7 +70,7 @@ class SIPS(OfSlots):
     """
 
     @property
-    def ratio(self) -> Ratio:
+    def ratio(self) -> UnfittedRatio:
         return ListRatio()
 
 
@@ -110,7 +110,7 @@ class RIPS(OfSlots):
     """
 
     @property
-    def ratio(self) -> Ratio:
+    def ratio(self) -> UnfittedRatio:
         return PrefixRatio()
 
 
@@ -151,7 +151,7 @@ class CascadeDR(OfSlots):
     rewards: Any = field(default_factory=Ridge)
 
     @property
-    def ratio(self) -> Ratio:
+    def ratio(self) -> UnfittedRatio:
         return PrefixRatio()
 
 
@@ -191,7 +191,7 @@ class IIPS(OfSlots):
     """
 
     @property
-    def ratio(self) -> Ratio:
+    def ratio(self) -> UnfittedRatio:
         return PositionRatio()
 
 
@@ -201,7 +201,9 @@ class PI(OfSlots):
     """Pseudo-inverse estimator: the list is weighted by the sum of its ratios, 1 + Σ_k (m_k − 1).
 
     Unbiased if the reward of the list is a sum of what each item contributes in its position; the rewards of slots need not
-    be known. This form is for logging policies that fill slots independently of each other (`op.Factored`). Weights can be
+    be known. That form is for logging policies that fill slots independently of each other (`op.Factored`). For those that
+    show each item at most once (`logging=op.PlackettLuce(…)`), the weight is qᵀΓ⁺1_s with the probabilities Γ of pairs of
+    (item, slot), which sum over all lists: for a few items, or any number where all lists are equally likely. Weights can be
     negative.
 
     Parameters
@@ -212,13 +214,16 @@ class PI(OfSlots):
         A model of the reward of each slot, such as `op.Ridge()`; the weights then apply to what it leaves.
     cross_fit : int, optional
         The number of folds that the reward model is cross-fitted on; the evaluation's default, 5, if None.
+    control_variates : bool, default False
+        Subtract Σ_k β_k (mean[m_k] − 1), with the β that leave the least variance.
     name : str, optional
         The name in results; the name of the class by default.
 
     References
     ----------
     Swaminathan, Krishnamurthy, Agarwal, Dudík, Langford, Jose and Zitouni (2017). Off-policy evaluation for slate
-    recommendation. NeurIPS.
+    recommendation. NeurIPS. Vlassis, Chandrashekar, Amat Gil and Kallus (2021). Control variates for slate off-policy
+    evaluation. NeurIPS.
 
     Examples
     --------
@@ -230,6 +235,12 @@ class PI(OfSlots):
     0.2
     """
 
+    control_variates: bool = False
+
     @property
-    def ratio(self) -> Ratio:
+    def ratio(self) -> UnfittedRatio:
         return AdditiveRatio()
+
+    def members(self, cross_fit: int | None = None) -> tuple[Member, ...]:
+        (one,) = super().members(cross_fit)
+        return (replace(one, variate=Weight(PositionRatio())),) if self.control_variates else (one,)

@@ -11,7 +11,8 @@ where h is one of four ways to read, all equally likely at first: slots do not m
 only neighbours do, or all do. A_hg is 1 for the kinds that matter to h, and small for the others; `together` is that of what
 several slots contribute together. For each h and κ the weights on the simplex minimise the mean squared error, and the blend
 is their mean over the posterior. Its likelihood is that of the differences from the nearly unbiased candidates, raised to
-the power m / (m + m0) for m effective rounds.
+the power m / (m + m0) for m effective rounds. The stated variance is the mean squared error of the blend over the posterior:
+with the sampling error ε ~ N(0, Σ), what the differences d = S(ε + b) leave unknown of the error x·(ε + b).
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ class ReadingPrior:
     ----------
     least : float, default=0.02
         κ_min: the smallest contribution that is considered, as a share of the gap between the value and the mean of the log.
-    slope : float, default=0.0
+    slope : float, default=0.75
         The exponent s of p(κ) on the grid, which is even in log κ. Larger values expect larger contributions.
     unlikely : float, default=0.1
         What slots that do not matter contribute, as a share of what others do.
@@ -57,19 +58,19 @@ class ReadingPrior:
         m0: the number of effective rounds with a reward at which the paired differences count half.
     grid : int, default=9
         The number of values of κ.
-    hedge : float, default=0.2
-        The share of the variance of the nearly unbiased blend that is added to the variance of the result, because biases
-        that are smaller than its error go unnoticed.
+    hedge : float, default=0.3
+        The share of the variance of the nearly unbiased blend that is added to the variance of the result, in proportion to
+        the weight of the other candidates, because biases that are smaller than its error go unnoticed.
     """
 
     least: float = 0.02
-    slope: float = 0.0
+    slope: float = 0.75
     unlikely: float = 0.1
     together: float = 0.05
     model: float = 0.5
     evidence: float = 20.0
     grid: int = 9
-    hedge: float = 0.2
+    hedge: float = 0.3
 
     def __post_init__(self) -> None:
         limits = {
@@ -106,31 +107,27 @@ class ReadingPrior:
         differences, spread, steps = spread_of(candidates, smooth, anchor, unit)
         power = candidates.evidence / (candidates.evidence + self.evidence)
         shares = np.exp(np.linspace(np.log(self.least), 0.0, self.grid))
-        cases = [(k, share * amplitude) for k, amplitude in enumerate(self._amplitudes) for share in shares]
-        log_posterior, covariances, biases = np.empty(len(cases)), [], np.zeros((len(cases), size))
-        for c, (_, amplitude) in enumerate(cases):
-            scaled = candidates.missed * amplitude
-            bias = scaled @ scaled.T
-            root = np.linalg.cholesky(spread + steps @ bias @ steps.T)
-            solved = np.linalg.solve(root, differences)
-            log_posterior[c] = -power * (solved @ solved / 2 + np.log(np.diag(root)).sum())
-            log_posterior[c] += self.slope * np.log(shares[c % self.grid])
-            biases[c] = bias @ steps.T @ np.linalg.solve(root.T, solved) * unit
-            covariances.append(bias)
+        amplitudes = [share * amplitude for amplitude in self._amplitudes for share in shares]
+        cases = [_Case.of(candidates, candidates.missed * each, unit, (differences, spread, steps)) for each in amplitudes]
+        log_posterior = power * np.array([case.log_likelihood for case in cases])
+        log_posterior += np.tile(self.slope * np.log(shares), len(READINGS))
         posterior = np.exp(log_posterior - log_posterior.max())
         posterior /= posterior.sum()
         weights = np.zeros(size)
-        for p, bias in zip(posterior, covariances, strict=True):
+        for p, case in zip(posterior, cases, strict=True):
             if p >= LEAST_POSTERIOR:
-                weights[usable] += p * on_simplex((candidates.covariance / unit**2 + bias)[np.ix_(usable, usable)])
+                weights[usable] += p * on_simplex(case.total[np.ix_(usable, usable)])
+        weights /= weights.sum()
         by_reading = posterior.reshape(len(READINGS), self.grid).sum(axis=1)
         details = {
             "expected_bias_share": float(posterior @ np.tile(shares, len(READINGS))),
             "effective_rewards": candidates.evidence,
             **{name: float(p) for name, p in zip(READINGS, by_reading, strict=True)},
         }
-        moved = np.where(np.asarray(candidates.unbiased), 0.0, posterior @ biases)
-        return Choice(weights / weights.sum(), moved, anchor=anchor, hedge=self.hedge, details=details)
+        moved = np.where(np.asarray(candidates.unbiased), 0.0, posterior @ np.array([case.bias for case in cases])) * unit
+        variance = float(posterior @ [case.squared_error(weights) for case in cases]) * unit**2
+        hedge = self.hedge * float(weights[smooth].sum())
+        return Choice(weights, moved, anchor=anchor, hedge=hedge, variance=variance, details=details)
 
     @property
     def _amplitudes(self) -> list[FloatArray]:
@@ -141,3 +138,41 @@ class ReadingPrior:
             together = self.together if any(matters) else self.together / 3
             every.append(np.array([*single, together, self.model]))
         return every
+
+
+@dataclass(frozen=True)
+class _Case:
+    """One way to read with one size of contributions, given the differences. All numbers are in the unit of the gap.
+
+    `total` is the covariance of the whole errors before the differences are known, `mean` and `covariance` the errors given
+    them, and `bias` the part of the mean that is bias.
+    """
+
+    log_likelihood: float
+    total: FloatArray
+    mean: FloatArray
+    covariance: FloatArray
+    bias: FloatArray
+
+    @classmethod
+    def of(
+        cls,
+        candidates: CandidateEstimates,
+        missed: FloatArray,
+        unit: float,
+        observed: tuple[FloatArray, FloatArray, FloatArray],
+    ) -> _Case:
+        """From what each candidate leaves out of contributions of this size, and the differences with their spread."""
+        differences, spread, steps = observed
+        bias = missed @ missed.T
+        total = candidates.covariance / unit**2 + bias
+        root = np.linalg.cholesky(spread + steps @ bias @ steps.T)
+        solved = np.linalg.solve(root, differences)
+        of_steps = np.linalg.solve(root, steps @ total)
+        back = np.linalg.solve(root.T, solved)
+        likelihood = -float(solved @ solved / 2 + np.log(np.diag(root)).sum())
+        return cls(likelihood, total, of_steps.T @ solved, total - of_steps.T @ of_steps, bias @ steps.T @ back)
+
+    def squared_error(self, weights: FloatArray) -> float:
+        """The mean squared error of a weighted sum."""
+        return float(weights @ self.mean) ** 2 + max(float(weights @ self.covariance @ weights), 0.0)

@@ -19,7 +19,7 @@ from offpolicy.models.rewards.base import RewardModel
 
 PARTS: dict[str, tuple[type[Named], str]] = {"posterior": (Posterior, "logistic"), "rewards": (RewardModel, "ridge")}
 """Settings that are objects with their own settings: the base class, and the kind that owns a setting that several have."""
-NOT_AS_TEXT = ("subsets", "candidates", "left_out", "prior", "reading")
+NOT_AS_TEXT = ("subsets", "candidates", "left_out", "prior", "others")
 PUBLISHED = ".published"
 """The ending of the name of an estimator in its published form, which takes fewer settings."""
 
@@ -81,6 +81,8 @@ def estimator(text: str) -> Estimator:
 
     >>> estimator("clipped-ips:clip=10").clip, estimator("dr").name
     (10.0, 'DR')
+    >>> estimator("learned-mips:reading=rips").reading.name
+    'RIPS'
     >>> estimator("learned-mips:inputs=both,posterior=gaussian,bandwidth=0.3,rank=4").posterior
     Gaussian(bandwidth=0.3, neighbours=None, scale=True)
     """
@@ -150,7 +152,9 @@ def _part(text: str, part: str, kinds: dict[str, type[Any]], values: dict[str, s
 
 
 def _value(text: str, key: str, value: str, type_: str) -> Any:
-    """A number, several separated by |, true or false, or a word."""
+    """A number, several separated by |, true or false, a word, or an estimator of lists."""
+    if "OfSlots" in type_:
+        return estimator(value)
     whole = "int" in (words := re.findall(r"\w+", type_)) and "float" not in words
     if value in ("true", "false"):
         return value == "true"

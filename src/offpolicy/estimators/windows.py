@@ -8,7 +8,7 @@ from typing import ClassVar
 from offpolicy.data.checks import whole
 from offpolicy.estimators.base import Member, Number, register
 from offpolicy.estimators.lists import OfSlots
-from offpolicy.ratios.base import Ratio
+from offpolicy.ratios.base import UnfittedRatio
 from offpolicy.ratios.weights import Weight, check_setting
 from offpolicy.ratios.windows import PairRatio, PartialRatio, WindowRatio
 
@@ -66,7 +66,7 @@ class AIPS(OfSlots):
             object.__setattr__(self, "window", whole(f"{self.name}: window", number, 0))
 
     @property
-    def ratio(self) -> Ratio:
+    def ratio(self) -> UnfittedRatio:
         return _window(self.grid(WINDOWS)[0])
 
     def members(self, cross_fit: int | None = None) -> tuple[Member, ...]:
@@ -74,7 +74,7 @@ class AIPS(OfSlots):
         return tuple(replace(one, weight=Weight(_window(each)), setting=float(each)) for each in self.grid(WINDOWS))
 
 
-def _window(slots: float) -> Ratio:
+def _window(slots: float) -> UnfittedRatio:
     """The weights of as many slots above as below."""
     return WindowRatio(above=int(slots), below=int(slots))
 
@@ -116,7 +116,7 @@ class PairIPS(OfSlots):
     below: bool = True
 
     @property
-    def ratio(self) -> Ratio:
+    def ratio(self) -> UnfittedRatio:
         return PairRatio(below=self.below)
 
 
@@ -164,5 +164,5 @@ class PartialIPS(OfSlots):
         check_setting(self.name, "share", self.share, 0, 1)
 
     @property
-    def ratio(self) -> Ratio:
+    def ratio(self) -> UnfittedRatio:
         return PartialRatio(share=self.share, below=self.below)

@@ -25,7 +25,7 @@ from offpolicy.report.formatting import WIDTH, blocks, label, wrapped
 from offpolicy.worlds import OpenBandit
 from offpolicy.worlds.registry import OPENML_VARIABLE, Folders, from_text, needs_openml
 
-SUITES = {"actions": "bench", "lists": "bench_lists"}
+SUITES = {"actions": "bench", "lists": "bench_lists", "continuous": "bench_continuous"}
 """Suites by the kind of their actions, and the settings that each is read from."""
 OPEN_BANDIT_ROUNDS = 10_000
 LOGS = 5

@@ -17,8 +17,21 @@ from offpolicy.experiments.measurements import Measurements
 from offpolicy.worlds import OpenBandit
 from offpolicy.worlds.registry import Folders
 
-NAMES = ("table1", "actions", "samples", "hidden", "real", "rank", "nonlinear", "models", "rankings", "cascades")
-BENCHES = ("bench", "bench_lists")
+NAMES = (
+    "table1",
+    "actions",
+    "samples",
+    "hidden",
+    "real",
+    "rank",
+    "nonlinear",
+    "models",
+    "rankings",
+    "cascades",
+    "continuous",
+    "warfarin",
+)
+BENCHES = ("bench", "bench_lists", "bench_continuous")
 STUDIES = ("coverage", "intervals", "limits", "refit", "propensities")
 KEYS: dict[str, type] = {
     "title": str, "axis": str, "figure": str, "note": str, "rounds": int, "worlds": int, "logs": int, "seed": int,

@@ -13,7 +13,6 @@ import numpy.typing as npt
 
 from offpolicy.core.arrays import FloatArray, IntArray
 from offpolicy.core.errors import InputError
-from offpolicy.estimators import Combined
 from offpolicy.estimators.text import estimator
 from offpolicy.experiments.entries import MIPS_TRUE, Entry
 from offpolicy.experiments.runs import Results, finite_mean
@@ -25,7 +24,7 @@ FEWEST = 4
 
 
 def is_blend(entry: Entry) -> bool:
-    return not entry.foreign and entry.text != MIPS_TRUE and isinstance(estimator(entry.text), Combined)
+    return not entry.foreign and entry.text != MIPS_TRUE and estimator(entry.text).mixes
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ import numpy as np
 from offpolicy.core.arrays import FloatArray
 from offpolicy.estimators import Combined
 from offpolicy.estimators.selection import CandidateEstimates, Choice
-from offpolicy.inference.functionals import Blended, Functional, ScoreSums, Undefined, joined, variance
+from offpolicy.inference.functionals import Blended, Functional, ScoreSums, Undefined, distance_variance, joined, variance
 from offpolicy.inference.learning_curve import LearningCurve
 
 
@@ -24,7 +24,7 @@ class Candidate:
     its weights leave uncorrected. `weighs`: whether it has weights at all. `curve`: how the value of its reward model alone
     changed from half of the rounds to all of them. `missed`: for lists, the share of each kind of interaction between slots
     that its weights leave out, and of the error of a reward model. `effective`: the number of effective rounds. `column`:
-    the column of its weights among the sums.
+    the column of its weights among the sums. `width`: that of its kernel. `modelled`: whether it has a reward model.
     """
 
     name: str
@@ -37,6 +37,8 @@ class Candidate:
     missed: tuple[float, ...] = ()
     effective: float = float("nan")
     column: int | None = None
+    width: float = 0.0
+    modelled: bool = False
 
     @property
     def least_bias(self) -> float:
@@ -109,13 +111,15 @@ class BlendEvidence:
     """What the log says besides the candidates.
 
     `shortfall` is the number of standard errors by which the mean weight is below 1, `logged` the mean reward, `rewards` the
-    number of effective rounds with a reward other than 0, `spread` the standard deviation of the rewards.
+    number of effective rounds with a reward other than 0, `spread` the standard deviation of the rewards, and `missing` the
+    share of the new policy that the log lacks at least.
     """
 
     shortfall: float
     logged: float
     rewards: float
     spread: float = float("nan")
+    missing: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -171,6 +175,8 @@ class Combination:
             effective=np.array([part.effective for part in self.parts]),
             spread=self.evidence.spread,
             missed=np.array([part.missed for part in self.parts]),
+            widths=np.array([part.width for part in self.parts]),
+            modelled=tuple(part.modelled for part in self.parts),
         )
 
     def _resampled(self, k: int, counts: FloatArray) -> FloatArray:
@@ -212,17 +218,27 @@ class Combination:
             return Functional(float("nan"), nothing, Undefined())
         functionals, weights = [part.functional for part in self.parts], self.choice.weights
         summed = combined(functionals, weights)
-        whole = self.candidates.variance(weights) * (1 + self.choice.optimism)
-        whole = whole if self.choice.variance is None else self.choice.variance
-        extra = max(whole - variance(summed, self.sums), 0.0)
+        sampled, stated = self.candidates.variance(weights) * (1 + self.choice.optimism), self.choice.variance
+        step = weights - self.anchor
+        whole = sampled if stated is None or step.any() else stated
+        extra = max(whole - variance(summed, self.sums), 0.0) + self._unseen_variance
         if self.choice.hedge:
             summed = replace(summed, hedge=combined(functionals, self.anchor * np.sqrt(self.choice.hedge)))
-        step = weights - self.anchor
         if not step.any():
             return replace(summed, extra=extra)
         distance = combined(functionals, step)
         beyond = max(self.candidates.variance(step) - variance(distance, self.sums), 0.0)
-        return replace(summed, extra=extra, way=replace(distance, extra=beyond))
+        way = replace(distance, extra=beyond)
+        if stated is not None:  # of the distance, the rule counts so much as bias
+            share = max(stated - sampled, 0.0) / distance_variance(way, self.sums)
+            return replace(summed, extra=extra, way=way.divided_by(1 / np.sqrt(share)) if share > 0 else None)
+        return replace(summed, extra=extra, way=way)
+
+    @property
+    def _unseen_variance(self) -> float:
+        """What no candidate knows: rewards of the share that the log lacks may be off by a standard deviation of rewards."""
+        missing = self.evidence.missing
+        return (missing * self.evidence.spread) ** 2 if missing else 0.0
 
     def to_dict(self) -> dict[str, Any]:
         """The candidates by decreasing weight: the value of each, its difference from the anchor, and its weight."""

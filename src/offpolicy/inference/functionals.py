@@ -124,6 +124,8 @@ class Formula(Expression):
                     value = value + m[..., u] / m[..., w] + correction_origin
                 else:
                     value = value + (m[..., u] + correction_origin * m[..., w]) / unit
+            for column, beta in terms.variates:
+                value = value - beta * (m[..., column] / unit - 1)
         return value
 
     def gradient(self, means: FloatArray) -> FloatArray:
@@ -151,6 +153,9 @@ class Formula(Expression):
                     g[u] += 1 / unit
                     g[w] += correction_origin / unit
                     g[0] -= (means[u] + correction_origin * means[w]) / unit**2
+            for column, beta in terms.variates:
+                g[column] -= beta / unit
+                g[0] += beta * means[column] / unit**2
         return g
 
 
@@ -328,6 +333,30 @@ def functional(terms: Terms, means: FloatArray, origin: float) -> Functional:
     return Functional(float(formula(means)), formula.gradient(means), formula, origin)
 
 
+def controlled(terms: Terms, moments: State, origin: float) -> Terms:
+    """The terms with the coefficients of their control variates that leave the least variance.
+
+    They are those of a regression of the estimate's influence on the variates. Their own error does not count to first
+    order, since the variates are 0 on average.
+    """
+    if not terms.variates:
+        return terms
+    means, m2 = moments["mean"], moments["m2"]
+    gradients = np.array([_of_mean(column, means) for column, _ in terms.variates])
+    plain = Formula(replace(terms, tables=(None, None), variates=()), origin).gradient(means)
+    if not np.isfinite(plain).all() or not np.isfinite(gradients).all():
+        return replace(terms, variates=())
+    betas = np.linalg.lstsq(gradients @ m2 @ gradients.T, gradients @ m2 @ plain, rcond=1e-10)[0]
+    return replace(terms, variates=tuple((c, float(b)) for (c, _), b in zip(terms.variates, betas, strict=True)))
+
+
+def _of_mean(column: int, means: FloatArray) -> FloatArray:
+    """The gradient of the mean of a column, as a ratio to the mean row weight."""
+    unit, g = means[0] or np.nan, np.zeros_like(means)
+    g[column], g[0] = 1 / unit, -means[column] / unit**2
+    return g
+
+
 def added(parts: Sequence[tuple[float, Functional]]) -> Functional:
     """Σ weight·part: the value of a list from those of its slots."""
     weights, functionals = zip(*parts, strict=True)
@@ -354,7 +383,12 @@ def sampling_variance(f: Functional, sums: ScoreSums) -> float:
 def unresampled_variance(f: Functional, sums: ScoreSums) -> float:
     """Variance, or squared bias, that resampling does not reveal."""
     hedge = 0.0 if f.hedge is None else variance(f.hedge, sums)
-    return f.extra + hedge + (0.0 if f.way is None else max(f.way.value**2, DOUBT * variance(f.way, sums)))
+    return f.extra + hedge + (0.0 if f.way is None else distance_variance(f.way, sums))
+
+
+def distance_variance(way: Functional, sums: ScoreSums) -> float:
+    """What the distance of a blend from a nearly unbiased estimate adds to its variance."""
+    return max(way.value**2, DOUBT * variance(way, sums))
 
 
 def variance(f: Functional, sums: ScoreSums) -> float:
@@ -406,9 +440,7 @@ def mean_weight(column: int, sums: ScoreSums) -> Functional:
     """The mean of a column of weights, as a ratio to the mean row weight."""
     means = sums.moments["mean"]
     unit = means[0] or np.nan  # in a slice whose rows all have weight 0, nothing is defined
-    g = np.zeros_like(means)
-    g[column], g[0] = 1 / unit, -means[column] / unit**2
-    return Functional(float(means[column] / unit), g, ColumnMean(column))
+    return Functional(float(means[column] / unit), _of_mean(column, means), ColumnMean(column))
 
 
 def in_errors(f: Functional, sums: ScoreSums) -> float:

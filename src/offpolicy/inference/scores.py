@@ -12,8 +12,8 @@ from offpolicy.core.errors import InputError
 from offpolicy.data.log import Log
 from offpolicy.engines.base import Engine
 from offpolicy.estimators import Estimator, LoggedMean, Member
-from offpolicy.inference.functionals import Functional, ScoreSums, added, functional
-from offpolicy.models.propensities import FittedLogging
+from offpolicy.inference.functionals import Functional, ScoreSums, added, controlled, functional
+from offpolicy.models.estimated_policy import EstimatedPolicy
 from offpolicy.scoring.fit_pass import FitResults
 from offpolicy.scoring.plan import AnyTerms, Family, ModelKey, Terms, model_key
 from offpolicy.scoring.scorer import Scorer
@@ -61,11 +61,18 @@ class Scores:
 
     def functional(self, terms: AnyTerms, case: Case) -> Functional:
         """The value of a member: of a list, added up over its slots."""
-        return added([(weight, self._alone(part, case)) for weight, part in terms.parts])
+        return added([(weight, self._alone(part, case)) for weight, part in self.parts(terms, case)])
+
+    def parts(self, terms: AnyTerms, case: Case) -> list[tuple[float, Terms]]:
+        """What is added up to the value of a member, with the coefficients of its control variates."""
+        moments = case.sums.moments
+        return [(share, controlled(part, moments, self.origin(case.reward, part.slot))) for share, part in terms.parts]
 
     def slots(self, terms: AnyTerms, case: Case) -> tuple[Functional, ...]:
         """The values of each slot, if rewards belong to slots."""
-        return tuple(self._alone(part, case) for part in terms.slots)
+        moments = case.sums.moments
+        each = (controlled(part, moments, self.origin(case.reward, part.slot)) for part in terms.slots)
+        return tuple(self._alone(part, case) for part in each)
 
     def _alone(self, terms: Terms, case: Case) -> Functional:
         return functional(terms, case.sums.moments["mean"], self.origin(case.reward, terms.slot))
@@ -115,7 +122,7 @@ class Scores:
         """Whether anything about it is fitted to the log, including the propensities in its weights."""
         ratio = member.weight.ratio
         learned = model is not None and model.fit.rewards.fitted
-        estimated = isinstance(self.scorer.logging, FittedLogging) and member.weight.weighs
+        estimated = isinstance(self.scorer.logging, EstimatedPolicy) and member.weight.weighs
         return ratio.fitted or ratio.rewards is not None or learned or estimated
 
     def check(self) -> None:

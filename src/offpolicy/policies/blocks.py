@@ -106,7 +106,7 @@ class Grid:
 
     def dot(self, a: FloatArray, b: FloatArray) -> FloatArray:
         """Σ_a a·b of each round."""
-        return np.asarray(np.einsum("ij,ij->i", a, b), dtype=np.float64)
+        return np.asarray(np.vecdot(a, b), dtype=np.float64)
 
     def own(self, values: FloatArray) -> FloatArray:
         """The value of the logged action."""

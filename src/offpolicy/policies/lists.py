@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, final
 
 import numpy as np
 import pyarrow as pa
 
-from offpolicy.core.arrays import FloatArray, IntArray
+from offpolicy.core.arrays import FloatArray, IntArray, UInt64Array
 from offpolicy.core.errors import InputError, RowsError
+from offpolicy.core.hashing import mix, uniform
 from offpolicy.core.threads import checkpoint
 from offpolicy.data.batch import Batch
 from offpolicy.data.log import Log
@@ -21,6 +22,8 @@ from offpolicy.policies.base import Policy
 from offpolicy.policies.blocks import blocks
 from offpolicy.policies.placements import all_marginals, marginals_without_replacement
 
+MOST_INTEGRATED = 32
+"""The largest number of items whose probabilities of standing in a slot are integrated where only means are needed."""
 LEAST_REMAINING = 1e-6
 """Below this share of their sum, what remains of the weights is summed again instead of subtracted."""
 
@@ -45,6 +48,10 @@ class ItemWeights:
     values: FloatArray
     without_replacement: bool
     logs: FloatArray | None = None
+
+    def take(self, rows: slice) -> ItemWeights:
+        """Neighbouring rounds."""
+        return replace(self, values=self.values[rows], logs=None if self.logs is None else self.logs[rows])
 
     def of(self, slot: int) -> FloatArray:
         """Rounds × items: the values of one slot."""
@@ -81,6 +88,41 @@ class ItemWeights:
         little = (self.remaining(codes) < LEAST_REMAINING * self.totals) & (codes >= 0)
         return np.flatnonzero(little.any(axis=1))
 
+    def above(self, codes: IntArray) -> Iterator[tuple[FloatArray, FloatArray]]:
+        """For each slot, the values of the items that can stand there given those above it, and their sum.
+
+        Parameters
+        ----------
+        codes : array of int
+            Rounds × slots: some lists.
+
+        Yields
+        ------
+        tuple of array of float
+            Rounds × items, which the next slot overwrites, and one sum per round.
+        """
+        if not self.without_replacement:
+            yield from ((self.of(k), np.broadcast_to(self.totals, codes.shape)[:, k]) for k in range(codes.shape[1]))
+            return
+        left, sums, lost = self.values.copy(), self.remaining(codes), self.lost(codes)
+        row = np.arange(len(codes))
+        for k, items in enumerate(codes.T):
+            sum_ = sums[:, k].copy()
+            for r in lost:
+                left[r] = self._rescaled(int(r), codes[r, :k])
+                sum_[r] = left[r].sum()
+            yield left, sum_
+            there = items >= 0
+            left[row[there], items[there]] = 0.0
+
+    def _rescaled(self, row: int, taken: IntArray) -> FloatArray:
+        """The values of one round without some items, so that the largest is 1."""
+        with np.errstate(divide="ignore"):
+            logs = (np.log(self.values[row]) if self.logs is None else self.logs[row]).copy()
+        logs[taken[taken >= 0]] = -np.inf
+        top = logs.max()
+        return np.exp(logs - top) if np.isfinite(top) else np.zeros_like(logs)
+
     def conditional(self, codes: IntArray) -> FloatArray:
         """Rounds × slots: the probability of each item given those above it; 1 where a list has no item."""
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -92,14 +134,57 @@ class ItemWeights:
 
     def _one_by_one(self, row: int, codes: IntArray) -> FloatArray:
         """The same for one round, from logarithms."""
-        with np.errstate(divide="ignore"):
-            left = (np.log(self.values[row]) if self.logs is None else self.logs[row]).copy()
         p = np.ones(len(codes))
         for k, code in enumerate(codes[codes >= 0]):
-            top = left.max()
-            p[k] = np.exp(left[code] - top) / np.exp(left - top).sum() if np.isfinite(top) else 0.0
-            left[code] = -np.inf
+            left = self._rescaled(row, codes[:k])
+            p[k] = left[code] / left.sum() if left.any() else 0.0
         return p
+
+    def placed(self, slots: int) -> Iterator[FloatArray]:
+        """For each slot, the probability of every item, whatever the other slots hold: rounds × items."""
+        if self.without_replacement:
+            yield from all_marginals(self.values, slots)
+            return
+        totals = np.broadcast_to(self.totals, (len(self.values), slots))
+        yield from (self.of(k) / totals[:, k : k + 1] for k in range(slots))
+
+    def expected(self, slots: int, unit: UInt64Array, seed: int) -> Iterator[tuple[FloatArray, FloatArray]]:
+        """For each slot, values and their sum, whose quotients have the marginal probabilities of items as their means.
+
+        Of many items without replacement, these are their probabilities given the items above them in a list that is drawn
+        for each round, from the hash of its unit: an integral for each would take much longer.
+
+        Parameters
+        ----------
+        slots : int
+            The number of slots.
+        unit : array of uint64
+            The unit of each round.
+        seed : int
+            Determines the lists that are drawn.
+
+        Yields
+        ------
+        tuple of array of float
+            Rounds × items, which the next slot overwrites, and one sum per round.
+        """
+        if self.without_replacement and self.values.shape[1] > MOST_INTEGRATED:
+            yield from self.above(self._raced(slots, unit, seed))
+        else:
+            ones = np.ones(len(self.values))
+            yield from ((p, ones) for p in self.placed(slots))
+
+    def _raced(self, slots: int, unit: UInt64Array, seed: int) -> IntArray:
+        """One list per round: every item arrives after an exponential time with its value as the rate."""
+        of_item = mix(np.arange(self.values.shape[1], dtype=np.uint64))
+        times = uniform(unit[:, None] ^ of_item, seed, "lists")
+        np.subtract(1.0, times, out=times)
+        np.log(times, out=times)
+        with np.errstate(divide="ignore"):
+            np.divide(times, self.values, out=times)  # minus the times
+        first = np.argpartition(times, -slots, axis=1)[:, -slots:]
+        order = np.argsort(-np.take_along_axis(times, first, axis=1), axis=1)
+        return np.take_along_axis(first, order, axis=1)
 
     def marginals(self, codes: IntArray) -> FloatArray:
         """Rounds × slots: the probability that the logged item stands in its slot; 1 where a list has no item."""
@@ -181,6 +266,23 @@ class ListPolicy(Policy):
         """
         return self._in_blocks(batch, ItemWeights.conditional)
 
+    def slots_of(self, batch: Batch, weights: ItemWeights) -> FloatArray:  # noqa: ARG002
+        """The same, where the weights of all items have been computed.
+
+        Parameters
+        ----------
+        batch : Batch
+            Some rounds of a log of lists.
+        weights : ItemWeights
+            What `weights` returned for them.
+
+        Returns
+        -------
+        array of float
+            Rounds × slots; 1 where the list has no item.
+        """
+        return self.slots(batch)
+
     def marginals(self, batch: Batch) -> FloatArray:
         """The probability of each logged item in its slot, whatever the other slots hold.
 
@@ -209,11 +311,30 @@ class ListPolicy(Policy):
         list of array of float
             For each slot, rounds × items.
         """
-        weights, slots = self.weights(batch), range(_sizes(batch)[0])
-        if weights.without_replacement:
-            return list(all_marginals(weights.values, len(slots)))
-        totals = np.broadcast_to(weights.totals, (len(batch), len(slots)))
-        return [weights.of(k) / totals[:, k : k + 1] for k in slots]
+        return list(self.weights(batch).placed(_sizes(batch)[0]))
+
+    def placements(self, batch: Batch) -> FloatArray:
+        """The probability of each logged item in every slot, whatever the other slots hold.
+
+        Parameters
+        ----------
+        batch : Batch
+            Some rounds of a log of lists.
+
+        Returns
+        -------
+        array of float
+            Rounds × slots × slots: entry (i, k, j) is the probability that the item logged in slot k stands in slot j.
+        """
+        slots, items = _sizes(batch)
+        out = np.empty((len(batch), slots, slots))
+        for rows in blocks(len(batch), slots * items):
+            checkpoint()
+            block = batch.take(rows)
+            codes = np.maximum(block.action, 0)
+            for j, p in enumerate(self.items(block)):
+                out[rows, :, j] = np.take_along_axis(p, codes, axis=1)
+        return out
 
     def likelihood(self, batch: Batch) -> FloatArray:
         likelihood: FloatArray = self.slots(batch).prod(axis=1)

@@ -6,14 +6,16 @@ from collections.abc import Sequence
 from typing import Any, final
 
 import numpy as np
+import pyarrow as pa
 
-from offpolicy.core.arrays import FloatArray
-from offpolicy.core.errors import InputError
+from offpolicy.core.arrays import FloatArray, IntArray
+from offpolicy.core.errors import InputError, RowsError
 from offpolicy.data.batch import Batch
 from offpolicy.data.checks import floats, is_number
+from offpolicy.data.list_cells import plain_lists
 from offpolicy.data.log import Log
 from offpolicy.data.slate import items_of
-from offpolicy.policies.candidates import Eligible, check_candidates
+from offpolicy.policies.candidates import Eligible, check_candidates, list_lengths
 from offpolicy.policies.functions import columns_of, with_columns
 from offpolicy.policies.lists import ItemWeights, ListPolicy, refuse_repeats
 from offpolicy.policies.scores import check_top, eligible_scores, scores_of
@@ -26,9 +28,11 @@ class PlackettLuce(ListPolicy):
 
     Parameters
     ----------
-    scores : callable, TwoTower or array
+    scores : callable, TwoTower, array, str or number
         Maps contexts (rounds × columns, as in `log.schema.context`) to the scores of all items (rounds × items, in the order
-        of `log.actions`); or these scores themselves, with one row per round of the log.
+        of `log.actions`); or these scores themselves, with one row per round of the log. The name of a list column has the
+        scores of the candidates of each round, or of all items if there are no `candidates`. A number is the score of every
+        item: all orders are equally likely.
     temperature : float, default 1.0
         Divides the scores; must be positive. The smaller it is, the closer the policy is to sorting by score.
     candidates : str, optional
@@ -58,19 +62,22 @@ class PlackettLuce(ListPolicy):
         if not is_number(temperature) or not temperature > 0:
             raise InputError(f"PlackettLuce: temperature is {temperature!r}; it must be above 0.")
         check_candidates("PlackettLuce", candidates)
+        self._candidates, self._temperature = candidates, float(temperature)
+        self._column = scores if isinstance(scores, str) else None
+        self._even = is_number(scores)
         given = callable(scores) or isinstance(scores, TwoTower)
-        self._matrix = None if given else floats(scores, "PlackettLuce")
+        self._matrix = None if given or self._even or self._column else floats(scores, "PlackettLuce")
         self._score = with_columns(scores, columns, "PlackettLuce") if given else None
-        self._temperature, self._candidates = float(temperature), candidates
 
     def __repr__(self) -> str:
         scores = f"{' × '.join(map(str, self._matrix.shape))} scores" if self._matrix is not None else repr(self._score)
+        scores = "0" if self._even else repr(self._column) if self._column is not None else scores
         rest = "" if self._candidates is None else f", candidates={self._candidates!r}"
         return f"PlackettLuce({scores}, temperature={self._temperature:g}{rest})"
 
     @property
     def columns(self) -> tuple[str, ...]:
-        listed = () if self._candidates is None else (self._candidates,)
+        listed = tuple(name for name in (self._candidates, self._column) if name is not None)
         return tuple(dict.fromkeys((*listed, *columns_of(self._score))))
 
     @property
@@ -95,6 +102,10 @@ class PlackettLuce(ListPolicy):
         refuse_repeats(batch, "PlackettLuce")
         return super().slots(batch)
 
+    def slots_of(self, batch: Batch, weights: ItemWeights) -> FloatArray:
+        refuse_repeats(batch, "PlackettLuce")
+        return weights.conditional(batch.action)
+
     def weights(self, batch: Batch) -> ItemWeights:
         logs = self._logs(batch)
         top = logs.max(axis=1, keepdims=True)
@@ -105,17 +116,51 @@ class PlackettLuce(ListPolicy):
     def _logs(self, batch: Batch) -> FloatArray:
         """Rounds × items: score / temperature; −∞ for items that are not eligible."""
         over_items = items_of(batch)
-        if self._candidates is not None:
-            eligible = Eligible.required(self._candidates, over_items, "PlackettLuce")
-            scores = np.full((len(batch), over_items.n_actions), -np.inf)
-            if self._matrix is not None:
-                scores[eligible.row, eligible.codes] = self._matrix[batch.row[eligible.row], eligible.codes]
-            else:
-                assert self._score is not None
-                scores[eligible.row, eligible.codes] = eligible_scores(self._score, over_items, eligible, "PlackettLuce")
-        elif self._matrix is not None:
-            scores = self._matrix[batch.row]
-        else:
-            assert self._score is not None
-            scores = scores_of(self._score, over_items, "PlackettLuce")
+        if self._candidates is None:
+            return self._of_all(over_items) / self._temperature
+        eligible = Eligible.required(self._candidates, over_items, "PlackettLuce")
+        scores = np.full((len(batch), over_items.n_actions), -np.inf)
+        scores[eligible.row, eligible.codes] = self._of_candidates(over_items, eligible)
         return scores / self._temperature
+
+    def _of_all(self, batch: Batch) -> FloatArray:
+        """Rounds × items."""
+        shape = (len(batch), batch.n_actions)
+        if self._even:
+            return np.zeros(shape)
+        if self._column is not None:
+            return self._listed(batch, np.full(len(batch), batch.n_actions), "items").reshape(shape)
+        if self._matrix is not None:
+            return self._matrix[batch.row]
+        assert self._score is not None
+        return scores_of(self._score, batch, "PlackettLuce")
+
+    def _of_candidates(self, batch: Batch, eligible: Eligible) -> FloatArray:
+        """One score per candidate."""
+        if self._even:
+            return np.zeros(len(eligible.codes))
+        if self._column is not None:
+            return self._listed(batch, np.diff(eligible.starts), "candidates")
+        if self._matrix is not None:
+            scores: FloatArray = self._matrix[batch.row[eligible.row], eligible.codes]
+            return scores
+        assert self._score is not None
+        return eligible_scores(self._score, batch, eligible, "PlackettLuce")
+
+    def _listed(self, batch: Batch, expected: IntArray, of: str) -> FloatArray:
+        """The entries of the list column of scores, as many in each round as expected."""
+        assert self._column is not None
+        column = plain_lists(batch.extra[self._column])
+        lengths = list_lengths(column, "PlackettLuce", "scores")
+        if (bad := lengths != expected).any():
+            first = int(np.argmax(bad))
+            what = f"have {lengths[first]:,} scores for {expected[first]:,} {of}, or other numbers"
+            raise RowsError("PlackettLuce", what, batch.row[bad], f"Give one score per item in {self._column!r}.")
+        try:
+            scores: FloatArray = column.flatten().cast(pa.float64()).to_numpy(zero_copy_only=False)
+        except pa.ArrowException:
+            raise InputError(f"PlackettLuce: {self._column!r} has lists of text, but scores are numbers.") from None
+        if (bad := np.isnan(scores) | (scores == np.inf)).any():
+            rows = np.unique(batch.row[np.repeat(np.arange(len(batch)), lengths)[bad]])
+            raise RowsError("PlackettLuce", "have a score that is missing or infinite", rows, "Scores must be numbers.")
+        return scores

@@ -1,6 +1,7 @@
 """Policies as text: `p_new`, `p_new_*`, `actions,probabilities`, `uniform`, `deterministic:best`, or `module:object`.
 
-For actions that are numbers also `deterministic:a,b` for vectors, `normal:mean,4`, `shift:by=2` and `shift:times=1.05`.
+For actions that are numbers also `deterministic:a,b` for vectors, `normal:mean,4`, `shift:by=2` and `shift:times=1.05`; for
+lists `plackett-luce:items,scores`, `shuffled`, `shuffled:items` and `factored:uniform`.
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ from offpolicy.core.imports import imported
 from offpolicy.policies.base import Policy
 from offpolicy.policies.conversion import as_policy
 from offpolicy.policies.deterministic import Deterministic
+from offpolicy.policies.factored import Factored
 from offpolicy.policies.normal import Normal
+from offpolicy.policies.plackett_luce import PlackettLuce
 from offpolicy.policies.shift import Shift
 from offpolicy.policies.tables import Column, Uniform
 
@@ -40,6 +43,28 @@ def _shift(text: str) -> Policy:
     return Shift(**{name: moved[0] if len(moved) == 1 else moved})
 
 
+def _plackett_luce(text: str) -> Policy:
+    """SCORES of all items, or ITEMS,SCORES, and perhaps a temperature: list columns, and a number."""
+    names = [part.strip() for part in text.split(",")]
+    temperature = _number(names[-1]) if len(names) > 1 else None
+    columns = names if temperature is None else names[:-1]
+    if not 1 <= len(columns) <= 2 or not all(columns):
+        raise InputError(f"policy 'plackett-luce:{text}': give plackett-luce:ITEMS,SCORES, two list columns.")
+    return PlackettLuce(columns[-1], temperature or 1.0, columns[0] if len(columns) > 1 else None)
+
+
+def _shuffled(text: str) -> Policy:
+    """All orders of the items in a list column are equally likely."""
+    return PlackettLuce(0, candidates=text)
+
+
+def _factored(text: str) -> Policy:
+    """The same policy over the items in every slot."""
+    if names_module(text):
+        raise InputError(f"policy 'factored:{text}': write op.Factored(…) in the module, and name that object instead.")
+    return Factored(policy(text))
+
+
 def _number(text: str, otherwise: Any = None) -> Any:
     try:
         return float(text)
@@ -49,9 +74,10 @@ def _number(text: str, otherwise: Any = None) -> Any:
 
 NAMED: dict[str, Callable[[str], Policy]] = {
     "column": Column, "deterministic": _deterministic, "uniform": Uniform, "normal": _normal, "shift": _shift,
+    "plackett-luce": _plackett_luce, "shuffled": _shuffled, "factored": _factored,
 }  # fmt: skip
 """Policies by name, each of what follows the colon: a column of the log, or numbers."""
-EXAMPLES = {"normal": "MEAN,SD", "shift": "times=1.05"}
+EXAMPLES = {"normal": "MEAN,SD", "shift": "times=1.05", "plackett-luce": "ITEMS,SCORES", "factored": "uniform"}
 
 
 def names_module(text: str) -> bool:
@@ -66,6 +92,8 @@ def policy(text: str) -> Policy:
     (Uniform(), Uniform(candidates='items'), ('best',), Column('p_new'))
     >>> policy("deterministic:a,b").columns, policy("normal:usual,4").mean, policy("shift:times=1.05")
     (('a', 'b'), 'usual', Shift(by=None, times=1.05))
+    >>> policy("plackett-luce:items,scores,0.5"), policy("factored:uniform")
+    (PlackettLuce('scores', temperature=0.5, candidates='items'), Factored(Uniform()))
     """
     name, colon, column = text.partition(":")
     if names_module(text):
@@ -79,8 +107,8 @@ def policy(text: str) -> Policy:
         raise InputError(f"policy {text!r}: name a column of the log, such as {name}:COLUMN.")
     if colon:
         return NAMED[name](column)
-    if name == "uniform":
-        return Uniform()
+    if name in ("uniform", "shuffled"):
+        return Uniform() if name == "uniform" else PlackettLuce(0)
     if "," in text:
         names = tuple(part.strip() for part in text.split(","))
         if len(names) != 2:

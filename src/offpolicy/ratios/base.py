@@ -14,7 +14,7 @@ from offpolicy.data.batch import Batch
 from offpolicy.data.estimated_logging import EstimatedLogging
 from offpolicy.data.features import Features, Inputs
 from offpolicy.data.schema import Schema
-from offpolicy.data.spaces import Serves
+from offpolicy.data.spaces import ActionSpace, Serves
 from offpolicy.models.embedding_table import Embedding
 from offpolicy.models.rewards.base import Fits, FitShape, RewardModel
 from offpolicy.policies.base import Policy
@@ -90,9 +90,24 @@ class Available:
         )
 
     @property
+    def lacks_placements(self) -> str | None:
+        """Why the probability of the logged items in other positions than their own is unknown."""
+        if self.logging is None or not self.logging.gives_marginals:
+            return (
+                "it compares the positions of an item, and the log has only the probability of the position where the item "
+                "was shown; pass the logging policy as `logging=` (--logging)"
+            )
+        return self.lacks_positions
+
+    @property
     def lacks_whole_policies(self) -> str | None:
         if self.schema.space.slots is not None and self.schema.gain is None:
             return "its reward model predicts the reward of each slot, and this log has one reward per list"
+        return self.lacks_items
+
+    @property
+    def lacks_items(self) -> str | None:
+        """Why the new policy's probabilities of actions, or of the items of lists, that were not logged are unknown."""
         if all(policy.gives_items for policy in self.policies.values()):
             return None
         return (
@@ -119,6 +134,8 @@ class Fitting:
         The fits of its reward model.
     families : int
         How many ratios that sum over all actions share the memory for tables.
+    logging : Policy | None
+        The logging policy, where it is known.
     """
 
     name: str
@@ -128,6 +145,7 @@ class Fitting:
     action_ratio: Callable[[Batch], FloatArray] | None = None
     fits: Fits | None = None
     families: int = 1
+    logging: Policy | None = None
 
 
 @dataclass(frozen=True)
@@ -196,6 +214,21 @@ class FittedRatio(ABC):
         ndarray of shape (rounds,)
             One number, 0 or more, for each row of `rounds.batch`.
         """
+
+    def earned(self, rounds: Rounds) -> FloatArray | None:  # noqa: ARG002
+        """What the weights apply to, if that is not the reward of the round or of the slot.
+
+        Parameters
+        ----------
+        rounds : Rounds
+            The rounds of a batch.
+
+        Returns
+        -------
+        ndarray of shape (rounds, rewards), or None
+            A reward per round in place of the logged one; None for the logged one.
+        """
+        return None
 
     def zero(self, corrections: int) -> State:  # noqa: ARG002
         """Empty sums.
@@ -287,6 +320,22 @@ class FittedRatio(ABC):
             Empty unless the ratio pools actions.
         """
         return PoolingDiagnostics()
+
+    def kept(self, state: State) -> tuple[float, float]:  # noqa: ARG002
+        """How much of the differences between items the weights of lists keep, from 0 to 1.
+
+        Parameters
+        ----------
+        state : dict of str to ndarray
+            The sums over the log.
+
+        Returns
+        -------
+        tuple of float
+            For the slot whose reward is weighted, where items are alike if they earn alike; and for the others, whose items
+            may matter in any way.
+        """
+        return 1.0, 1.0
 
     def moves(self, state: State, correction: int) -> Moves | None:  # noqa: ARG002
         """How the sums of one correction change when a group of units is left out of the fit.
@@ -393,12 +442,20 @@ class Ratio(Serves, ABC):
         Whether it is unbiased whatever the rewards are, as π/π0 is.
     whole : bool
         Whether it sums over all actions of both policies, instead of using the logged actions alone.
+    items : bool
+        The same for lists: whether it sums over all items in every slot.
+    marginal : bool
+        Whether it compares the probabilities of items in their slots whatever stands above them, if actions are lists.
     per_policy : bool
         Whether it is fitted separately for each target policy.
     of_actions : bool
         Whether it is π/π0, whose overlap is reported for each policy anyway.
     shown : bool
         Whether the report shows the distribution of its weights.
+    smooths : bool
+        Whether it has a kernel over actions, so that its bias follows from the width.
+    assumes : str | None
+        For lists, what it assumes about how people read them, as in "slots do not matter to each other".
     """
 
     columns: tuple[str, ...] = ()
@@ -409,9 +466,13 @@ class Ratio(Serves, ABC):
     weighs: bool = True
     exact: bool = False
     whole: bool = False
+    items: bool = False
+    marginal: bool = False
     per_policy: bool = True
     of_actions: bool = False
     shown: bool = False
+    smooths: bool = False
+    assumes: str | None = None
 
     def lacks(self, available: Available) -> str | None:
         """What it needs and this evaluation does not have.
@@ -474,6 +535,21 @@ class Ratio(Serves, ABC):
             Itself, unless the rewards matter to it.
         """
         return self
+
+    def widths(self, space: ActionSpace) -> tuple[float, ...] | None:  # noqa: ARG002
+        """The width of a kernel over actions in each of their dimensions, in their unit; None for other ratios.
+
+        Parameters
+        ----------
+        space : ActionSpace
+            The actions of the log.
+
+        Returns
+        -------
+        tuple of float or None
+            One width per dimension.
+        """
+        return None
 
     def missed(self, slots: int) -> Missed:
         """Which interactions between slots it leaves out, if actions are lists.
@@ -557,3 +633,7 @@ class UnfittedRatio(Ratio, FittedRatio):
     def of_slot(self, ratio: Ratio) -> FittedRatio:
         assert isinstance(ratio, UnfittedRatio)
         return ratio
+
+    def lacks_slots_alone(self, available: Available) -> str | None:  # noqa: ARG002
+        """Why more than the ratios of slots is needed, which is why those of embeddings cannot take their place."""
+        return None

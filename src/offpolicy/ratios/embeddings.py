@@ -90,9 +90,9 @@ class EmbeddingRatio(Ratio):
         sums, *rows = results
         return PooledFits(fitting.name, self, self._shape(fitting), sums, rows[0] if rows else None, fitting.fits)
 
-    def fit(self, fitting: Fitting, results: Sequence[Any]) -> FittedRatio:
+    def fit(self, fitting: Fitting, results: Sequence[Any]) -> FittedEmbeddings:
         fits = self.fits(fitting, results)
-        return _Fitted(fits.poolings(fitting.families), fits.covered, fits)
+        return FittedEmbeddings(fits.poolings(fitting.families), fits.covered, fits)
 
     def _shape(self, fitting: Fitting) -> FitShape:
         return replace(fitting.by_action, features=NO_FEATURES if self.inputs == "identity" else fitting.features)
@@ -111,7 +111,7 @@ class EmbeddingRatio(Ratio):
 
 @final
 @dataclass(frozen=True, eq=False)
-class _Fitted(FittedRatio):
+class FittedEmbeddings(FittedRatio):
     """Weights by embeddings, from one pooling per fold, or one for all rounds.
 
     Attributes
@@ -167,7 +167,7 @@ class _Fitted(FittedRatio):
     def embedding(self) -> Embedding | None:
         return None if self.fits is None else replace(self.fits.embedding, varying=None, covariance=None)
 
-    def light(self) -> FittedRatio:
+    def light(self) -> FittedEmbeddings:
         return replace(self, fits=None)
 
     @property

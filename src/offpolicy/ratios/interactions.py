@@ -18,9 +18,16 @@ KINDS = ("near above", "further above", "near below", "further below", "several 
 
 @dataclass(frozen=True)
 class Missed:
-    """The share of each kind of interaction that weights leave out, from 0 to 1."""
+    """The share of each kind of interaction that weights leave out, from 0 to 1.
+
+    Attributes
+    ----------
+    own : float
+        The share of what the slot's own item contributes.
+    """
 
     shares: tuple[float, ...]
+    own: float = 0.0
 
     @classmethod
     def of(cls, kept: FloatArray, together: float) -> Missed:
@@ -49,6 +56,16 @@ class Missed:
         groups = (up == 1, up > 1, up == -1, up < -1)
         shares = (float(1 - kept[group].mean()) if group.any() else 0.0 for group in groups)
         return cls((*shares, 1 - together if len(kept) > 1 else 0.0))
+
+    def smoothed(self, own: float, others: float) -> Missed:
+        """The same if weights keep only a part of the differences between items: of the own slot, and of the others.
+
+        >>> Missed((0.0, 1.0, 0.5, 0.0, 0.0)).smoothed(1.0, 0.8).shares
+        (0.2, 1.0, 0.6, 0.2, 0.36)
+        """
+        *single, together = (1 - share for share in self.shares)
+        kept = (*(others * share for share in single), others**2 * together)
+        return Missed(tuple(round(1 - share, 12) for share in kept), 1 - own)
 
 
 def missed_of_window(slots: int, above: int, below: int) -> Missed:

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from offpolicy.core.arrays import NEXT_TO_NOTHING, FloatArray
 from offpolicy.data.box import Box, box
+from offpolicy.data.spaces import ActionSpace
 from offpolicy.ratios.base import Available, UnfittedRatio
 from offpolicy.ratios.pools import Rounds
 
@@ -139,7 +140,11 @@ class KernelRatio(UnfittedRatio):
     boundary: Boundary = "exact"
     spaces = (Box,)
     mean_one = True
+    smooths = True
     model_error_cancels = True
+
+    def widths(self, space: ActionSpace) -> tuple[float, ...]:
+        return tuple(self.bandwidth.of(box(space, "KernelRatio")).tolist())
 
     def lacks(self, available: Available) -> str | None:
         if not all(policy.deterministic for policy in available.policies.values()):

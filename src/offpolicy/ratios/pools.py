@@ -237,6 +237,8 @@ class Rounds:
         Both policies in the slots of the logged lists, if actions are lists.
     policies : tuple[Policy, Policy | None] | None
         The target policy, and the logging policy if it is known.
+    sampled : int
+        How many of the rounds, the first ones, show how estimates depend on what was fitted.
     """
 
     batch: Batch
@@ -250,6 +252,7 @@ class Rounds:
     pool: Pool | None = None
     slots: SlotSides | None = None
     policies: tuple[Policy, Policy | None] | None = None
+    sampled: int = 0
 
     @cached_property
     def fold(self) -> IntArray:

@@ -13,6 +13,7 @@ from offpolicy.data.slate import Slate
 from offpolicy.ratios.base import Available, UnfittedRatio
 from offpolicy.ratios.interactions import Missed, missed_of_window
 from offpolicy.ratios.pools import Rounds
+from offpolicy.ratios.pseudo_inverse import pseudo_inverse_weights
 from offpolicy.ratios.sides import SlotSides
 
 
@@ -56,6 +57,8 @@ class SlotRatio(UnfittedRatio):
 class PrefixRatio(SlotRatio):
     """Π_{j ≤ k} w_j: the items down to the slot, for rewards that do not depend on what stands below (a cascade)."""
 
+    assumes = "the items below a slot do not matter to it"
+
     def lacks(self, available: Available) -> str | None:
         return available.lacks_slot_rewards or available.lacks_slots
 
@@ -71,6 +74,9 @@ class PrefixRatio(SlotRatio):
 class PositionRatio(SlotRatio):
     """m_k: the item in its position, for rewards that do not depend on the other items."""
 
+    assumes = "slots do not matter to each other"
+    marginal = True
+
     def lacks(self, available: Available) -> str | None:
         return available.lacks_slot_rewards or available.lacks_positions
 
@@ -83,20 +89,27 @@ class PositionRatio(SlotRatio):
 class AdditiveRatio(SlotRatio):
     """1 + Σ_k (m_k − 1): for one reward of the list that is a sum over its slots. It can be negative.
 
-    Right if the logging policy fills slots independently of each other, and never negative on average.
+    That is for logging policies that fill slots independently of each other. For those that show each item at most once, it
+    takes the pseudo-inverse of the probabilities of pairs.
     """
 
+    assumes = "the reward of the list adds up over its slots"
+    marginal = True
+
     def lacks(self, available: Available) -> str | None:
-        if available.logging is not None and not available.logging.factored:
-            return (
-                "its sum of ratios is biased for a logging policy that shows each item at most once; it needs an "
-                "op.Factored logging policy"
-            )
         return available.lacks_positions
+
+    def lacks_slots_alone(self, available: Available) -> str | None:
+        if available.logging is None or available.logging.factored:
+            return None
+        return "its sum over slots is right only if the logging policy fills them independently of each other (op.Factored)"
 
     def for_slot(self, slot: int) -> Self:  # noqa: ARG002
         return self
 
     def weights(self, rounds: Rounds) -> FloatArray:
-        weights: FloatArray = 1 + (sides_of(rounds).marginal - 1).sum(axis=1)
+        sides = sides_of(rounds)
+        if sides.logged.without_replacement:
+            return sides.once(AdditiveRatio, lambda: pseudo_inverse_weights(sides))
+        weights: FloatArray = 1 + (sides.marginal - 1).sum(axis=1)
         return weights

@@ -19,6 +19,7 @@ import numpy as np
 from offpolicy.core.arrays import FloatArray
 from offpolicy.data.batch import Batch
 from offpolicy.data.box import Box, box
+from offpolicy.data.spaces import ActionSpace
 from offpolicy.policies.base import Policy
 from offpolicy.policies.nodes import legendre
 from offpolicy.ratios.base import Available, UnfittedRatio
@@ -42,6 +43,10 @@ class SmoothedRatio(UnfittedRatio):
     kernel: SmoothingKernel = KERNELS["epanechnikov"]
     spaces = (Box,)
     mean_one = True
+    smooths = True
+
+    def widths(self, space: ActionSpace) -> tuple[float, ...]:
+        return tuple(self.bandwidth.of(box(space, "SmoothedRatio")).tolist())
 
     def lacks(self, available: Available) -> str | None:
         space = box(available.schema.space, "SmoothedRatio")

@@ -43,6 +43,12 @@ class WindowRatio(SlotRatio):
     def lacks(self, available: Available) -> str | None:
         return available.lacks_slot_rewards or available.lacks_slots or lacks_factored(available)
 
+    @property
+    def assumes(self) -> str | None:  # type: ignore[override]
+        if self.above == self.below == 0:
+            return "slots do not matter to each other"
+        return f"only the items up to {self.above} slots above and {self.below} below matter to a slot"
+
     def missed(self, slots: int) -> Missed:
         return missed_of_window(slots, self.above, self.below)
 
@@ -61,6 +67,7 @@ class PairRatio(SlotRatio):
     """
 
     below: bool = True
+    assumes = "other slots matter to a slot one at a time"
 
     def lacks(self, available: Available) -> str | None:
         return available.lacks_slot_rewards or available.lacks_slots or lacks_factored(available)

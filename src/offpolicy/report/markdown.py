@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from offpolicy.report import comparison, sentences, slices, slots
+from offpolicy.report import action_axis, comparison, sentences, slices, slots
 from offpolicy.report.formatting import RIGHT, VERDICTS, Summary, markdown_table, visible
 
 WIDEST = 1_000
@@ -32,7 +32,7 @@ def markdown(result: Summary) -> str:
     lines += [*_paragraphs(sentences.comparisons(result)), *_best(result), *_table(result), ""]
     for heading, reasons in sentences.why(result):
         lines += [escaped(heading), "", *(f"- {escaped(reason)}" for reason in reasons), ""]
-    lines += [*_paragraphs(sentences.notes(result)), *_bounds(result)]
+    lines += [*_paragraphs(sentences.notes(result)), *_bounds(result), *_actions(result)]
     for heading, part in sentences.sections(result):
         lines += [f"## {escaped(heading)}", "", *_best(part), *_table(part), ""]
         lines += [*_paragraphs(sentences.part_answers(part)), *_bounds(part)]
@@ -66,6 +66,21 @@ def _best(result: Summary) -> Iterator[str]:
         escaped_rows = [[escaped(cell) for cell in row] for row in rows]
         yield from (*markdown_table([escaped(name) for name in header], escaped_rows, comparison.RIGHT), "")
         yield from _paragraphs(comparison.notes(best))
+
+
+def _actions(result: Summary) -> Iterator[str]:
+    """Where actions are numbers: the estimate over bandwidths, and the value of each action."""
+    for e in sentences.leading(result):
+        if rows := e["diagnostics"].get("bandwidths"):
+            name, (header, cells) = e["estimator"], action_axis.bandwidth_table(rows)
+            of = f" for {escaped(e['policy'])}" if len(result["policies"]) > 1 else ""
+            yield from (f"## {escaped(name)} over bandwidths{of}", "")
+            yield from (*markdown_table(header, cells, frozenset(header)), "", action_axis.BANDWIDTH_MEANING, "")
+    if curve := result.get("dose_response"):
+        header, cells = action_axis.curve_table(curve)
+        meaning = action_axis.curve_meaning(curve)
+        yield from ("## The value of each action", "", escaped(meaning), "")
+        yield from (*markdown_table(header, cells, frozenset(header)), "")
 
 
 def _bounds(result: Summary) -> Iterator[str]:

@@ -105,6 +105,49 @@ def weights(summary: Summary, ax: Axes | None = None, policy: str | None = None)
     return ax
 
 
+def slots(summary: Summary, ax: Axes | None = None, policy: str | None = None) -> Axes:
+    """The value of each slot of lists with its interval, beside what was logged there; below, its effective rounds."""
+    policy = summary["policies"][0] if policy is None else policy
+    rows = [row for row in summary.get("by_slot") or () if row["policy"] == policy]
+    if not rows:
+        raise InputError(f"there are no slots to plot for {policy!r}: they need lists with a reward for each slot.")
+    ax = _axes(ax, (1.6 + 0.8 * len(rows), 3.6))
+    at = np.arange(len(rows), dtype=float)
+    logged = [row["value"] - row["lift"]["value"] for row in rows]
+    ax.plot(at - 0.08, logged, MARKERS[THE_LOG], color=GREY, linestyle=":", linewidth=1, label="in the log")
+    for x, row in zip(at, rows, strict=True):
+        ax.plot([x + 0.08] * 2, [row["interval"]["low"], row["interval"]["high"]], color=BLUE, linewidth=2.5)
+    values, of = [row["value"] for row in rows], _name(policy if len(summary["policies"]) > 1 else "new policy")
+    words = f"{of}, by {_name(rows[0]['estimator'])}, with {percent(summary['level'])} intervals"
+    ax.plot(at + 0.08, values, "o", color=BLUE, markersize=7, label=words)
+    weak = ["–" if row["effective_sample_size"] is None else count(row["effective_sample_size"]) for row in rows]
+    ax.set_xticks(at, [f"{row['slot']}\n{each}" for row, each in zip(rows, weak, strict=True)])
+    ax.set_xlabel("slot, and the effective rounds that its value rests on")
+    ax.set_ylabel(_name(summary["reward"]))
+    ax.grid(axis="y", alpha=0.3)
+    ax.legend(fontsize=SMALL, frameon=False, loc="lower left", bbox_to_anchor=(0, 1))
+    return ax
+
+
+def examination(summary: Summary, ax: Axes | None = None) -> Axes:
+    """How often users look at each slot, compared with the first, with intervals of two standard errors."""
+    own = next((each for each in summary.get("browsing") or () if each.get("examination")), None)
+    if own is None:
+        raise InputError("there is no examination curve to plot; evaluate op.PBM().")
+    curve = np.array(own["examination"])
+    errors = np.array(own.get("examination_std_errors") or np.zeros(len(curve)))
+    ax = _axes(ax, (1.6 + 0.8 * len(curve), 3.2))
+    ax.errorbar(
+        np.arange(1, len(curve) + 1), curve, TWO_SIDED_95 * errors, fmt="o-", color=BLUE, linewidth=1, elinewidth=2.5
+    )
+    ax.set_xticks(range(1, len(curve) + 1))
+    ax.set_ylim(bottom=0)
+    ax.set_xlabel("slot")
+    ax.set_ylabel("users look, compared with slot 1")
+    ax.grid(axis="y", alpha=0.3)
+    return ax
+
+
 def calibration(summary: Summary, ax: Axes | None = None, model: int = 0) -> Axes:
     """Predicted and observed rewards of a reward model, in bins of rounds that it was not fitted on."""
     models = summary.get("calibration", ())
@@ -311,6 +354,94 @@ def sensitivity(summary: Summary, ax: Axes | None = None) -> Axes:
     return ax
 
 
+def actions(summary: Summary, ax: Axes | None = None, dimension: int = 0) -> Axes:
+    """Where the log has actions along one dimension, and an outline of where each policy goes."""
+    every = summary.get("action_axis", ())
+    if not every:
+        raise InputError("there is no axis of actions to plot: it needs actions that are numbers, and the whole log.")
+    if not 0 <= dimension < len(every):
+        raise InputError(f"there is no dimension {dimension}; there are {len(every)}, numbered from 0.")
+    chosen = every[dimension]
+    edges = np.asarray(chosen["edges"], dtype=float)
+    ax = _axes(ax, (6.5, 3.4))
+    logged = np.asarray(chosen["logged"]["shares"], dtype=float)
+    ax.bar(edges[:-1], 100 * logged, np.diff(edges), align="edge", color=BLUE, alpha=0.35, label="logged")
+    for k, policy in enumerate(chosen["policies"]):
+        shares = 100 * np.asarray(policy["shares"], dtype=float)
+        colour = OUTLINES[(k + 1) % len(OUTLINES)]
+        ax.stairs(shares, edges, color=colour, linestyle=LINES[k % len(LINES)], linewidth=1.8, label=_name(policy["policy"]))
+    ax.set_xlabel("action" if chosen["dimension"] is None else f"dimension {dimension} of the action")
+    ax.set_ylabel("% of actions")
+    ax.set_ylim(bottom=0)
+    ax.grid(axis="y", alpha=0.3)
+    ax.legend(fontsize=SMALL, frameon=False, loc="center left", bbox_to_anchor=(1, 0.5))
+    return ax
+
+
+def bandwidths(summary: Summary, ax: Axes | None = None, estimator: str | None = None, policy: str | None = None) -> Axes:
+    """What each width of a kernel estimator gives, and the mix of all with its interval."""
+    mixes = [e for e in summary["estimates"] if e["diagnostics"].get("bandwidths")]
+    lead = summary["headline"]["estimator"]
+    mixes = sorted(mixes, key=lambda e: e["estimator"] != lead)
+    chosen = next((e for e in mixes if estimator in (None, e["estimator"]) and policy in (None, e["policy"])), None)
+    if chosen is None:
+        known = ", ".join(f"{e['estimator']} for {e['policy']}" for e in mixes) or "none"
+        raise InputError(f"there is no such estimate with several bandwidths; there are: {known}. Add op.KernelDR().")
+    rows, interval = chosen["diagnostics"]["bandwidths"], chosen["interval"]
+    ax = _axes(ax, (6.5, 3.6))
+    ax.axhspan(interval["low"], interval["high"], color=BLUE, alpha=0.12, linewidth=0)
+    mixed = f"{_name(chosen['estimator'])}: the mix of all, with its {percent(summary['level'])} interval"
+    ax.axhline(chosen["value"], color=BLUE, linewidth=1.4, label=mixed)
+    for k, row in enumerate(rows):
+        legend = "one width, with 95% intervals" if not k else None
+        error = TWO_SIDED_95 * row["std_error"]
+        ax.errorbar([k], [row["value"]], error, fmt="o", color=RED, markersize=6, linewidth=1.6, label=legend)
+        words = f"{count(row['effective_rounds'])}"
+        ax.annotate(words, (k, 0), (0, 3), xycoords=("data", "axes fraction"), textcoords="offset points", ha="center",
+                    fontsize=SMALL, color=GREY)  # fmt: skip
+    shares = any(isinstance(row["bandwidth"], (list, tuple)) for row in rows)
+    labels = [f"{row['share_of_range' if shares else 'bandwidth']:.2g}" for row in rows]
+    ax.set_xticks(range(len(rows)), labels)
+    ax.set_xlabel(f"width of the kernel{', as a share of the range' if shares else ''} (above it: effective rounds)")
+    ax.set_ylabel(f"{_name(summary['reward'])} per round")
+    ax.margins(y=0.15)
+    ax.grid(axis="y", alpha=0.3)
+    ax.legend(fontsize=SMALL, frameon=False, loc="lower left", bbox_to_anchor=(0, 1))
+    return ax
+
+
+def dose_response(summary: Summary, ax: Axes | None = None) -> Axes:
+    """The value of each action taken in every round, with pointwise intervals; dashed where there are too few rounds."""
+    curve = summary.get("dose_response")
+    if curve is None:
+        raise InputError(
+            "there is no curve to plot: it needs actions that are single numbers, their densities, and the whole log."
+        )
+    ax = _axes(ax, (6.5, 3.6))
+    points = [p for p in curve["points"] if p["value"] is not None]
+    smooth = [p for p in points if not p["point"]]
+    action, value, low, high = (
+        np.array([math.nan if p[key] is None else p[key] for p in smooth], dtype=float)
+        for key in ("action", "value", "low", "high")
+    )
+    known = np.isfinite(low)
+    ax.fill_between(action, low, high, color=BLUE, alpha=0.15, linewidth=0, label=f"{percent(curve['level'])} intervals")
+    ax.plot(action, value, color=GREY, linewidth=1.2, linestyle=":", zorder=1,
+            label=None if known.all() else "too few rounds: the reward model alone")  # fmt: skip
+    ax.plot(action, np.where(known, value, np.nan), color=BLUE, linewidth=1.8, marker="o", markersize=3.5,
+            label=f"always this action, by {_name(curve['estimator'])}")  # fmt: skip
+    for p in (p for p in points if p["point"]):
+        error = None if p["std_error"] is None else TWO_SIDED_95 * p["std_error"]
+        ax.errorbar([p["action"]], [p["value"]], error, fmt="D", color=RED, markersize=5)
+    if summary.get("logged"):
+        ax.axhline(summary["logged"]["value"], color=GREY, linestyle="--", linewidth=0.9, label="logged mean")
+    ax.set_xlabel("action")
+    ax.set_ylabel(f"{_name(summary['reward'])} per round")
+    ax.grid(alpha=0.3)
+    ax.legend(fontsize=SMALL, frameon=False, loc="lower left", bbox_to_anchor=(0, 1), ncols=2)
+    return ax
+
+
 @dataclass(frozen=True)
 class Plots:
     """The plots of one result, such as `result.plot.estimates()`.
@@ -362,6 +493,38 @@ class Plots:
             The axes.
         """
         return weights(self.summary(0), ax, policy)
+
+    def slots(self, ax: Axes | None = None, policy: str | None = None) -> Axes:
+        """Plot the value of each slot of lists, beside what was logged there.
+
+        Parameters
+        ----------
+        ax : matplotlib.axes.Axes, optional
+            The axes to draw on.
+        policy : str, optional
+            The policy; the first by default.
+
+        Returns
+        -------
+        matplotlib.axes.Axes
+            The axes.
+        """
+        return slots(self.summary(0), ax, policy)
+
+    def examination(self, ax: Axes | None = None) -> Axes:
+        """Plot how often users look at each slot of lists, by `op.PBM`.
+
+        Parameters
+        ----------
+        ax : matplotlib.axes.Axes, optional
+            The axes to draw on.
+
+        Returns
+        -------
+        matplotlib.axes.Axes
+            The axes.
+        """
+        return examination(self.summary(0), ax)
 
     def calibration(self, ax: Axes | None = None, model: int = 0) -> Axes:
         """Plot predicted against observed rewards of a cross-fitted reward model.
@@ -443,6 +606,57 @@ class Plots:
             The axes.
         """
         return best(self.compared(baseline), ax)
+
+    def actions(self, ax: Axes | None = None, dimension: int = 0) -> Axes:
+        """Plot where the log has actions, and where each policy goes, if actions are numbers.
+
+        Parameters
+        ----------
+        ax : matplotlib.axes.Axes, optional
+            The axes to draw on.
+        dimension : int, default=0
+            Which dimension of actions that are vectors.
+
+        Returns
+        -------
+        matplotlib.axes.Axes
+            The axes.
+        """
+        return actions(self.summary(0), ax, dimension)
+
+    def bandwidths(self, ax: Axes | None = None, estimator: str | None = None, policy: str | None = None) -> Axes:
+        """Plot what each width of a kernel estimator gives, and the mix of all.
+
+        Parameters
+        ----------
+        ax : matplotlib.axes.Axes, optional
+            The axes to draw on.
+        estimator : str, optional
+            The estimator; by default the headline, or the first that mixes several widths.
+        policy : str, optional
+            The policy, by default the first.
+
+        Returns
+        -------
+        matplotlib.axes.Axes
+            The axes.
+        """
+        return bandwidths(self.summary(0), ax, estimator, policy)
+
+    def dose_response(self, ax: Axes | None = None) -> Axes:
+        """Plot the value of each action taken in every round, if actions are single numbers.
+
+        Parameters
+        ----------
+        ax : matplotlib.axes.Axes, optional
+            The axes to draw on.
+
+        Returns
+        -------
+        matplotlib.axes.Axes
+            The axes.
+        """
+        return dose_response(self.summary(0), ax)
 
     def sensitivity(self, ax: Axes | None = None, gamma: float | Sequence[float] = 2.0, policy: str | None = None) -> Axes:
         """Plot the bounds on the value if the propensities are wrong.

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from offpolicy.diagnostics.verdict import LIMITS
 from offpolicy.inference.intervals import REFITTED
+from offpolicy.report import action_axis
 from offpolicy.report.formatting import THE_LOG, VERDICTS, Summary, count, label, number, percent, span, visible
 
 SHOWN = 3
@@ -197,6 +198,7 @@ def notes(result: Summary) -> list[str]:
     for policy, truth in (result.get("truth") or {}).items():
         error = next(e["std_error"] for e in result["estimates"] if e["estimator"] == lead and e["policy"] == policy)
         lines.append(f"The true value of {label(policy)} is {number(truth, error)}, known because this log was simulated.")
+    lines += action_axis.notes(result)
     prepared = (result.get("input") or {}).get("preparation")
     if prepared:
         lines.append(f"How the context was prepared: {'; '.join(map(visible, prepared))}.")
@@ -220,15 +222,23 @@ def accelerated(result: Summary) -> list[str]:
 def composition(estimate: Summary, of: str = "", excluding_of: str = "", whole: bool = False) -> list[str]:
     """The main candidates of a blend, the runner-up, and what it excludes (with `whole`, for the full reasons)."""
     name, candidates, error = label(estimate["estimator"]), estimate["diagnostics"]["candidates"], estimate["std_error"]
-    heavy = [c for c in candidates if c["weight"] >= 0.005][:SHOWN]
+    if estimate["diagnostics"].get("bandwidths"):
+        return [action_axis.widths_in_words(estimate, of)]
+    by_size = sorted(candidates, key=lambda c: -abs(c["weight"]))  # kernels may have negative weights
+    heavy = [c for c in by_size if abs(c["weight"]) >= 0.005][:SHOWN]
     shares = ", ".join(f"{c['weight']:.0%} {label(c['name'])} [± {c['std_error']:.2g}, bias {bias(c)}]" for c in heavy)
-    lines = [f"{name}{of} is {shares}{', and others' if sum(c['weight'] for c in heavy) < 0.995 else ''}."]
+    lines = [f"{name}{of} is {shares}{', and others' if abs(sum(c['weight'] for c in heavy) - 1) > 0.005 else ''}."]
     runner_up = next((c for c in candidates[1:] if c["error_known"]), None)
     if runner_up is not None:
         lines[0] += f" The runner-up, {label(runner_up['name'])}, estimates {number(runner_up['value'], error)}."
     for reason, names in by_reason(estimate["diagnostics"]["left_out"], whole):
         lines.append(f"{name}{excluding_of} excludes {', '.join(map(label, names))}. {reason}")
     return lines
+
+
+def compared(diagnostics: Summary) -> bool:
+    """Whether the candidates of a blend are compared with one that is nearly unbiased."""
+    return any(c["nearly_unbiased"] for c in diagnostics["candidates"])
 
 
 def still_learning(diagnostics: Summary) -> list[str]:

@@ -11,6 +11,8 @@ from offpolicy.report.sentences import resolution
 
 RIGHT = frozenset({"slot", "gain", "value", "lift", "eff. rounds"})
 DIFFERS = "≠"
+LIKELY = 0.2
+"""The probability from which a way to read is mentioned."""
 
 
 class SlotTable(NamedTuple):
@@ -34,7 +36,7 @@ def tables(result: Summary) -> Iterator[SlotTable]:
             f"{label(result['reward'])} by slot: {label(rows[0]['estimator'])}{of}",
             ["slot", "gain", "value", f"{percent(result['level'])} interval", "lift", "eff. rounds"],
             [_cells(row, error) for row in rows],
-            _notes(rows),
+            [*_notes(rows), *_reading(result, policy)],
         )
 
 
@@ -64,3 +66,37 @@ def _notes(rows: Sequence[Summary]) -> list[str]:
     which = f"{DIFFERS} The lift excludes 0 in {'slot' if len(apart) == 1 else 'slots'} {', '.join(apart)}." if apart else ""
     alone = "Each interval holds for its slot alone. Values are before the gain, by which they add up to that of the list."
     return [each for each in (which, alone) if each]
+
+
+def _reading(result: Summary, policy: str) -> list[str]:
+    """What the log says about how people read its lists."""
+    own = next((each for each in result.get("browsing") or () if each["policy"] == policy), None)
+    return [] if own is None else [*_tested(own["assumptions"]), *_likely(own["readings"]), *_looks(own)]
+
+
+def _tested(assumptions: Sequence[Summary]) -> Iterator[str]:
+    for each in assumptions:
+        if each["contradicted"]:
+            yield (
+                f"The log contradicts that {each['assumption']}: in slot {each['slot']}, an estimate that assumes so "
+                f"differs from {label(each['compared_with'])} by {each['difference']:+.2g} ± {each['std_error']:.2g} "
+                f"(p = {each['p_value']:.2g})."
+            )
+    borne = [each["assumption"] for each in assumptions if not each["contradicted"]]
+    if borne:
+        yield f"The log does not contradict that {', or that '.join(borne)}."
+
+
+def _likely(readings: Summary) -> Iterator[str]:
+    likely = [(name, p) for name, p in readings.items() if p >= LIKELY]
+    if likely:
+        words = (f"{name} ({p:.0%})" for name, p in sorted(likely, key=lambda item: -item[1]))
+        yield f"From its candidates, Auto finds it likely that {', or that '.join(words)}."
+
+
+def _looks(own: Summary) -> Iterator[str]:
+    """The examination curve."""
+    if curve := own.get("examination"):
+        errors = own.get("examination_std_errors") or [0.0] * len(curve)
+        each = ", ".join(f"{b:.2f}{f' ± {e:.2f}' if e > 0 else ''}" for b, e in zip(curve, errors, strict=True))
+        yield f"How often users look at each slot, compared with the first: {each}."

@@ -8,7 +8,7 @@ from html import escape
 
 from rich.text import Text
 
-from offpolicy.report import comparison, planning, sentences, slices, slots
+from offpolicy.report import action_axis, comparison, planning, sentences, slices, slots
 from offpolicy.report.formatting import (
     VERDICTS,
     WIDTH,
@@ -149,7 +149,7 @@ def explained(estimate: Summary) -> Explanation:
         belongs = f"The interval belongs to {number(adjusted, error)}, the estimate that is adjusted to a mean weight of 1."
         lines += wrapped(belongs, indent="  ")
     if "candidates" in diagnostics:
-        lines += ["", *_candidates(diagnostics), ""]
+        lines += ["", *(_bandwidths(diagnostics) if diagnostics.get("bandwidths") else _candidates(diagnostics)), ""]
         notes = [*sentences.composition(estimate, whole=True), diagnostics["rule"], *sentences.basis_of_bias(diagnostics)]
         notes += sentences.still_learning(diagnostics)
         if not all(c["error_known"] for c in diagnostics["candidates"]):
@@ -167,10 +167,17 @@ def explained(estimate: Summary) -> Explanation:
     return Explanation("\n".join(lines))
 
 
+def _bandwidths(diagnostics: Summary) -> list[str]:
+    """The table of the widths that a kernel estimator mixes."""
+    header, rows = action_axis.bandwidth_table(diagnostics["bandwidths"])
+    return [*aligned(header, rows, right=set(header)), "", *wrapped(action_axis.BANDWIDTH_MEANING, indent="  ")]
+
+
 def _candidates(diagnostics: Summary) -> list[str]:
     """The table of a blend's candidates."""
-    header = ["candidate", "weight", "value", "std. error", "est. bias", f"minus {label(diagnostics['anchor'])}"]
     candidates = diagnostics["candidates"]
+    header = ["candidate", "weight", "value", "std. error", "est. bias"]
+    header += [f"minus {label(diagnostics['anchor'])}"] if sentences.compared(diagnostics) else []
     error = sentences.resolution(candidates, candidates[:1])
     rows = [
         [
@@ -181,7 +188,7 @@ def _candidates(diagnostics: Summary) -> list[str]:
             sentences.bias(c, error),
             f"{number(c['difference'], error)} ± {number(c['difference_error'], error)}"
             if c["name"] != diagnostics["anchor"] else "(nearly unbiased)",
-        ]
+        ][: len(header)]
         for c in candidates
     ]  # fmt: skip
     room = max(room_for_names(header, rows), SHORTEST_NAME)

@@ -13,8 +13,10 @@ from typing import Any
 import numpy as np
 
 from offpolicy.core.describe import described
+from offpolicy.data.box import box
 from offpolicy.data.log import Log
 from offpolicy.diagnostics.base import Subject
+from offpolicy.diagnostics.dose_response import dose_response
 from offpolicy.diagnostics.overlap import NOT_ONE, Overlaps, overlap
 from offpolicy.engines.base import Engine
 from offpolicy.estimators import Combined, Estimator, LoggedMean, Member
@@ -27,7 +29,7 @@ from offpolicy.inference.learning_curve import LearningCurve, LearningCurves
 from offpolicy.inference.scores import Case, Scores
 from offpolicy.inference.sensitivity import Tilting
 from offpolicy.models.embedding_table import LabelledEmbedding
-from offpolicy.models.propensities import FittedLogging
+from offpolicy.models.estimated_policy import EstimatedPolicy
 from offpolicy.ratios.base import Ratio
 from offpolicy.ratios.weights import Weight
 from offpolicy.results.estimate import Estimate
@@ -63,7 +65,7 @@ def _version(name: str) -> str:
 def settings_of(job: Job) -> dict[str, Any]:
     """What was requested, as plain values."""
     request, log, logging = job.request, job.log, job.fits.logging
-    requested = logging.setting if isinstance(logging, FittedLogging) else logging
+    requested = logging.setting if isinstance(logging, EstimatedPolicy) else logging
     return {
         "estimators": [described(next(iter(column.values()))) for column in job.requested],
         "policies": {name: described(policy) for name, policy in request.policies.items()},
@@ -193,20 +195,35 @@ class Values:
                 weight.uncorrected,
                 weight.weighs,
                 p.curve,
-                self._missed(weight),
-                _effective_rounds(case.sums, p.terms),
+                self._missed(case.policy, weight),
+                _effective_rounds(case.sums, p.terms, weight.mean_one),
                 getattr(p.terms, "weight", None),
+                self._width(weight),
+                p.member.rewards is not None,
             )
             for name, p, weight in ((name, p, p.member.weight) for name, p in picks.items())
         ]
         made = Combination.of(estimator, candidates, case.sums, self._evidence(case))
         carrying = ((float(w), part.name) for part, w in zip(made.parts, made.weights, strict=True) if w)
-        return made, [(w * share, terms) for w, name in carrying for share, terms in picks[name].terms.parts]
+        return made, [
+            (w * share, terms) for w, name in carrying for share, terms in self.scores.parts(picks[name].terms, case)
+        ]
 
-    def _missed(self, weight: Weight) -> tuple[float, ...]:
+    def _width(self, weight: Weight) -> float:
+        """The width of a kernel, as a share of the range; 0 for other weights, infinite without weights."""
+        space = self.scores.log.space
+        widths = weight.ratio.widths(space)
+        if widths is None:
+            return 0.0 if weight.weighs else math.inf
+        return float(np.exp(np.log(np.array(widths) / box(space, "a kernel").ranges).mean()))
+
+    def _missed(self, policy: int, weight: Weight) -> tuple[float, ...]:
         """For lists, what a weight leaves out of each kind of interaction between slots, and of a reward model's error."""
         slots = self.scores.log.space.slots
-        return () if slots is None else (*weight.ratio.missed(slots).shares, float(not weight.weighs))
+        if slots is None or slots == 1:
+            return ()
+        missed = weight.ratio.missed(slots).smoothed(*self.overlaps.kept(policy, weight))
+        return (*missed.shares, missed.own if weight.weighs else 1.0)
 
     def _evidence(self, case: Case) -> BlendEvidence:
         """What the log says besides the candidates of a blend."""
@@ -216,13 +233,13 @@ class Values:
         o = self.overlaps.of_actions(case.policy, sums)
         shortfall = -o.mean_weight_z if o.mean_weight < 1 - NOT_ONE else 0.0
         rewards = o.ess * float(sums.nonzero[case.reward]) / max(sums.n, 1)
-        return BlendEvidence(shortfall, self.scores.logged_mean(case), rewards, spread)
+        return BlendEvidence(shortfall, self.scores.logged_mean(case), rewards, spread, o.missing)
 
 
-def _effective_rounds(sums: ScoreSums, terms: AnyTerms) -> float:
+def _effective_rounds(sums: ScoreSums, terms: AnyTerms, mean_one: bool) -> float:
     """The effective rounds of the weights of one member; all rounds if it has none."""
     column = getattr(terms, "weight", None)
-    return float(sums.n) if column is None else overlap(sums, column).ess
+    return float(sums.n) if column is None else overlap(sums, column, mean_one=mean_one).ess
 
 
 LEADS = (
@@ -367,7 +384,8 @@ class Assembly:
         fitted = self.scores.learns(member, model) or len(families[0]) > 1
         slots = self._values.slots(case, picked, self.errors)
         bounds = self._bounds(case, picked) if len(picked.terms.parts) == 1 else None
-        return Valued(f.value, subject, picked.terms.parts, bounds, fitted, member.weight, slots)
+        parts = self.scores.parts(picked.terms, case)
+        return Valued(f.value, subject, parts, bounds, fitted, member.weight, slots)
 
     def _subject(self, case: Case, estimator: Estimator, f: Functional) -> Subject:
         error = std_error(f, case.sums) if self.errors else float("nan")
@@ -381,7 +399,8 @@ class Assembly:
             return None if reference is valued else (reference.name, reference.subject.functional)
         terms = self.scores.references.get((subject.policy, subject.reward))
         case = Case(subject.policy, subject.reward, subject.sums)
-        return None if terms is None else ("SNIPS", self.scores.functional(terms, case))
+        name = "SNIPS" if self.scores.log.space.slots is None else "SIPS"
+        return None if terms is None else (name, self.scores.functional(terms, case))
 
     def _estimate(self, valued: Valued, reference: tuple[str, Functional] | None) -> Estimate:
         s, subject, sums = self.scores, valued.subject, valued.subject.sums
@@ -454,4 +473,10 @@ class Assembly:
         for model, name in self.scores.cross_fitted(reward):
             users.setdefault(model, {})[name] = None
         models = [self.examination.models.view(model, list(names)) for model, names in users.items()]
-        return Views(overlap, models, self.examination.propensities.view())
+        return Views(
+            overlap,
+            models,
+            self.examination.propensities.view(),
+            action_axis=[] if self.examination.axis is None else self.examination.axis.view(),
+            dose_response=dose_response(self.scores, Case(0, reward, sums), self.job.request.level),
+        )

@@ -29,7 +29,7 @@ from offpolicy.results.estimate_set import EstimateSet
 from offpolicy.results.evidence import SAVED, Key, LogHandle
 from offpolicy.results.sensitivity import Sensitivity
 from offpolicy.results.slices import slice_rows
-from offpolicy.results.slots import slot_rows
+from offpolicy.results.slots import browsing, slot_rows
 from offpolicy.results.storage import packed, packed_sums, write
 
 SCHEMA_VERSION = 1
@@ -48,6 +48,8 @@ class Views:
     propensities: dict[str, Any] | None = None
     sensitivity: list[dict[str, Any]] = field(default_factory=list)
     best: dict[str, Any] | None = None
+    action_axis: list[dict[str, Any]] = field(default_factory=list)
+    dose_response: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -360,7 +362,8 @@ class Evaluation(EstimateSet):
         """Pictures, drawn with Matplotlib.
 
         `.estimates()`, `.weights()`, `.propensities()`, `.calibration()`, `.embedding()`, `.differences()`, `.best()` and
-        `.sensitivity()`; each takes `ax`, the axes to draw on.
+        `.sensitivity()`; where actions are numbers also `.actions()`, `.bandwidths()` and `.dose_response()`. Each takes
+        `ax`, the axes to draw on.
         """
         return Plots(self.to_dict, self._bounds, lambda baseline: self.best(baseline).to_dict())
 
@@ -448,6 +451,8 @@ def summary(result: Evaluation) -> dict[str, Any]:
         "embedding": None,
         "sensitivity": views.sensitivity,
         **({} if views.best is None else {"best": views.best}),
+        **({"action_axis": views.action_axis} if views.action_axis else {}),
+        **({} if views.dose_response is None else {"dose_response": views.dose_response}),
         "skipped": dict(result.skipped),
         "settings": dict(result.settings),
         "input": dict(result.input),
@@ -459,7 +464,9 @@ def summary(result: Evaluation) -> dict[str, Any]:
     if result.slices:
         out["slices"] = {name: part.to_dict() for name, part in result.slices.items()}
         out["by_slice"] = _by_slice(result)
-    return out | ({"by_slot": rows} if (rows := slot_rows(result, result.gain)) else {})
+    if rows := slot_rows(result, result.gain):
+        out |= {"by_slot": rows, "browsing": browsing(result, result.gain)}
+    return out
 
 
 def _by_slice(result: Evaluation) -> list[dict[str, Any]]:

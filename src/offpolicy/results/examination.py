@@ -9,7 +9,10 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
+from offpolicy.diagnostics.action_axis import ActionAxis, ActionAxisSums
+from offpolicy.diagnostics.bandwidths import Bandwidths
 from offpolicy.diagnostics.base import Diagnostic, Own, Reading, Subject
+from offpolicy.diagnostics.browsing import Browsing
 from offpolicy.diagnostics.depth import Depth, Shown, ShownSums
 from offpolicy.diagnostics.estimates import (
     Agreement,
@@ -72,13 +75,15 @@ class Checks:
     own: tuple[Diagnostic, ...] = ()
     loggers: LoggerSums | None = None
     shown: ShownSums | None = None
+    axis: ActionAxisSums | None = None
 
     def statistics(self) -> dict[str, BlockStatistic]:
         tests: dict[str, BlockStatistic] = {} if self.propensities is None else {"propensities": self.propensities}
         loggers: dict[str, BlockStatistic] = {} if self.loggers is None else {"loggers": self.loggers}
         own = {f"own {k}": each for k, each in enumerate(self.own)}
         shown: dict[str, BlockStatistic] = {} if self.shown is None else {"shown": self.shown}
-        return {"overlap": self.overlap, "models": self.models, **tests, **loggers, **shown, **own}
+        axis: dict[str, BlockStatistic] = {} if self.axis is None else {"action axis": self.axis}
+        return {"overlap": self.overlap, "models": self.models, **tests, **loggers, **shown, **axis, **own}
 
     def examination(self, scores: Scores) -> Examination:
         """The diagnostics with their sums, once the log has been read."""
@@ -87,10 +92,11 @@ class Checks:
         return Examination(
             overlaps,
             Models(state["models"], scores),
-            Propensities(self.propensities, state.get("propensities", {}), log.space, len(log)),
+            Propensities(self.propensities, state.get("propensities", {}), len(log)),
             [Own(each, state[f"own {k}"]) for k, each in enumerate(self.own)],
             [] if self.loggers is None else [Loggers(self.loggers, state["loggers"], scores.scorer.origin)],
-            [] if self.shown is None else [Depth(overlaps, Shown(state["shown"], scores))],
+            [] if self.shown is None else [Depth(overlaps, Shown(state["shown"], scores)), Browsing(scores, overlaps)],
+            None if self.axis is None else ActionAxis(self.axis, state["action axis"], scores.policies),
         )
 
 
@@ -104,20 +110,27 @@ class Examination:
     own: Sequence[Reading]
     loggers: Sequence[Reading] = ()
     depth: Sequence[Reading] = ()
+    axis: ActionAxis | None = None
+
+    @property
+    def _of_numbers(self) -> list[Reading]:
+        """Where actions are numbers."""
+        return [] if self.axis is None else [self.axis, Bandwidths(self.models.scores, self.axis)]
 
     @property
     def _of_estimates(self) -> list[Reading]:
         return [
             Definition(self.overlaps), Plausibility(self.models.scores), Support(self.overlaps), WeightSpread(self.overlaps),
-            *self.depth, self.propensities, Concentration(), self.models, Learning(), SampleSize(), Setting(),
-            FitError(self.models.scores.scorer.many), Agreement(), *self.loggers, *self.own,
+            *self.depth, *self._of_numbers, self.propensities, Concentration(), self.models, Learning(), SampleSize(),
+            Setting(), FitError(self.models.scores.scorer.many), Agreement(self.overlaps), *self.loggers, *self.own,
         ]  # fmt: skip
 
     @property
     def _of_blends(self) -> list[Reading]:
         return [
             CandidateAgreement(self.overlaps), Plausibility(self.models.scores), self.propensities, Support(self.overlaps),
-            *self.depth, Concentration(), SampleSize(), Agreement(), *self.loggers, *self.own,
+            *self.depth, *self._of_numbers, Concentration(), SampleSize(), Agreement(self.overlaps), *self.loggers,
+            *self.own,
         ]  # fmt: skip
 
     def details(self, subject: Subject, errors: bool) -> tuple[dict[str, Any], tuple[Finding, ...]]:

@@ -17,8 +17,11 @@ from offpolicy.core.memory import Budget, OverBudgetError, size
 from offpolicy.core.progress import PassProgress
 from offpolicy.data.features import Features
 from offpolicy.data.log import Log
+from offpolicy.diagnostics.action_axis import ActionAxisSums
 from offpolicy.diagnostics.base import Diagnostic
+from offpolicy.diagnostics.cells import cells_of
 from offpolicy.diagnostics.depth import ShownSums
+from offpolicy.diagnostics.dose_response import DoseResponseSums
 from offpolicy.diagnostics.loggers import LoggerSums
 from offpolicy.diagnostics.models import ModelSums
 from offpolicy.diagnostics.monte_carlo import Draws
@@ -28,7 +31,7 @@ from offpolicy.diagnostics.row_ids import RowIds
 from offpolicy.engines.base import Engine
 from offpolicy.estimators import Estimator, Member
 from offpolicy.inference.scores import Scores
-from offpolicy.models.propensities import FittedLogging
+from offpolicy.models.estimated_policy import EstimatedPolicy
 from offpolicy.models.rewards.base import Fits, LinearPredictor, Predictor
 from offpolicy.policies.base import Policy
 from offpolicy.policies.conversion import as_policy
@@ -128,7 +131,7 @@ class Job:
         requested, skipped = choose(wanted, lacking, cross_fit)
         chosen = [_settled(column, request, features, run) for column in requested]
         weighable = frozenset(p for p, own in enumerate(lacking.values()) if own([Member(Weight())]) is None)
-        plan = Plan(len(policies), len(log.schema.rewards), log.schema.gain)
+        plan = Plan(len(policies), len(log.schema.rewards), log.schema.gain, log.space.slots)
         members, references = plan_estimators(chosen, plan, cross_fit, weighable)
         names = _names(chosen, members)
         fits = FitPlan(log, plan, features, request.seed, tuple(policies.values()), logging, names)
@@ -161,6 +164,7 @@ class Job:
             centre=centre,
             groups=fits.groups,
             table_groups=self._groups_of(TABLE_ROWS),
+            slope_groups=self._groups_of(TABLE_ROWS // (self.log.space.slots or 1)),
             mass_groups=self._groups_of(MASS_ROWS) if self.request.errors else 0,
             seed=fits.seed,
             many=fits.many,
@@ -190,7 +194,8 @@ class Job:
         combined = self.fits.logging if isinstance(self.fits.logging, CombinedLoggers) else None
         sums = None if loggers is None else LoggerSums(loggers, plan.n_policies, len(self.log.schema.rewards), combined)
         shown = None if space.slots is None else ShownSums(space.slots, space.n_codes)
-        return Checks(OverlapSums(sizes), ModelSums(tuple(plan.models)), self._propensity_tests, own, sums, shown)
+        axis = ActionAxisSums.of(self.log, self.fits.policies) if self.request.errors else None
+        return Checks(OverlapSums(sizes), ModelSums(tuple(plan.models)), self._propensity_tests, own, sums, shown, axis)
 
     @property
     def _propensity_tests(self) -> PropensityTests | None:
@@ -200,9 +205,9 @@ class Job:
             return None
         if isinstance(logging, CombinedLoggers) and not logging.sums_to_one:
             return None
-        trim = logging.setting.trim if isinstance(logging, FittedLogging) else None
-        tests = PropensityTests(self.log.space.n_codes, len(self.log), logging, trim)
-        return tests if tests.mismatch(self.log.space) is None else None
+        trim = logging.setting.trim if isinstance(logging, EstimatedPolicy) else None
+        cells = cells_of(self.log.space)
+        return None if cells is None else PropensityTests(cells, len(self.log), logging, trim)
 
     @cached_property
     def score_kinds(self) -> dict[tuple[int, int, int], ScoreKind]:
@@ -247,7 +252,7 @@ class Job:
         """The one pass that scores every estimator for every policy and reward."""
         request, score_pass = self.request, self.score_pass(scorer)
         try:
-            scorer = replace(scorer, most_rows=self.fits.batch_rows(score_pass.columns))
+            scorer = replace(scorer, most_rows=self.fits.score_rows(score_pass.columns))
             score_pass = replace(score_pass, scorer=scorer)
             with PassProgress("scoring", len(self.log), request.progress) as progress:
                 state = request.engine.reduce(self.log, score_pass, progress)
@@ -260,6 +265,9 @@ class Job:
     def score_pass(self, scorer: Scorer) -> ScorePass:
         """What is summed while rounds are scored."""
         schema, statistics = self.log.schema, self.checks.statistics()
+        curve = DoseResponseSums.of(self.log, scorer.models) if self.request.errors else None
+        if curve is not None:
+            statistics["dose response"] = curve
         if self.histograms is not None:
             statistics["sequences"] = self.histograms
         statistics |= {f"request {k}": each for k, each in enumerate(self.request.statistics)}

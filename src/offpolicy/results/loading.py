@@ -88,6 +88,8 @@ def _evaluation(summary: Mapping[str, Any]) -> Evaluation:
             summary.get("propensities"),
             list(summary.get("sensitivity") or ()),
             summary.get("best"),
+            list(summary.get("action_axis") or ()),
+            summary.get("dose_response"),
         ),
         slices={name: _evaluation(part) for name, part in summary.get("slices", {}).items()},
         action_space=summary.get("action_space"),

@@ -1,4 +1,4 @@
-"""The slots of lists in one table: the headline of each slot, its lift, and the rounds that it is worth."""
+"""The slots of lists in one table, with their lifts and effective rounds; and what the log says about how people read."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
+from offpolicy.estimators.reading_prior import READINGS
 from offpolicy.results.estimate import Estimate
 from offpolicy.results.estimate_set import EstimateSet
 
@@ -43,3 +44,22 @@ def _of_policy(result: EstimateSet, estimate: Estimate, gain: Sequence[float]) -
         }
         for own, change, counts, each in zip(estimate.slots, lift.slots, gain, rounds, strict=True)
     ]
+
+
+def browsing(result: EstimateSet, gain: Sequence[float] | None) -> list[dict[str, Any]]:
+    """One entry per policy: assumptions with their tests, how likely each way to read is, and the examination curve."""
+    rows = []
+    for policy in result.policies if gain is not None else ():
+        every = [e.diagnostics for (name, _), e in result.estimates.items() if name == policy]
+        tested = [each for numbers in every for each in numbers.get("assumptions", ())]
+        surest = {each["assumption"]: each for each in sorted(tested, key=lambda each: -float(each["p_value"]))}
+        blend = next((numbers for numbers in every if all(name in numbers for name in READINGS)), None)
+        curve = next((numbers for numbers in every if "examination" in numbers), {})
+        row = {
+            "assumptions": list(surest.values()),
+            "readings": {} if blend is None else {name: blend[name] for name in READINGS},
+            **{name: list(curve.get(name, ())) for name in ("examination", "examination_std_errors")},
+        }
+        if any(row.values()):
+            rows.append({"policy": policy, **row})
+    return rows

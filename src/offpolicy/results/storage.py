@@ -173,9 +173,25 @@ PART: dict[str, Any] = {
 }  # fmt: skip
 BOUNDS = {"gamma": NUMBER, "low": NUMBER, "high": NUMBER, "low_error": NUMBER, "high_error": NUMBER,
           "interval_low": NUMBER, "interval_high": NUMBER}  # fmt: skip
+SHARES = {"middle": [NUMBER], "shares": [NUMBER], "at_low": NUMBER, "at_high": NUMBER, "at_points": [NUMBER]}
 # Entries that are present if they were requested, or known.
 OPTIONAL: dict[str, Any] = {
     "action_space": str,
+    "action_axis": [
+        {
+            "dimension": COUNT, "low": NUMBER, "high": NUMBER, "points": [NUMBER], "edges": [NUMBER], "logged": SHARES,
+            "policies": [{"policy": str, **SHARES}],
+        }
+    ],
+    "dose_response": {
+        "reward": str, "estimator": str, "rounds": int, "level": NUMBER,
+        "points": [
+            {
+                "action": NUMBER, "value": MAYBE, "low": MAYBE, "high": MAYBE, "std_error": MAYBE,
+                "effective_rounds": NUMBER, "mean_weight": NUMBER, "point": bool,
+            }
+        ],
+    },
     "best": {
         "estimator": str, "reward": str, "level": NUMBER, "logged": NUMBER, "baseline": NAME, "choice": NAME,
         "rows": [
@@ -197,6 +213,17 @@ OPTIONAL: dict[str, Any] = {
         {
             "slot": int, "gain": NUMBER, "policy": str, "estimator": str, **PAIRED, "effective_sample_size": MAYBE,
             "lift": PAIRED,
+        }
+    ],
+    "browsing": [
+        {
+            "policy": str, "examination": [NUMBER], "examination_std_errors": [NUMBER],
+            "assumptions": [
+                {
+                    "assumption": str, "slot": int, "compared_with": str, "difference": NUMBER, "std_error": NUMBER,
+                    "p_value": NUMBER, "contradicted": bool,
+                }
+            ],
         }
     ],
     "embedding": {"estimator": str, "actions": int, "logged": int, "dimensions": int, "points": [POINT]},

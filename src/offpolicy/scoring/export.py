@@ -60,6 +60,8 @@ class RoundScores:
             factor = float(means[terms.scaling[0]] / means[terms.scaling[1]])
         elif terms.normalised and terms.weight is not None and not self.alone:
             factor = float(means[0] / means[terms.weight])
+        for variate, beta in terms.variates:
+            baseline = baseline - beta * (values[variate] - 1)
         return np.array([baseline, factor * correction, factor * weight])
 
 

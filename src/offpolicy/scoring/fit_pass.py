@@ -30,7 +30,7 @@ from offpolicy.policies.base import Policy
 from offpolicy.ratios.actions import LoggedRatio
 from offpolicy.ratios.base import FittedRatio, Fitting, Ratio, RatioNumbers
 from offpolicy.scoring.plan import FitKey, Plan, RatioKey, fit_of, ratio_key
-from offpolicy.statistics.at_slot import AtSlot
+from offpolicy.statistics.at_slot import AtSlot, OverSlots
 from offpolicy.statistics.base import Joint, Statistic
 
 LEAST_GROUPS = 20
@@ -43,6 +43,7 @@ RUNGS: tuple[Rung, ...] = get_args(Rung)
 BASE = 250e6  # bytes for the libraries and the smallest batches
 BATCH_SHARE = 0.2  # the share of the budget that batches may use
 FEWEST_ROWS = 16
+ITEM_ELEMENTS = 1 << 20  # probabilities of items of lists that are held at a time: 8 MB for each policy
 LISTED_ROWS = 64  # rounds whose lists show how long lists are
 ENTRY_BYTES = 120  # bytes per listed action in the scoring pass
 WHOLE_BYTES = 24  # bytes per probability of a policy that is evaluated for whole batches: its own array, and two copies
@@ -89,7 +90,9 @@ class Sizes:
     def _shape(self, fit: FitKey, rung: Rung) -> FitShape:
         """What a reward model's memory depends on."""
         assert fit.inputs is not None
-        return replace(self.on_rung(self.shape, rung), inputs=fit.inputs, folds=math.lcm(1, *self.plan.folds_of(fit)))
+        shape = self.on_rung(self.shape, rung)
+        shape = shape.with_position() if fit.every_slot else shape
+        return replace(shape, inputs=fit.inputs, folds=math.lcm(1, *self.plan.folds_of(fit)))
 
     def _models(self, rung: Rung) -> list[Need]:
         """The memory of reward models. Fits with the same row weights share equal needs; all share what is used in turn."""
@@ -173,9 +176,11 @@ def fit_pass(
     return {key: [results[statistic] for statistic in several] for key, several in needed.items()}
 
 
-def at(slot: int | None, statistics: tuple[Statistic, ...]) -> tuple[Statistic, ...]:
-    """Statistics of rounds, or of one slot of their lists."""
-    return statistics if slot is None else tuple(AtSlot(each, slot) for each in statistics)
+def at(key: FitKey, statistics: tuple[Statistic, ...]) -> tuple[Statistic, ...]:
+    """Statistics of rounds, or of one slot of their lists, or of all slots."""
+    if key.every_slot:
+        return tuple(OverSlots(each) for each in statistics)
+    return statistics if key.slot is None else tuple(AtSlot(each, key.slot) for each in statistics)
 
 
 def groups_for(folds: set[int]) -> int:
@@ -248,6 +253,14 @@ class FitPlan:
         each = COLUMN_BYTES * numbers + ENTRY_BYTES * listed + WHOLE_BYTES * whole * self.log.space.n_codes
         return max(FEWEST_ROWS, int(BATCH_SHARE * self.budget.bytes / (self.sizes.threads * each)))
 
+    def score_rows(self, columns: Collection[str]) -> int | None:
+        """The same for the scoring pass, which holds the probabilities of all items where lists need them."""
+        rows = self.batch_rows(columns)
+        if not self.plan.by_items:
+            return rows
+        few = max(FEWEST_ROWS, ITEM_ELEMENTS // self.log.space.n_codes)
+        return few if rows is None else min(few, rows)
+
     def _listed(self, columns: Collection[str]) -> float:
         """The mean number of actions per round that policies list in these columns, from the first rounds."""
         policies = [policy for policy in (*self.policies, self.logging) if policy is not None and policy.lists]
@@ -263,7 +276,7 @@ class FitPlan:
         models = {key: key.rewards.on(self.log.schema) for key in shapes}
         fittings = {key: self.fitting(key) for key in self.plan.ratios}
         needed: dict[Any, tuple[Statistic, ...]] = {
-            key: at(key.slot, models[key].statistics(shape)) for key, shape in shapes.items()
+            key: at(key, models[key].statistics(shape)) for key, shape in shapes.items()
         }
         needed |= {key: key.ratio.statistics(fitting) for key, fitting in fittings.items()}
         results = fit_pass(self.log, engine, needed, progress, self._fit_rows)
@@ -309,13 +322,14 @@ class FitPlan:
     def shape(self, key: FitKey, progress: bool | None) -> FitShape:
         """The shape of the fit of a reward model."""
         assert key.inputs is not None
+        slot = 0 if key.every_slot else key.slot
+        whole = replace(self._shape_by_action, origin=self._base_shape.origin if slot is None else self._origin(slot))
         return replace(
-            self._shape_by_action,
+            whole.with_position() if key.every_slot else whole,
             columns=self._columns(key.policy),
             row_weight=None if key.policy is None else LoggedRatio(self.policies[key.policy], self.logging, power=2),
             inputs=key.inputs,
             features=NO_FEATURES if key.inputs == "identity" else self.features,
-            origin=self._base_shape.origin if key.slot is None else self._origin(key.slot),
             folds=math.lcm(1, *self.plan.folds_of(key)),
             progress=progress,
         )
@@ -329,7 +343,8 @@ class FitPlan:
             by_action=replace(self._shape_by_action, columns=columns),
             features=self.features,
             action_ratio=None if key.policy is None else LoggedRatio(self.policies[key.policy], self.logging),
-            families=sum(other.ratio.whole for other in self.plan.ratios),
+            families=sum(other.ratio.whole or other.ratio.items for other in self.plan.ratios),
+            logging=self.logging,
         )
 
     def _columns(self, policy: int | None) -> tuple[str, ...]:

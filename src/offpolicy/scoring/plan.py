@@ -21,12 +21,14 @@ class FitKey:
     """One fit of a reward model: `policy` is the target whose w² are the row weights, or None.
 
     `slot` is the slot of a list whose reward is modelled, given the context and the item there; None for single actions.
+    `every_slot`: one model of the items in all slots, with the position as context.
     """
 
     rewards: RewardModel
     policy: int | None
     inputs: Inputs | None = "identity"
     slot: int | None = None
+    every_slot: bool = False
 
 
 @dataclass(frozen=True)
@@ -97,10 +99,14 @@ class ShareTable:
 
 @dataclass(frozen=True)
 class WeightTable:
-    """Σ weight·x̃ over the rows of each action: how a correction depends on the coefficients of its control."""
+    """Σ weight·x̃ over the rows of each action: how a correction depends on the coefficients of its control.
+
+    For lists, the actions are the items of a slot.
+    """
 
     policy: int
     weight: Weight
+    slot: int | None = None
 
 
 TableKey = ShareTable | WeightTable
@@ -124,6 +130,8 @@ class Terms:
         ratio they do not: baseline and control change alike on average.
     misses : int | None
         The column of the smoothed weight·(1 − r), if the correction is smoothed. It then includes its origin.
+    variates : tuple[tuple[int, float], ...]
+        The columns of control variates, weights of mean 1, each with its coefficient β, of which β·(mean − 1) is subtracted.
     """
 
     baseline: int | None
@@ -135,6 +143,7 @@ class Terms:
     tables: tuple[TableKey | None, TableKey | None] = (None, None)
     misses: int | None = None
     slot: int | None = None
+    variates: tuple[tuple[int, float], ...] = ()
 
     @property
     def parts(self) -> tuple[tuple[float, Terms], ...]:
@@ -184,12 +193,14 @@ AnyTerms = Terms | ListTerms
 class Plan:
     """The columns of a scoring pass. Column 0 is the row weight, so that every mean is a ratio to it.
 
-    `gain` is how much each slot of a list counts, if rewards belong to slots.
+    `gain` is how much each slot of a list counts, if rewards belong to slots; `slots` is the number of slots, if actions are
+    lists.
     """
 
     n_policies: int
     rewards: int
     gain: tuple[float, ...] | None = None
+    slots: int | None = None
     columns: list[ColumnKey] = field(default_factory=list)
     models: list[ModelKey] = field(default_factory=list)
     tables: list[TableKey] = field(default_factory=list)
@@ -223,6 +234,12 @@ class Plan:
     def ratios(self) -> list[RatioKey]:
         """Every fit of a ratio, once."""
         return list(dict.fromkeys(ratio_key(key) for key in self.weights))
+
+    @property
+    def by_items(self) -> bool:
+        """Whether the probabilities of all items in every slot of lists are needed."""
+        slots = any(key.fit.slot is not None for key in self.models)
+        return slots or any(key.weight.ratio.items for key in self.weights)
 
     @property
     def weights(self) -> list[WeightColumn]:
@@ -273,7 +290,15 @@ class Plan:
             shifted_baseline=control is not None,
             tables=self._tables(member, model, policy, clip),
             slot=slot,
+            variates=tuple((column, 0.0) for column in self._variates(member, policy)),
         )
+
+    def _variates(self, member: Member, policy: int) -> list[int]:
+        """The columns of the control variates of every slot."""
+        if member.variate is None:
+            return []
+        each = (member.variate.for_slot(k) for k in range(self.slots or 0))
+        return [self._column(WeightColumn(policy, weight)) for weight in each]
 
     def _scaling(self, member: Member, policy: int) -> tuple[int, int]:
         bend = member.weight.bend
@@ -289,7 +314,7 @@ class Plan:
             return None, None
         share = ShareTable(policy, clip, slot)
         weighted = not member.remainder and member.weight.ratio.corrects
-        weight = WeightTable(policy, member.weight) if weighted else None
+        weight = WeightTable(policy, member.weight, slot) if weighted else None
         for key in (share, weight):
             if key is not None and key not in self.tables:
                 self.tables.append(key)
@@ -318,7 +343,7 @@ def ratio_key(weight: WeightColumn) -> RatioKey:
 
 def fit_of(ratio: Ratio) -> FitKey | None:
     """The reward model that a ratio is fitted from, if any."""
-    return None if ratio.rewards is None else FitKey(ratio.rewards, None, ratio.inputs)
+    return None if ratio.rewards is None else FitKey(ratio.rewards, None, ratio.inputs, every_slot=ratio.items)
 
 
 def model_key(member: Member, policy: int, reward: int, slot: int | None = None) -> ModelKey | None:

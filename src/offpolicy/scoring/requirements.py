@@ -42,7 +42,7 @@ class Lacking:
 
 def serving(space: ActionSpace) -> dict[str, type[Estimator]]:
     """The registered estimators, by name, that support the actions of a space."""
-    return {name: kind for name, kind in REGISTRY.items() if mismatch_of(kind().members(), space) is None}
+    return {name: kind for name, kind in REGISTRY.items() if mismatch_of(kind().over(space).members(), space) is None}
 
 
 def mismatch_of(members: Sequence[Member], space: ActionSpace) -> str | None:
@@ -51,7 +51,7 @@ def mismatch_of(members: Sequence[Member], space: ActionSpace) -> str | None:
     for m in members:
         parts += [
             ("it weights rounds by", m.weight.ratio, space),
-            ("its embedding is learned from the rewards of", m.weight.ratio.rewards, space),
+            ("its embedding is learned from the rewards of", m.weight.ratio.rewards, space.items or space),
             ("its reward model predicts the rewards of", m.rewards, space.items or space),  # of the items of lists
             ("its baseline compares the probabilities of", Serves() if m.remainder else None, space),
         ]
@@ -86,6 +86,7 @@ class EstimatorList:
                     f"; write {estimator.__name__}()" if isinstance(estimator, type) else "; pass objects, such as op.DR()"
                 )
                 raise InputError(f"estimators: {estimator!r} is not an estimator{hint}.")
+        estimators = estimators if space is None else [estimator.over(space) for estimator in estimators]
         if not any(isinstance(estimator, LoggedMean) for estimator in estimators):
             estimators.insert(0, LoggedMean())
         names = [estimator.name for estimator in estimators]

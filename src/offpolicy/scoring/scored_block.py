@@ -6,13 +6,15 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
+import numpy.typing as npt
 
 from offpolicy.core.arrays import FloatArray, IntArray
 from offpolicy.core.hashing import group_of_bucket
 from offpolicy.data.batch import Batch
+from offpolicy.data.slate import at_slot, shown
 from offpolicy.ratios.sides import SlotSides
 from offpolicy.ratios.weights import Weight
 from offpolicy.scoring.kernel import TargetMass
@@ -36,6 +38,8 @@ class BatchWork:
         Of each policy, for this batch.
     weights : dict[tuple[int, Weight], FloatArray]
         By policy.
+    earned : dict[tuple[int, Weight], FloatArray]
+        What the weights apply to, where that is not the logged reward.
     """
 
     batch: Batch
@@ -46,6 +50,7 @@ class BatchWork:
     masses: tuple[TargetMass, ...]
     controls: dict[ModelKey, FloatArray] = field(default_factory=dict)
     weights: dict[tuple[int, Weight], FloatArray] = field(default_factory=dict)
+    earned: dict[tuple[int, Weight], FloatArray] = field(default_factory=dict)
 
     @cached_property
     def omega(self) -> FloatArray:
@@ -83,10 +88,12 @@ class BatchWork:
             part["table_rows"] += x[-1, rows].sum()
         for index, key in enumerate(tables):
             if isinstance(key, WeightTable):
-                weighted = x * self.weights[key.policy, key.weight][sampled]
-                self.state["tables"][index] += batch.space.collect(weighted, batch.action)
+                weighted, one = x * self.weights[key.policy, key.weight][sampled], batch
+                if key.slot is not None:
+                    weighted, one = weighted * shown(batch)[:, key.slot], at_slot(batch, key.slot)
+                self.state["tables"][index] += one.space.collect(weighted, one.action)
                 for part, rows in self._slices(batch.slice_code):
-                    part["tables"][index] += batch.space.collect(weighted[:, rows], batch.action[rows])
+                    part["tables"][index] += one.space.collect(weighted[:, rows], one.action[rows])
 
     def _slices(self, slices: IntArray | None) -> Iterator[tuple[State, IntArray]]:
         """Each slice that has tables, with its rows."""
@@ -122,6 +129,8 @@ class ScoredBlock:
         For each policy, its probability mass by action, over the first groups of units.
     slots : tuple of SlotSides or None
         For each policy, its probabilities and those of the logging policy in the slots of lists; None for other actions.
+    targets : tuple of ndarray or None
+        For each policy, the action that it takes in each round; None unless it always takes one.
     """
 
     columns: FloatArray
@@ -133,6 +142,7 @@ class ScoredBlock:
     origin: FloatArray
     masses: tuple[TargetMass, ...]
     slots: tuple[SlotSides | None, ...] = ()
+    targets: tuple[npt.NDArray[Any] | None, ...] = ()
 
 
 class BlockStatistic(Protocol):

@@ -67,6 +67,8 @@ class Scorer:
         Linear ones are all centred at `centre`, so that they share one design matrix.
     table_groups : int
         Tables, which only serve to compute the fit's error, are summed over the rows of these first groups.
+    slope_groups : int
+        Slopes of the weights of lists, whose number grows with the square of the slots, are summed over these first groups.
     mass_groups : int
         The target's mass by action is summed over the rows of these first groups.
     many : bool
@@ -86,6 +88,7 @@ class Scorer:
     centre: FloatArray
     groups: int
     table_groups: int
+    slope_groups: int
     mass_groups: int
     seed: int
     many: bool = False
@@ -138,8 +141,8 @@ class Scorer:
         work = BatchWork(batch, bucket, x, np.zeros((self.plan.width, len(batch))), state, masses)
         work.controls.update({key: self._control(key, work) for key in self.plan.models})
         scored = self._lists(work) if batch.slots is not None else self._actions(work)
-        for query, ratio, slots in zip(self._queries, scored.ratios, scored.slots, strict=True):
-            target = query.policy.actions(batch) if query.policy.deterministic else None
+        targets = tuple(policy.actions(batch) if policy.deterministic else None for policy in self.policies)
+        for query, ratio, slots, target in zip(self._queries, scored.ratios, scored.slots, targets, strict=True):
             for k in query.logged_weights:
                 rounds = self._rounds(k, work)
                 both = (query.policy, self.logging)
@@ -154,7 +157,8 @@ class Scorer:
         if weighted and batch.weight is not None:
             work.out[:] *= work.omega
         return ScoredBlock(
-            work.out, bucket, work.omega, scored.propensity, scored.ratios, work.controls, self.origin, masses, scored.slots
+            work.out, bucket, work.omega, scored.propensity, scored.ratios, work.controls, self.origin, masses, scored.slots,
+            targets,
         )  # fmt: skip
 
     def _actions(self, work: BatchWork) -> Compared:
@@ -172,10 +176,15 @@ class Scorer:
     def _lists(self, work: BatchWork) -> Compared:
         """Both policies in the slots of the logged lists. The logging policy is evaluated once for all targets."""
         batch = work.batch
-        for query in self._queries:
-            ListQuery(query).answer(work)
-        logged = LoggedSlots.of(batch, self.logging)
-        slots = tuple(SlotSides(logged, as_list_policy(query.policy)) for query in self._queries)
+        pooled = [any(self.weights[k].weight.ratio.items for k in query.logged_weights) for query in self._queries]
+        baselines = [ListQuery(query) for query in self._queries]
+        logged = LoggedSlots.of(batch, self.logging, any(pooled))
+        slots = tuple(
+            SlotSides(logged, as_list_policy(query.query.policy), by_items or query.needed)
+            for query, by_items in zip(baselines, pooled, strict=True)
+        )
+        for query, sides in zip(baselines, slots, strict=True):
+            query.answer(work, sides)
         ratio = tuple(sides.whole if logged.gives_lists else None for sides in slots)
         return Compared(batch.propensity, ratio, slots)
 
@@ -198,11 +207,21 @@ class Scorer:
     def _rounds(self, k: int, work: BatchWork) -> Rounds:
         """The batch as the ratio of a weight sees it."""
         folds = max(self.weights[k].weight.ratio.cross_fit, 1)
-        return Rounds(work.batch, work.bucket, folds, work.omega, partial(self._residuals, k, work))
+        residuals = partial(self._residuals, k, work)
+        return Rounds(work.batch, work.bucket, folds, work.omega, residuals, sampled=self._sampled(work))
+
+    def _sampled(self, work: BatchWork) -> int:
+        """How many rounds of a batch, the first ones, show how estimates depend on what was fitted."""
+        if self.many or not self.errors:
+            return 0
+        return int(np.searchsorted(group_of_bucket(self.groups)[work.bucket], self.slope_groups))
 
     def _add_weight(self, k: int, rounds: Rounds, work: BatchWork) -> None:
         """Compute one weight of each round, and add to the sums of its ratio."""
         key, ratio = self.weights[k], self.ratios[k].weights(rounds)
+        earned = self.ratios[k].earned(rounds)
+        if earned is not None:
+            work.earned[key.policy, key.weight] = earned
         self.ratios[k].fold(work.ratio_state(k), rounds, ratio)
         work.weights[key.policy, key.weight] = key.weight.bend(ratio)
 
@@ -212,7 +231,8 @@ class Scorer:
 
     def _residual(self, key: CorrectionColumn, work: BatchWork) -> FloatArray:
         """r minus the control of a correction."""
-        reward = reward_of(work.batch, key.reward, key.slot)
+        earned = work.earned.get((key.policy, key.weight))
+        reward = reward_of(work.batch, key.reward, key.slot) if earned is None else earned[:, key.reward]
         left: FloatArray = reward - (self.origin_of(key.reward, key.slot) if key.model is None else work.controls[key.model])
         return left
 
@@ -458,21 +478,31 @@ class ListQuery:
         slots = {key.model.fit.slot for key in columns if key.policy == self.query.index}
         return [replace(self.query, slot=slot) for slot in sorted(slot for slot in slots if slot is not None)]
 
-    def answer(self, work: BatchWork) -> None:
+    @property
+    def needed(self) -> bool:
+        """Whether there are any."""
+        return bool(self._slots)
+
+    def answer(self, work: BatchWork, sides: SlotSides) -> None:
         """Fill in the baselines, block by block; 0 where a list has no item."""
-        if not self._slots:
+        if not self.needed:
             return
-        groups, policy = self.query.scorer.groups, as_list_policy(self.query.policy)
-        views = [replace(work, batch=at_slot(work.batch, query.slot)) for query in self._slots if query.slot is not None]
-        width = work.batch.space.n_codes * (work.batch.space.slots or 1)
-        for group, run in work.runs(groups):
-            for part in blocks(run.stop - run.start, width):
+        scorer, slots = self.query.scorer, work.batch.action.shape[1]
+        queries = {query.slot: query for query in self._slots}
+        views = {slot: replace(work, batch=at_slot(work.batch, slot)) for slot in queries if slot is not None}
+        # Sums that are not stored by group need only the folds.
+        each = scorer.groups if scorer.tables else math.lcm(1, *scorer.plan.folds)
+        for part, run in work.runs(each):
+            group = part * (scorer.groups // each)
+            for block in blocks(run.stop - run.start, work.batch.space.n_codes):
                 checkpoint()
-                rows = slice(run.start + part.start, run.start + part.stop)
-                items = policy.items(work.batch.take(rows))
-                for query, view in zip(self._slots, views, strict=True):
-                    rounds = BlockRows(rows, view.batch.take(rows), group, groups, query.sampled(group))
-                    Block(query, view, rounds, query.baselines_of(group), ()).given(items[query.slot or 0])
+                rows = slice(run.start + block.start, run.start + block.stop)
+                items = sides.items.take(rows)
+                for slot, (pi, sum_) in enumerate(items.expected(slots, work.batch.unit[rows], scorer.seed)):
+                    if slot in views:
+                        query, view = queries[slot], views[slot]
+                        rounds = BlockRows(rows, view.batch.take(rows), group, scorer.groups, query.sampled(group))
+                        Block(query, view, rounds, query.baselines_of(group), ()).given(pi, sum_)
         there = shown(work.batch)
         for query in self._slots:
             for key in query.baselines:
@@ -535,9 +565,12 @@ class Block:
             pi, loose = pi / pi.sum(axis=1, keepdims=True), False
         return self._sum(Probabilities(Grid(batch.codes), pi, pi0, loose))
 
-    def given(self, pi: FloatArray) -> Logged:
-        """With the given π of all actions."""
-        return self._sum(Probabilities(Grid(self.rounds.batch.codes), pi, None))
+    def given(self, pi: FloatArray, sums: FloatArray) -> Logged:
+        """With the given π of all actions, up to a factor."""
+        loose = bool((sums != 1).any())
+        if loose and not self.baselines.only_linear:
+            pi, loose = pi / sums[:, None], False
+        return self._sum(Probabilities(Grid(self.rounds.batch.codes), pi, None, loose))
 
     def listed(self, target: Listed, logging: Listed | None) -> Logged:
         """With π of the actions that the policy lists (or the logging policy does)."""

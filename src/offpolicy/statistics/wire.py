@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from offpolicy.statistics.at_slot import AtSlot
+from offpolicy.statistics.at_slot import OfItems
 from offpolicy.statistics.base import Joint, Keyed, State, Statistic
 
 Array = npt.NDArray[Any]
@@ -152,7 +152,7 @@ class _Branch:
 
 
 def _simple(statistic: Statistic, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], Statistic]]:
-    if isinstance(statistic, AtSlot):  # only what is folded differs
+    if isinstance(statistic, OfItems):  # only what is folded differs
         yield from _simple(statistic.statistic, path)
         return
     if not isinstance(statistic, Joint):

@@ -15,6 +15,7 @@ from offpolicy.worlds.pricing import Pricing
 from offpolicy.worlds.ranking import Ranking
 from offpolicy.worlds.synthetic import NonLinear, Synthetic
 from offpolicy.worlds.toy import Toy
+from offpolicy.worlds.two_doses import TwoDoses
 from offpolicy.worlds.variants import Unlogged, Users
 from offpolicy.worlds.warfarin import Warfarin
 
@@ -36,6 +37,7 @@ __all__ = [
     "Simulated",
     "Synthetic",
     "Toy",
+    "TwoDoses",
     "Unlogged",
     "Users",
     "Warfarin",

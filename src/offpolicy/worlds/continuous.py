@@ -144,16 +144,19 @@ class DoseResponse(Continuous):
         tuple of float
             The value and its standard error.
         """
-        converted, rng = as_policy(policy).over(self.space), np.random.default_rng(0xC0FFEE)
-        x = self.contexts(self.value_rounds, rng)
+        converted, rng = as_policy(policy).on(self.sample(2, seed=0)), np.random.default_rng(0xC0FFEE)
+        rounds = self.value_rounds if converted.deterministic else self.value_rounds // 10  # others have many nodes
+        x = self.contexts(rounds, rng)
         return average(expected(converted, x, self.space, lambda action: self.mean_reward(x, action)))
 
 
 def expected(policy: Policy, contexts: FloatArray, space: Box, rewards: Callable[[FloatArray], FloatArray]) -> FloatArray:
     """The expectation under a policy of `rewards`, which gives the mean reward of one action in each of these contexts."""
-    if not policy.deterministic:
-        raise InputError(f"{type(policy).__name__}: only the values of deterministic policies are known in this world.")
-    return rewards(policy.actions(number_batch(contexts, space, policy)))
+    nodes = policy.nodes(number_batch(contexts, space, policy))
+    total = np.zeros(len(contexts))
+    for k in range(nodes.weights.shape[1]):
+        total += nodes.weights[:, k] * rewards(nodes.actions[:, k])
+    return total
 
 
 def number_batch(contexts: FloatArray, space: Box, policy: Policy) -> Batch:
@@ -162,7 +165,7 @@ def number_batch(contexts: FloatArray, space: Box, policy: Policy) -> Batch:
     batch = Batch(
         row=np.arange(n),
         unit=hash_rows("", 0, n),
-        action=np.full(n, space.low),
+        action=np.broadcast_to(np.asarray(space.low, dtype=np.float64), (n, *space.shape)),
         reward=np.zeros((n, 1)),
         context_parts=(contexts,),
         space=space,

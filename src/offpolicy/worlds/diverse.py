@@ -89,9 +89,14 @@ class Diverse(ListWorld):
 
     @cached_property
     def _base(self) -> tuple[FloatArray, FloatArray]:
-        """The coefficients of z for each item."""
+        """The coefficients of z for each item, of which those of the context have a part that all items share."""
         stream = self._stream()
-        return stream.uniform(size=(ITEMS, CONTEXT)), stream.uniform(size=ITEMS)
+        shared, intercepts, own = (
+            stream.uniform(size=CONTEXT),
+            stream.uniform(size=ITEMS),
+            stream.uniform(size=(CONTEXT, ITEMS)),
+        )
+        return shared + own.T, intercepts
 
     @cached_property
     def _interaction(self) -> FloatArray:

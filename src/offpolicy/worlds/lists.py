@@ -146,9 +146,7 @@ def list_policy(policy: Any) -> ListPolicy:
     """The policy as one of lists, which can draw them."""
     converted: Policy = as_policy(policy)
     if not isinstance(converted, ListPolicy) or not converted.gives_items:
-        raise InputError(
-            f"{converted!r} is no policy of whole lists; give an op.PlackettLuce, op.Factored or another op.ListPolicy."
-        )
+        raise InputError(f"{converted!r} is no policy of whole lists; give an op.PlackettLuce or op.Factored.")
     return converted
 
 

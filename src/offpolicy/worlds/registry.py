@@ -23,6 +23,7 @@ from offpolicy.worlds.pricing import Pricing
 from offpolicy.worlds.ranking import Ranking
 from offpolicy.worlds.synthetic import NonLinear, Synthetic
 from offpolicy.worlds.toy import Toy
+from offpolicy.worlds.two_doses import TwoDoses
 from offpolicy.worlds.variants import Unlogged, Users
 from offpolicy.worlds.warfarin import Warfarin
 
@@ -30,7 +31,7 @@ WORLDS: dict[str, type[World]] = {
     "toy": Toy, "synthetic": Synthetic, "nonlinear": NonLinear, "linear": Linear, "classification": Classification,
     "items": Items, "open-bandit": OpenBandit, "users": Users, "unlogged": Unlogged,
     "ranking": Ranking, "diverse": Diverse, "cascade": Cascade, "ranked-documents": RankedDocuments,
-    "doses": Doses, "pricing": Pricing, "warfarin": Warfarin,
+    "doses": Doses, "two-doses": TwoDoses, "pricing": Pricing, "warfarin": Warfarin,
 }  # fmt: skip
 
 DATA_VARIABLE = "OPEN_BANDIT_DATASET"

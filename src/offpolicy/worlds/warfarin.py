@@ -134,7 +134,7 @@ class Warfarin(Continuous):
             The value and its standard error.
         """
         (x, right), rows = self._patients, self._halves[1]
-        converted = as_policy(policy).over(self.space)
+        converted = as_policy(policy).on(self.sample(2, seed=0))
         rewards = expected(converted, x[rows], self.space, lambda dose: -np.abs(right[rows] - dose))
         return float(rewards.mean()), 0.0
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from offpolicy.core.errors import InputError
+from offpolicy.core.errors import InputError, first_line
 from offpolicy.data.sources.files import find_files
 from offpolicy.data.sources.parts import RowRange, sliced
 from offpolicy.data.sources.streams import Opened, open_stream
@@ -62,13 +62,13 @@ def open_lake(source: Any, moment: Moment) -> Opened | None:
     except (InputError, MemoryError):
         raise
     except Exception as error:  # each library has errors of its own
-        reason = str(error).splitlines()[0]
+        reason = first_line(error)
         if not isinstance(source, (str, os.PathLike)):
-            raise InputError(f"the {type(source).__name__} cannot be read: {reason}") from error
+            raise InputError(f"the {type(source).__name__} cannot be read: {reason}.") from error
         try:
             find_files(source)  # raises, as for a table whose library is missing
         except InputError as refusal:
-            raise InputError(f"{refusal} (Its own library could not read it: {reason})") from error
+            raise InputError(f"{refusal} (Its own library could not read it: {reason}.)") from error
     return None
 
 
@@ -116,7 +116,7 @@ class TaskPart(RowRange):
             for batch in scan.to_record_batches([self.task]):
                 yield from sliced(batch.select(list(columns)), rows)
         except (pa.ArrowException, OSError, ValueError) as error:
-            raise InputError(f"{self.name}: cannot be read: {str(error).splitlines()[0]}") from error
+            raise InputError(f"{self.name}: cannot be read: {first_line(error)}.") from error
 
 
 def _iceberg(table: Any, moment: Moment) -> Opened:

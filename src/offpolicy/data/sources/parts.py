@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
-from offpolicy.core.errors import InputError
+from offpolicy.core.errors import InputError, first_line
 from offpolicy.data.batch import CHUNK_ROWS
 from offpolicy.data.dates import as_text
 
@@ -174,7 +174,7 @@ def _not_encoded(path: str | Path, encoding: str) -> InputError:
 
 def unreadable(path: str | Path, kind: str, error: Exception, columns: Sequence[str] = ()) -> InputError:
     """The error for a file that does not match its extension, is truncated, or has values of mixed types."""
-    reason = str(error).splitlines()[0]
+    reason = first_line(error)
     if "\x00" in reason:
         return _not_encoded(path, "UTF-8")
     cell = CONVERSION.search(reason)
@@ -223,7 +223,7 @@ class ParquetPart(RowRange):
                     for _ in file.iter_batches(row_groups=[group], columns=columns, use_threads=False):
                         pass
             except (pa.ArrowException, OSError) as cause:
-                reason = str(cause).splitlines()[0]
+                reason = first_line(cause)
                 return InputError(
                     f"{self.path}: row group {group} (of {self.metadata.num_row_groups}, counted from 0) cannot be read: "
                     f"its bytes are damaged ({reason.rstrip('.')}). Write or copy the file again."
@@ -247,16 +247,22 @@ def parquet_file(path: Path, name: str) -> OpenedFile:
             metadata, schema = file.metadata, file.schema_arrow
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise unreadable(path, "Parquet", error) from error
-    parts: list[ParquetPart] = []
+    parts = [
+        ParquetPart(path, stamp, metadata, groups, name=name, first=first, start=first, rows=rows)
+        for groups, first, rows in row_group_runs(metadata)
+    ]
+    return OpenedFile(schema, lambda _types, _column: parts)
+
+
+def row_group_runs(metadata: pq.FileMetaData) -> Iterator[tuple[tuple[int, ...], int, int]]:
+    """Row groups gathered into runs of about `CHUNK_ROWS` rows: their numbers, the first row, and the number of rows."""
     first, gathered, rows = 0, [], 0
     for group in range(metadata.num_row_groups):
         gathered.append(group)
         rows += metadata.row_group(group).num_rows
         if rows >= CHUNK_ROWS or group == metadata.num_row_groups - 1:
-            place = {"name": name, "first": first, "start": first, "rows": rows}
-            parts.append(ParquetPart(path, stamp, metadata, tuple(gathered), **place))
+            yield tuple(gathered), first, rows
             first, gathered, rows = first + rows, [], 0
-    return OpenedFile(schema, lambda _types, _column: parts)
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePath
 from typing import Any
@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from offpolicy.core.errors import InputError, unknown_name
+from offpolicy.core.threads import parallel
 from offpolicy.data.batch import chunks
 from offpolicy.data.checks import whole
 from offpolicy.data.encoding import (
@@ -45,13 +46,17 @@ from offpolicy.data.sources.parts import (
     csv_file,
     parquet_file,
 )
-from offpolicy.data.sources.remote import RemoteFile, find_remote, is_remote, remote_file
+from offpolicy.data.sources.remote import remote_csv, remote_parquet
+from offpolicy.data.sources.segments import Segments
 from offpolicy.data.sources.spark import SparkSource, collected, is_spark
+from offpolicy.data.sources.stores import RemoteFile, find_remote, is_remote
 from offpolicy.data.sources.streams import Opened, open_stream
 from offpolicy.data.sources.table import SCAN_ROWS, ColumnRoles, TableSource, check_names
 from offpolicy.data.spaces import ActionSpace, Discrete, named_space
 
 IN_MEMORY = ("pyarrow", "pandas", "polars")
+REMOTE_THREADS = 16
+"""How many remote files are opened at a time, which is mostly waiting."""
 
 
 def read_log(  # noqa: PLR0913
@@ -275,36 +280,43 @@ def _in_memory(source: Any) -> pa.Table:
 
 def open_files(files: Sequence[Path], columns: ColumnRoles, csv: CsvFormat, catalog: bool = False) -> Opened:
     """The parts and the common schema of files on this machine."""
-
-    def opened(k: int, name: str, kind: str) -> OpenedFile:
-        return csv_file(files[k], name, csv) if kind == "csv" else parquet_file(files[k], name)
-
-    return _together(files, [file.resolve() for file in files], opened, columns, catalog)
+    places = [file.resolve() for file in files]
+    names, kind = _names_in_log(places)
+    pairs = zip(files, names, strict=True)
+    opened = [csv_file(file, name, csv) if kind == "csv" else parquet_file(file, name) for file, name in pairs]
+    return _together(files, places, opened, columns, catalog)
 
 
 def open_remote(files: Sequence[RemoteFile], columns: ColumnRoles, csv: CsvFormat, catalog: bool = False) -> Opened:
     """The parts and the common schema of files elsewhere."""
+    places = [file.path for file in files]
+    names, kind = _names_in_log(places)
+    segments = Segments()
 
-    def opened(k: int, name: str, kind: str) -> OpenedFile:
-        return remote_file(files[k], name, csv if kind == "csv" else None)
+    def opened(file: RemoteFile, name: str) -> OpenedFile:
+        return remote_csv(file, name, csv) if kind == "csv" else remote_parquet(file, name, columns.names(), segments)
 
-    return _together([file.url for file in files], [file.path for file in files], opened, columns, catalog)
+    each = parallel(opened, files, names, threads=REMOTE_THREADS)
+    return _together([file.url for file in files], places, each, columns, catalog)
+
+
+def _names_in_log(places: Sequence[PurePath]) -> tuple[list[str], str]:
+    """The name of each file in the log, and the format of all of them."""
+    root = os.path.commonpath([place.parent for place in places])
+    kinds = {_kind(place) for place in places}
+    if len(kinds) > 1:
+        raise InputError("the files are a mix of Parquet and CSV; give one format at a time.")
+    return [str(place.relative_to(root)) for place in places], kinds.pop()
 
 
 def _together(
     files: Sequence[str | Path],
     places: Sequence[PurePath],
-    opener: Callable[[int, str, str], OpenedFile],
+    opened: Sequence[OpenedFile],
     columns: ColumnRoles,
     catalog: bool,
 ) -> Opened:
     """The parts and the common schema of files, which must agree on every column in use."""
-    root = os.path.commonpath([place.parent for place in places])
-    names = [str(place.relative_to(root)) for place in places]
-    kinds = {_kind(place) for place in places}
-    if len(kinds) > 1:
-        raise InputError("the files are a mix of Parquet and CSV; give one format at a time.")
-    opened = [opener(k, name, min(kinds)) for k, name in enumerate(names)]
     # What a catalog has is features: no folder adds to them.
     partitions = [{} for _ in places] if catalog else partition_columns(places)
     partitions = [
@@ -315,7 +327,7 @@ def _together(
     for file, schema in zip(files, schemas, strict=True):
         _same_columns(schemas[0], files[0], schema, file, columns)
     types = schemas[0]
-    if kinds == {"csv"} and not catalog:
+    if _kind(places[0]) == "csv" and not catalog:
         types = _as_floats(types, columns.identifiers)
     parts: list[RowRange] = []
     start = 0

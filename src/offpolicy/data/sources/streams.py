@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
-from offpolicy.core.errors import InputError
+from offpolicy.core.errors import InputError, first_line
 from offpolicy.data.batch import CHUNK_ROWS
 from offpolicy.data.sources.parts import RowRange, parquet_file, sliced
 
@@ -49,7 +49,7 @@ class DatasetPart(RowRange):
             for batch in self.data.to_batches(**whole, columns=list(columns), batch_size=rows, use_threads=False):
                 yield from sliced(batch, rows)
         except (pa.ArrowException, OSError) as error:
-            raise InputError(f"{self.name or 'the dataset'}: cannot be read: {str(error).splitlines()[0]}") from error
+            raise InputError(f"{self.name or 'the dataset'}: cannot be read: {first_line(error)}.") from error
 
 
 def _dataset_parts(dataset: ds.Dataset) -> Opened:
@@ -95,8 +95,8 @@ def _query_errors() -> Iterator[None]:
     try:
         yield
     except (polars.exceptions.PolarsError, OSError) as error:
-        reason = next(iter(str(error).splitlines()), type(error).__name__)
-        raise InputError(f"the LazyFrame cannot be read: {reason}") from error
+        reason = first_line(error)
+        raise InputError(f"the LazyFrame cannot be read: {reason}.") from error
 
 
 def _count(query: Any) -> int:
@@ -135,7 +135,7 @@ def _stored(reader: pa.RecordBatchReader) -> Opened:
     except (pa.ArrowException, OSError) as error:
         raise InputError(
             f"the RecordBatchReader cannot be stored in {folder.path}, and an evaluation reads a log more than once: "
-            f"{str(error).splitlines()[0]} Pass `reader.read_all()`, or the table or query behind it."
+            f"{first_line(error)}. Pass `reader.read_all()`, or the table or query behind it."
         ) from error
     file = parquet_file(path, "")
     return tuple(StoredPart(part, folder, **part.place) for part in file.parts(file.schema, "")), file.schema

@@ -348,6 +348,15 @@ class Known:
     columns: IntArray = field(default_factory=lambda: np.empty(0, np.int64))
 
 
+def kept_at(bandwidth: float | str) -> float:
+    """The share of a difference that is left after normal noise of this width, in units of the spread of the actions.
+
+    >>> kept_at(0.5), kept_at("auto")
+    (0.8, 1.0)
+    """
+    return 1.0 if isinstance(bandwidth, str) else 1 / (1 + float(bandwidth) ** 2)
+
+
 class Posterior(Named, Serves, ABC):
     """The base class of posteriors: a frozen dataclass of settings whose `fit` returns a `Pooling`.
 
@@ -438,6 +447,11 @@ class Posterior(Named, Serves, ABC):
     def self_normalised(self) -> bool:
         """Whether estimators with these weights divide by the mean weight by default."""
         return False
+
+    @property
+    def kept(self) -> float:
+        """About which share of the differences between actions pooling keeps, from 0 to 1."""
+        return 1.0
 
     @property
     def smooth(self) -> bool:

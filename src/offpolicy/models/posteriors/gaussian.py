@@ -10,7 +10,7 @@ import numpy as np
 from offpolicy.core.arrays import FloatArray
 from offpolicy.core.errors import InputError
 from offpolicy.models.embedding_table import Affine, Embedding, FeatureMap
-from offpolicy.models.posteriors.base import Known, Pooling, Posterior
+from offpolicy.models.posteriors.base import Known, Pooling, Posterior, kept_at
 
 BANDWIDTHS = (0.01, 0.03, 0.1, 0.18, 0.32, 0.56, 1.0, 3.0)
 """The grid of "slope", from the least biased (hardly any pooling) to the most."""
@@ -80,6 +80,10 @@ class Gaussian(Posterior):
             "ratio", embedding, affine, weight, bias, precision=precision, free=self._is_lda(embedding), details=details,
             neighbours=self.neighbours if embedding.varying is None else None,
         )  # fmt: skip
+
+    @property
+    def kept(self) -> float:
+        return kept_at(self.bandwidth)
 
     def _is_lda(self, embedding: Embedding) -> bool:
         return embedding.varying is not None and self.bandwidth == "auto"

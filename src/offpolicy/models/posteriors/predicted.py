@@ -10,7 +10,7 @@ import numpy as np
 from offpolicy.core.errors import InputError
 from offpolicy.data.checks import is_number
 from offpolicy.models.embedding_table import Affine, Embedding
-from offpolicy.models.posteriors.base import Known, Pooling, Posterior
+from offpolicy.models.posteriors.base import Known, Pooling, Posterior, kept_at
 
 BANDWIDTHS = (0.03, 0.1, 0.3, 1.0)
 """The grid of "auto", from the least biased (hardly any pooling) to the most."""
@@ -47,6 +47,10 @@ class Predicted(Posterior):
     def __post_init__(self) -> None:
         if self.bandwidth != "auto" and not (is_number(self.bandwidth) and self.bandwidth > 0):
             raise InputError(f'Predicted: bandwidth is {self.bandwidth!r}; give a number above 0, or "auto".')
+
+    @property
+    def kept(self) -> float:
+        return kept_at(self.bandwidth)
 
     def fit(self, name: str, embedding: Embedding, affine: Affine, known: Known) -> Pooling:  # noqa: ARG002
         if embedding.own_units is None or embedding.varying is not None:

@@ -94,6 +94,14 @@ class FitShape:
         """The shape for a statistic that does not depend on the inputs, so that fits with different inputs share it."""
         return replace(self, inputs="identity", features=NO_FEATURES, folds=1)
 
+    def with_position(self) -> FitShape:
+        """The shape of a fit over all slots of lists, whose position is one more column of the context."""
+        (slots,) = self.action_shape
+        if slots == 1:
+            return self
+        origin = np.insert(self.origin, self.context, 0.0) if len(self.origin) else self.origin
+        return replace(self, context=self.context + 1, origin=origin)
+
     def group(self, batch: Batch) -> IntArray:
         """The group of each row's unit. Each of K folds consists of groups / K consecutive groups."""
         groups: IntArray = group_of_bucket(self.groups)[buckets(batch.unit, self.seed)]

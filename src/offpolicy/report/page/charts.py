@@ -235,6 +235,155 @@ def _powers(along: Scale, start: float) -> tuple[Tick, ...]:
 
 
 @dataclass(frozen=True)
+class Outline:
+    """The steps of a histogram that is drawn over another, as the points of a line."""
+
+    name: str
+    points: str
+
+
+@dataclass(frozen=True)
+class ActionAxis:
+    """Shares of actions along one dimension: bars of the log, and an outline of each policy."""
+
+    bars: tuple[Bar, ...]
+    outlines: tuple[Outline, ...]
+    ticks: tuple[Tick, ...]
+    heights: tuple[Tick, ...]
+
+
+def action_axis(dimension: Mapping[str, Any]) -> ActionAxis:
+    """The picture of one dimension; policies share the bars of the log."""
+    edges, logged = dimension["edges"], dimension["logged"]["shares"]
+    along = Scale(edges[0], edges[-1])
+    every = [logged, *(policy["shares"] for policy in dimension["policies"])]
+    up = Scale(0.0, 108 * max([share for shares in every for share in shares if finite(share)], default=0.0) or 100.0)
+    bars = [
+        Bar(along.at(low), round(along.at(high) - along.at(low), 2), up.at(100 * share), 0.0,
+            f"{short(low)} to {short(high)}: {share:.1%} of logged actions")
+        for low, high, share in zip(edges, edges[1:], logged, strict=False) if share > 0
+    ]  # fmt: skip
+    outlines = [
+        Outline(
+            policy["policy"], _steps([along.at(edge) for edge in edges], [up.at(100 * share) for share in policy["shares"]])
+        )
+        for policy in dimension["policies"]
+    ]
+    return ActionAxis(tuple(bars), tuple(outlines), along.ticks(), tuple(Tick(t.at, f"{t.text}%") for t in up.ticks(4)))
+
+
+def _steps(edges: Sequence[float], heights: Sequence[float]) -> str:
+    """The outline of bars; y grows downwards."""
+    corners = [(edges[0], 0.0)]
+    for left, right, height in zip(edges, edges[1:], heights, strict=False):
+        corners += [(left, height), (right, height)]
+    return _line([*corners, (edges[-1], 0.0)])
+
+
+def _line(points: Sequence[tuple[float, float]]) -> str:
+    """Points with y counted from the bottom, as SVG writes them."""
+    return " ".join(f"{x:g},{round(100 - y, 2):g}" for x, y in points)
+
+
+def short(value: float) -> str:
+    """Four digits."""
+    return f"{value:,.4g}".replace("-", "−")
+
+
+@dataclass(frozen=True)
+class CurveDot:
+    x: float
+    y: float
+    low: float | None
+    high: float | None
+    title: str
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Values along an axis: runs of a line and of its band, runs without a band, and dots; with lines across."""
+
+    bands: tuple[str, ...]
+    solid: tuple[str, ...]
+    dashed: tuple[str, ...]
+    dots: tuple[CurveDot, ...]
+    ticks: tuple[Tick, ...]
+    heights: tuple[Tick, ...]
+    lines: tuple[Line, ...]
+    shade: tuple[float, float] | None = None
+    """The lower and the upper edge of a band across the whole picture."""
+
+
+def dose_response(points: Sequence[Mapping[str, Any]], logged: float | None, titles: Sequence[str]) -> Curve:
+    """The curve; dashed where there are too few rounds for an interval. Points with a probability stand alone."""
+    supported = [p for p in points if finite(p["low"]) and finite(p["high"])]
+    core = [end for p in supported for end in (p["low"], p["high"])]
+    axis = Axis.of(core or [p["value"] for p in points], [p["value"] for p in points], {"logged": logged})
+    along, up = Scale(points[0]["action"], points[-1]["action"]), axis.scale
+    smooth = [p for p in points if not p["point"] and finite(p["value"])]
+    places = {id(p): (along.at(p["action"]), up.at(p["value"])) for p in points if finite(p["value"])}
+    bands, solid, dashed = [], [], []
+    for known, run in _runs(smooth):
+        if known:
+            above = [(along.at(p["action"]), up.at(p["high"])) for p in run]
+            below = [(along.at(p["action"]), up.at(p["low"])) for p in run]
+            bands.append(_line([*above, *reversed(below)]))
+            solid.append(_line([places[id(p)] for p in run]))
+        else:
+            dashed.append(_line([places[id(p)] for p in run]))
+    dots = [_curve_dot(places[id(p)], p, up, title) for p, title in zip(points, titles, strict=True) if id(p) in places]
+    return Curve(tuple(bands), tuple(solid), tuple(dashed), tuple(dots), along.ticks(), up.ticks(5), axis.lines)
+
+
+def _curve_dot(place: tuple[float, float], p: Mapping[str, Any], up: Scale, title: str) -> CurveDot:
+    """A dot, with its interval if it stands alone."""
+    alone = p["point"] and finite(p["low"]) and finite(p["high"])
+    low, high = (round(100 - up.at(p[end]), 2) if alone else None for end in ("low", "high"))
+    return CurveDot(place[0], round(100 - place[1], 2), low, high, title)
+
+
+def _runs(points: Sequence[Mapping[str, Any]]) -> list[tuple[bool, list[Mapping[str, Any]]]]:
+    """Runs of points with an interval, and between them runs without, which share their ends with their neighbours."""
+    runs: list[tuple[bool, list[Mapping[str, Any]]]] = []
+    for p in points:
+        known = finite(p["low"]) and finite(p["high"])
+        if not runs or runs[-1][0] != known:
+            joint = [runs[-1][1][-1]] if runs and not known else []
+            if runs and known:
+                runs[-1][1].append(p)
+            runs.append((known, joint))
+        runs[-1][1].append(p)
+    return runs
+
+
+def bandwidths(estimate: Mapping[str, Any], titles: Sequence[str], errors: float = 2.0) -> Curve:
+    """A dot with an error bar for each width, evenly spaced, and the mix of all as a line with its interval."""
+    rows, interval = estimate["diagnostics"]["bandwidths"], estimate["interval"]
+    ends = [(r["value"] - errors * r["std_error"], r["value"] + errors * r["std_error"]) for r in rows]
+    whole = {"mix": estimate["value"]}
+    axis = Axis.of(
+        [interval["low"], interval["high"], *(r["value"] for r in rows)], [e for pair in ends for e in pair], whole
+    )
+    up, step = axis.scale, 100 / max(len(rows), 1)
+    dots = [
+        CurveDot(round((k + 0.5) * step, 2), round(100 - up.at(r["value"]), 2), round(100 - up.at(low), 2),
+                 round(100 - up.at(high), 2), title)
+        for k, (r, (low, high), title) in enumerate(zip(rows, ends, titles, strict=True)) if finite(r["value"])
+    ]  # fmt: skip
+    ticks = tuple(Tick(round((k + 0.5) * step, 2), tick) for k, tick in enumerate(_width_labels(rows)))
+    known = finite(interval["low"]) and finite(interval["high"])
+    shade = (round(100 - up.at(interval["low"]), 2), round(100 - up.at(interval["high"]), 2)) if known else None
+    return Curve((), (), (), tuple(dots), ticks, up.ticks(5), axis.lines, shade)
+
+
+def _width_labels(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Widths as numbers; of vectors, as shares of the range."""
+    if any(isinstance(r["bandwidth"], (list, tuple)) for r in rows):
+        return [f"{r['share_of_range']:.2g}" for r in rows]
+    return [short(float(f"{r['bandwidth']:.2g}")) for r in rows]
+
+
+@dataclass(frozen=True)
 class CalibrationDot:
     x: float
     y: float

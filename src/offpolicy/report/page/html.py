@@ -15,7 +15,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from offpolicy.core.files import whole_file
-from offpolicy.report import sentences, slots
+from offpolicy.report import sentences
 from offpolicy.report.formatting import Summary, label, shortened, visible
 from offpolicy.report.page import views
 from offpolicy.report.page.charts import COLOURS
@@ -102,6 +102,10 @@ def _view(summary: Summary) -> View:
         "models": views.models(summary),
         "map": views.action_map(summary),
         "discrete": summary["actions"] is not None,
+        "action_axes": views.action_axes(summary),
+        "axis_facts": views.axis_facts(summary),
+        "dose_response": views.dose_response(summary),
+        "bandwidths": views.bandwidths(summary),
         "colours": COLOURS,
         "bounds": [
             (sentences.bounds_heading(bounds, several), *sentences.bounds_table(bounds), sentences.bounds_claims(bounds))
@@ -110,7 +114,7 @@ def _view(summary: Summary) -> View:
         "best": views.best_table(summary),
         "differences": views.differences_table(summary),
         "rewards": [_part(label(name), other) for name, other in summary.get("other_rewards", {}).items()],
-        "slot_tables": list(slots.tables(summary)),
+        "slot_tables": views.slot_tables(summary),
         "slices": _slices(summary),
         "facts": _facts(summary),
         "words": views.WORDS,

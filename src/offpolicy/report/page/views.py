@@ -8,13 +8,14 @@ from typing import Any
 
 from offpolicy.diagnostics.pareto import CONVENTION
 from offpolicy.diagnostics.verdict import LIMITS
-from offpolicy.report import comparison, slices
+from offpolicy.report import action_axis, comparison, slices, slots
 from offpolicy.report.formatting import THE_LOG, VERDICTS, Summary, count, label, number, percent as hundredths, shortened
 from offpolicy.report.page import charts
 from offpolicy.report.page.charts import Axis, Strip, finite, percent
 from offpolicy.report.sentences import (
     bias,
     by_reason,
+    compared,
     excludes_zero,
     is_naive,
     leading,
@@ -225,6 +226,20 @@ def parts_table(summary: Summary, parts: Mapping[str, Summary]) -> View:
     return _table(summary, axis, rows, **words)
 
 
+def slot_tables(summary: Summary) -> list[View]:
+    """The tables of slots, each with its intervals drawn."""
+    views: list[View] = []
+    for policy, own in zip(
+        dict.fromkeys(row["policy"] for row in summary.get("by_slot") or ()), slots.tables(summary), strict=True
+    ):
+        rows = [row for row in summary["by_slot"] if row["policy"] == policy]
+        axis = Axis.of(_ends(rows), _ends(rows), {})
+        strips = [{"strip": Strip.of(axis.scale, row["value"], row["interval"]), "verdict": "OK"} for row in rows]
+        lines = list(zip(own.rows, strips, strict=True))
+        views.append({"heading": own.heading, "header": own.header, "lines": lines, "notes": own.notes, "axis": axis})
+    return views
+
+
 def _simultaneous(e: Summary, listed: Summary | None) -> Summary:
     """A headline estimate with its row in the table of slices, and with the simultaneous interval of that."""
     return {**e, "listed": listed, "interval": e["interval"] if listed is None else listed["simultaneous_interval"]}
@@ -293,12 +308,13 @@ def blends(summary: Summary) -> list[View]:
 def _blend(e: Summary) -> View:
     diagnostics = e["diagnostics"]
     error = resolution(diagnostics["candidates"], diagnostics["candidates"][:1])
-    heavy = [c for c in diagnostics["candidates"] if finite(c["weight"]) and c["weight"] >= 0.005]
+    by_size = sorted((c for c in diagnostics["candidates"] if finite(c["weight"])), key=lambda c: -abs(c["weight"]))
+    heavy = [c for c in by_size if abs(c["weight"]) >= 0.005]
     candidates = [
         {
             "name": label(c["name"]),
             "weight": share(c["weight"]) if c["weight"] else "–",
-            "bar": percent(c["weight"]) if finite(c["weight"]) else 0.0,
+            "bar": percent(min(max(c["weight"], 0.0), 1.0)) if finite(c["weight"]) else 0.0,
             "value": shown(c["value"], error),
             "error": shown(c["std_error"], error) if c["error_known"] else "unknown",
             "bias": _minus(bias(c, error)),
@@ -312,7 +328,7 @@ def _blend(e: Summary) -> View:
         "policy": label(e["policy"]),
         "estimator": label(e["estimator"]),
         "parts": parts + (" and others" if len(heavy) > 4 else ""),
-        "anchor": label(diagnostics["anchor"]),
+        "anchor": label(diagnostics["anchor"]) if compared(diagnostics) else None,
         "rule": diagnostics["rule"],
         "candidates": candidates,
         "excluded": [(listed(names), reason) for reason, names in by_reason(diagnostics["left_out"])],
@@ -531,3 +547,119 @@ def _action(p: Summary, step: float | None) -> View:
     return {
         "action": label(p["action"]), "count": count(p["count"]), "reward": shown(p["reward"], step), "nearest": nearest
     }  # fmt: skip
+
+
+MOST_OUTLINES = 4
+"""The policies in one picture of the action axis."""
+
+
+def action_axes(summary: Summary) -> list[View]:
+    """Where the log has actions and where the policies go, by dimension."""
+    return [_action_axis(each) for each in summary.get("action_axis") or []]
+
+
+def _action_axis(dimension: Summary) -> View:
+    drawn = {**dimension, "policies": dimension["policies"][:MOST_OUTLINES]}
+    names = [label(policy["policy"]) for policy in drawn["policies"]]
+    hidden = len(dimension["policies"]) - len(names)
+    where = "" if dimension["dimension"] is None else f" in dimension {dimension['dimension']}"
+    alternative = (
+        f"Histogram of the logged actions{where}, with an outline of the actions of {listed(names) or 'no policy'}."
+    )
+    return {
+        "dimension": dimension["dimension"],
+        "picture": charts.action_axis(drawn),
+        "names": ["new policy" if name == "target" and not hidden and len(names) == 1 else name for name in names],
+        "alternative": alternative,
+        "hidden": hidden,
+        "points": _at_points(dimension),
+    }
+
+
+def _at_points(dimension: Summary) -> list[tuple[str, list[str]]]:
+    """For each action with a probability of its own: the share of the log and of each policy."""
+    columns = [dimension["logged"], *dimension["policies"]]
+    return [
+        (action_axis.few(point), [share(column["at_points"][k]) for column in columns])
+        for k, point in enumerate(dimension["points"])
+    ]
+
+
+FAR = "actions_far_from_the_log"
+AXIS_FACTS = {
+    FAR: (
+        "Far from the log",
+        "How many of the new policy's actions are farther than 1/60 of the range from any logged one. Below 1% is good.",
+    ),
+    "actions_at_a_bound": ("At a bound", "How many of the new policy's actions are exactly a bound of the box."),
+    "logged_actions_at_a_bound": (
+        "Logged at a bound",
+        "How many logged actions are exactly a bound of the box, where they have a probability and no density. Below 1% is "
+        "good.",
+    ),
+}
+
+
+def axis_facts(summary: Summary) -> list[Fact]:
+    """What the headline estimate of each policy reports of its actions."""
+    several, facts = len(summary["policies"]) > 1, list[Fact]()
+    for e in leading(summary):
+        for key, (name, meaning) in AXIS_FACTS.items():
+            at = e["diagnostics"].get(key)
+            if finite(at) and (at or key == FAR):
+                common = key.startswith("logged")
+                fact = (name if common or not several else f"{name}: {label(e['policy'])}", share(at), meaning)
+                facts += [] if fact in facts else [fact]
+    return facts
+
+
+def bandwidths(summary: Summary) -> list[View]:
+    """The estimate over bandwidths, for each estimate that mixes several; those of the headline first."""
+    mixes = [e for e in summary["estimates"] if e["diagnostics"].get("bandwidths")]
+    lead = summary["headline"]["estimator"]
+    return [_bandwidths(summary, e) for e in sorted(mixes, key=lambda e: e["estimator"] != lead)]
+
+
+def _bandwidths(summary: Summary, e: Summary) -> View:
+    rows = e["diagnostics"]["bandwidths"]
+    header, cells = action_axis.bandwidth_table(rows)
+    titles = [
+        f"width {width} ({of_range} of the range): {value} ± {error}, {rounds} effective rounds"
+        for width, of_range, value, error, rounds, *_ in cells
+    ]
+    return {
+        "policy": label(e["policy"]),
+        "estimator": label(e["estimator"]),
+        "level": hundredths(summary["level"]),
+        "picture": charts.bandwidths(e, titles),
+        "alternative": f"Estimates by {label(e['estimator'])} with {len(rows)} kernel widths, each with an error bar, and "
+        f"their mix, {shown(e['value'], e['std_error'])}.",
+        "across": "width of the kernel" + (", as a share of the range" if isinstance(rows[0]["bandwidth"], list) else ""),
+        "header": header,
+        "rows": cells,
+        "note": action_axis.BANDWIDTH_MEANING,
+    }
+
+
+def dose_response(summary: Summary) -> View | None:
+    """The value of each action taken in every round, with pointwise intervals."""
+    curve = summary.get("dose_response")
+    if not curve or not curve["points"]:
+        return None
+    points, level = curve["points"], hundredths(curve["level"])
+    header, cells = action_axis.curve_table(curve)
+    titles = [
+        f"action {action}: {value}, {level} interval {interval}, {rounds} effective rounds"
+        for action, value, interval, rounds in cells
+    ]
+    logged = summary.get("logged")
+    return {
+        "meaning": action_axis.curve_meaning(curve),
+        "level": level,
+        "picture": charts.dose_response(points, None if logged is None else logged["value"], titles),
+        "alternative": f"The value of each of {len(points)} actions, taken in every round, with {level} intervals.",
+        "logged": "" if logged is None else shown(logged["value"], logged["std_error"]),
+        "header": header,
+        "rows": cells,
+        "reward": label(summary["reward"]),
+    }

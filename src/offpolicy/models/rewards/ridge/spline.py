@@ -2,9 +2,10 @@
 
 The penalty counts rounds, as for discrete actions, and acts on differences between neighbouring functions: on second
 differences of the intercepts, so that a straight line in the action is free, and on first differences of the slopes, so that
-the pooled slopes are. Intercepts are those at the mean context, so that the fit does not depend on the origin from which
-contexts are counted. With G the Gram matrix of B(a) ⊗ x̃ and b its products with the reward, β = (G + λP)⁻¹ b (Eilers and
-Marx 1996). Everything follows from sums by group of units, also the squared error out of fold by which λ is chosen.
+the pooled slopes are. Intercepts are those at the mean context, and rewards are counted from their mean, so that the fit
+does not depend on the origins from which both are counted. With G the Gram matrix of B(a) ⊗ x̃ and b its products with the
+reward, β = (G + λP)⁻¹ b (Eilers and Marx 1996). Everything follows from sums by group of units, also the squared error out
+of fold by which λ is chosen.
 """
 
 from __future__ import annotations
@@ -196,8 +197,11 @@ class SplineFits(Fits):
         centred = np.einsum("ab,jakc,cd->jbkd", self._centring, sums.gram.reshape(j, d, j, d), self._centring, optimize=True)
         matrix = (centred.reshape(j * d, j * d) + penalty * self._penalised) / np.outer(unit, unit)
         matrix[np.diag_indices(len(matrix))] += LEAST * max(float(np.trace(matrix)) / len(matrix), 1e-300)
-        product = (sums.product.reshape(j, d) @ self._centring).ravel()
+        mean = float(sums.product.reshape(j, d)[:, -1].sum() / sums.n)
+        deviation = sums.product - mean * sums.gram.reshape(j * d, j, d)[:, :, -1].sum(axis=1)  # φᵀ(r − mean)
+        product = (deviation.reshape(j, d) @ self._centring).ravel()
         solved: FloatArray = (np.linalg.solve(matrix, product / unit) / unit).reshape(j, d) @ self._centring.T
+        solved[:, -1] += mean
         return solved.ravel()
 
     def _penalty(self, reward: int) -> float:
