@@ -169,9 +169,7 @@ def compare(actions: int, rounds: int, epochs: int) -> list[list[str]]:
         seconds = timed(ours(data, name), 5)
         errors = timed(ours(data, name, errors=True), 3)
         memory = beyond(actions, rounds, name)
-        rows.append(
-            [name, f"{seconds:.2f}", f"{other:.1f}", f"{other / seconds:.0f} ×", f"{errors:.2f}", f"{memory:.0f}"]
-        )
+        rows.append([name, f"{seconds:.2f}", f"{other:.1f}", f"{other / seconds:.0f} ×", f"{errors:.2f}", f"{memory:.0f}"])
         print(f"  {rows[-1]}", file=sys.stderr)
     return rows
 

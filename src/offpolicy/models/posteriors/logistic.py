@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from offpolicy.core.arrays import FloatArray, IntArray, sums_by
+from offpolicy.core.arrays import FloatArray, IntArray, sums_by, wide
 from offpolicy.core.errors import InputError
 from offpolicy.core.threads import parallel
 from offpolicy.models.embedding_table import Affine, Embedding, FeatureMap
@@ -173,8 +173,10 @@ def largest_norm(rows: FloatArray) -> float:
 
 def _products(left: FloatArray, right: FloatArray) -> FloatArray:
     """leftᵀ·right."""
-    product: FloatArray = left.T @ right
-    return product
+    padded = np.zeros((len(right), wide(right.shape[1])))
+    padded[:, : right.shape[1]] = right
+    product: FloatArray = left.T @ padded
+    return product[:, : right.shape[1]]
 
 
 @dataclass(frozen=True)
