@@ -69,14 +69,15 @@ LIMITS: Mapping[str, Limits] = {
     "fit beside sampling": Limits(3, NEVER),
     "learning curve": Limits(1, NEVER),
     "actions at a bound": Limits(0.01, NEVER),
+    "repeated action": Limits(0.05, NEVER),
     "draws": Limits(0.034, 0.15),
     "agreement of loggers": Limits(0.01, 0.0001),
     "assumption": Limits(0.01, 0.0001),
 }
 # They come from `offpolicy study` (docs/coverage.md): CAUTION where fewer than 90% of the 95% intervals contained the true
 # value, DO_NOT_TRUST where at most 75% did. Those of support, new actions, left-out actions, repeated
-# row ids, actions at a bound, the fit, the learning curve, the agreement of loggers and an assumption (p-values) are
-# conventions.
+# row ids, actions at a bound, repeated actions, the fit, the learning curve, the agreement of loggers and an assumption
+# (p-values) are conventions.
 # That of draws is the share of the weight at draws × probability = 5, where the bias is 0.7%.
 
 
@@ -144,14 +145,23 @@ class Measure:
         """The finding, with the verdict given by the limits."""
         return Finding(LIMITS[self.scale].grade(self.value), code, seen, why, do, self.scale, self.value)
 
-    def more_rounds(self, rounds: int) -> str:
+    def more_rounds(self, rounds: float, unit: str = "rounds") -> str:
         """The advice to log more, with how many rounds would be enough for a number that grows in proportion to them."""
         limit = LIMITS[self.scale].caution
         if not 0 < self.value < limit:
-            return "Log more rounds"
-        needed = ceil(rounds * limit / self.value)
-        step = 10 ** max(len(str(needed)) - 2, 0)
-        return f"Log more rounds (about {-(-needed // step) * step:,} in all, with the present logging)"
+            return f"Log more {unit}"
+        return f"Log more {unit} ({in_all(rounds * limit / self.value)})"
+
+
+def in_all(rounds: float) -> str:
+    """A number of rounds that would be enough, rounded up to two digits."""
+    needed = ceil(rounds)
+    step = 10 ** max(len(str(needed)) - 2, 0)
+    return f"about {-(-needed // step) * step:,} in all, with the present logging"
+
+
+ENOUGH = int(LIMITS["effective rounds"].caution)
+"""The rounds under the new policy itself from which its value raises no concern."""
 
 
 def worst(findings: Iterable[Finding]) -> Verdict:

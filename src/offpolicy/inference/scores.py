@@ -88,10 +88,11 @@ class Scores:
         return self.functional(terms, case).value
 
     def reward_spread(self, case: Case) -> float:
-        """The standard deviation of the rewards; NaN where they belong to slots of lists."""
+        """The standard deviation of the rewards; of lists, that of what a whole list earns."""
         at = next(e for e, column in enumerate(self.estimators) if isinstance(column.get(case.policy), LoggedMean))
         (_, terms), *_ = self.members[case.policy, at, case.reward][0]
-        column, moments = getattr(terms, "correction", None), case.sums.moments
+        parts, moments = terms.parts, case.sums.moments
+        column = parts[0][1].correction if len(parts) == 1 else None
         if column is None:
             return float("nan")
         squares = np.diag(moments["m2"]) if case.sums.squares is None else case.sums.squares

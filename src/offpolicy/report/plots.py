@@ -13,7 +13,7 @@ import numpy as np
 
 from offpolicy.core.errors import InputError
 from offpolicy.data.checks import factors
-from offpolicy.report import comparison
+from offpolicy.report import action_axis, comparison
 from offpolicy.report.formatting import THE_LOG, VERDICTS, Summary, count, label, number, percent
 from offpolicy.report.sentences import excludes_zero, is_naive
 
@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 BLUE, ORANGE, RED, GREY = "#0072b2", "#e69f00", "#d55e00", "#555555"
 COLOURS = {"OK": BLUE, "CAUTION": ORANGE, "DO_NOT_TRUST": RED, THE_LOG: GREY}
 MARKERS = {"OK": "o", "CAUTION": "s", "DO_NOT_TRUST": "X", THE_LOG: "D"}
-BEST_COLOURS = {"better": BLUE, "worse": RED, "undecided": GREY}
+BEST_COLOURS = {"better": BLUE, "worse": RED, "undecided": GREY, "not compared": GREY}
+BEST_MARKERS = {"baseline": "D", "not compared": "x"}
 LINES = ("-", "--", ":", "-.")
 OUTLINES = (BLUE, RED, "#009e73", "#cc79a7", ORANGE, "#56b4e9")
 TWO_SIDED_95 = 1.96
@@ -269,16 +270,17 @@ def best(summary: Summary, ax: Axes | None = None) -> Axes:
         colour = BEST_COLOURS.get(row["conclusion"], GREY)
         if row["policy"] == summary["choice"]:
             ax.axhspan(k - 0.5, k + 0.5, color=BLUE, alpha=0.08, linewidth=0)
-        _interval(ax, k, row, _Look(colour, "D" if row["conclusion"] == "baseline" else "o", 2.0, filled=decided))
+        _interval(ax, k, row, _Look(colour, BEST_MARKERS.get(row["conclusion"], "o"), 2.0, filled=decided))
     _rows(ax, [_name(row["policy"]) for row in rows], [row["policy"] == summary["choice"] for row in rows])
     _marked_line(ax, baseline, _name(against), "-", 0)
     level, by = percent(summary["level"]), _name(summary["estimator"])
     ax.set_xlabel(f"{_name(summary['reward'])} per round by {by}; {level} intervals that hold together")
     present = [kind for kind in BEST_COLOURS if any(row["conclusion"] == kind for row in rows)]
     for kind in present:
-        face = BEST_COLOURS[kind] if kind in ("better", "worse") else "white"
-        ax.plot([], [], "o", color=BEST_COLOURS[kind], markerfacecolor=face, label=f"{kind} than {_name(against)}"
-                if kind in ("better", "worse") else kind)  # fmt: skip
+        decided = kind in ("better", "worse")
+        colour, words = BEST_COLOURS[kind], f"{kind} than {_name(against)}" if decided else kind
+        face = colour if decided else "white"
+        ax.plot([], [], BEST_MARKERS.get(kind, "o"), color=colour, markerfacecolor=face, linestyle="none", label=words)
     if present:
         ax.legend(fontsize=SMALL, frameon=False, loc="center left", bbox_to_anchor=(1, 0.5))
     return ax
@@ -327,6 +329,28 @@ def watched(summary: Summary, ax: Axes | None = None) -> Axes:
     ax.set_title(f"bounds that hold at every look, {percent(summary['level'])}", fontsize=SMALL)
     if decisions:
         ax.legend(fontsize=SMALL, frameon=False, loc="center left", bbox_to_anchor=(1, 0.5))
+    return ax
+
+
+def planned(summary: Summary, ax: Axes | None = None) -> Axes:
+    """The rounds that each policy needs under each share of exploration, with their range, and those for a decision."""
+    rows = [row for row in summary["rows"] if math.isfinite(row["rounds"])]
+    ax = _axes(ax, (7.5, 1.3 + min(0.3 * len(rows), 15)))
+    for k, row in enumerate(rows):
+        shown = {"value": row["rounds"], "interval": {"low": row["rounds_low"], "high": row["rounds_high"]}}
+        _interval(ax, k, shown, _Look(BLUE, "o", 2.0))
+        if math.isfinite(row["decision_rounds"]):
+            ax.plot([row["decision_rounds"]], [k], "D", color=ORANGE, markersize=6)
+    _rows(ax, [f"{_name(row['policy'])}, {percent(row['explore'])} exploration" for row in rows])
+    ax.set_xscale("log")
+    ax.xaxis.set_major_formatter("{x:,.0f}")
+    _marked_line(ax, summary["logged"], "logged so far", "--", 0)
+    ax.set_xlabel("rounds")
+    against = "the log" if summary["baseline"] is None else _name(summary["baseline"])
+    ax.plot([], [], "o-", color=BLUE, label=f"{percent(summary['level'])} interval of ±{summary['half_width']:.3g}")
+    if any(math.isfinite(row["decision_rounds"]) for row in rows):
+        ax.plot([], [], "D", color=ORANGE, linestyle="none", label=f"decided against {against}")
+    ax.legend(fontsize=SMALL, frameon=False, loc="center left", bbox_to_anchor=(1, 0.5))
     return ax
 
 
@@ -392,16 +416,20 @@ def bandwidths(summary: Summary, ax: Axes | None = None, estimator: str | None =
     ax.axhspan(interval["low"], interval["high"], color=BLUE, alpha=0.12, linewidth=0)
     mixed = f"{_name(chosen['estimator'])}: the mix of all, with its {percent(summary['level'])} interval"
     ax.axhline(chosen["value"], color=BLUE, linewidth=1.4, label=mixed)
-    for k, row in enumerate(rows):
-        legend = "one width, with 95% intervals" if not k else None
-        error = TWO_SIDED_95 * row["std_error"]
-        ax.errorbar([k], [row["value"]], error, fmt="o", color=RED, markersize=6, linewidth=1.6, label=legend)
-        words = f"{count(row['effective_rounds'])}"
-        ax.annotate(words, (k, 0), (0, 3), xycoords=("data", "axes fraction"), textcoords="offset points", ha="center",
-                    fontsize=SMALL, color=GREY)  # fmt: skip
+    kinds, widths = action_axis.kinds(rows), sorted({row["share_of_range"]: row for row in rows}.items())
+    place = {share: k for k, (share, _) in enumerate(widths)}
+    for k, kind in enumerate(kinds):
+        own = [row for row in rows if row["estimator"] == kind]
+        at = [place[row["share_of_range"]] + (k - (len(kinds) - 1) / 2) * 0.2 for row in own]
+        values, errors = ([row[name] for row in own] for name in ("value", "std_error"))
+        ax.errorbar(at, values, TWO_SIDED_95 * np.array(errors), fmt="o", color=OUTLINES[k + 1], markersize=6, linewidth=1.6,
+                    label=f"{_name(kind)}, one width, with 95% intervals")  # fmt: skip
+    for share, row in widths:
+        ax.annotate(count(row["effective_rounds"]), (place[share], 0), (0, 3), xycoords=("data", "axes fraction"),
+                    textcoords="offset points", ha="center", fontsize=SMALL, color=GREY)  # fmt: skip
     shares = any(isinstance(row["bandwidth"], (list, tuple)) for row in rows)
-    labels = [f"{row['share_of_range' if shares else 'bandwidth']:.2g}" for row in rows]
-    ax.set_xticks(range(len(rows)), labels)
+    labels = [f"{row['share_of_range' if shares else 'bandwidth']:.2g}" for _, row in widths]
+    ax.set_xticks(range(len(widths)), labels)
     ax.set_xlabel(f"width of the kernel{', as a share of the range' if shares else ''} (above it: effective rounds)")
     ax.set_ylabel(f"{_name(summary['reward'])} per round")
     ax.margins(y=0.15)

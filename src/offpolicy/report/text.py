@@ -170,7 +170,11 @@ def explained(estimate: Summary) -> Explanation:
 def _bandwidths(diagnostics: Summary) -> list[str]:
     """The table of the widths that a kernel estimator mixes."""
     header, rows = action_axis.bandwidth_table(diagnostics["bandwidths"])
-    return [*aligned(header, rows, right=set(header)), "", *wrapped(action_axis.BANDWIDTH_MEANING, indent="  ")]
+    return [
+        *aligned(header, rows, right=set(header) - {"estimator"}),
+        "",
+        *wrapped(action_axis.BANDWIDTH_MEANING, indent="  "),
+    ]
 
 
 def _candidates(diagnostics: Summary) -> list[str]:

@@ -96,7 +96,7 @@ class Checks:
             [Own(each, state[f"own {k}"]) for k, each in enumerate(self.own)],
             [] if self.loggers is None else [Loggers(self.loggers, state["loggers"], scores.scorer.origin)],
             [] if self.shown is None else [Depth(overlaps, Shown(state["shown"], scores)), Browsing(scores, overlaps)],
-            None if self.axis is None else ActionAxis(self.axis, state["action axis"], scores.policies),
+            None if self.axis is None else ActionAxis(self.axis, state["action axis"], scores),
         )
 
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from offpolicy.diagnostics.pareto import CONVENTION
+from offpolicy.diagnostics.pareto import LIMIT
 from offpolicy.diagnostics.verdict import LIMITS
 from offpolicy.report import action_axis, comparison, slices, slots
 from offpolicy.report.formatting import THE_LOG, VERDICTS, Summary, count, label, number, percent as hundredths, shortened
@@ -324,10 +324,11 @@ def _blend(e: Summary) -> View:
         for c in diagnostics["candidates"]
     ]  # fmt: skip
     parts = ", ".join(f"{share(c['weight'])} {isolated(label(c['name']))}" for c in heavy[:4])
+    parts += " and others" if len(heavy) > 4 else ""
     return {
         "policy": label(e["policy"]),
         "estimator": label(e["estimator"]),
-        "parts": parts + (" and others" if len(heavy) > 4 else ""),
+        "parts": action_axis.widths_in_words(e).rstrip(".") if diagnostics.get("bandwidths") else parts,
         "anchor": label(diagnostics["anchor"]) if compared(diagnostics) else None,
         "rule": diagnostics["rule"],
         "candidates": candidates,
@@ -402,8 +403,8 @@ def _tail(o: Summary) -> list[Fact]:
     if not finite(o.get("pareto_k")):
         return []
     meaning = (
-        f"How heavy the tail of the weights is. Below {CONVENTION} is good, by convention; above it, means of the weights "
-        "converge slowly. With many effective rounds, it does not matter."
+        f"How heavy the tail of the weights is. Below {LIMIT} is good; above it, Student intervals, such as those of "
+        "differences, are too narrow."
     )
     return [("Pareto k", f"{o['pareto_k']:.2f}", meaning)]
 
@@ -624,8 +625,8 @@ def _bandwidths(summary: Summary, e: Summary) -> View:
     rows = e["diagnostics"]["bandwidths"]
     header, cells = action_axis.bandwidth_table(rows)
     titles = [
-        f"width {width} ({of_range} of the range): {value} ± {error}, {rounds} effective rounds"
-        for width, of_range, value, error, rounds, *_ in cells
+        f"{r['estimator']}, width {width} ({of_range} of the range): {value} ± {error}, {rounds} effective rounds"
+        for r, (width, of_range, value, error, rounds) in zip(rows, (each[-8:-3] for each in cells), strict=True)
     ]
     return {
         "policy": label(e["policy"]),
@@ -634,6 +635,7 @@ def _bandwidths(summary: Summary, e: Summary) -> View:
         "picture": charts.bandwidths(e, titles),
         "alternative": f"Estimates by {label(e['estimator'])} with {len(rows)} kernel widths, each with an error bar, and "
         f"their mix, {shown(e['value'], e['std_error'])}.",
+        "kinds": [label(kind) for kind in action_axis.kinds(rows)],
         "across": "width of the kernel" + (", as a share of the range" if isinstance(rows[0]["bandwidth"], list) else ""),
         "header": header,
         "rows": cells,
