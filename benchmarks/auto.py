@@ -68,7 +68,7 @@ CANDIDATES = {
     "shrinkage 10": {"shrinkage": 10.0},
     "penalties 0.1, 0.3, 1": {"penalties": (0.1, 0.3, 1.0)},
 }
-PRIOR = {"least 0.02": {"least": 0.02}, "slope 1": {"slope": 1.0}, "evidence 40": {"evidence": 40.0}}
+PRIOR = {"least 0.02": {"least": 0.02}, "slope 1": {"slope": 1.0}, "evidence 75": {"evidence": 75.0}}
 PATCHED = {
     "shortfall 2": "offpolicy.inference.blending.MISSED",
     "share left out 7/8": "offpolicy.models.rewards.ridge.model.LEFT_OUT",

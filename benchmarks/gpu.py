@@ -16,7 +16,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -34,6 +34,8 @@ from offpolicy.scoring.fused.launch import Launcher
 
 SIZE = 64
 FOLDS = 5
+TIMES = 3
+"""Evaluations of each log, of which the shortest counts: the first one loads solvers and takes memory from the system."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +59,7 @@ class Data:
         reward = np.einsum("ti,ti->t", x, tastes[action % 8]) + 0.1 * (action % 5) + rng.normal(size=rounds)
         return cls(x, action, reward, old, old + 0.3 * rng.normal(size=old.shape) / np.sqrt(SIZE))
 
-    @property
+    @cached_property
     def policies(self) -> tuple[op.Softmax, op.Softmax]:
         old, new = (op.Softmax(op.TwoTower(items.astype(np.float32))) for items in (self.old, self.new))
         return old, new
@@ -168,9 +170,11 @@ def whole(name: str, rounds: int, actions: int, memory: str) -> list[list[str]]:
             before = device.torch.cuda.memory_allocated() if device.cuda else 0
             if device.cuda:
                 device.torch.cuda.reset_peak_memory_stats()
-            start = time.perf_counter()
-            result = data.evaluated(log(), op.GPU(name), memory=memory)
-            took = time.perf_counter() - start
+            took = float("inf")
+            for _ in range(TIMES):
+                start = time.perf_counter()
+                result = data.evaluated(log(), op.GPU(name), memory=memory)
+                took = min(took, time.perf_counter() - start)
             peak = (device.torch.cuda.max_memory_allocated() - before) / 1e9 if device.cuda else 0.0
             error = result.settings["accelerator"]["largest_relative_error_of_a_weight"]
             rows.append([f"{rounds:,} × {actions:,}", what, f"{took:.2f}", f"{peak:.2f}", f"{error:.1e}"])

@@ -158,6 +158,7 @@ def test_what_is_wrong_names_its_column(changed: dict[str, Any], said: str) -> N
     ({"actions": op.Box(0, 1)}, r"2 columns are named \(dose_a, dose_b\), and the actions are numbers from 0 to 1\."),
     ({"actions": op.Box([0] * 3, [1] * 3)}, r"and the actions are vectors of 3 numbers"),
     ({"action": ["dose_a", "site"]}, r"^site: \d+ rows do not contain a number"),
+    ({"action": "site", "actions": op.Box(0, 1)}, r"^site: \d+ rows do not contain a number \(the first: '"),
     ({"action": ["dose_a", "dose_c"]}, r"there is no column 'dose_c'\. Did you mean 'dose_"),
     ({"action": []}, r"^action is \[\]; name the column of the logged action"),
     ({"context": ["x", "dose_b"]}, r"^dose_b is also named as context"),

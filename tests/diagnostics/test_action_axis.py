@@ -60,6 +60,17 @@ def test_actions_far_from_the_log_and_at_a_bound() -> None:
     assert "actions far from the log" not in {finding.code for finding in near.reasons}
 
 
+def test_an_action_that_is_taken_with_a_probability() -> None:
+    a = np.linspace(0.1, 0.9, 200)
+    a[:20] = 0.3
+    log = op.Log(a[:, None], a, a, propensity=np.ones(200), actions=op.Box(0, 1))
+    (found,) = [
+        f for f in op.evaluate(log, constant(0.5), op.KernelSNIPS())["KernelSNIPS"].reasons if f.code == "repeated action"
+    ]
+    assert found.seen == "10.0% of the first 200 logged actions are exactly 0.3."
+    assert "points=[0.3]" in found.do
+
+
 def test_a_point_at_a_bound_has_a_probability() -> None:
     a = np.array([0.0, 0.0, 0.3, 0.55, 0.9])
     log = op.Log(X, a, a, propensity=np.where(a == 0, 0.4, 0.6), actions=op.Box(0, 1, points=[0]))
@@ -167,7 +178,7 @@ def test_the_pictures_are_shown_and_saved(priced: op.Log, tmp_path: Path) -> Non
     outline = loaded.plot.actions()
     assert len(outline.patches) == len(result.to_dict()["action_axis"][0]["edges"]) - 1 + len(policies)
     widths = loaded.plot.bandwidths(policy="low", estimator="KernelSNIPS")
-    assert len(widths.containers) == 7
+    assert len(widths.containers[0].lines[0].get_xdata()) == 7
     curve = loaded.plot.dose_response()
     assert np.isfinite(curve.lines[0].get_ydata()).all()
     with pytest.raises(op.InputError, match="KernelDR for <new>"):

@@ -12,6 +12,7 @@ import offpolicy as op
 from offpolicy.core.arrays import FloatArray
 from offpolicy.core.hashing import buckets
 from offpolicy.data.batch import Batch
+from offpolicy.diagnostics.cells import ActionCells
 from offpolicy.diagnostics.propensities import PropensityTests
 from offpolicy.scoring.scored_block import ScoredBlock
 from offpolicy.worlds import Linear
@@ -56,7 +57,7 @@ def policies(kind: str, x: FloatArray, n_actions: int) -> FloatArray:
 def misfits(x: FloatArray, action: Any, own: FloatArray, whole: FloatArray | None, cluster: Any = None) -> list[Any]:
     n_actions = 5
     log = op.Log(x, action, np.zeros(len(x)), propensity=own, n_actions=n_actions, cluster=cluster)
-    test = PropensityTests(n_actions, len(x), None if whole is None else op.Table(whole))
+    test = PropensityTests(ActionCells(op.Discrete(n_actions)), len(x), None if whole is None else op.Table(whole))
     state = test.zero()
     for batch in log.batches():
         test.fold(state, batch, scored(batch))
@@ -141,7 +142,7 @@ def test_sums_do_not_depend_on_batches_and_many_actions_share_cells() -> None:
     log = op.Log(
         None, action, np.ones(4_000), propensity=np.where(rng.random(4_000) < 0.5, 1 / 3_000, 1e-3), n_actions=3_000
     )
-    test = PropensityTests(3_000, 4_000, None)
+    test = PropensityTests(ActionCells(op.Discrete(3_000)), 4_000, None)
     states = []
     for rows in (4_000, 77):
         state = test.zero()

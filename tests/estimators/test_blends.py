@@ -13,7 +13,7 @@ from sklearn.linear_model import LinearRegression
 
 import offpolicy as op
 from offpolicy.estimators import Combined, Estimator, Member
-from offpolicy.estimators.bias_prior import BiasPrior
+from offpolicy.estimators.bias_prior import BiasPrior, tempered_posterior
 from offpolicy.estimators.selection import CandidateEstimates, blend, cross_validated, optimism, stacked, widest
 from offpolicy.inference.blending import covariance
 from offpolicy.inference.functionals import Functional
@@ -68,6 +68,18 @@ class TestBiasPrior:
             BiasPrior().choose(candidates([1.0, 1.05], [[0.01, 0], [0, 0.0001]], evidence=m)).weights[1] for m in (1e6, 1.0)
         )
         assert few < many
+
+    def test_few_rounds_do_contradict_a_model(self) -> None:
+        """A difference of ten standard errors counts in full; a tenth of one clears the model only if rounds are many."""
+        few = BiasPrior().choose(candidates([1.0, 0.0], [[0.01, 0], [0, 0.0001]], evidence=1.0))
+        many = BiasPrior().choose(candidates([1.0, 0.0], [[0.01, 0], [0, 0.0001]], evidence=1e6))
+        assert few.weights[1] < 0.05
+        assert few.details["expected_bias_share"] >= many.details["expected_bias_share"] > 0.3
+
+    def test_the_posterior_by_hand(self) -> None:
+        """Even prior, κ of three sizes, the middle one most likely: what speaks against the largest counts a quarter."""
+        found = tempered_posterior(np.log([0.25, 0.5, 0.03125]), np.zeros(3), counts=0.25)
+        assert found == pytest.approx(np.array([0.5, 1.0, 0.5]) / 2)
 
     def test_units_and_origin_do_not_matter(self) -> None:
         c = candidates([1.0, 1.3, 0.9], [[0.02, 0.001, 0], [0.001, 0.004, 0.001], [0, 0.001, 0.003]], evidence=50.0)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
 import pytest
 
 import offpolicy as op
-from offpolicy.estimators.widths import WIDTHS, mixed
+from offpolicy.estimators.widths import WIDTHS, KernelEstimates, WidthMix
 from offpolicy.worlds import Doses
 
 X = np.array([0, 0.5, 1, 1, 0.5])
@@ -141,15 +142,37 @@ def test_without_the_logging_policy_there_is_nothing_to_smooth() -> None:
         op.evaluate(log(), SAME, [op.KernelMIPS()])
 
 
+def mixed(values: Any, covariance: Any, widths: Any, effective: Any, modelled: Any = ()) -> WidthMix:
+    return KernelEstimates(values, covariance, widths, effective, 1.0, modelled).mixed()
+
+
 def test_the_mix_of_widths_extrapolates_a_linear_bias() -> None:
     widths = np.array(WIDTHS)
     many, little = np.full(7, 1e4), np.diag(np.full(7, 1e-8))
-    mix = mixed(2 - 0.5 * widths, little, widths, many, 1.0)
+    mix = mixed(2 - 0.5 * widths, little, widths, many)
     assert mix.weights.sum() == pytest.approx(1)
     assert abs(mix.weights @ (-0.5 * widths)) < 0.5 * widths[0] / 3  # nearer than the narrowest
-    equal = mixed(np.full(7, 2.0), np.diag(1e-4 / widths), widths, many, 1.0)
+    equal = mixed(np.full(7, 2.0), np.diag(1e-4 / widths), widths, many)
     assert equal.weights[-1] > equal.weights[0]
-    assert mixed(np.array([1.0, 2.0]), np.eye(2), widths[:2], np.array([3.0, 5.0]), 1.0).weights.tolist() == [0, 1]
+    assert mixed(np.array([1.0, 2.0]), np.eye(2), widths[:2], np.array([3.0, 5.0])).weights.tolist() == [0, 1]
+
+
+def test_a_model_that_is_right_takes_the_mix_and_one_that_is_wrong_does_not() -> None:
+    """Kernels with a model agree at every width, and those without do not; or the other way round."""
+    widths = np.array([*WIDTHS, *WIDTHS, np.inf])
+    modelled = [False] * 7 + [True] * 8
+    sampling = np.diag(1e-4 / np.minimum(widths, 1.0))
+    smoothed = np.append(-2 * np.array(WIDTHS), -2 * np.array(WIDTHS))
+    right = mixed(2 + np.append(np.where(modelled[:14], 0, smoothed), 0), sampling, widths, np.full(15, 1e4), modelled)
+    assert right.weights[np.array(modelled)].sum() > 0.9
+    assert right.weights[-3:].sum() > 0.5  # the wide ones, and the model alone
+    wrong = mixed(2 + np.append(smoothed, -3), sampling, widths, np.full(15, 1e4), modelled)
+    assert abs(wrong.weights[-1]) < 0.2
+    assert abs(float(wrong.weights @ np.append(smoothed, -3))) < 0.1
+    unweighted = mixed(
+        np.array([1.0, 2.0]), np.diag([0.1, 0.1]), np.array([0.1, np.inf]), np.array([3.0, 1e4]), [True, True]
+    )
+    assert unweighted.weights.tolist() == [1, 0]  # a model alone is never all of the answer
 
 
 def test_the_mix_holds_the_truth_and_shows_its_widths() -> None:
@@ -182,14 +205,28 @@ def test_settings_that_are_refused(made: Any, message: str) -> None:
 
 def test_a_policy_without_density_is_evaluated_by_default() -> None:
     result = op.evaluate(log(), SAME)
-    assert result.headline.estimator == "KernelDR"
-    assert {"Auto", "SNIPS", "DR"} <= {*result.skipped}
+    auto = result.headline
+    assert auto.estimator == "Auto"
+    assert {*result.skipped} == {"SNIPS", "DR"}
+    names = {row["name"] for row in auto.diagnostics["candidates"]}
+    assert {"DM", "KernelSNIPS (1/2 of the range)", "KernelDR (1/128 of the range)"} <= names
+    assert len(names) == 15
+    assert auto.diagnostics["left_out"] == {}
+    assert abs(auto.value - 1) < 3 * auto.std_error  # 1 − (x − x)²
+    assert re.search(r"KernelDR +0\.25 +1/4 ", auto.explain())
+    assert "nearly unbiased" not in auto.explain()
+    named = op.evaluate(log(), SAME, op.Auto([op.KernelIPS(0.1), op.KernelIPS(0.3, name="wide")]))["Auto"]
+    assert [row["name"] for row in named.diagnostics["candidates"]] in (["KernelIPS", "wide"], ["wide", "KernelIPS"])
+    with pytest.raises(
+        op.InputError, match=r"^Auto: none of the candidates \(DM\) is nearly unbiased, .* one with a kernel: op.KernelDR"
+    ):
+        op.evaluate(log(), SAME, op.Auto([op.DM()]))
 
 
-def test_policies_without_a_common_estimator_are_refused() -> None:
+def test_a_rule_and_a_density_have_auto_in_common() -> None:
     log = Doses().sample(300, seed=0)
     one, spread = op.Deterministic(lambda x: 0.5 + 0 * x[:, 0]), op.Normal(0.5, 0.1)
-    with pytest.raises(
-        op.InputError, match="no estimator in common: 'one' by KernelDR, KernelSNIPS; 'spread' by Auto, SNIPS, DR"
-    ):
-        op.evaluate(log, {"one": one, "spread": spread})
+    result = op.evaluate(log, {"one": one, "spread": spread})
+    assert result.headline.estimator == "Auto"
+    assert {"KernelDR for 'spread'", "SNIPS for 'one'"} <= {*result.skipped}
+    assert abs(result.difference(("one", "Auto"), ("spread", "Auto")).value) < 0.2

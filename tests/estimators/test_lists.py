@@ -233,6 +233,17 @@ def test_assumptions_that_the_log_contradicts_are_reported(tmp_path: Path) -> No
             plot()
 
 
+def test_few_effective_lists_contradict_nothing() -> None:
+    """The target shows one list of 256, so that the log is worth two of its lists."""
+    rng = np.random.default_rng(0)
+    a = rng.integers(2, size=(500, 8))
+    log = op.Log(None, a, a + rng.normal(size=(500, 8)), logging=op.Factored(op.Uniform()), actions=op.Slate(8, 2))
+    result = op.evaluate(log, op.Factored(op.Fixed([0.0, 1.0])), [op.SIPS(True), op.IIPS(True)])
+    codes = [reason.code for reason in result["IIPS"].reasons]
+    assert "assumption unchecked" in codes
+    assert not {"assumption contradicted", "disagreement"} & set(codes)
+
+
 def test_items_that_were_never_shown_near_a_slot_are_reported() -> None:
     rng = np.random.default_rng(0)
     a = np.column_stack([rng.integers(2, size=500), rng.integers(2, size=500), rng.integers(2, 4, size=500)])

@@ -73,6 +73,19 @@ def test_auto_is_the_default_on_lists_and_names_what_it_leaves_out() -> None:
     assert "PairIPS" in str(details)
 
 
+def test_what_the_log_lacks_widens_the_interval() -> None:
+    """An item that is hardly ever logged: the share of the policy that it has may earn anything."""
+    rng = np.random.default_rng(0)
+    a = rng.integers(3, size=(400, 2))
+    log = op.Log(
+        rng.normal(size=400), a, rng.normal(size=(400, 2)), logging=op.Factored(op.Fixed([0.333, 0.333, 0.333, 0.001])),
+        actions=op.Slate(2, 4),
+    )  # fmt: skip
+    auto = op.evaluate(log, op.Factored(op.Fixed([0.2, 0.2, 0.2, 0.4])))["Auto"]
+    assert np.isfinite(auto.std_error)
+    assert auto.std_error > 0.3
+
+
 def test_auto_beats_the_whole_list_where_pairs_of_slots_matter() -> None:
     """Ten logs of the published world of AIPS; `offpolicy reproduce rankings` has hundreds."""
     world, truth = Diverse(), 6.662

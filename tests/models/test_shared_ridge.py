@@ -5,7 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from offpolicy.core.device import Device
+from offpolicy.data.batch import Batch
+from offpolicy.data.spaces import Discrete
+from offpolicy.models.rewards.base import FitShape
 from offpolicy.models.rewards.ridge import solve
+from offpolicy.models.rewards.ridge.device_sums import DeviceGramPass
 from offpolicy.models.rewards.ridge.packed import Packed
 from offpolicy.models.rewards.ridge.shared import SharedEquations
 from offpolicy.models.rewards.ridge.solutions import RowSums
@@ -54,3 +59,30 @@ def test_the_whole_is_the_gram_matrix_of_the_rows(packed: Packed) -> None:
     around = x - whole.x
     expected = packed.state["xx"][KEEP].sum(axis=0) + (around * n[:, None]).T @ around
     np.testing.assert_allclose(whole.xx, expected, rtol=1e-10)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_a_device_sums_what_the_processor_does(weighted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Merged from three parts of the log; one action has most of the rows, more than are summed at once."""
+    pytest.importorskip("torch")
+    monkeypatch.setattr("offpolicy.models.rewards.ridge.device_sums.MOST_AT_ONCE", 8)
+    rng, rows = np.random.default_rng(1), 400
+    x, r = rng.normal(size=(rows, COLUMNS)) + 1e4, rng.normal(size=(rows, 2))
+    action = np.where(rng.random(rows) < 0.8, 2, rng.integers(ACTIONS - 1, size=rows))
+    weight = rng.integers(3, size=rows) / 2.0 if weighted else None  # some keys have no weight at all
+    unit = rng.integers(1 << 60, size=rows).astype(np.uint64)
+    batch = Batch(np.arange(rows), unit, action, r, (x,), Discrete(ACTIONS), weight=weight)
+    shape = FitShape(ACTIONS, COLUMNS, 2, GROUPS, 0, rows=rows, shared=True, device=Device("cpu"))
+    gram = Gram(GROUPS * ACTIONS, COLUMNS, 2, shared=GROUPS)
+    device, expected = DeviceGramPass(shape, gram), gram.zero()
+    state = device.zero()
+    for part in (slice(0, 100), slice(100, 390), slice(390, rows)):
+        own = batch.take(part)
+        state = device.merge(state, device.fold(device.zero(), own))
+        key = shape.group(own) * ACTIONS + own.action
+        expected = gram.fold(expected, key, np.vstack([own.context.T, own.reward.T]), own.weight)
+    found, expected = device.finish(state).state, gram.dense(expected)
+    scale = 1.0 if weight is None else rows / weight.sum()
+    for name, values in expected.items():
+        times = {"mean": 1.0, "square": scale**2}.get(name, scale)
+        np.testing.assert_allclose(found[name].reshape(values.shape), values * times, rtol=1e-9, atol=1e-9)

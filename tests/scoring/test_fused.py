@@ -162,6 +162,19 @@ def test_cpu_tensors_agree_with_the_local_engine(more: str) -> None:
     assert "accelerator" not in local.settings
 
 
+@pytest.mark.parametrize("more", MORE)
+def test_sums_by_action_on_a_device_agree_with_the_local_engine(more: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With one covariance for all actions, these and the solutions of the ridge are computed there."""
+    monkeypatch.setattr("offpolicy.scoring.fit_pass.rung_for", lambda *_: "shared")
+    monkeypatch.setattr("offpolicy.models.rewards.ridge.packed.BLOCK_NUMBERS", 200)  # several blocks of actions
+    log, target = world(1_500, 23, **MORE[more])
+    local, found = (op.evaluate(log, target, served(), engine=each) for each in (op.Local(1), op.GPU("cpu", "float64")))
+    assert_same(local, found, 1e-9)
+    seen = found["target", "DR"].diagnostics["reward_model"]
+    assert seen["covariance"] == "shared by all actions"
+    assert seen["penalty"] == pytest.approx(local["target", "DR"].diagnostics["reward_model"]["penalty"])
+
+
 @pytest.mark.usefixtures("interpreter")
 def test_the_kernel_agrees_with_the_local_engine() -> None:
     log, target = world(400, 70)

@@ -32,8 +32,7 @@ CLIP = 1.5
 def block(clip: float | None) -> tuple[BlockInput, np.ndarray]:
     """A block with one linear model, and q of every action."""
     coef = np.random.default_rng(3).normal(size=(4, 3))
-    stacked = np.vstack([coef.T, np.ones((1, 4))])
-    part = BaselinePart(clip, 0, [2], stacked, [])
+    part = BaselinePart(clip, 0, [2], [(coef, 0.0)], [])
     centre = np.zeros(2)
     rounds = BlockRows(slice(0, 30), BATCH, 0, 20, True)
     omega = np.linspace(0.5, 1.5, 30)

@@ -8,15 +8,20 @@ import numpy as np
 import numpy.typing as npt
 
 from offpolicy.core.imports import torch
+from offpolicy.core.threads import parallel
 
 UInt64Array = npt.NDArray[np.uint64]
 IntArray = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
+Array = Any
+"""An array, or a tensor on a device."""
 LARGEST_NUMBER = 1e30
 NEXT_TO_NOTHING = 1e-100
 """Smaller values count as 0 when they would be a divisor."""
 
 
+COPIED_AT_ONCE = 1 << 24
+"""Bytes that one thread copies from a device at a time."""
 IN_MEMORY = (1, 3)
 """The devices of DLPack whose memory the processor reads: its own, and pinned memory."""
 
@@ -27,7 +32,31 @@ def on_host(values: Any) -> Any:
     if device is None or device()[0] in IN_MEMORY:
         return values
     needed = "tensors on a GPU are read by PyTorch, which is not installed; pass them as NumPy arrays."
-    return torch(needed).from_dlpack(values).cpu().numpy()
+    library = torch(needed)
+    tensor = library.from_dlpack(values)
+    if not tensor.ndim or tensor.nbytes <= COPIED_AT_ONCE:
+        return tensor.cpu().numpy()
+    # In threads, and in pages as NumPy takes them: most of the time goes into memory that is used for the first time.
+    out, step = np.empty(tensor.shape, tensor[:0].cpu().numpy().dtype), COPIED_AT_ONCE * len(tensor) // tensor.nbytes + 1
+    parallel(lambda k: library.from_numpy(out[k : k + step]).copy_(tensor[k : k + step]), range(0, len(out), step))
+    return out
+
+
+def library(values: Array) -> Any:
+    """The module whose functions apply to an array: NumPy, or PyTorch for a tensor. Many have the same name in both."""
+    return np if isinstance(values, (np.ndarray, np.generic)) else torch("PyTorch is not installed.")
+
+
+def like(values: npt.ArrayLike, other: Array) -> Array:
+    """Values as an array of the library, on the device and of the type of another."""
+    if library(other) is np:
+        return np.asarray(values)
+    return library(other).as_tensor(values, dtype=other.dtype, device=other.device)
+
+
+def to_numpy(values: Array) -> FloatArray:
+    """An array or a tensor as an array."""
+    return np.asarray(on_host(values), dtype=np.float64)
 
 
 def sums_by(key: IntArray, values: FloatArray, keys: int) -> FloatArray:

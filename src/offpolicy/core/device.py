@@ -66,9 +66,16 @@ class Device:
         """The type of the numbers that are summed."""
         return self.torch.float64 if self.precision == "float64" else self.torch.float32
 
+    def load_solvers(self) -> None:
+        """Let PyTorch load its solvers for the device, which fails if two threads that solve are the first to need them."""
+        one = self.torch.ones((1, 1, 1), dtype=self.torch.float64, device=self.name)
+        self.torch.linalg.solve(self.torch.linalg.cholesky(one), one)
+
     def tensor(self, values: npt.NDArray[Any], kind: Any = None) -> Any:
         """An array on the device, sent from pinned memory so that the copy does not wait for the processor."""
-        plain = self.torch.from_numpy(np.ascontiguousarray(values))
-        if not self.cuda:
-            return plain.to(kind)
-        return plain.pin_memory().to(self.name, non_blocking=True).to(kind)
+        if not values.flags.c_contiguous and values.T.flags.c_contiguous:
+            return self.tensor(values.T, kind).T.contiguous()  # sent as it is stored, since a device is faster at turning it
+        kind = kind or self.torch.from_numpy(np.empty(0, values.dtype)).dtype
+        room = self.torch.empty(values.shape, dtype=kind, pin_memory=self.cuda)
+        room.numpy()[...] = values
+        return room.to(self.name, non_blocking=True)

@@ -199,7 +199,8 @@ class Box(ActionSpace):
                 raise InputError(
                     f"action: the first {len(values):,} rounds have only {len(distinct)} different actions{where} "
                     f"({_listed(distinct[:3])}, …), which have probabilities and not densities. List them as "
-                    'op.Box(…, points=[…]), or pass actions="labels" if the new policy takes no others.'
+                    'op.Box(…, points=[…]) (--actions box:LOW:HIGH:POINT,POINT), or pass actions="labels" (--actions '
+                    "labels) if the new policy takes no others."
                 )
 
     def tally(self, action: npt.NDArray[Any]) -> IntArray:  # noqa: ARG002

@@ -6,11 +6,14 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Literal, get_args
 
 from offpolicy.core.errors import InputError, unknown_name
+from offpolicy.data.box import Box
 from offpolicy.data.checks import is_number, whole
-from offpolicy.data.spaces import Serves
+from offpolicy.data.spaces import ActionSpace, Discrete, Serves
 
-Model = Literal["logistic", "boosting", "counts"]
-MODELS: tuple[Model, ...] = get_args(Model)
+OfProbabilities = Literal["logistic", "boosting", "counts"]
+OfDensities = Literal["normal", "kernel"]
+Model = OfProbabilities | OfDensities
+MODELS: tuple[Model, ...] = (*get_args(OfProbabilities), *get_args(OfDensities))
 MOST_FOLDS = 64
 LEAST_ROWS = 1_000
 
@@ -23,20 +26,24 @@ class EstimatedLogging(Serves):
 
     Parameters
     ----------
-    model : {"logistic", "boosting", "counts"}, optional
-        Multinomial logistic regression on the standardised context, scikit-learn's histogram gradient boosting, or the
-        relative frequencies of the actions, which ignore the context. By default logistic if there is a context, else
-        counts.
+    model : {"logistic", "boosting", "counts", "normal", "kernel"}, optional
+        For discrete actions: multinomial logistic regression on the standardised context, scikit-learn's histogram gradient
+        boosting, or the relative frequencies of the actions, which ignore the context. By default logistic if there is a
+        context, else counts. For an `op.Box`: a normal distribution around a linear mean, truncated to the box, or a
+        location and a spread that are additive in the columns, with a kernel density of what remains. By default normal if
+        there is a context, else kernel, which then is the kernel density of all actions.
     folds : int, default 5
         The number of cross-fitting folds. The probabilities of a round come from a model that has not seen its unit.
     calibrated : bool, default True
         Whether to choose a temperature that sharpens or softens the probabilities, on rounds that the model has not seen.
+        For densities: whether the spread comes from such rounds.
     trim : float, optional
-        A lower bound for estimated propensities. The number of trimmed rounds is reported.
+        A lower bound for estimated propensities; for densities, as a share of the even density over the box. The number of
+        trimmed rounds is reported.
     smoothing : float, default 0.0
         Rounds that are added to the count of each action, for `model="counts"`.
     rows : int, default 100,000
-        The largest number of rounds that logistic regression and boosting are fitted on. They are chosen by hash.
+        The largest number of rounds that a model other than counts is fitted on. They are chosen by hash.
 
     Examples
     --------
@@ -53,6 +60,21 @@ class EstimatedLogging(Serves):
     trim: float | None = None
     smoothing: float = 0.0
     rows: int = 100_000
+    spaces = (Discrete, Box)
+
+    def unserved(self, space: ActionSpace) -> str | None:
+        """Why the model does not support the actions of a space; None if it does.
+
+        Parameters
+        ----------
+        space : ActionSpace
+            The action space of a log.
+        """
+        of, kind = (OfDensities, "numbers") if space.likelihood == "density" else (OfProbabilities, "discrete actions")
+        if self.model is None or self.model in get_args(of):
+            return None
+        models = " or ".join(f'"{name}"' for name in get_args(of))
+        return f"EstimatedLogging: {self.model!r} is for other actions than {kind}, which the log has; use {models}."
 
     def __post_init__(self) -> None:
         if self.model is not None and self.model not in MODELS:

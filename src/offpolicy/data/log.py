@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from offpolicy.core.arrays import FloatArray, UInt64Array
+from offpolicy.core.arrays import FloatArray, UInt64Array, on_host
 from offpolicy.core.errors import InputError, RowsError
 from offpolicy.core.hashing import hash_rows, hash_values
 from offpolicy.data import checks
@@ -450,6 +450,7 @@ class Log:
 
 def _encode_context(context: npt.ArrayLike | None, rows: int, preprocessing: Preprocessing) -> EncodedContext:
     """Numbers as they are; with options, columns of any plain type. (Dates are refused there, with advice.)"""
+    context = on_host(context)
     if context is None or (preprocessing == AS_THEY_ARE and checks.array(context, "context").dtype.kind != "M"):
         given = np.empty((rows, 0)) if context is None else context
         x = checks.checked("context", "context", checks.matrix(given, "context", rows))

@@ -37,7 +37,7 @@ def action_space(text: str) -> ActionSpace | str:
 
 
 def _slate(text: str, parts: list[str]) -> Slate:
-    """Lists of up to so many items; and, if items are codes, their number."""
+    """`op.Slate` from the number of slots; and, if items are codes, their number."""
     try:
         numbers = [int(part) for part in parts]
     except ValueError:

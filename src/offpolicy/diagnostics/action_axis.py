@@ -17,6 +17,7 @@ from offpolicy.data.box import Box
 from offpolicy.data.log import Log
 from offpolicy.diagnostics.base import Reading, Subject
 from offpolicy.diagnostics.verdict import Finding, Measure
+from offpolicy.inference.scores import Scores
 from offpolicy.policies.base import Policy
 from offpolicy.scoring.scored_block import ScoredBlock
 from offpolicy.statistics.base import State, added
@@ -29,6 +30,7 @@ MOST_BARS = 40
 """The bars of a picture, which merge neighbouring cells."""
 ROUNDS, POINTS = 4_000, 256
 """About how many rounds show where a policy with a density goes, and at how many actions each."""
+LOOKED_AT = 1_024
 
 
 def drawn(batch: Batch, share: float) -> npt.NDArray[np.bool_]:
@@ -146,12 +148,43 @@ class ActionAxis(Reading):
 
     sums: ActionAxisSums
     state: State
-    policies: tuple[str, ...]
+    scores: Scores
+
+    @property
+    def policies(self) -> tuple[str, ...]:
+        """Their names."""
+        return self.scores.policies
 
     def findings(self, subject: Subject) -> list[Finding]:
         if not subject.whole or (subject.member is None and subject.combination is None):
             return []
-        return [*self._at_a_bound(), *self._far_from_the_log(subject)]
+        return [*self._at_a_bound(), *self._repeated, *self._far_from_the_log(subject)]
+
+    @cached_property
+    def _repeated(self) -> list[Finding]:
+        """The most frequent action of the first rounds, unless it is a point or a bound, which are counted exactly."""
+        space = self.sums.space
+        first, bounds = space.vectors(self.scores.log.head(LOOKED_AT).action), (space.lows, space.highs)
+        shares = []
+        for j, values in enumerate(first.T):
+            distinct, counts = np.unique(values, return_counts=True)
+            own = ~np.isin(distinct, [*space.points, *(bound[j] for bound in bounds)])
+            if own.any():
+                k = int(np.argmax(np.where(own, counts, 0)))
+                shares.append(
+                    (float(counts[k]) / len(values), float(distinct[k]), f" in dimension {j}" if space.shape else "")
+                )
+        share, value, where = max(shares, default=(0.0, float(space.lows[0]), ""))
+        return [
+            Measure("repeated action", share).finding(
+                "repeated action",
+                f"{share:.1%} of the first {len(first):,} logged actions are exactly {value:g}{where}.",
+                "An action that is taken with a probability has no density, so these rounds get wrong weights.",
+                f"Name it with its probability, op.Box(…, points=[{value:g}])."
+                if not space.shape
+                else "Check how these actions were chosen, and with which density.",
+            )
+        ]
 
     def numbers(self, subject: Subject) -> dict[str, Any]:
         if not subject.whole:

@@ -20,7 +20,7 @@ from offpolicy.scoring.plan import WeightColumn
 
 @dataclass(frozen=True)
 class Bandwidths(Reading):
-    """The widths of an estimate that mixes several, from the narrowest; nothing for others."""
+    """The widths of an estimate that mixes several, by kernel estimator and from the narrowest; nothing for others."""
 
     scores: Scores
     axis: ActionAxis
@@ -35,7 +35,7 @@ class Bandwidths(Reading):
         pairs = zip(mix.parts, mix.weights.tolist(), strict=True)
         rows = [row for part, weight in pairs if (row := self._row(part, weight, subject)) is not None]
         return (
-            {"bandwidths": sorted(rows, key=lambda row: float(row["share_of_range"]))} if len(rows) == len(mix.parts) else {}
+            {"bandwidths": sorted(rows, key=lambda row: (row["estimator"], row["share_of_range"]))} if len(rows) > 1 else {}
         )
 
     def _row(self, part: Candidate, weight: float, subject: Subject) -> dict[str, Any] | None:
@@ -47,6 +47,7 @@ class Bandwidths(Reading):
             return None
         o, share = overlap(subject.sums, part.column), float(np.exp(np.log(np.array(widths) / space.ranges).mean()))
         return {
+            "estimator": part.name.partition(" (")[0],
             "bandwidth": widths[0] if len(widths) == 1 else list(widths),
             "share_of_range": share,
             "actions_within_it_of_a_bound": self.axis.near_a_bound(subject.policy, share) if subject.whole else None,

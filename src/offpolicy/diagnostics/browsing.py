@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from offpolicy.diagnostics.base import Reading, Subject
+from offpolicy.diagnostics.estimates import CAN_CONTRADICT
 from offpolicy.diagnostics.overlap import Overlaps
 from offpolicy.diagnostics.verdict import LIMITS, Finding, Measure, Verdict
 from offpolicy.estimators import Member
@@ -22,9 +23,6 @@ from offpolicy.inference.functionals import std_error
 from offpolicy.inference.scores import Case, Scores
 from offpolicy.ratios.base import Ratio
 from offpolicy.scoring.plan import AnyTerms
-
-FEWEST = 30
-"""The number of effective lists from which whole lists can contradict anything."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +81,26 @@ class Browsing(Reading):
     def findings(self, subject: Subject) -> list[Finding]:
         if subject.member is None:
             return []  # a blend weighs its candidates by the same differences
-        return [each.finding(subject.estimator.name) for each in self._contradictions(subject)]
+        ratio, name = subject.member.weight.ratio, subject.estimator.name
+        if ratio.assumes is not None and (unchecked := self._unchecked(subject, name, ratio.assumes)) is not None:
+            return [unchecked]
+        return [each.finding(name) for each in self._contradictions(subject)]
+
+    def _unchecked(self, subject: Subject, name: str, assumes: str) -> Finding | None:
+        """What to say where whole lists are worth too little to contradict anything."""
+        if (subject.policy, subject.reward) not in self.scores.references:
+            return None
+        lists = self.overlaps.of_actions(subject.policy, subject.sums).ess
+        if lists >= CAN_CONTRADICT:
+            return None
+        return Finding(
+            Verdict.CAUTION,
+            "assumption unchecked",
+            f"{name} assumes that {assumes}, and weights that assume nothing make the log worth only {lists:,.0f} lists of "
+            "the new policy.",
+            "So few lists cannot show whether the assumption is wrong.",
+            "Log more lists, or evaluate a policy closer to the logging one.",
+        )
 
     def numbers(self, subject: Subject) -> dict[str, Any]:
         every = {each.assumes: each for each in self._contradictions(subject)}
@@ -92,7 +109,7 @@ class Browsing(Reading):
     def _contradictions(self, subject: Subject) -> Iterator[Contradiction]:
         case = Case(subject.policy, subject.reward, subject.sums)
         reference, gain = self.scores.references.get((case.policy, case.reward)), self.scores.scorer.plan.gain
-        if reference is None or gain is None or self.overlaps.of_actions(case.policy, case.sums).ess < FEWEST:
+        if reference is None or gain is None or self.overlaps.of_actions(case.policy, case.sums).ess < CAN_CONTRADICT:
             return
         every = {member.weight.ratio: (name, terms) for name, member, terms in self._assuming(case)}
         for ratio, (name, terms) in every.items():

@@ -22,7 +22,7 @@ from offpolicy.data.box import Box
 from offpolicy.data.log import Log
 from offpolicy.diagnostics.action_axis import drawn
 from offpolicy.diagnostics.overlap import shortfall
-from offpolicy.estimators.widths import LEAST_ROUNDS, WIDTHS, mixed
+from offpolicy.estimators.widths import LEAST_ROUNDS, WIDTHS, KernelEstimates
 from offpolicy.inference.intervals import normal_interval
 from offpolicy.inference.scores import Case, Scores
 from offpolicy.models.rewards.base import ContinuousPredictor, LinearPredictor, Predictor, design
@@ -190,7 +190,8 @@ class DoseResponse:
         values = self._values(reward, g)
         mean_weight = total[JUDGED] / s["total"].sum()
         supported = effective[JUDGED] >= LEAST_ROUNDS and mean_weight >= LEAST_MEAN_WEIGHT
-        mix = None if not supported else mixed(values, self._covariance(reward, g), np.array(WIDTHS), effective, spread)
+        each = KernelEstimates(values, self._covariance(reward, g), np.array(WIDTHS), effective, spread)
+        mix = each.mixed() if supported else None
         value = self._modelled(reward, g) if mix is None else float(mix.weights @ np.where(mix.weights, values, 0.0))
         ends = normal_interval(value, float("nan") if mix is None else float(np.sqrt(mix.variance)), level)
         return {

@@ -163,11 +163,18 @@ WEIGHT_CODES = ("mean weight", "effective sample size", "top weights")
 CARRIES = 0.05  # the weight from which a candidate counts as part of a blend
 
 
+CAN_CONTRADICT = 30
+"""The number of effective lists from which the weights of whole lists can contradict an estimate."""
+
+
+@dataclass(frozen=True)
 class Agreement(Reading):
     """Whether an estimate agrees with a nearly unbiased one."""
 
+    overlaps: Overlaps
+
     def findings(self, subject: Subject) -> list[Finding]:
-        if subject.reference is None:
+        if subject.reference is None or self._too_few_lists(subject):
             return []
         (name, other), sums, member = subject.reference, subject.sums, subject.member
         difference = replace(subject.functional, extra=0.0, way=None, hedge=None).minus(other)
@@ -178,6 +185,12 @@ class Agreement(Reading):
         if member is not None and (not member.weight.mean_one or member.smoothing is not None):
             findings.append(own_bias(name, difference.value, std_error(difference, sums), subject.std_error))
         return findings
+
+    def _too_few_lists(self, subject: Subject) -> bool:
+        """Whether the logged lists have so few effective ones that the error of the nearly unbiased estimate is unknown."""
+        if self.overlaps.scores.log.space.slots is None or not subject.weighable:
+            return False
+        return self.overlaps.of_actions(subject.policy, subject.sums).ess < CAN_CONTRADICT
 
 
 @dataclass(frozen=True)
@@ -243,7 +256,8 @@ def combined_findings(combination: Combination, o: Overlap) -> list[Finding]:
     unbiased = sum(w for w, exact in zip(weights, candidates.unbiased, strict=True) if exact)
     # Whatever carries the blend, its bias is checked against the anchor, and so rests on the rounds of the anchor. Only if
     # the interval allows for what these do not show, fewer of them are enough.
-    scale = "effective rounds of an anchor" if unbiased < 0.5 and combination.choice.hedge else "effective rounds"
+    of_anchor = "effective lists of an anchor" if candidates.missed.size else "effective rounds of an anchor"
+    scale = of_anchor if unbiased < 0.5 and combination.choice.hedge else "effective rounds"
     findings = [finding for finding in weight_findings(o, scale) if finding.code in WEIGHT_CODES]
     error = float(np.sqrt(candidates.variance(weights)))
     heavy = [k for k in range(len(weights)) if weights[k] >= CARRIES and abs(candidates.difference(k, anchor)[0]) > error]

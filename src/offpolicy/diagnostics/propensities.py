@@ -10,7 +10,6 @@ action has a probability p ≥ t ≥ ½, then with probability 1 − p another o
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
@@ -20,18 +19,16 @@ import numpy as np
 from offpolicy.core.arrays import FloatArray, IntArray
 from offpolicy.core.hashing import BUCKETS
 from offpolicy.data.batch import Batch
-from offpolicy.data.spaces import ActionSpace, Discrete, Serves, discrete
 from offpolicy.diagnostics.base import Reading, Subject
+from offpolicy.diagnostics.cells import Cells
 from offpolicy.diagnostics.verdict import ESTIMATED, FIT_LEFT_OUT, Finding, Verdict
-from offpolicy.models.propensities import FittedLogging
+from offpolicy.models.estimated_policy import EstimatedPolicy
 from offpolicy.policies.base import Policy
-from offpolicy.policies.blocks import blocks
 from offpolicy.scoring.scored_block import ScoredBlock
 from offpolicy.statistics.base import State, added
 
 CHECK_ROWS, WHOLE_ROWS = 10_000, 2_000  # rounds whose logged propensity, and whose whole policy, is tested
 WHOLE_ELEMENTS, LEAST_WHOLE = 1 << 22, 500
-CELLS = 1_024  # more actions than this share cells
 # Groups of units: the spread between them shows how much rounds that depend on each other affect the tests.
 GROUPS, FEWEST_BUCKETS = 32, 64
 _SHIFT = np.int64(51)  # keeps the exponent and 1 bit of the fraction of a float64: 2 bins per octave
@@ -68,33 +65,28 @@ class Misfit:
 
 
 @dataclass(frozen=True)
-class PropensityTests(Serves):
+class PropensityTests:
     """The statistic: sums of a fixed size, whatever the size of the log.
 
     `trim` is the value to which estimated probabilities were raised; the rounds concerned are counted.
     """
 
     columns: ClassVar[tuple[str, ...]] = ()
-    n_actions: int
+    of: Cells
     rows: int
     logging: Policy | None
     trim: float | None = None
 
     @property
     def cells(self) -> int:
-        return min(self.n_actions, CELLS)
-
-    @cached_property
-    def sizes(self) -> FloatArray:
-        """The number of actions in each cell."""
-        return np.bincount(np.arange(self.n_actions) % self.cells).astype(np.float64)
+        return self.of.count
 
     @property
     def whole_rows(self) -> int:
         """About how many rounds have all their probabilities tested: none if these are unknown, or too many."""
-        if self.logging is None or not self.logging.whole:
+        if self.logging is None or not self.logging.whole or not self.of.elements:
             return 0
-        rows = WHOLE_ROWS if self.logging.lists else min(WHOLE_ROWS, WHOLE_ELEMENTS // self.n_actions)
+        rows = WHOLE_ROWS if self.logging.lists else min(WHOLE_ROWS, WHOLE_ELEMENTS // self.of.elements)
         return rows if rows >= min(LEAST_WHOLE, self.rows) else 0
 
     def _some(self, batch: Batch, bucket: IntArray, rows: int) -> tuple[slice | IntArray, IntArray]:
@@ -131,13 +123,14 @@ class PropensityTests(Serves):
         if self.trim is not None:
             state["trimmed"] += (propensity <= self.trim).sum()
         rows, group = self._some(batch, bucket, CHECK_ROWS)
-        cell = batch.codes[rows] % self.cells if self.n_actions > self.cells else batch.codes[rows]
+        cell = self.of.of(batch.action[rows])
         inverse = 1 / propensity[rows]
         if not len(inverse):  # and so none of the fewer whose whole policy is tested
             return
         omega = None if batch.weight is None else batch.weight[rows]
         self._fold_floor(state, cell, inverse)
-        _add_sure(state["sure"], group, propensity[rows], omega)
+        if self.of.likelihood == "probability":
+            _add_sure(state["sure"], group, propensity[rows], omega)
         if omega is not None:
             inverse *= omega
         state["inverse"] += np.bincount(group * self.cells + cell, inverse, GROUPS * self.cells).reshape(GROUPS, -1)
@@ -157,29 +150,17 @@ class PropensityTests(Serves):
     def _fold_whole(self, state: State, batch: Batch, group: IntArray) -> None:
         omega = np.ones(len(batch)) if batch.weight is None else batch.weight
         state["rounds"][1] += np.bincount(group, omega, GROUPS)
-        for rows, row, code, p, taken in self._entries(batch):
+        assert self.logging is not None
+        for rows, row, cells, p, taken in self.of.entries(self.logging, batch):
             weight, of = omega[rows][row], group[rows][row]
             expected, possible, variance = weight * p, weight * (p > 0), weight**2 * p * (1 - p)
-            for key, cell in (("action", code % self.cells), ("bin", _bin(p))):
+            for key, cell in (("action", cells), ("bin", _bin(p))):
                 _add(state[key], 0, of, cell, possible)
                 _add(state[key], 1, of[taken], cell[taken], weight[taken])
                 _add(state[key], 2, of, cell, expected)
                 state[key]["variance"] += np.bincount(cell, variance, len(state[key]["variance"]))
             off = np.abs(np.bincount(row, p, rows.stop - rows.start) - 1)
-            state["sums"] += ((off > 1e-3).sum(), len(off))
-
-    def _entries(self, batch: Batch) -> Iterator[tuple[slice, IntArray, IntArray, FloatArray, IntArray]]:
-        """Block by block: the round, action and probability of every entry, and which entries were taken."""
-        assert self.logging is not None
-        if self.logging.lists and len(batch):
-            listed = self.logging.listed(batch)
-            taken = np.flatnonzero(listed.codes == batch.codes[listed.row])
-            yield slice(0, len(batch)), listed.row, listed.codes, listed.probabilities, taken
-            return
-        for rows in blocks(len(batch), self.n_actions):
-            p = self.logging.probabilities(batch.take(rows))
-            row, code = np.divmod(np.arange(p.size), self.n_actions)
-            yield rows, row, code, p.ravel(), np.arange(len(p)) * self.n_actions + batch.codes[rows]
+            state["sums"] += ((off > self.of.tolerance).sum(), len(off))
 
     def merge(self, a: State, b: State) -> State:
         return added(a, b) | _floor(a, b)
@@ -207,13 +188,12 @@ class PropensityTests(Serves):
         error = np.sqrt(variance) / n
         effective = sums**2 / np.maximum(squares, 1e-300) / alike
         logged = squares > 0
-        always = float(mean.sum()) >= 0.5 * float(self.sizes[logged].sum())
-        z = (mean - self.sizes) / np.maximum(error, 1e-12)
+        sizes = self.of.sizes
+        always = float(mean.sum()) >= 0.5 * float(sizes[logged].sum())
+        z = (mean - sizes) / np.maximum(error, 1e-12 * sizes)
         tested = logged & (effective >= LEAST_ROUNDS) & ((z > 0) | (always & (state["at_floor"] >= LEAST_FLOOR * alike)))
-        misfits = [
-            Misfit("inverse", int(c), float(self.sizes[c]), float(mean[c]), float(z[c])) for c in np.flatnonzero(tested)
-        ]
-        total, most = float(mean.sum()), float(self.n_actions)
+        misfits = [Misfit("inverse", int(c), float(sizes[c]), float(mean[c]), float(z[c])) for c in np.flatnonzero(tested)]
+        total, most = float(mean.sum()), float(sizes.sum())
         naive = np.maximum(squares.sum(keepdims=True) - n * total**2, 1e-24 * n**2)
         variance, alike = _variance(naive, state["inverse"].sum(axis=1, keepdims=True), rounds)
         if total > most and (n * total) ** 2 >= LEAST_ROUNDS * alike * float(squares.sum()):
@@ -313,12 +293,12 @@ class Propensities(Reading):
 
     tests: PropensityTests | None
     state: State
-    space: ActionSpace
     rounds: int
 
     @property
-    def _actions(self) -> Discrete:
-        return discrete(self.space, "PropensityTests")
+    def _cells(self) -> Cells:
+        assert self.tests is not None
+        return self.tests.of
 
     @property
     def logging(self) -> Policy | None:
@@ -333,38 +313,38 @@ class Propensities(Reading):
         """The findings of every estimate weighted by π/π0."""
         if self.tests is None:
             return []
-        estimated = isinstance(self.logging, FittedLogging)
-        findings = [self._estimated(self.logging)] if isinstance(self.logging, FittedLogging) else []
+        estimated = isinstance(self.logging, EstimatedPolicy)
+        findings = [self._estimated(self.logging)] if isinstance(self.logging, EstimatedPolicy) else []
         off, checked = self.state["sums"]
         if off:
-            findings.append(_sums(int(off), int(checked)))
+            findings.append(_sums(int(off), int(checked), self._cells.likelihood))
         least = MATTERS_ESTIMATED if estimated else MATTERS
         misfits = [m for m in self.tests.misfits(self.state, logged=not estimated) if _factor(m) >= least]
         if misfits and not off:
             findings.append(self._implausible(misfits, estimated))
         return findings
 
-    def _estimated(self, logging: FittedLogging) -> Finding:
+    def _estimated(self, logging: EstimatedPolicy) -> Finding:
         report, trim = logging.report, logging.setting.trim
         fitted, rows = report["fitted_rows"], report["log_rows"]
         on = f"all {rows:,} rounds" if fitted == rows else f"{fitted:,} of {rows:,} rounds"
-        seen = [
-            f"Propensities were estimated, not logged: {_MODELS[report['model']]}, on {on}, in {logging.setting.folds} "
-            "folds."
-        ]
-        if new := report["rounds_with_an_action_new_to_the_fit"]:
+        what, of = ("Propensities", "propensity") if self._cells.likelihood == "probability" else ("Densities", "density")
+        seen = [f"{what} were estimated, not logged: {_MODELS[report['model']]}, on {on}, in {logging.setting.folds} folds."]
+        if new := report.get("rounds_with_an_action_new_to_the_fit", 0):
             seen.append(
                 f"{new:,} rounds have an action that does not occur in the other folds; its share of the log is used."
             )
         if trim is not None:
             raised = int(self.state["trimmed"])
-            seen.append(f"{raised:,} rounds ({raised / self.rounds:.1%}) had a propensity below {trim:g}, raised to it.")
+            least = f"{trim:g}" if of == "propensity" else f"{trim:g} of the even density"
+            seen.append(f"{raised:,} rounds ({raised / self.rounds:.1%}) had a {of} below {least}, raised to it.")
         return Finding(
             Verdict.CAUTION,
             ESTIMATED,
             " ".join(seen),
             FIT_LEFT_OUT,
-            "Log the probability of each action taken. Until then prefer DR, which is right if the reward model is; look at "
+            f"Log the {self._cells.likelihood} of each action taken. Until then prefer "
+            f"{_PREFERRED[self._cells.likelihood]}, which is right if the reward model is; look at "
             "result.plot.propensities().",
         )
 
@@ -379,7 +359,8 @@ class Propensities(Reading):
                 "propensities do not fit",
                 seen,
                 "The model of the logging policy misses something that the log shows out of fold.",
-                'Try another model (op.EstimatedLogging("boosting")), or more context; look at result.plot.propensities().',
+                f'Try another model (op.EstimatedLogging("{_FLEXIBLE[self._cells.likelihood]}")), or more context; look at '
+                "result.plot.propensities().",
             )
         below = all(m.kind == "inverse" and m.z < 0 for m in misfits)
         far = not below and max(map(_factor, misfits)) >= FAR
@@ -393,12 +374,14 @@ class Propensities(Reading):
             "propensities",
             seen,
             why,
-            "Check which model and which moment they were logged from (before or after clipping, filters, positions), and "
-            "compare with logging=op.EstimatedLogging() (--logging estimate).",
+            _CHECKS[self._cells.likelihood],
         )
 
     def _seen(self, m: Misfit) -> str:
+        density = self._cells.likelihood == "density"
         if m.kind == "bin":
+            if density:
+                return f"Ranges of actions with a probability near {m.expected:.2g} were taken {m.observed:.2g} of the time"
             return f"Actions with a probability near {m.expected:.2g} were taken {m.observed:.2g} of the time"
         if m.kind == "sure":
             t = SURE[m.cell]
@@ -407,18 +390,19 @@ class Propensities(Reading):
                 f"{m.expected:.2%} of all rounds; it was in {m.observed:.2%}"
             )
         if m.kind == "total":
-            return f"The mean of 1/propensity is {m.observed:.3g}, and cannot exceed the {m.expected:,.0f} actions"
-        of = self._named(m.cell)
+            inverse = "1/density" if density else "1/propensity"
+            return f"The mean of {inverse} is {m.observed:.3g}, and cannot exceed {self._cells.all}"
+        of = self._cells.named(m.cell)
+        if m.kind == "action" and density:
+            return f"{of} were taken in {m.observed:.2%} of the rounds, and their mean probability is {m.expected:.2%}"
         if m.kind == "action":
             return f"{of} was taken in {m.observed:.2%} of the rounds that gave it a mean probability of {m.expected:.2%}"
         law = "it cannot exceed" if m.z > 0 else "for an action that is always available it is"
         whose = f"{of[0].lower()}{of[1:]} (0 in others)"
+        if density:
+            law = "it cannot exceed" if m.z > 0 else "if they are always possible, it is"
+            return f"The mean of 1/density over the rounds of {whose} is {m.observed:.3g}, and {law} {m.expected:.4g}"
         return f"The mean of 1/propensity over the rounds of {whose} is {m.observed:.3g}, and {law} {m.expected:g}"
-
-    def _named(self, cell: int) -> str:
-        if self._actions.n_actions > CELLS:
-            return f"A group of {self._actions.n_actions // CELLS:,} or so actions"
-        return f"Action {self._actions.to_numpy()[cell]!s}"
 
     def view(self) -> dict[str, Any] | None:
         """As plain values, for pictures and JSON."""
@@ -426,7 +410,7 @@ class Propensities(Reading):
             return None
         logging = self.logging
         source: dict[str, Any] = {"source": "policy" if logging is not None else "logged"}
-        if isinstance(logging, FittedLogging):
+        if isinstance(logging, EstimatedPolicy):
             raised = int(self.state["trimmed"]) if logging.setting.trim is not None else None
             source = {"source": "estimated", **logging.report, "trim": logging.setting.trim, "trimmed_rounds": raised}
         return {**source, "bins": self._bins(), "actions": self._inverses()}
@@ -449,9 +433,9 @@ class Propensities(Reading):
             return []
         logged = np.flatnonzero(squares > 0)
         often = logged[np.argsort(-(mean**2 / np.maximum(squares, 1e-300))[logged], kind="stable")][:SHOWN]
-        names, sizes = self._actions.to_numpy(), self.tests.sizes
+        names, sizes = self._cells.names, self._cells.sizes
         return [
-            {"action": str(names[k]) + (f" and {sizes[k] - 1:,.0f} others" if sizes[k] > 1 else ""),
+            {"action": names[k],
              "mean_inverse": float(mean[k] / n / sizes[k]),
              "std_error": float(np.sqrt(max(squares[k] - mean[k] ** 2 / n, 0.0)) / n / sizes[k])}
             for k in often
@@ -468,18 +452,43 @@ def _rarer(m: Misfit) -> tuple[float, float]:
     return (m.expected, m.observed) if m.expected <= 0.5 else (1 - m.expected, 1 - m.observed)
 
 
-def _sums(off: int, checked: int) -> Finding:
+def _sums(off: int, checked: int, likelihood: str) -> Finding:
+    law, parts, remedy = {
+        "probability": (
+            "sum to 1",
+            "probabilities",
+            "Divide the probabilities of each round by their sum over all available actions.",
+        ),
+        "density": (
+            "integrate to 1 over the box",
+            "densities",
+            "Divide the density by its integral over the bounds of the actions.",
+        ),
+    }[likelihood]
     return Finding(
         Verdict.DO_NOT_TRUST,
         "propensities",
-        f"In {off:,} of {checked:,} rounds that were checked, the probabilities of the logging policy do not sum to 1.",
-        "They are not probabilities, so the weights are off by the same factor.",
-        "Divide the probabilities of each round by their sum over all available actions.",
+        f"In {off:,} of {checked:,} rounds that were checked, the {parts} of the logging policy do not {law}.",
+        f"They are not {parts}, so the weights are off by the same factor.",
+        remedy,
     )
+
+
+_PREFERRED = {"probability": "DR", "density": "KernelDR or DR"}
+_FLEXIBLE = {"probability": "boosting", "density": "kernel"}
+_CHECKS = {
+    "probability": "Check which model and which moment they were logged from (before or after clipping, filters, "
+    "positions), and compare with logging=op.EstimatedLogging() (--logging estimate).",
+    "density": "Check that they are densities, in the unit of the actions: the probability of a step of width w is w times "
+    "the density, and the density of a price in cents is 1/100 of that in dollars. Compare with "
+    "logging=op.EstimatedLogging() (--logging estimate).",
+}
 
 
 _MODELS = {
     "logistic": "by multinomial logistic regression on the context",
     "boosting": "by boosted trees on the context",
     "counts": "by the frequency of each action, regardless of the context",
+    "normal": "by a normal regression on the context, truncated to the bounds",
+    "kernel": "by additive regressions for location and spread, and a kernel density of what remains",
 }

@@ -47,6 +47,7 @@ NEVER = float("inf")
 LIMITS: Mapping[str, Limits] = {
     "effective rounds": Limits(500, 5),
     "effective rounds of an anchor": Limits(100, 5),
+    "effective lists of an anchor": Limits(200, 5),
     "missing weight": Limits(2, 2.5),
     "excess weight": Limits(3, 6),
     "top weights": Limits(0.5, NEVER),
@@ -68,14 +69,15 @@ LIMITS: Mapping[str, Limits] = {
     "fit beside sampling": Limits(3, NEVER),
     "learning curve": Limits(1, NEVER),
     "actions at a bound": Limits(0.01, NEVER),
+    "repeated action": Limits(0.05, NEVER),
     "draws": Limits(0.034, 0.15),
     "agreement of loggers": Limits(0.01, 0.0001),
     "assumption": Limits(0.01, 0.0001),
 }
 # They come from `offpolicy study` (docs/coverage.md): CAUTION where fewer than 90% of the 95% intervals contained the true
 # value, DO_NOT_TRUST where at most 75% did. Those of support, new actions, left-out actions, repeated
-# row ids, actions at a bound, the fit, the learning curve, the agreement of loggers and an assumption (p-values) are
-# conventions.
+# row ids, actions at a bound, repeated actions, the fit, the learning curve, the agreement of loggers and an assumption
+# (p-values) are conventions.
 # That of draws is the share of the weight at draws × probability = 5, where the bias is 0.7%.
 
 

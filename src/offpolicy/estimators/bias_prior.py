@@ -11,8 +11,9 @@ with u_k the share of a model's error that the weights of candidate k leave unco
 and ρ the correlation of biases, since most models are wrong in the same way. Where the learning curve of its model shows
 that candidate k has a bias of at least l_k, κ·gap·u_k is at least l_k. For each κ the weights on the simplex minimise
 xᵀ(Σ + κ²gap²B)x, and the blend is their mean over the posterior of κ. Its likelihood is that of the differences D from the
-nearly unbiased candidates, raised to the power m / (m + m0), where m counts effective rounds with a reward: an anchor with
-few of them cannot contradict a model, and so cannot clear it either.
+nearly unbiased candidates. Above the most likely κ, where it says that biases are not that large, it is raised to the power
+m / (m + m0), where m counts effective rounds with a reward: differences that few of them show no larger than chance do not
+clear a model. Below the most likely κ it counts in full: differences larger than chance contradict a model in any case.
 """
 
 from __future__ import annotations
@@ -44,8 +45,8 @@ class BiasPrior:
         The exponent s of p(κ) on the grid, which is even in log κ. Larger values expect larger biases.
     common : float, default=0.9
         ρ: the correlation of biases.
-    evidence : float, default=40.0
-        m0: the number of effective rounds with a reward at which the paired differences count half.
+    evidence : float, default=75.0
+        m0: the number of effective rounds with a reward at which paired differences count half where they clear a model.
     grid : int, default=9
         The number of values of κ.
     hedge : float, default=0.2
@@ -56,7 +57,7 @@ class BiasPrior:
     least: float = 0.02
     slope: float = 1.0
     common: float = 0.9
-    evidence: float = 40.0
+    evidence: float = 75.0
     grid: int = 9
     hedge: float = 0.2
 
@@ -101,30 +102,36 @@ class BiasPrior:
         differences, spread, steps = spread_of(candidates, smooth, anchor, unit)
         uncorrected, least = np.asarray(candidates.uncorrected), np.asarray(candidates.least_biases) / unit
         shares = np.exp(np.linspace(np.log(self.least), 0.0, self.grid))
-        log_posterior, weights, biases = np.empty(self.grid), np.zeros((self.grid, size)), np.zeros((self.grid, size))
+        log_likelihood, weights, biases = np.empty(self.grid), np.zeros((self.grid, size)), np.zeros((self.grid, size))
         for k, share in enumerate(shares):
             bias = self._covariance(np.maximum(share * uncorrected, least))
             matrix = candidates.covariance / unit**2 + bias
             weights[k, usable] = on_simplex(matrix[np.ix_(usable, usable)])
             root = np.linalg.cholesky(spread + steps @ bias @ steps.T)
             solved = np.linalg.solve(root, differences)
-            log_posterior[k] = self._power(candidates.evidence) * -(solved @ solved / 2 + np.log(np.diag(root)).sum())
-            log_posterior[k] += self.slope * np.log(share)
+            log_likelihood[k] = -(solved @ solved / 2 + np.log(np.diag(root)).sum())
             biases[k] = bias @ steps.T @ np.linalg.solve(root.T, solved) * unit
-        posterior = np.exp(log_posterior - log_posterior.max())
-        posterior /= posterior.sum()
+        counts = candidates.evidence / (candidates.evidence + self.evidence)
+        posterior = tempered_posterior(log_likelihood, self.slope * np.log(shares), counts)
         details = {"expected_bias_share": float(posterior @ shares), "effective_rewards": candidates.evidence}
         moved = np.where(uncorrected > 0, posterior @ biases, 0.0)
         return Choice(posterior @ weights, moved, anchor=anchor, hedge=self.hedge, details=details)
-
-    def _power(self, evidence: float) -> float:
-        return evidence / (evidence + self.evidence)
 
     def _covariance(self, sizes: FloatArray) -> FloatArray:
         """The covariance of biases with these standard deviations."""
         covariance: FloatArray = np.outer(sizes, sizes) * self.common
         np.fill_diagonal(covariance, sizes**2)
         return covariance
+
+
+def tempered_posterior(log_likelihood: FloatArray, log_prior: FloatArray, counts: float) -> FloatArray:
+    """The posterior on an ascending grid, where what speaks against more than the most likely value counts only in part."""
+    relative = log_likelihood - log_likelihood.max()
+    above = np.arange(len(relative)) > log_likelihood.argmax()
+    log_posterior = np.where(above, counts, 1.0) * relative + log_prior
+    posterior: FloatArray = np.exp(log_posterior - log_posterior.max())
+    posterior /= posterior.sum()
+    return posterior
 
 
 def spread_of(

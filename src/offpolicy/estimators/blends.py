@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 import numpy as np
@@ -12,7 +13,9 @@ from offpolicy.data.features import Features
 from offpolicy.estimators.base import Estimator, register
 from offpolicy.estimators.bias_prior import BiasPrior
 from offpolicy.estimators.candidates import CandidateFamily
-from offpolicy.estimators.combined import Combined, is_exact
+from offpolicy.estimators.combined import Combined, is_exact, smooths
+from offpolicy.estimators.dr import DM
+from offpolicy.estimators.kernels import KernelDR, KernelSNIPS, WidthBlend
 from offpolicy.estimators.list_candidates import ListFamily
 from offpolicy.estimators.reading_prior import ReadingPrior
 from offpolicy.estimators.selection import CandidateEstimates, Choice, blend, cross_validated, stacked, widest
@@ -34,6 +37,10 @@ class _Standard(Combined):
         return FAMILY.unused(features)
 
 
+KERNELS = (KernelSNIPS(), KernelDR(), DM())
+"""The candidates for policies with one action per round, where actions are numbers."""
+
+
 @register
 @dataclass(frozen=True)
 class Auto(_Standard):
@@ -42,6 +49,10 @@ class Auto(_Standard):
     It starts from a mix of nearly unbiased candidates, as `StackedDR` is one. How far it moves towards smoother candidates
     follows from their differences, with known errors, and from a prior of their bias, whose unit is the gap between the
     value and the mean of the log. On lists, the prior is about which slots matter to each other.
+
+    Where actions are numbers and the policy takes one per round, no candidate is nearly unbiased. It is then the mix of
+    kernel estimators of several widths, with and without a reward model, and of that model alone, by the rule of
+    `bandwidth="slope"`.
 
     Parameters
     ----------
@@ -71,6 +82,10 @@ class Auto(_Standard):
         " candidates as far as two things allow: their differences from that mix, and the assumption that a model is biased"
         " towards the mean of the log by some share of the gap between the two."
     )
+    remedy: ClassVar[str] = (
+        f"{Combined.remedy[:-1]}; or, for a policy that takes one number per round, one with a kernel: op.KernelDR() or "
+        "op.KernelSNIPS()."
+    )
     prior: BiasPrior = field(default_factory=BiasPrior)
     reading: ReadingPrior = field(default_factory=ReadingPrior)
 
@@ -79,6 +94,23 @@ class Auto(_Standard):
             raise InputError(f"{self.name}: prior is {self.prior!r}; give an op.BiasPrior().")
         if not isinstance(self.reading, ReadingPrior):
             raise InputError(f"{self.name}: reading is {self.reading!r}; give an op.ReadingPrior().")
+
+    def without(self, reason: Callable[[Estimator], str | None], features: Features) -> Combined:
+        fewer = super().without(reason, features)
+        if fewer.anchored or self.candidates is not None:
+            return fewer
+        kernels = [each for each in KERNELS if reason(each) is None]
+        return replace(self, candidates=kernels) if any(map(smooths, kernels)) else fewer
+
+    @property
+    def anchored(self) -> bool:
+        """Whether a candidate is nearly unbiased, or has a kernel, whose bias follows from its width."""
+        return super().anchored or any(map(smooths, self.parts))
+
+    def checked(self) -> Combined:
+        if super().anchored or not self.anchored:
+            return super().checked()
+        return WidthBlend(self.candidates, self.left_out, name=self.name)
 
     def choose(self, candidates: CandidateEstimates) -> Choice:
         prior = self.reading if candidates.missed.size else self.prior

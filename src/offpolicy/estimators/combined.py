@@ -32,6 +32,8 @@ class Combined(Estimator):
     """
 
     rule: ClassVar[str] = ""
+    remedy: ClassVar[str] = "Add one with the exact weights of actions: op.SNIPS(), op.IPS(), op.DR() or op.SNDR()."
+    """What to do if no candidate is nearly unbiased."""
     embeds: ClassVar[bool] = False
     """Whether its candidates share an embedding, which is then its own."""
     compares: ClassVar[bool] = True
@@ -154,8 +156,7 @@ class Combined(Estimator):
             reasons = "".join(f" ({name} was left out: {why})" for name, why in self.left_out)
             raise InputError(
                 f"{self.name}: none of the candidates ({', '.join(each.name for each in self.parts)}) is nearly unbiased, "
-                f"so nothing shows how biased they are: all may be wrong in the same way.{reasons} Add one with the exact "
-                "weights of actions: op.SNIPS(), op.IPS(), op.DR() or op.SNDR()."
+                f"so nothing shows how biased they are: all may be wrong in the same way.{reasons} {self.remedy}"
             )
         return self
 
@@ -182,7 +183,17 @@ def _single(estimator: Estimator) -> list[Estimator]:
     """A candidate; of one that turned out to be a blend itself, its candidates without exact weights."""
     if not isinstance(estimator, Combined):
         return [estimator]
-    return [replace(each, name=f"{estimator.name} ({each.name})") for each in estimator.parts if not is_exact(each)]
+    parts = [each for each in estimator.parts if not is_exact(each)]
+    apart = [each.name.startswith(f"{estimator.name} (") for each in parts]  # already named after it
+    return [
+        each if own else replace(each, name=f"{estimator.name} ({each.name})")
+        for each, own in zip(parts, apart, strict=True)
+    ]
+
+
+def smooths(estimator: Estimator) -> bool:
+    """Whether it weights rounds by a kernel."""
+    return all(member.weight.ratio.smooths for member in estimator.members())
 
 
 def is_exact(estimator: Estimator) -> bool:

@@ -16,7 +16,7 @@ from offpolicy.data.features import Features
 from offpolicy.estimators.base import CrossFitted, Estimator, Member, Run, register
 from offpolicy.estimators.combined import Combined
 from offpolicy.estimators.selection import CandidateEstimates, Choice
-from offpolicy.estimators.widths import WIDTHS, mixed
+from offpolicy.estimators.widths import WIDTHS, KernelEstimates
 from offpolicy.models.rewards.ridge.model import Ridge
 from offpolicy.ratios.base import Ratio
 from offpolicy.ratios.kernels import KERNELS, Bandwidth, Boundary, KernelRatio, bandwidth_of
@@ -28,12 +28,15 @@ Width = float | Sequence[float] | Literal["slope"] | Bandwidth
 
 @dataclass(frozen=True)
 class WidthBlend(Combined):
-    """The mix of one kernel estimator with several widths; `bandwidth="slope"` becomes it. The rule is in widths.py."""
+    """The mix of kernel estimators of several widths, with or without a reward model, and of the model alone.
+
+    `bandwidth="slope"` becomes it, and so does `Auto` where the target has one action per round. The rule is in widths.py.
+    """
 
     rule: ClassVar[str] = (
-        "The candidates have kernels of growing width. Wider kernels have less variance and more bias, which the paired "
-        "differences of the candidates show; the mix has the least error given these, and its standard error includes the "
-        "bias that may remain."
+        "The candidates have kernels of several widths. Wider kernels have less variance and more bias, which shows in the "
+        "paired differences of the candidates. The mix has the least expected error given these, and its standard error "
+        "includes the bias that may remain. A negative weight subtracts a bias that two candidates share."
     )
 
     compares: ClassVar[bool] = False
@@ -46,9 +49,10 @@ class WidthBlend(Combined):
         return self
 
     def choose(self, candidates: CandidateEstimates) -> Choice:
-        widths = {part.name: part.bandwidth.size for part in self.parts if isinstance(part, _Smoothing)}
-        sizes = np.array([widths[name] for name in candidates.names])
-        mix = mixed(candidates.values, candidates.covariance, sizes, candidates.effective, candidates.spread)
+        mix = KernelEstimates(
+            candidates.values, candidates.covariance, candidates.widths, candidates.effective, candidates.spread,
+            candidates.modelled,
+        ).mixed()  # fmt: skip
         details = {"bias_share": mix.share, "bias_power": mix.power}
         return Choice(mix.weights, mix.biases, anchor=mix.weights, variance=mix.variance, details=details)
 

@@ -38,7 +38,8 @@ class CandidateEstimates:
     reward of the log, `spread` the standard deviation of the rewards, `evidence` the number of effective rounds with a
     reward other than 0, `effective` the number of effective rounds of each candidate. `resampled(k, counts)` is candidate k
     in each draw, where `counts` (draws × buckets) states how often each bucket of units counts. `missed` is, for lists, what
-    each candidate leaves out of each kind of interaction between slots, and of a reward model's error.
+    each candidate leaves out of each kind of interaction between slots, and of a reward model's error. `widths` are those of
+    kernels (0 for exact weights, infinite without weights), and `modelled` marks the candidates with a reward model.
     """
 
     names: tuple[str, ...]
@@ -56,6 +57,8 @@ class CandidateEstimates:
     effective: FloatArray = field(default_factory=lambda: np.empty(0))
     spread: float = float("nan")
     missed: FloatArray = field(default_factory=lambda: np.empty((0, 0)))
+    widths: FloatArray = field(default_factory=lambda: np.empty(0))
+    modelled: tuple[bool, ...] = ()
 
     def variance(self, weights: FloatArray) -> float:
         """The variance of a weighted sum of the candidates."""

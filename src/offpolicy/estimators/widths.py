@@ -11,11 +11,16 @@ x = M⁻¹1 / (1ᵀM⁻¹1), M = Σ + κ²s²B, and its error is 1 / (1ᵀM⁻¹
 p is their likelihood, by which the grid is averaged. Weights may be negative: two widths whose bias is known up to a factor
 show where the bias vanishes (Richardson's extrapolation).
 
+Kernels with a reward model smooth only what the model leaves unexplained, and kernels without one also what it explains.
+Where there are both, the biases of the former are b as above, and those of the latter b + b′, with a κ′ of its own for b′. A
+reward model alone is a kernel of twice the largest width.
+
 The error of the mix includes the bias that may remain, so that intervals allow for it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -36,6 +41,8 @@ LEAST_ROUNDS = 20.0
 DOUBT = 5.0
 """Variances are multiplied by 1 + this / effective rounds, since they are estimated from those."""
 JITTER = 1e-9
+BEYOND = 2.0
+"""The width of an estimate without weights, relative to the largest of the others."""
 
 
 @dataclass(frozen=True)
@@ -63,69 +70,102 @@ class WidthMix:
     power: float
 
 
-def mixed(values: FloatArray, covariance: FloatArray, widths: FloatArray, effective: FloatArray, spread: float) -> WidthMix:
-    """Mix the estimates of several widths.
+@dataclass(frozen=True)
+class KernelEstimates:
+    """Estimates of the same value by kernels of several widths.
 
-    Parameters
+    Attributes
     ----------
-    values : ndarray of shape (widths,)
+    values : ndarray of shape (estimates,)
         The estimates.
-    covariance : ndarray of shape (widths, widths)
+    covariance : ndarray of shape (estimates, estimates)
         The covariance of their sampling errors.
-    widths : ndarray of shape (widths,)
-        In any unit.
-    effective : ndarray of shape (widths,)
-        The effective rounds of each width.
+    widths : ndarray of shape (estimates,)
+        In any unit; infinite for an estimate without weights.
+    effective : ndarray of shape (estimates,)
+        The effective rounds of each.
     spread : float
         The standard deviation of the rewards.
-
-    Returns
-    -------
-    WidthMix
-        The weights and the variance.
+    modelled : sequence of bool
+        Which have a reward model; none by default.
 
     Examples
     --------
-    >>> equal = mixed(np.array([1.0, 1.0]), np.diag([0.04, 0.01]), np.array([1.0, 2.0]), np.array([500.0, 900.0]), 1.0)
-    >>> bool(np.isclose(equal.weights.sum(), 1))
+    >>> equal = KernelEstimates(np.ones(2), np.diag([0.04, 0.01]), np.array([1.0, 2.0]), np.array([500.0, 900.0]), 1.0)
+    >>> bool(np.isclose(equal.mixed().weights.sum(), 1))
     True
     """
-    usable = np.flatnonzero(np.isfinite(values) & (effective >= LEAST_ROUNDS) & (np.diag(covariance) > 0))
-    if len(usable) < 2 or not spread > 0:
-        return _single(values, covariance, effective)
-    v, h = values[usable], widths[usable] / widths[usable].max()
-    doubted = np.sqrt(1 + DOUBT / effective[usable])
-    sampling = covariance[np.ix_(usable, usable)] * np.outer(doubted, doubted)
-    sampling = sampling + JITTER * np.trace(sampling) / len(h) * np.eye(len(h))
-    alike = ALIKE ** np.abs(np.subtract.outer(np.log2(h), np.log2(h)))
-    shapes = np.array([np.outer(h**p, h**p) * alike for p in POWERS])
-    prior = ((SHARES * spread) ** 2)[None, :, None, None] * shapes[:, None]
-    matrices = (sampling + prior).reshape(-1, len(h), len(h))
-    solved = np.linalg.solve(matrices, np.stack([np.ones(len(h)), v], axis=1)[None])
-    precision = solved[:, :, 0].sum(axis=1)
-    each = solved[:, :, 0] / precision[:, None]
-    means = each @ v
-    misfit = np.einsum("gk,gk->g", v - means[:, None], solved[:, :, 1] - means[:, None] * solved[:, :, 0])
-    log = -(np.linalg.slogdet(matrices)[1] + np.log(precision) + misfit) / 2
-    log += LARGER * np.log(np.tile(SHARES, len(POWERS)))
-    posterior = np.exp(log - log.max())
-    posterior /= posterior.sum()
-    weights = np.zeros(len(values))
-    weights[usable] = posterior @ each
-    value = float(weights[usable] @ v)
-    grid = posterior.reshape(len(POWERS), len(SHARES))
-    return WidthMix(
-        weights=weights,
-        biases=np.where(np.isfinite(values), values - value, 0.0),
-        variance=float(posterior @ (1 / precision + (means - value) ** 2)),
-        share=float(grid.sum(axis=0) @ SHARES),
-        power=float(grid.sum(axis=1) @ np.array(POWERS)),
-    )
 
+    values: FloatArray
+    covariance: FloatArray
+    widths: FloatArray
+    effective: FloatArray
+    spread: float
+    modelled: Sequence[bool] = ()
 
-def _single(values: FloatArray, covariance: FloatArray, effective: FloatArray) -> WidthMix:
-    """The width with the most effective rounds, where there is nothing to compare it with."""
-    pick = int(np.argmax(np.where(np.isfinite(values), effective, -1.0)))
-    weights: FloatArray = np.eye(len(values))[pick]
-    nothing = np.zeros(len(values))
-    return WidthMix(weights, nothing, float(covariance[pick, pick]), float("nan"), float("nan"))
+    def mixed(self) -> WidthMix:
+        """Mix them.
+
+        Returns
+        -------
+        WidthMix
+            The weights and the variance.
+        """
+        some = np.flatnonzero(
+            np.isfinite(self.values) & (self.effective >= LEAST_ROUNDS) & (np.diag(self.covariance) > 0) & (self.widths > 0)
+        )
+        if len(some) < 2 or not self.spread > 0:
+            return self._single()
+        v = self.values[some]
+        sampling, shares, powers, prior = self._sampling(some), *self._prior(some)
+        solved = np.linalg.solve(sampling + prior, np.stack([np.ones(len(v)), v], axis=1)[None])
+        precision = solved[:, :, 0].sum(axis=1)
+        each = solved[:, :, 0] / precision[:, None]
+        means = each @ v
+        misfit = np.einsum("gk,gk->g", v - means[:, None], solved[:, :, 1] - means[:, None] * solved[:, :, 0])
+        log = -(np.linalg.slogdet(sampling + prior)[1] + np.log(precision) + misfit) / 2
+        log += LARGER * np.log(shares).sum(axis=1)
+        posterior = np.exp(log - log.max())
+        posterior /= posterior.sum()
+        weights = np.zeros(len(self.values))
+        weights[some] = posterior @ each
+        value = float(weights[some] @ v)
+        return WidthMix(
+            weights=weights,
+            biases=np.where(np.isfinite(self.values), self.values - value, 0.0),
+            variance=float(posterior @ (1 / precision + (means - value) ** 2)),
+            share=float(posterior @ shares[:, 0]),
+            power=float(posterior @ powers),
+        )
+
+    def _sampling(self, some: np.ndarray) -> FloatArray:
+        """Σ, a little larger, since it is itself estimated."""
+        doubted = np.sqrt(1 + DOUBT / self.effective[some])
+        sampling: FloatArray = self.covariance[np.ix_(some, some)] * np.outer(doubted, doubted)
+        jitter: FloatArray = JITTER * np.trace(sampling) / len(some) * np.eye(len(some))
+        return sampling + jitter
+
+    def _prior(self, some: np.ndarray) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """The grid: κ of each part of the bias, p, and the covariance of the biases."""
+        widths = self.widths[some]
+        widest = widths[np.isfinite(widths)].max(initial=0.0) or 1.0
+        h = np.where(np.isfinite(widths), widths / widest, BEYOND)
+        alike = ALIKE ** np.abs(np.subtract.outer(np.log2(h), np.log2(h)))
+        plain = ~np.asarray(self.modelled, dtype=bool)[some] if len(self.modelled) else np.ones(len(some), dtype=bool)
+        parts = [np.ones(len(some))] if plain.all() or not plain.any() else [np.ones(len(some)), plain.astype(np.float64)]
+        axes = np.meshgrid(POWERS, *[SHARES] * len(parts), indexing="ij")
+        powers, *shares = (axis.ravel() for axis in axes)
+        shapes = np.array([np.outer(h**p, h**p) * alike for p in POWERS])[np.searchsorted(POWERS, powers)]
+        sizes = sum(
+            ((share * self.spread) ** 2)[:, None, None] * np.outer(part, part)
+            for share, part in zip(shares, parts, strict=True)
+        )
+        return np.stack(shares, axis=1), powers, shapes * sizes
+
+    def _single(self) -> WidthMix:
+        """The width with the most effective rounds, where there is nothing to compare it with."""
+        weighed = np.isfinite(self.values) & np.isfinite(self.widths)
+        pick = int(np.argmax(np.where(weighed, self.effective, -1.0)))
+        weights: FloatArray = np.eye(len(self.values))[pick]
+        nothing = np.zeros(len(self.values))
+        return WidthMix(weights, nothing, float(self.covariance[pick, pick]), float("nan"), float("nan"))

@@ -24,7 +24,7 @@ class Candidate:
     its weights leave uncorrected. `weighs`: whether it has weights at all. `curve`: how the value of its reward model alone
     changed from half of the rounds to all of them. `missed`: for lists, the share of each kind of interaction between slots
     that its weights leave out, and of the error of a reward model. `effective`: the number of effective rounds. `column`:
-    the column of its weights among the sums.
+    the column of its weights among the sums. `width`: that of its kernel. `modelled`: whether it has a reward model.
     """
 
     name: str
@@ -37,6 +37,8 @@ class Candidate:
     missed: tuple[float, ...] = ()
     effective: float = float("nan")
     column: int | None = None
+    width: float = 0.0
+    modelled: bool = False
 
     @property
     def least_bias(self) -> float:
@@ -173,6 +175,8 @@ class Combination:
             effective=np.array([part.effective for part in self.parts]),
             spread=self.evidence.spread,
             missed=np.array([part.missed for part in self.parts]),
+            widths=np.array([part.width for part in self.parts]),
+            modelled=tuple(part.modelled for part in self.parts),
         )
 
     def _resampled(self, k: int, counts: FloatArray) -> FloatArray:

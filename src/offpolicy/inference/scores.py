@@ -13,7 +13,7 @@ from offpolicy.data.log import Log
 from offpolicy.engines.base import Engine
 from offpolicy.estimators import Estimator, LoggedMean, Member
 from offpolicy.inference.functionals import Functional, ScoreSums, added, controlled, functional
-from offpolicy.models.propensities import FittedLogging
+from offpolicy.models.estimated_policy import EstimatedPolicy
 from offpolicy.scoring.fit_pass import FitResults
 from offpolicy.scoring.plan import AnyTerms, Family, ModelKey, Terms, model_key
 from offpolicy.scoring.scorer import Scorer
@@ -88,10 +88,11 @@ class Scores:
         return self.functional(terms, case).value
 
     def reward_spread(self, case: Case) -> float:
-        """The standard deviation of the rewards; NaN where they belong to slots of lists."""
+        """The standard deviation of the rewards; of lists, that of what a whole list earns."""
         at = next(e for e, column in enumerate(self.estimators) if isinstance(column.get(case.policy), LoggedMean))
         (_, terms), *_ = self.members[case.policy, at, case.reward][0]
-        column, moments = getattr(terms, "correction", None), case.sums.moments
+        parts, moments = terms.parts, case.sums.moments
+        column = parts[0][1].correction if len(parts) == 1 else None
         if column is None:
             return float("nan")
         squares = np.diag(moments["m2"]) if case.sums.squares is None else case.sums.squares
@@ -122,7 +123,7 @@ class Scores:
         """Whether anything about it is fitted to the log, including the propensities in its weights."""
         ratio = member.weight.ratio
         learned = model is not None and model.fit.rewards.fitted
-        estimated = isinstance(self.scorer.logging, FittedLogging) and member.weight.weighs
+        estimated = isinstance(self.scorer.logging, EstimatedPolicy) and member.weight.weighs
         return ratio.fitted or ratio.rewards is not None or learned or estimated
 
     def check(self) -> None:

@@ -96,14 +96,17 @@ class Embedding:
 
     def check(self, name: str) -> None:
         """Raise if no weights can be computed from it."""
-        if not np.isfinite(self.table).all():
+        low, high = self.table.min(axis=0), self.table.max(axis=0)  # NaN if any value is
+        if not (np.isfinite(low).all() and np.isfinite(high).all()):
             bad = np.flatnonzero(~np.isfinite(self.table).all(axis=1))
             raise InputError(
                 f"{name}: the embedding of {len(bad):,} actions is NaN or infinite, first that of code {bad[0]}. Check the "
                 "reward model: the usual cause is a learning rate that is too high."
             )
-        logged = self.table[self.counts > 0]
-        size, spread = np.abs(logged).max(axis=0), np.ptp(logged, axis=0)
+        if not (self.counts > 0).all():
+            logged = self.table[self.counts > 0]
+            low, high = logged.min(axis=0), logged.max(axis=0)
+        size, spread = np.maximum(np.abs(low), np.abs(high)), high - low
         if isinstance(self.varying, FeatureMap):
             spread = spread + np.abs(self.varying.shared).max(axis=0)
         if (spread <= SAME * (size.max() if self.common else size)).all():

@@ -11,16 +11,16 @@ import numpy.typing as npt
 
 from offpolicy.core.arrays import FloatArray, IntArray
 from offpolicy.core.errors import InputError
-from offpolicy.core.hashing import BUCKETS, buckets
 from offpolicy.core.progress import PassProgress
 from offpolicy.data.batch import Batch
 from offpolicy.data.estimated_logging import EstimatedLogging
 from offpolicy.data.log import Log
 from offpolicy.engines.base import Engine
+from offpolicy.models.densities import estimate_density
+from offpolicy.models.estimated_policy import EstimatedPolicy, deterministic
 from offpolicy.models.posteriors.logistic import Counts, Problem
 from offpolicy.models.rewards.base import FitShape, FitStatistic
 from offpolicy.models.rewards.sample import SampleRows
-from offpolicy.policies.base import Policy
 from offpolicy.policies.blocks import blocks
 from offpolicy.statistics.base import Joint, State
 
@@ -47,6 +47,10 @@ def estimate_logging(log: Log, engine: Engine, seed: int, progress: bool | None 
     setting = log.logging
     if not isinstance(setting, EstimatedLogging):
         return log
+    if (unserved := setting.unserved(log.space)) is not None:
+        raise InputError(unserved)
+    if log.space.likelihood == "density":
+        return estimate_density(log, engine, seed, progress)
     contextual = bool(log.schema.context)
     setting = replace(setting, model=setting.model or ("logistic" if contextual else "counts"))
     if not contextual and setting.model != "counts":
@@ -60,7 +64,7 @@ def estimate_logging(log: Log, engine: Engine, seed: int, progress: bool | None 
         sums = engine.reduce(log, Joint(statistics), report)
     counts = sums["counts"]
     if int((counts.sum(axis=0) > 0).sum()) < 2:
-        raise _deterministic("every round of the log has the same action")
+        raise deterministic("every round of the log has the same action")
     models = _counted(setting, counts) if setting.model == "counts" else _Fit(setting, shape, sums["sample"], seed).models()
     seen = np.vstack([model.seen for model in models])
     new = int((sums["rows"] * ~seen).sum())
@@ -68,7 +72,7 @@ def estimate_logging(log: Log, engine: Engine, seed: int, progress: bool | None 
         "model": setting.model, "log_rows": len(log), "fitted_rows": len(log), "rounds_with_an_action_new_to_the_fit": new,
     }  # fmt: skip
     total = counts.sum(axis=0)  # actions new to a model get their share in the whole log
-    policy = FittedLogging(setting, seed, tuple(models), np.where(seen, 0.0, total / total.sum()), about)
+    policy = FittedLogging(setting, seed, tuple(models), about, np.where(seen, 0.0, total / total.sum()))
     if "sample" in sums:
         policy = policy.checked(sums["sample"])
     return log.with_logging(policy)
@@ -88,14 +92,6 @@ def _rows(setting: EstimatedLogging, n_actions: int) -> int:
             f"less than {1 / n_actions:.2g}."
         )
     return min(setting.rows, max(1_000, MOST_SCORES // n_actions))
-
-
-def _deterministic(seen: str) -> InputError:
-    return InputError(
-        f"logging: the logging policy looks deterministic: {seen}. Such a log has no information about other actions in the "
-        "same context, so there is no off-policy estimate: estimated propensities would be 1, or guesses. Randomise some "
-        "rounds; or rely on a reward model alone (op.DM(), without logging=), which nothing here can check."
-    )
 
 
 @dataclass(frozen=True)
@@ -258,24 +254,14 @@ def _sharpness(scores: FloatArray, taken: IntArray, weight: FloatArray) -> float
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class FittedLogging(Policy):
-    """An estimated logging policy: the probabilities of a round come from the model without its fold.
+class FittedLogging(EstimatedPolicy):
+    """Estimated probabilities of discrete actions.
 
     `new` (folds × actions) holds the share in the whole log of the actions that are new to each model.
     """
 
-    setting: EstimatedLogging
-    seed: int
     models: tuple[_Model, ...]
     new: FloatArray
-    report: dict[str, Any]
-
-    def __repr__(self) -> str:
-        return f"Fitted({self.setting!r})"
-
-    def folds(self, batch: Batch) -> IntArray:
-        """The fold of each round's unit, the same as for reward models."""
-        return buckets(batch.unit, self.seed) * len(self.models) // BUCKETS
 
     def distribution(self, batch: Batch) -> FloatArray:
         return self._of(batch.context, self.folds(batch))
@@ -313,12 +299,12 @@ class FittedLogging(Policy):
         wrong = int((~correct).sum())
         follows = correct.mean() >= PREDICTED and len(sure) >= SURE_ROWS and correct[sure].all()
         if (wrong == 0 and n >= FEW) or follows:
-            raise _deterministic(
+            raise deterministic(
                 f"the context predicts its action in {correct.mean():.2%} of {n:,} rounds that the model was not fitted on, "
                 f"and in all of the {SUREST:.0%} with the most confident predictions"
             )
         if (repeated := _one_action_each(sample)) is not None:
-            raise _deterministic(
+            raise deterministic(
                 f"{repeated:,} of {n:,} rounds share their context with rounds of other units, and no context has two "
                 "actions (if a unit always gets the same action, name the unit as cluster=)"
             )

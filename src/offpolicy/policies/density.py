@@ -26,6 +26,16 @@ OFF = 0.02
 """How far the integral of a density may be from 1: a few panels cannot integrate every density exactly."""
 
 
+def integrated(entries: Callable[[Batch, IntArray, IntArray], FloatArray], batch: Batch) -> tuple[FloatArray, FloatArray]:
+    """A grid over the box, in each round, and the mass of a density around each of its nodes: rounds × nodes."""
+    space, n = box(batch.space, "a density"), len(batch)
+    low, high = (np.broadcast_to(bound, (n, space.dimensions)) for bound in (space.lows, space.highs))
+    actions, volumes = between(low, high, *GRID[space.dimensions == 1])
+    actions = actions if space.shape else actions[..., 0]
+    row, at = Nodes(actions, volumes).flat(space)
+    return actions, entries(batch, row, cast("IntArray", at)).reshape(volumes.shape) * volumes
+
+
 class DensityPolicy(Policy):
     """The base of policies over numbers that have a density: a subclass gives it by `entries`, at any action."""
 
@@ -82,13 +92,9 @@ class Density(DensityPolicy):
         return np.asarray(values, dtype=np.float64)
 
     def nodes(self, batch: Batch) -> Nodes:
-        space, n = box(batch.space, "Density"), len(batch)
-        low, high = (np.broadcast_to(bound, (n, space.dimensions)) for bound in (space.lows, space.highs))
-        actions, volumes = between(low, high, *GRID[space.dimensions == 1])
-        actions = actions if space.shape else actions[..., 0]
-        row, at = Nodes(actions, volumes).flat(space)
-        density = self.entries(batch, row, cast("IntArray", at)).reshape(volumes.shape)
-        mass = (density * volumes).sum(axis=1)
+        space = box(batch.space, "Density")
+        actions, weights = integrated(self.entries, batch)
+        mass = weights.sum(axis=1)
         off = ~(np.abs(mass - 1) <= OFF)
         if off.any():
             worst = mass[np.argmax(np.where(off, np.abs(mass - 1), 0))]
@@ -96,4 +102,4 @@ class Density(DensityPolicy):
                 "Density", f"have a density that does not integrate to 1 over the {space.nature} (the worst: {worst:.4g})",
                 batch.row[off], "Divide it by its integral over the box: what it has outside of the box is lost.",
             )  # fmt: skip
-        return Nodes(actions, density * volumes / mass[:, None])
+        return Nodes(actions, weights / mass[:, None])

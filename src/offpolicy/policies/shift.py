@@ -66,7 +66,7 @@ class Shift(DensityPolicy):
         if logging is None:
             raise InputError(
                 "Shift needs the density of the logging policy at every action, and the log only has those of the logged "
-                "actions. Pass the policy as `logging=`, such as op.Normal(…)."
+                "actions. Pass the policy as `logging=`, such as op.Normal(…), or op.EstimatedLogging() to estimate it."
             )
         if isinstance(logging, EstimatedLogging):  # settled again once it is estimated
             return self

@@ -452,6 +452,8 @@ class Ratio(Serves, ABC):
         Whether it is π/π0, whose overlap is reported for each policy anyway.
     shown : bool
         Whether the report shows the distribution of its weights.
+    smooths : bool
+        Whether it has a kernel over actions, so that its bias follows from the width.
     assumes : str | None
         For lists, what it assumes about how people read them, as in "slots do not matter to each other".
     """
@@ -469,6 +471,7 @@ class Ratio(Serves, ABC):
     per_policy: bool = True
     of_actions: bool = False
     shown: bool = False
+    smooths: bool = False
     assumes: str | None = None
 
     def lacks(self, available: Available) -> str | None:

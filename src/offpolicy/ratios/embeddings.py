@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from offpolicy.core.arrays import FloatArray, IntArray
+from offpolicy.core.threads import parallel
 from offpolicy.data.features import Inputs
 from offpolicy.data.spaces import ActionSpace
 from offpolicy.models.embedding_table import Affine, Embedding, FeatureMap
@@ -267,7 +268,8 @@ class PooledFits:
         if not folds:
             return [self.on_all.tabled(MOST_ELEMENTS // count)]
         fold = np.arange(self.shape.groups) * folds // self.shape.groups
-        fitted = [self._left_out(fold != k, k, folds) for k in range(folds)]
+        _ = self.affine  # what the folds share, so that no two threads compute it
+        fitted = parallel(lambda k: self._left_out(fold != k, k, folds), range(folds))
         return [pooling.tabled(MOST_ELEMENTS // (count * folds)) for pooling in fitted]
 
     def logged(self) -> list[npt.NDArray[np.bool_]]:

@@ -140,6 +140,7 @@ class KernelRatio(UnfittedRatio):
     boundary: Boundary = "exact"
     spaces = (Box,)
     mean_one = True
+    smooths = True
     model_error_cancels = True
 
     def widths(self, space: ActionSpace) -> tuple[float, ...]:

@@ -93,6 +93,7 @@ class AdditiveRatio(SlotRatio):
     takes the pseudo-inverse of the probabilities of pairs.
     """
 
+    assumes = "the reward of the list adds up over its slots"
     marginal = True
 
     def lacks(self, available: Available) -> str | None:

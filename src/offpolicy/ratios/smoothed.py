@@ -43,6 +43,7 @@ class SmoothedRatio(UnfittedRatio):
     kernel: SmoothingKernel = KERNELS["epanechnikov"]
     spaces = (Box,)
     mean_one = True
+    smooths = True
 
     def widths(self, space: ActionSpace) -> tuple[float, ...]:
         return tuple(self.bandwidth.of(box(space, "SmoothedRatio")).tolist())

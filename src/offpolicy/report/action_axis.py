@@ -12,8 +12,8 @@ BANDWIDTH_HEADER = (
     "width", "of range", "value", "std. error", "eff. rounds", "mean weight", "over a bound", "share",
 )  # fmt: skip
 BANDWIDTH_MEANING = (
-    "Over a bound: the share of rounds whose kernel would leave the box, and is corrected. The shares of the widths in the "
-    "mix sum to 100%; some are negative where two widths together show how the bias grows."
+    "Over a bound: the share of rounds whose kernel would leave the box, and is corrected. The shares of all candidates in "
+    "the mix sum to 100%."
 )
 CURVE_HEADER = ("action", "value", "interval", "eff. rounds")
 
@@ -49,10 +49,12 @@ def best_point(result: Summary) -> Summary | None:
 
 
 def bandwidth_table(rows: Sequence[Summary]) -> Table:
-    """The widths of an estimate."""
+    """The widths of an estimate, with the kernel estimator where there are several."""
     error = min((row["std_error"] for row in rows if row["std_error"] > 0), default=None)
+    several = len(kinds(rows)) > 1
     cells = [
         [
+            *([label(row["estimator"])] if several else []),
             width(row),
             f"1/{1 / row['share_of_range']:.4g}",
             number(row["value"], error),
@@ -64,7 +66,12 @@ def bandwidth_table(rows: Sequence[Summary]) -> Table:
         ]
         for row in rows
     ]
-    return list(BANDWIDTH_HEADER), cells
+    return [*(["estimator"] if several else []), *BANDWIDTH_HEADER], cells
+
+
+def kinds(rows: Sequence[Summary]) -> list[str]:
+    """The kernel estimators that an estimate mixes."""
+    return list(dict.fromkeys(row["estimator"] for row in rows))
 
 
 def width(row: Summary) -> str:
@@ -100,14 +107,23 @@ def curve_meaning(curve: Summary) -> str:
 
 
 def widths_in_words(estimate: Summary, of: str = "") -> str:
-    """The widths that an estimate mixes, in one sentence."""
-    rows = estimate["diagnostics"]["bandwidths"]
-    name, first, last = label(estimate["estimator"]), rows[0], rows[-1]
+    """The widths that an estimate mixes, in one sentence; and what has no width."""
+    name, diagnostics = label(estimate["estimator"]), estimate["diagnostics"]
+    names, first = kinds(diagnostics["bandwidths"]), kinds(diagnostics["bandwidths"])[0]
+    rows = [row for row in diagnostics["bandwidths"] if row["estimator"] == first]
     error = min((row["std_error"] for row in rows if row["std_error"] > 0), default=None)
-    ends = [(width(row), number(row["value"], error), count(row["effective_rounds"])) for row in (first, last)]
+    ends = [(width(row), number(row["value"], error), count(row["effective_rounds"])) for row in (rows[0], rows[-1])]
+    own = "" if names == [estimate["estimator"]] else f" of {' and of '.join(map(label, names))}"
+    which = "" if len(names) == 1 else f" of {label(first)}"
+    others = [
+        f"{label(c['name'])} (share {percent(c['weight'], 0.01)})"
+        for c in diagnostics["candidates"]
+        if c["name"].partition(" (")[0] not in names
+    ]
+    besides = f", and {', '.join(others)}" if others else ""
     return (
-        f"{name}{of} mixes {len(rows)} kernel widths: the narrowest, {ends[0][0]}, gives {ends[0][1]} with {ends[0][2]} "
-        f"effective rounds, and the widest, {ends[1][0]}, {ends[1][1]} with {ends[1][2]}."
+        f"{name}{of} mixes {len(rows)} kernel widths{own}{besides}: the narrowest{which}, {ends[0][0]}, gives {ends[0][1]} "
+        f"with {ends[0][2]} effective rounds, and the widest, {ends[1][0]}, {ends[1][1]} with {ends[1][2]}."
     )
 
 

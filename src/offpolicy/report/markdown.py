@@ -75,7 +75,12 @@ def _actions(result: Summary) -> Iterator[str]:
             name, (header, cells) = e["estimator"], action_axis.bandwidth_table(rows)
             of = f" for {escaped(e['policy'])}" if len(result["policies"]) > 1 else ""
             yield from (f"## {escaped(name)} over bandwidths{of}", "")
-            yield from (*markdown_table(header, cells, frozenset(header)), "", action_axis.BANDWIDTH_MEANING, "")
+            yield from (
+                *markdown_table(header, cells, frozenset(header) - {"estimator"}),
+                "",
+                action_axis.BANDWIDTH_MEANING,
+                "",
+            )
     if curve := result.get("dose_response"):
         header, cells = action_axis.curve_table(curve)
         meaning = action_axis.curve_meaning(curve)

@@ -13,7 +13,7 @@ import numpy as np
 
 from offpolicy.core.errors import InputError
 from offpolicy.data.checks import factors
-from offpolicy.report import comparison
+from offpolicy.report import action_axis, comparison
 from offpolicy.report.formatting import THE_LOG, VERDICTS, Summary, count, label, number, percent
 from offpolicy.report.sentences import excludes_zero, is_naive
 
@@ -392,16 +392,20 @@ def bandwidths(summary: Summary, ax: Axes | None = None, estimator: str | None =
     ax.axhspan(interval["low"], interval["high"], color=BLUE, alpha=0.12, linewidth=0)
     mixed = f"{_name(chosen['estimator'])}: the mix of all, with its {percent(summary['level'])} interval"
     ax.axhline(chosen["value"], color=BLUE, linewidth=1.4, label=mixed)
-    for k, row in enumerate(rows):
-        legend = "one width, with 95% intervals" if not k else None
-        error = TWO_SIDED_95 * row["std_error"]
-        ax.errorbar([k], [row["value"]], error, fmt="o", color=RED, markersize=6, linewidth=1.6, label=legend)
-        words = f"{count(row['effective_rounds'])}"
-        ax.annotate(words, (k, 0), (0, 3), xycoords=("data", "axes fraction"), textcoords="offset points", ha="center",
-                    fontsize=SMALL, color=GREY)  # fmt: skip
+    kinds, widths = action_axis.kinds(rows), sorted({row["share_of_range"]: row for row in rows}.items())
+    place = {share: k for k, (share, _) in enumerate(widths)}
+    for k, kind in enumerate(kinds):
+        own = [row for row in rows if row["estimator"] == kind]
+        at = [place[row["share_of_range"]] + (k - (len(kinds) - 1) / 2) * 0.2 for row in own]
+        values, errors = ([row[name] for row in own] for name in ("value", "std_error"))
+        ax.errorbar(at, values, TWO_SIDED_95 * np.array(errors), fmt="o", color=OUTLINES[k + 1], markersize=6, linewidth=1.6,
+                    label=f"{_name(kind)}, one width, with 95% intervals")  # fmt: skip
+    for share, row in widths:
+        ax.annotate(count(row["effective_rounds"]), (place[share], 0), (0, 3), xycoords=("data", "axes fraction"),
+                    textcoords="offset points", ha="center", fontsize=SMALL, color=GREY)  # fmt: skip
     shares = any(isinstance(row["bandwidth"], (list, tuple)) for row in rows)
-    labels = [f"{row['share_of_range' if shares else 'bandwidth']:.2g}" for row in rows]
-    ax.set_xticks(range(len(rows)), labels)
+    labels = [f"{row['share_of_range' if shares else 'bandwidth']:.2g}" for _, row in widths]
+    ax.set_xticks(range(len(widths)), labels)
     ax.set_xlabel(f"width of the kernel{', as a share of the range' if shares else ''} (above it: effective rounds)")
     ax.set_ylabel(f"{_name(summary['reward'])} per round")
     ax.margins(y=0.15)

@@ -224,15 +224,21 @@ def composition(estimate: Summary, of: str = "", excluding_of: str = "", whole: 
     name, candidates, error = label(estimate["estimator"]), estimate["diagnostics"]["candidates"], estimate["std_error"]
     if estimate["diagnostics"].get("bandwidths"):
         return [action_axis.widths_in_words(estimate, of)]
-    heavy = [c for c in candidates if c["weight"] >= 0.005][:SHOWN]
+    by_size = sorted(candidates, key=lambda c: -abs(c["weight"]))  # kernels may have negative weights
+    heavy = [c for c in by_size if abs(c["weight"]) >= 0.005][:SHOWN]
     shares = ", ".join(f"{c['weight']:.0%} {label(c['name'])} [± {c['std_error']:.2g}, bias {bias(c)}]" for c in heavy)
-    lines = [f"{name}{of} is {shares}{', and others' if sum(c['weight'] for c in heavy) < 0.995 else ''}."]
+    lines = [f"{name}{of} is {shares}{', and others' if abs(sum(c['weight'] for c in heavy) - 1) > 0.005 else ''}."]
     runner_up = next((c for c in candidates[1:] if c["error_known"]), None)
     if runner_up is not None:
         lines[0] += f" The runner-up, {label(runner_up['name'])}, estimates {number(runner_up['value'], error)}."
     for reason, names in by_reason(estimate["diagnostics"]["left_out"], whole):
         lines.append(f"{name}{excluding_of} excludes {', '.join(map(label, names))}. {reason}")
     return lines
+
+
+def compared(diagnostics: Summary) -> bool:
+    """Whether the candidates of a blend are compared with one that is nearly unbiased."""
+    return any(c["nearly_unbiased"] for c in diagnostics["candidates"])
 
 
 def still_learning(diagnostics: Summary) -> list[str]:

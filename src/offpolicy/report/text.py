@@ -170,13 +170,18 @@ def explained(estimate: Summary) -> Explanation:
 def _bandwidths(diagnostics: Summary) -> list[str]:
     """The table of the widths that a kernel estimator mixes."""
     header, rows = action_axis.bandwidth_table(diagnostics["bandwidths"])
-    return [*aligned(header, rows, right=set(header)), "", *wrapped(action_axis.BANDWIDTH_MEANING, indent="  ")]
+    return [
+        *aligned(header, rows, right=set(header) - {"estimator"}),
+        "",
+        *wrapped(action_axis.BANDWIDTH_MEANING, indent="  "),
+    ]
 
 
 def _candidates(diagnostics: Summary) -> list[str]:
     """The table of a blend's candidates."""
-    header = ["candidate", "weight", "value", "std. error", "est. bias", f"minus {label(diagnostics['anchor'])}"]
     candidates = diagnostics["candidates"]
+    header = ["candidate", "weight", "value", "std. error", "est. bias"]
+    header += [f"minus {label(diagnostics['anchor'])}"] if sentences.compared(diagnostics) else []
     error = sentences.resolution(candidates, candidates[:1])
     rows = [
         [
@@ -187,7 +192,7 @@ def _candidates(diagnostics: Summary) -> list[str]:
             sentences.bias(c, error),
             f"{number(c['difference'], error)} ± {number(c['difference_error'], error)}"
             if c["name"] != diagnostics["anchor"] else "(nearly unbiased)",
-        ]
+        ][: len(header)]
         for c in candidates
     ]  # fmt: skip
     room = max(room_for_names(header, rows), SHORTEST_NAME)

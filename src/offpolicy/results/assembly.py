@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from offpolicy.core.describe import described
+from offpolicy.data.box import box
 from offpolicy.data.log import Log
 from offpolicy.diagnostics.base import Subject
 from offpolicy.diagnostics.dose_response import dose_response
@@ -28,7 +29,7 @@ from offpolicy.inference.learning_curve import LearningCurve, LearningCurves
 from offpolicy.inference.scores import Case, Scores
 from offpolicy.inference.sensitivity import Tilting
 from offpolicy.models.embedding_table import LabelledEmbedding
-from offpolicy.models.propensities import FittedLogging
+from offpolicy.models.estimated_policy import EstimatedPolicy
 from offpolicy.ratios.base import Ratio
 from offpolicy.ratios.weights import Weight
 from offpolicy.results.estimate import Estimate
@@ -64,7 +65,7 @@ def _version(name: str) -> str:
 def settings_of(job: Job) -> dict[str, Any]:
     """What was requested, as plain values."""
     request, log, logging = job.request, job.log, job.fits.logging
-    requested = logging.setting if isinstance(logging, FittedLogging) else logging
+    requested = logging.setting if isinstance(logging, EstimatedPolicy) else logging
     return {
         "estimators": [described(next(iter(column.values()))) for column in job.requested],
         "policies": {name: described(policy) for name, policy in request.policies.items()},
@@ -197,6 +198,8 @@ class Values:
                 self._missed(case.policy, weight),
                 _effective_rounds(case.sums, p.terms, weight.mean_one),
                 getattr(p.terms, "weight", None),
+                self._width(weight),
+                p.member.rewards is not None,
             )
             for name, p, weight in ((name, p, p.member.weight) for name, p in picks.items())
         ]
@@ -205,6 +208,14 @@ class Values:
         return made, [
             (w * share, terms) for w, name in carrying for share, terms in self.scores.parts(picks[name].terms, case)
         ]
+
+    def _width(self, weight: Weight) -> float:
+        """The width of a kernel, as a share of the range; 0 for other weights, infinite without weights."""
+        space = self.scores.log.space
+        widths = weight.ratio.widths(space)
+        if widths is None:
+            return 0.0 if weight.weighs else math.inf
+        return float(np.exp(np.log(np.array(widths) / box(space, "a kernel").ranges).mean()))
 
     def _missed(self, policy: int, weight: Weight) -> tuple[float, ...]:
         """For lists, what a weight leaves out of each kind of interaction between slots, and of a reward model's error."""

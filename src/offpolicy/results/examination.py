@@ -92,11 +92,11 @@ class Checks:
         return Examination(
             overlaps,
             Models(state["models"], scores),
-            Propensities(self.propensities, state.get("propensities", {}), log.space, len(log)),
+            Propensities(self.propensities, state.get("propensities", {}), len(log)),
             [Own(each, state[f"own {k}"]) for k, each in enumerate(self.own)],
             [] if self.loggers is None else [Loggers(self.loggers, state["loggers"], scores.scorer.origin)],
             [] if self.shown is None else [Depth(overlaps, Shown(state["shown"], scores)), Browsing(scores, overlaps)],
-            None if self.axis is None else ActionAxis(self.axis, state["action axis"], scores.policies),
+            None if self.axis is None else ActionAxis(self.axis, state["action axis"], scores),
         )
 
 
@@ -122,14 +122,15 @@ class Examination:
         return [
             Definition(self.overlaps), Plausibility(self.models.scores), Support(self.overlaps), WeightSpread(self.overlaps),
             *self.depth, *self._of_numbers, self.propensities, Concentration(), self.models, Learning(), SampleSize(),
-            Setting(), FitError(self.models.scores.scorer.many), Agreement(), *self.loggers, *self.own,
+            Setting(), FitError(self.models.scores.scorer.many), Agreement(self.overlaps), *self.loggers, *self.own,
         ]  # fmt: skip
 
     @property
     def _of_blends(self) -> list[Reading]:
         return [
             CandidateAgreement(self.overlaps), Plausibility(self.models.scores), self.propensities, Support(self.overlaps),
-            *self.depth, *self._of_numbers, Concentration(), SampleSize(), Agreement(), *self.loggers, *self.own,
+            *self.depth, *self._of_numbers, Concentration(), SampleSize(), Agreement(self.overlaps), *self.loggers,
+            *self.own,
         ]  # fmt: skip
 
     def details(self, subject: Subject, errors: bool) -> tuple[dict[str, Any], tuple[Finding, ...]]:

@@ -19,6 +19,7 @@ from offpolicy.data.features import Features
 from offpolicy.data.log import Log
 from offpolicy.diagnostics.action_axis import ActionAxisSums
 from offpolicy.diagnostics.base import Diagnostic
+from offpolicy.diagnostics.cells import cells_of
 from offpolicy.diagnostics.depth import ShownSums
 from offpolicy.diagnostics.dose_response import DoseResponseSums
 from offpolicy.diagnostics.loggers import LoggerSums
@@ -30,7 +31,7 @@ from offpolicy.diagnostics.row_ids import RowIds
 from offpolicy.engines.base import Engine
 from offpolicy.estimators import Estimator, Member
 from offpolicy.inference.scores import Scores
-from offpolicy.models.propensities import FittedLogging
+from offpolicy.models.estimated_policy import EstimatedPolicy
 from offpolicy.models.rewards.base import Fits, LinearPredictor, Predictor
 from offpolicy.policies.base import Policy
 from offpolicy.policies.conversion import as_policy
@@ -204,9 +205,9 @@ class Job:
             return None
         if isinstance(logging, CombinedLoggers) and not logging.sums_to_one:
             return None
-        trim = logging.setting.trim if isinstance(logging, FittedLogging) else None
-        tests = PropensityTests(self.log.space.n_codes, len(self.log), logging, trim)
-        return tests if tests.mismatch(self.log.space) is None else None
+        trim = logging.setting.trim if isinstance(logging, EstimatedPolicy) else None
+        cells = cells_of(self.log.space)
+        return None if cells is None else PropensityTests(cells, len(self.log), logging, trim)
 
     @cached_property
     def score_kinds(self) -> dict[tuple[int, int, int], ScoreKind]:

@@ -15,6 +15,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from offpolicy.core.arrays import FloatArray
+from offpolicy.core.device import Device
 from offpolicy.core.errors import InputError
 from offpolicy.core.memory import Budget, Need
 from offpolicy.core.progress import PassProgress
@@ -221,6 +222,7 @@ class FitPlan:
     names: Mapping[Ratio, str] = field(default_factory=dict)
     rung: Rung = "refits"
     sizes: Sizes | None = None
+    device: Device | None = None
     budget: Budget = field(default_factory=lambda: Budget.of(None))
 
     @cached_property
@@ -233,7 +235,7 @@ class FitPlan:
         folds = math.lcm(*self.plan.folds) if self.plan.folds else 2
         threads = max(engine.threads or cores(), PLANNED_THREADS)
         sizes = Sizes(self._shape, folds, self.plan, threads, self.log.schema, listed)
-        return replace(self, sizes=sizes, rung=rung_for(sizes, budget), budget=budget)
+        return replace(self, sizes=sizes, rung=rung_for(sizes, budget), budget=budget, device=engine.accelerator)
 
     @property
     def many(self) -> bool:
@@ -298,7 +300,7 @@ class FitPlan:
         schema, n_actions = self.log.schema, self.log.space.n_codes
         sizes = (n_actions, len(schema.context), len(schema.rewards), self.groups, self.seed)
         return FitShape(
-            *sizes, rows=len(self.log), features=self.features, ordered=self.log.source.ordered,
+            *sizes, rows=len(self.log), features=self.features, ordered=self.log.source.ordered, device=self.device,
             action_shape=schema.space.shape,
         )  # fmt: skip
 

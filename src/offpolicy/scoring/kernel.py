@@ -60,15 +60,30 @@ class BaselinePart:
 
     Attributes
     ----------
-    coef : FloatArray
-        The stacked coefficients of the linear models, less the origin, and a row of ones, which yields the row sums.
+    linear : list[tuple[FloatArray, float]]
+        For each of the columns, the coefficients of its linear model and the origin that is subtracted.
+    other : list[tuple[int, Predictor, float]]
+        The columns, models and origins of the other models.
     """
 
     clip: float | None
     table: int | None
     columns: list[int]
-    coef: FloatArray
+    linear: list[tuple[FloatArray, float]]
     other: list[tuple[int, Predictor, float]]
+
+    @cached_property
+    def coef(self) -> FloatArray:
+        """The stacked coefficients of the linear models, less the origin, and a row of ones, which yields the row sums."""
+        if not self.linear:
+            return np.empty((0, 0))
+        size, actions = self.linear[0][0].shape[1], len(self.linear[0][0])
+        out = np.ones((len(self.linear) * size + 1, actions))
+        for k, (coef, origin) in enumerate(self.linear):
+            own = out[k * size : (k + 1) * size]
+            own[:] = coef.T
+            own[-1] -= origin
+        return out
 
     @cached_property
     def by_action(self) -> FloatArray:

@@ -449,23 +449,20 @@ class Query:
 
     def _part(self, clip: float | None, folds: Sequence[tuple[BaselineColumn, int]]) -> BaselinePart:
         """The baselines of one share of the policy."""
-        plan, columns, coefs, other = self.scorer.plan, [], [], []
+        plan, columns, linear, other = self.scorer.plan, [], [], []
         for key, fold in (pair for pair in folds if pair[0].clip == clip):
             column = 1 + plan.columns.index(key)
             predictor = self.scorer.models[key.model][fold]
             # The origin is subtracted only if the shares sum to 1, that is, if the share is π itself.
             origin = self.scorer.origin_of(key.model.reward, self.slot) if clip is None else 0.0
             if isinstance(predictor, LinearPredictor):
-                coef = predictor.coef.T.copy()
-                coef[-1] -= origin
                 columns.append(column)
-                coefs.append(coef)
+                linear.append((predictor.coef, origin))
             else:
                 other.append((column, predictor, origin))
         share = ShareTable(self.index, clip, self.slot)
         table = plan.tables.index(share) if share in plan.tables and columns else None
-        stacked = np.vstack([*coefs, np.ones((1, coefs[0].shape[1]))]) if coefs else np.empty((0, 0))
-        return BaselinePart(clip, table, columns, stacked, other)
+        return BaselinePart(clip, table, columns, linear, other)
 
 
 @dataclass(frozen=True)

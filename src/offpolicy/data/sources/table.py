@@ -19,7 +19,7 @@ from offpolicy.core.errors import InputError, RowsError, unknown_name
 from offpolicy.core.hashing import hash_places, hash_rows, hash_values
 from offpolicy.core.threads import parallel
 from offpolicy.data.batch import Batch, Partition
-from offpolicy.data.box import box
+from offpolicy.data.box import Box, box
 from offpolicy.data.checks import Check, decoded
 from offpolicy.data.contents import ColumnSums, Contents, Levels
 from offpolicy.data.dates import date_type
@@ -177,8 +177,9 @@ class TableSource:
         elif self.columns.position_propensity is not None or self.columns.gain != "sum":
             raise InputError("position_propensity= and gain= are for lists; give actions=op.Slate(…), or leave them out.")
         listed = (frozenset[str]() if self.listed is None else self.listed.lists) | self._vectors
+        single = isinstance(self.space, Box) and not self.space.shape
         numeric = (
-            *self.columns.dimensions,
+            *([self.columns.action] if single else self.columns.dimensions),
             *self.columns.reward,
             *self.columns.propensities,
             *filter(None, [self.columns.weight]),

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from offpolicy.core.arrays import FloatArray, IntArray
+from offpolicy.core.device import Device
 from offpolicy.core.errors import InputError
 from offpolicy.core.hashing import buckets, group_of_bucket
 from offpolicy.core.imports import Named
@@ -61,6 +62,8 @@ class FitShape:
         Whether the rows of the log have an order, like those of an array.
     action_shape : tuple of int
         The shape of one action: () if it is one number.
+    device : Device, optional
+        The device that sums by action and solves, of an engine that has one.
     progress : bool, optional
         Whether long training shows a progress bar; by default only on a terminal.
     origin : array
@@ -82,6 +85,7 @@ class FitShape:
     shared: bool = False
     most_rows: int | None = field(default=None, compare=False)
     ordered: bool = field(default=True, compare=False)
+    device: Device | None = field(default=None, compare=False)
     progress: bool | None = field(default=None, compare=False)
     action_shape: tuple[int, ...] = ()
     origin: FloatArray = field(default_factory=lambda: np.empty(0), compare=False)
@@ -332,8 +336,10 @@ class LinearPredictor(Savable):
         """The same function around another centre."""
         step = np.eye(len(centre) + 1)
         step[:-1, -1] = centre - self.centre
+        coef = self.coef.copy()
+        coef[:, -1] += coef[:, :-1] @ step[:-1, -1]
         varying = None if self.varying is None else self.varying.mapped(step)
-        return replace(self, coef=self.coef @ step, centre=centre, varying=varying)
+        return replace(self, coef=coef, centre=centre, varying=varying)
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
         parts = {f.name: getattr(self, f.name) for f in fields(self)}
@@ -367,7 +373,7 @@ class LinearPredictor(Savable):
         own[:-1, -1] = -self.centre / scale[:-1]
         to_e = np.diag(scale) if self.down is None else np.diag(scale) @ self.down
         return Embedding(
-            table=self.coef @ to_e,
+            table=self.coef * scale if self.down is None else self.coef @ to_e,
             counts=np.ones(len(self.coef)) if self.counts is None else self.counts,
             common=True,
             own_units=own if self.down is None else None,

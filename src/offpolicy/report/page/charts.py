@@ -297,6 +297,7 @@ class CurveDot:
     low: float | None
     high: float | None
     title: str
+    kind: int = 0
 
 
 @dataclass(frozen=True)
@@ -320,8 +321,12 @@ def dose_response(points: Sequence[Mapping[str, Any]], logged: float | None, tit
     core = [end for p in supported for end in (p["low"], p["high"])]
     axis = Axis.of(core or [p["value"] for p in points], [p["value"] for p in points], {"logged": logged})
     along, up = Scale(points[0]["action"], points[-1]["action"]), axis.scale
-    smooth = [p for p in points if not p["point"] and finite(p["value"])]
-    places = {id(p): (along.at(p["action"]), up.at(p["value"])) for p in points if finite(p["value"])}
+    # What a model alone predicts far from the log may be far off, and must not flatten the rest.
+    smooth = [
+        p for p in points if not p["point"] and finite(p["value"]) and (finite(p["low"]) or up.low <= p["value"] <= up.high)
+    ]
+    drawn = [*smooth, *(p for p in points if p["point"] and finite(p["value"]))]
+    places = {id(p): (along.at(p["action"]), up.at(p["value"])) for p in drawn}
     bands, solid, dashed = [], [], []
     for known, run in _runs(smooth):
         if known:
@@ -364,13 +369,22 @@ def bandwidths(estimate: Mapping[str, Any], titles: Sequence[str], errors: float
     axis = Axis.of(
         [interval["low"], interval["high"], *(r["value"] for r in rows)], [e for pair in ends for e in pair], whole
     )
-    up, step = axis.scale, 100 / max(len(rows), 1)
+    up, kinds = axis.scale, list(dict.fromkeys(r["estimator"] for r in rows))
+    widths = sorted({r["share_of_range"]: r for r in rows}.items())
+    step = 100 / max(len(widths), 1)
+    centre = {share: (k + 0.5) * step for k, (share, _) in enumerate(widths)}
+    apart = 0.3 * step / len(kinds)
+
+    def place(r: Mapping[str, Any]) -> float:
+        return round(centre[r["share_of_range"]] + (kinds.index(r["estimator"]) - (len(kinds) - 1) / 2) * apart, 2)
+
     dots = [
-        CurveDot(round((k + 0.5) * step, 2), round(100 - up.at(r["value"]), 2), round(100 - up.at(low), 2),
-                 round(100 - up.at(high), 2), title)
-        for k, (r, (low, high), title) in enumerate(zip(rows, ends, titles, strict=True)) if finite(r["value"])
+        CurveDot(place(r), round(100 - up.at(r["value"]), 2), round(100 - up.at(low), 2), round(100 - up.at(high), 2), title,
+                 kinds.index(r["estimator"]))
+        for r, (low, high), title in zip(rows, ends, titles, strict=True) if finite(r["value"])
     ]  # fmt: skip
-    ticks = tuple(Tick(round((k + 0.5) * step, 2), tick) for k, tick in enumerate(_width_labels(rows)))
+    labels = _width_labels([r for _, r in widths])
+    ticks = tuple(Tick(round(at, 2), text) for at, text in zip(centre.values(), labels, strict=True))
     known = finite(interval["low"]) and finite(interval["high"])
     shade = (round(100 - up.at(interval["low"]), 2), round(100 - up.at(interval["high"]), 2)) if known else None
     return Curve((), (), (), tuple(dots), ticks, up.ticks(5), axis.lines, shade)

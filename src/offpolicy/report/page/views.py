@@ -15,6 +15,7 @@ from offpolicy.report.page.charts import Axis, Strip, finite, percent
 from offpolicy.report.sentences import (
     bias,
     by_reason,
+    compared,
     excludes_zero,
     is_naive,
     leading,
@@ -307,12 +308,13 @@ def blends(summary: Summary) -> list[View]:
 def _blend(e: Summary) -> View:
     diagnostics = e["diagnostics"]
     error = resolution(diagnostics["candidates"], diagnostics["candidates"][:1])
-    heavy = [c for c in diagnostics["candidates"] if finite(c["weight"]) and c["weight"] >= 0.005]
+    by_size = sorted((c for c in diagnostics["candidates"] if finite(c["weight"])), key=lambda c: -abs(c["weight"]))
+    heavy = [c for c in by_size if abs(c["weight"]) >= 0.005]
     candidates = [
         {
             "name": label(c["name"]),
             "weight": share(c["weight"]) if c["weight"] else "–",
-            "bar": percent(c["weight"]) if finite(c["weight"]) else 0.0,
+            "bar": percent(min(max(c["weight"], 0.0), 1.0)) if finite(c["weight"]) else 0.0,
             "value": shown(c["value"], error),
             "error": shown(c["std_error"], error) if c["error_known"] else "unknown",
             "bias": _minus(bias(c, error)),
@@ -322,11 +324,12 @@ def _blend(e: Summary) -> View:
         for c in diagnostics["candidates"]
     ]  # fmt: skip
     parts = ", ".join(f"{share(c['weight'])} {isolated(label(c['name']))}" for c in heavy[:4])
+    parts += " and others" if len(heavy) > 4 else ""
     return {
         "policy": label(e["policy"]),
         "estimator": label(e["estimator"]),
-        "parts": parts + (" and others" if len(heavy) > 4 else ""),
-        "anchor": label(diagnostics["anchor"]),
+        "parts": action_axis.widths_in_words(e).rstrip(".") if diagnostics.get("bandwidths") else parts,
+        "anchor": label(diagnostics["anchor"]) if compared(diagnostics) else None,
         "rule": diagnostics["rule"],
         "candidates": candidates,
         "excluded": [(listed(names), reason) for reason, names in by_reason(diagnostics["left_out"])],
@@ -622,8 +625,8 @@ def _bandwidths(summary: Summary, e: Summary) -> View:
     rows = e["diagnostics"]["bandwidths"]
     header, cells = action_axis.bandwidth_table(rows)
     titles = [
-        f"width {width} ({of_range} of the range): {value} ± {error}, {rounds} effective rounds"
-        for width, of_range, value, error, rounds, *_ in cells
+        f"{r['estimator']}, width {width} ({of_range} of the range): {value} ± {error}, {rounds} effective rounds"
+        for r, (width, of_range, value, error, rounds) in zip(rows, (each[-8:-3] for each in cells), strict=True)
     ]
     return {
         "policy": label(e["policy"]),
@@ -632,6 +635,7 @@ def _bandwidths(summary: Summary, e: Summary) -> View:
         "picture": charts.bandwidths(e, titles),
         "alternative": f"Estimates by {label(e['estimator'])} with {len(rows)} kernel widths, each with an error bar, and "
         f"their mix, {shown(e['value'], e['std_error'])}.",
+        "kinds": [label(kind) for kind in action_axis.kinds(rows)],
         "across": "width of the kernel" + (", as a share of the range" if isinstance(rows[0]["bandwidth"], list) else ""),
         "header": header,
         "rows": cells,

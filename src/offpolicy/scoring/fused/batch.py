@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -27,12 +29,15 @@ class DeviceBatch:
         The logged actions.
     columns : Sequence[int]
         The column of the baseline of each model.
+    lock : AbstractContextManager[Any]
+        Held while blocks of rounds × actions take memory.
     """
 
     device: Device
     forms: Forms
     action: Tensor
     columns: Sequence[int]
+    lock: AbstractContextManager[Any]
 
     def block_sums(self, rows: RowSums, blocks: Sequence[BlockInput]) -> list[BlockSums]:
         """What the scoring pass stores for each block."""
@@ -50,7 +55,7 @@ class DeviceBatch:
                 for (pooling, _), over, under in zip(block.pools, above[:, own], below[:, own], strict=True):
                     pools.append(_pooled(pooling, block, over, under, (pi, action)))
             columns = dict(zip(self.columns, baselines[:, own], strict=True))
-            out.append(self._sampled(block, own, BlockSums(pi, pi0, columns, pools, None, {})))
+            out.append(self._sampled(block, own, BlockSums(pi, pi0, columns, pools, None, {}), rows))
         return out
 
     def _logged(self, form: Form, norm: Tensor) -> FloatArray:
@@ -59,17 +64,22 @@ class DeviceBatch:
         p: FloatArray = (score - norm.double()).exp().clamp(max=1.0).cpu().numpy()  # more than 1 is rounding
         return p
 
-    def _sampled(self, block: BlockInput, own: slice, sums: BlockSums) -> BlockSums:
+    def _sampled(self, block: BlockInput, own: slice, sums: BlockSums, rows: RowSums) -> BlockSums:
         """With the sums by action that are needed for a block of the sample."""
         part = block.baselines.parts[0] if block.baselines.parts else None
         table = None if part is None or not block.tables else part.table
         sloped = [j for j, (_, multipliers) in enumerate(block.pools) if multipliers is not None]
         if not (block.mass or table is not None or sloped):
             return sums
-        by_action = ActionSums(self, block, own, sums)
         slots = next(run.slots for run in self.forms.runs if run.start <= own.start < run.stop)
-        for piece in Run(own.start, own.stop, slots).cut(rows_at_once(self.forms)):
-            by_action.add(Cells.of(self.forms, piece, pooled=bool(sloped)))
+        pieces = [*Run(own.start, own.stop, slots).cut(rows_at_once(self.forms))]
+        with self.lock:
+            mass = None if table is not None or sloped else self._mass(block, own, rows, pieces)
+            if mass is not None:
+                return replace(sums, mass=mass)
+            by_action = ActionSums(self, block, own, sums)
+            for piece in pieces:
+                by_action.add(Cells.of(self.forms, piece, pooled=bool(sloped)))
         pools = [replace(p, slopes=by_action.slopes(j)) if j in sloped else p for j, p in enumerate(sums.pools)]
         return replace(
             sums,
@@ -77,6 +87,20 @@ class DeviceBatch:
             mass=by_action.mass if block.mass else None,
             tables={} if table is None else {table: [each.double().cpu().numpy() for each in by_action.tables]},
         )
+
+    def _mass(self, block: BlockInput, own: slice, rows: RowSums, pieces: Sequence[Run]) -> TargetMass | None:
+        """The mass alone, from the sums by round; None if a probability of the logging policy may be 0."""
+        torch, omega, kind = self.device.torch, self.device.tensor(block.omega, self.device.kind), self.device.kind
+        by_action, lowest = torch.zeros(self.forms.n_actions, dtype=torch.float64, device=omega.device), []
+        for piece in pieces:
+            some, logging = slice(piece.start, piece.stop), self.forms.logging
+            if logging is not None and rows.logging is not None:
+                lowest.append((logging.scores(some, 0).amin(dim=1) - rows.logging[some]).amin())
+            shares = self.forms.target.scores(some, 0).sub_(rows.target[some, None]).exp_()
+            by_action += omega[piece.start - own.start : piece.stop - own.start] @ shares
+        if lowest and float(torch.stack(lowest).amin()) < math.log(torch.finfo(kind).tiny):
+            return None
+        return TargetMass(by_action.cpu().numpy(), float(block.omega.sum()), 0.0)
 
 
 def _pooled(

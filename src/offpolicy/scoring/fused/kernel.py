@@ -121,18 +121,15 @@ class FusedKernel(Kernel):
         return NumpyKernel().mass(p, omega, counted)
 
     def fused(self, target: Factors, logging: Factors | None, blocks: Sequence[BlockInput]) -> list[BlockSums]:
-        with self._lock:  # tables are sent once, by the thread that needs them first
-            batch = self._batch(target, logging, blocks)
-            self._check(batch.forms, min(int(block.rounds.batch.row.min()) for block in blocks))
-        rows = self._row_sums(batch.forms)
-        with self._lock:  # blocks of rounds × actions take memory, so there is one at a time
-            return batch.block_sums(rows, blocks)
+        batch = self._batch(target, logging, blocks)
+        self._check(batch.forms, min(int(block.rounds.batch.row.min()) for block in blocks))
+        return batch.block_sums(self._row_sums(batch.forms), blocks)
 
     def _row_sums(self, forms: Forms) -> RowSums:
         if self._launcher is None:
             return plain.row_sums(self.device.torch, forms)
         sums = self._launcher.row_sums(forms, self._half)
-        if self._half and not all(bool(part.isfinite().all()) for part in sums.parts):  # beyond the range of half precision
+        if self._half and not bool(self.device.torch.cat(sums.parts).isfinite().all()):  # beyond half precision
             sums = self._launcher.row_sums(forms, half=False)
         return sums
 
@@ -140,8 +137,13 @@ class FusedKernel(Kernel):
         """Compare the weights of the first rounds with float64."""
         if first_row >= self._first_row or forms.logging is None:
             return
-        self._first_row = first_row  # batches arrive in any order, and the result must not depend on it
-        first = forms.head(CHECKED_ROWS)
+        with self._lock:
+            if first_row < self._first_row:
+                self._first_row = first_row  # batches arrive in any order, and the result must not depend on it
+                self._compare(forms.head(CHECKED_ROWS))
+
+    def _compare(self, first: Forms) -> None:
+        """The largest error of a weight in these rounds."""
         exact, found = plain.row_sums(self.device.torch, first.to(self.device.torch.float64)), self._row_sums(first)
         pairs = [(a / b, c / d) for a, b, c, d in zip(*exact.both, *found.both, strict=True)]
         pairs.append(((exact.logging - exact.target).exp(), (found.logging - found.target).double().exp()))
@@ -163,21 +165,21 @@ class FusedKernel(Kernel):
         pools = []
         for j in range(len(blocks[0].pools)):
             poolings = [block.pools[j][0] for block in blocks]
-            own = self._slots_of(("pool", j, poolings[0].weight.shape), self._pool_tables)
-            at = own.of({id(each): each for each in poolings}, [id(each) for each in poolings])
-            right, bias, points = own.tables
+            versions, keys = {id(each): each for each in poolings}, [id(each) for each in poolings]
+            shape = poolings[0].weight.shape
+            at, (right, bias, points) = self._placed(("pool", j, shape), self._pool_tables, versions, keys)
             slot = torch.tensor(np.repeat(at, batch_rows)).to(device.name)
             pools.append(Form(points[slot, action], right, bias, -bias[slot, action]))
             slots.append(at)
         models = []
         columns = blocks[0].baselines.parts[0].columns if blocks[0].baselines.parts else []
         if columns:
-            own = self._slots_of(("models", tuple(columns)), self._model_tables)
-            folds = [block.baselines.folds for block in blocks]
-            at = own.of({block.baselines.folds: block.baselines for block in blocks}, folds)
+            folds = {block.baselines.folds: block.baselines for block in blocks}
+            of_blocks = [block.baselines.folds for block in blocks]
+            at, tables = self._placed(("models", tuple(columns)), self._model_tables, folds, of_blocks)
             context = x[:, :-1].contiguous()
             for r in range(len(columns)):
-                models.append(Form(context, own.tables[2 * r], own.tables[2 * r + 1], empty))
+                models.append(Form(context, tables[2 * r], tables[2 * r + 1], empty))
                 slots.append(at)
         edges = np.cumsum([0, *batch_rows]).tolist()
         runs: list[Run] = []
@@ -187,26 +189,31 @@ class FusedKernel(Kernel):
             else:
                 runs.append(Run(edges[k], edges[k + 1], own_slots))
         forms = Forms(runs, policy(target), None if logging is None else policy(logging), pools, models)
-        return DeviceBatch(device, forms, action, columns)
+        return DeviceBatch(device, forms, action, columns, self._lock)
 
-    def _slots_of(self, key: Any, made: Callable[[Any], tuple[Tensor, ...]]) -> Slots:
-        return self._slots.setdefault(key, Slots(made, self.device.torch.stack))
+    def _placed(
+        self, key: Any, made: Callable[[Any], tuple[Tensor, ...]], versions: Mapping[Any, Any], keys: Sequence[Any]
+    ) -> tuple[list[int], tuple[Tensor, ...]]:
+        """The slot of each key, and the tables; these are sent once, by the thread that needs them first."""
+        with self._lock:
+            slots = self._slots.setdefault(key, Slots(made, self.device.torch.stack))
+            return slots.of(versions, keys), slots.tables
 
     def _once(self, table: npt.NDArray[Any]) -> Tensor:
         """A table of actions as the only version, sent when it is first needed."""
-        if id(table) not in self._sent:
-            self._sent[id(table)] = (table, self.device.tensor(table, self.device.kind)[None])
-        return self._sent[id(table)][1]
+        with self._lock:
+            if id(table) not in self._sent:
+                self._sent[id(table)] = (table, self.device.tensor(table, self.device.kind)[None])
+            return self._sent[id(table)][1]
 
     def _pool_tables(self, pooling: Pooling) -> tuple[Tensor, ...]:
         """Weight and bias of each action, and z of the rounds with that action."""
-        points = pooling.affine(pooling.embedding.table)
-        return tuple(self.device.tensor(part, self.device.kind) for part in (pooling.weight, pooling.bias, points))
+        send, kind, affine = self.device.tensor, self.device.kind, pooling.affine
+        points = (send(pooling.embedding.table) - send(affine.shift)) @ send(affine.matrix)
+        return send(pooling.weight, kind), send(pooling.bias, kind), points.to(kind)
 
     def _model_tables(self, baselines: Baselines) -> tuple[Tensor, ...]:
         """For each model, the slopes of each action, and the intercept."""
-        part = baselines.parts[0]
-        each = np.split(part.coef[:-1], len(part.columns))
-        return tuple(
-            self.device.tensor(table, self.device.kind) for coef in each for table in (coef[:-1].T, coef[-1])
-        )  # fmt: skip
+        sent = ((self.device.tensor(coef), origin) for coef, origin in baselines.parts[0].linear)
+        both = ((coef[:, :-1].contiguous(), coef[:, -1] - origin) for coef, origin in sent)
+        return tuple(table.to(self.device.kind) for pair in both for table in pair)

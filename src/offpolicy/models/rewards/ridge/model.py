@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
-from functools import cached_property, partial
+from functools import partial
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -25,7 +25,8 @@ from offpolicy.data.box import Box
 from offpolicy.data.schema import Schema
 from offpolicy.data.spaces import Discrete, unserved
 from offpolicy.models.rewards.base import Fits, FitShape, FitStatistic, LinearPredictor, RewardModel
-from offpolicy.models.rewards.ridge.packed import ACTIONS_FOR_COVARIANCE, BLOCK_NUMBERS, Packed, PackedFits
+from offpolicy.models.rewards.ridge.device_sums import DeviceGramPass
+from offpolicy.models.rewards.ridge.packed import ACTIONS_FOR_COVARIANCE, BLOCK_NUMBERS, Packed, PackedFits, normalised
 from offpolicy.models.rewards.ridge.shared import SharedEquations, SharedRegression
 from offpolicy.models.rewards.ridge.solutions import Regression, RowSums, squared_error, varying_error
 from offpolicy.models.rewards.ridge.solve import Scaled
@@ -123,7 +124,7 @@ class Ridge(RewardModel):
 
     def statistics(self, shape: FitShape) -> tuple[Statistic, ...]:
         self._check_rank(shape)
-        grams = _GramPass(shape.without_inputs())
+        grams = _gram_pass(shape.without_inputs())
         return (grams, CrossPass(shape)) if shape.inputs != "identity" and shape.features.varies else (grams,)
 
     def fits(self, shape: FitShape, results: Any) -> Fits:
@@ -180,14 +181,17 @@ def _solving(shape: FitShape, threads: int, at_once: bool) -> Need:
     )  # fmt: skip
 
 
+def _gram_pass(shape: FitShape) -> Statistic:
+    """The sums by action, on the device of the engine where these are few numbers per action."""
+    gram = Gram(shape.groups * shape.n_actions, shape.context, shape.rewards, shared=shape.groups if shape.shared else 0)
+    return _GramPass(shape, gram) if shape.device is None or not shape.shared else DeviceGramPass(shape, gram)
+
+
 @dataclass(frozen=True)
 class _GramPass(FitStatistic):
     """Gram matrices of (context, rewards) by (group, action)."""
 
-    @cached_property
-    def gram(self) -> Gram:
-        s = self.shape
-        return Gram(s.groups * s.n_actions, s.context, s.rewards, shared=s.groups if s.shared else 0)
+    gram: Gram
 
     @property
     def batch_rows(self) -> int:
@@ -212,19 +216,9 @@ class _GramPass(FitStatistic):
         return self.gram.merge(a, b, few=True)
 
     def finish(self, state: State) -> Grams | Packed:
-        """For each reward, the Gram matrices with leading shape (groups, actions), as if row weights had mean 1.
-
-        The penalty counts rounds, so the unit of the row weights must not matter.
-        """
-        state = self.gram.dense(state)
+        """For each reward, the Gram matrices with leading shape (groups, actions), as if row weights had mean 1."""
+        state = normalised(self.gram.dense(state), self.shape)
         lead = (self.shape.groups, self.shape.n_actions)
-        total = float(state["n"].sum())
-        if not total > 0:
-            raise InputError("weight: every row has weight 0, so there is nothing to fit or average.")
-        scale = self.shape.weight_scale(total)
-        if scale != 1.0:
-            for name in state.keys() - {"mean"}:
-                state[name] = state[name] * (scale**2 if name == "square" else scale)
         shaped = {name: state[name].reshape(*lead, *state[name].shape[1:]) for name in self.gram.by_key}
         if not self.shape.jackknife:
             return Packed(self.gram, {**state, **shaped}, self.shape.groups)

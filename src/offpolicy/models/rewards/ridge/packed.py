@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from offpolicy.core.arrays import FloatArray, IntArray
+from offpolicy.core.arrays import Array, FloatArray, IntArray, library, to_numpy
+from offpolicy.core.errors import InputError
 from offpolicy.core.threads import parallel
 from offpolicy.models.rewards.base import Fits, FitShape, LinearPredictor
 from offpolicy.models.rewards.ridge import solve
@@ -27,13 +28,26 @@ from offpolicy.statistics.gram import Gram, GramState
 
 BLOCK_NUMBERS = 1 << 19
 """The numbers in the matrices of a block of actions: 4 MB."""
+DEVICE_NUMBERS = 1 << 22
+"""The same on a GPU: 32 MB."""
 ACTIONS_FOR_COVARIANCE = 10_000
 Keep = npt.NDArray[np.bool_]
 
 
+def normalised(state: State, shape: FitShape) -> State:
+    """The sums by action as if row weights had mean 1: the penalty counts rounds, so their unit must not matter."""
+    total = float(state["n"].sum()) if "n" in state else 0.0
+    if not total > 0:
+        raise InputError("weight: every row has weight 0, so there is nothing to fit or average.")
+    scale = shape.weight_scale(total)
+    for name in state.keys() - {"mean"} if scale != 1.0 else ():
+        state[name] = state[name] * (scale**2 if name == "square" else scale)
+    return state
+
+
 @dataclass(frozen=True)
 class Packed:
-    """Sums with leading shape (groups, actions)."""
+    """Sums with leading shape (groups, actions): arrays, or tensors on the device that they were summed on."""
 
     gram: Gram
     state: State
@@ -43,9 +57,13 @@ class Packed:
     def n_actions(self) -> int:
         return int(self.state["n"].shape[1])
 
+    @property
+    def on_gpu(self) -> bool:
+        return bool(getattr(self.state["n"], "is_cuda", False))
+
     def counts(self, keep: Keep) -> FloatArray:
         """The rounds of each action in some groups."""
-        return np.asarray(self.state["n"][keep].sum(axis=0), dtype=np.float64)
+        return to_numpy(self.state["n"][np.flatnonzero(keep)].sum(axis=0))
 
     def block(self, keep: Keep, reward: int, actions: slice | IntArray) -> GramState:
         """Full matrices of some actions, summed over some groups."""
@@ -53,16 +71,19 @@ class Packed:
 
     def apart(self, keep: Keep, reward: int, actions: slice | IntArray) -> GramState:
         """Full matrices of some actions, with a leading axis of groups."""
-        groups = np.flatnonzero(keep)
-        some = {name: np.stack([self.state[name][g][actions] for g in groups]) for name in self.gram.by_key}
+        some = {name: to_numpy(values) for name, values in self._some(keep, actions).items()}
         if not self.gram.shared:
             return self.gram.unpack(some, reward)
         return self.gram.unpack(some, reward, _freedom(some)[..., None, None] * self.within(keep))
 
+    def _some(self, keep: Keep, actions: slice | IntArray) -> dict[str, Array]:
+        """The sums of some actions, with a leading axis of groups."""
+        groups, stack = np.flatnonzero(keep), library(self.state["n"]).stack
+        return {name: stack([self.state[name][g][actions] for g in groups]) for name in self.gram.by_key}
+
     def group_sums(self, keep: Keep, reward: int, actions: slice | IntArray) -> GroupSums:
         """The sums of some actions where the covariance of the context is shared, with a leading axis of groups."""
-        groups = np.flatnonzero(keep)
-        some = {name: np.stack([self.state[name][g][actions] for g in groups]) for name in self.gram.by_key}
+        some = self._some(keep, actions)
         gram = self.gram.unpack(some, reward, np.empty(0))
         return GroupSums(gram.n, gram.x, gram.r, gram.xr, gram.rr, _freedom(some))
 
@@ -75,7 +96,7 @@ class Packed:
         key, groups = keep.tobytes(), np.flatnonzero(keep)
         if key not in self._covariances:  # every block of actions needs it
             freedom = sum(float(_freedom({n: self.state[n][g] for n in ("n", "square")}).sum()) for g in groups)
-            self._covariances[key] = self.state["xx"][keep].sum(axis=0) / max(freedom, 1e-300)
+            self._covariances[key] = to_numpy(self.state["xx"][groups].sum(axis=0)) / max(freedom, 1e-300)
         return self._covariances[key]
 
     def full(self, reward: int) -> GramState:
@@ -101,19 +122,21 @@ class Packed:
             )
             total = part if total is None else total.plus(part)
         assert total is not None
-        return replace(total, xx=total.xx + self.state["xx"][keep].sum(axis=0)) if self.gram.shared else total
+        if not self.gram.shared:
+            return total
+        return replace(total, xx=total.xx + to_numpy(self.state["xx"][np.flatnonzero(keep)].sum(axis=0)))
 
     def blocks(self) -> Iterator[slice]:
         """Blocks of actions whose full matrices, or sums by group if there are none, are small."""
-        size = self.gram.size + 1
-        step = max(1, BLOCK_NUMBERS // (size * (self.groups if self.gram.shared else size)))
+        size, numbers = self.gram.size + 1, DEVICE_NUMBERS if self.on_gpu else BLOCK_NUMBERS
+        step = max(1, numbers // (size * (self.groups if self.gram.shared else size)))
         return (slice(k, min(k + step, self.n_actions)) for k in range(0, self.n_actions, step))
 
 
-def _freedom(state: State) -> FloatArray:
+def _freedom(state: State) -> Array:
     """The degrees of freedom of the rows of each key around their mean: n − 1 if all weights are 1."""
     n = state["n"]
-    return np.asarray(np.maximum(n - state["square"] / np.where(n > 0, n, 1.0), 0.0), dtype=np.float64)
+    return (n - state["square"] / library(n).where(n > 0, n, 1.0)).clip(0.0)
 
 
 class PackedFits(Fits):
@@ -152,14 +175,18 @@ class PackedFits(Fits):
 
         def of_block(some: slice) -> None:
             logged = some.start + np.flatnonzero(counts[some] > 0)
-            if len(logged) and low_rank:
-                own[logged] = SharedEquations.of(packed, keep, reward, logged, frame).own(penalty)
+            if low_rank:  # the coefficients of an action without rounds are 0
+                own[some] = SharedEquations.of(packed, keep, reward, some, frame).own(penalty)
             elif len(logged):
                 gram = packed.block(keep, reward, logged)
                 scaled = solve.Scaled.of(gram, whole, model.intercept)
                 own[logged] = identity_alone(gram, whole, scaled, penalty)
 
-        parallel(of_block, packed.blocks())
+        if packed.on_gpu:  # which needs no threads, and its blocks take memory
+            for some in packed.blocks():
+                of_block(some)
+        else:
+            parallel(of_block, packed.blocks())
         down = None
         if model.rank is not None:
             down, fewer = Coefficients(own).turned_down(counts, frame.zz[0], model)

@@ -6,7 +6,7 @@ context of each group of its rounds, the normal equations are
     (F·C + Σ_g n_g z̃_g z̃_gᵀ + penalty)·u = residual
 
 In the axes of C the first term is diagonal, so that a solution takes products with one vector per group (Woodbury), and not
-the cube of the number of columns.
+the cube of the number of columns. Sums are arrays, or tensors on a device; what is small, and what is returned, are arrays.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from offpolicy.core.arrays import FloatArray, IntArray
+from offpolicy.core.arrays import Array, FloatArray, IntArray, library, like, to_numpy
 from offpolicy.models.rewards.base import LinearPredictor
 from offpolicy.models.rewards.ridge import solve
 from offpolicy.models.rewards.ridge.solutions import Coefficients, RidgeSettings
@@ -29,12 +29,12 @@ from offpolicy.statistics.gram import GramState
 class GroupSums:
     """The sums of some actions, with a leading axis of groups: n, x̄, r̄, Σx·r, Σr·r and the degrees of freedom."""
 
-    n: FloatArray
-    x: FloatArray
-    r: FloatArray
-    xr: FloatArray
-    rr: FloatArray
-    freedom: FloatArray
+    n: Array
+    x: Array
+    r: Array
+    xr: Array
+    rr: Array
+    freedom: Array
 
     def pooled(self) -> GramState:
         """All groups and actions as one, without what is shared."""
@@ -46,11 +46,11 @@ class GroupSums:
         weighted = dx * n[:, None]
         return GramState(
             n=np.asarray(total),
-            x=x,
+            x=to_numpy(x),
             r=np.asarray(r),
-            xx=weighted.T @ dx,
-            xr=self.xr.sum(axis=(0, 1)) + weighted.T @ dr,
-            rr=np.asarray(self.rr.sum() + (n * dr) @ dr),
+            xx=to_numpy(weighted.T @ dx),
+            xr=to_numpy(self.xr.sum(axis=(0, 1)) + weighted.T @ dr),
+            rr=to_numpy(self.rr.sum() + (n * dr) @ dr),
         )
 
 
@@ -76,11 +76,11 @@ class SharedEquations:
         From the coordinates of these axes to z̃.
     """
 
-    freedom: FloatArray
-    values: FloatArray
-    rows: FloatArray
-    residual: FloatArray
-    axes: FloatArray
+    freedom: Array
+    values: Array
+    rows: Array
+    residual: Array
+    axes: Array
 
     @classmethod
     def of(
@@ -91,46 +91,51 @@ class SharedEquations:
         values, axes = np.zeros(size), np.eye(size)
         d = len(frame.scale)
         values[:d], axes[:d, :d] = np.linalg.eigh(sums.within(keep) / (frame.scale[:, None] * frame.scale))
-        values = np.maximum(values, 0.0)
-        z = (own.x - frame.centre) / frame.scale
+        xp, values = library(own.n), np.maximum(values, 0.0)
+        centre, scale, pool, values, axes = (
+            like(each, own.n) for each in (frame.centre, frame.scale, frame.pool @ axes, values, axes)
+        )  # fmt: skip
+        z = (own.x - centre) / scale
         r = own.r - frame.level
-        target = (own.xr / frame.scale + (own.n * r)[..., None] * z).sum(axis=0)
+        target = (own.xr / scale + (own.n * r)[..., None] * z).sum(axis=0)
         if frame.intercept:
-            z = np.concatenate([z, np.ones((*z.shape[:2], 1))], axis=2)
-            target = np.column_stack([target, (own.n * r).sum(axis=0)])
-        rows = (np.sqrt(own.n)[..., None] * z).transpose(1, 0, 2) @ axes
-        pool, freedom = frame.pool @ axes, own.freedom.sum(axis=0)
-        fitted = freedom[:, None] * (values * pool) + np.einsum("agm,ag->am", rows, rows @ pool)
+            z = xp.concatenate([z, xp.ones_like(z[..., :1])], axis=2)
+            target = xp.column_stack([target, (own.n * r).sum(axis=0)])
+        rows = xp.swapaxes(xp.sqrt(own.n)[..., None] * z, 0, 1) @ axes
+        freedom = own.freedom.sum(axis=0)
+        fitted = freedom[:, None] * (values * pool) + xp.einsum("agm,ag->am", rows, rows @ pool)
         return cls(freedom, values, rows, target @ axes - fitted, axes)
 
     @property
     def total(self) -> FloatArray:
         """Σ z̃z̃ᵀ over the actions."""
         flat = self.rows.reshape(-1, len(self.values))
-        return np.asarray(
-            self.axes @ (np.diag(self.freedom.sum() * self.values) + flat.T @ flat) @ self.axes.T, dtype=np.float64
-        )  # fmt: skip
+        within = library(flat).diag(self.freedom.sum() * self.values)
+        return to_numpy(self.axes @ (within + flat.T @ flat) @ self.axes.T)
 
     def own(self, penalty: float) -> FloatArray:
         """u of each action."""
         inverse, over, small = self._parts(penalty)
         alone = inverse * self.residual
-        step = np.linalg.solve(small, (self.rows @ alone[..., None]))
-        return np.asarray((alone - (over.transpose(0, 2, 1) @ step)[..., 0]) @ self.axes.T, dtype=np.float64)
+        xp = library(small)
+        step = xp.linalg.solve(small, (self.rows @ alone[..., None]))
+        return to_numpy((alone - (xp.swapaxes(over, 1, 2) @ step)[..., 0]) @ self.axes.T)
 
     def mean_inverse(self, share: FloatArray, penalty: float) -> FloatArray:
         """Σ_a share_a (… + penalty)⁻¹."""
         inverse, over, small = self._parts(penalty)
-        half = np.linalg.solve(np.linalg.cholesky(small), over) * np.sqrt(share)[:, None, None]
+        xp, part = library(small), like(share, small)
+        half = xp.linalg.solve(xp.linalg.cholesky(small), over) * xp.sqrt(part)[:, None, None]
         flat = half.reshape(-1, half.shape[2])
-        mean = np.diag(share @ inverse) - flat.T @ flat
-        return np.asarray(self.axes @ mean @ self.axes.T, dtype=np.float64)
+        mean = xp.diag(part @ inverse) - flat.T @ flat
+        return to_numpy(self.axes @ mean @ self.axes.T)
 
-    def _parts(self, penalty: float) -> tuple[FloatArray, FloatArray, FloatArray]:
+    def _parts(self, penalty: float) -> tuple[Array, Array, Array]:
         """D⁻¹, Y·D⁻¹ and 1 + Y·D⁻¹·Yᵀ, with D the diagonal part and Y the rows."""
         inverse = 1 / (self.freedom[:, None] * self.values + penalty)
         over = self.rows * inverse[:, None, :]
-        return inverse, over, np.eye(self.rows.shape[1]) + over @ self.rows.transpose(0, 2, 1)
+        small = over @ library(over).swapaxes(self.rows, 1, 2)
+        return inverse, over, small + like(np.eye(self.rows.shape[1]), small)
 
 
 @dataclass(frozen=True)

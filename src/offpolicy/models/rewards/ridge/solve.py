@@ -57,9 +57,11 @@ class Scaled:
 
         `constant`: whether they are complete coefficients, which include the level of the rewards, or parts of them.
         """
-        slopes = beta[:, : len(self.scale)] / self.scale
-        level = (self.level if constant else 0.0) + beta[:, -1] if self.intercept else np.zeros(len(beta))
-        return np.column_stack([slopes, level])
+        size = len(self.scale)
+        out = np.empty((len(beta), size + 1))
+        np.divide(beta[:, :size], self.scale, out=out[:, :size])
+        out[:, size] = (self.level if constant else 0.0) + beta[:, -1] if self.intercept else 0.0
+        return out
 
 
 def _normal(
