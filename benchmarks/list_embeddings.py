@@ -42,7 +42,7 @@ WORLDS: dict[str, tuple[type[ListWorld], dict[str, object], int]] = {
 
 def estimators() -> list[op.Estimator]:
     """What is compared; the first is the reference."""
-    return [op.SIPS(True), op.RIPS(True), op.LearnedMIPS(), op.LearnedMDR()]
+    return [op.SIPS(True), op.RIPS(True), op.LearnedMIPS()]
 
 
 def squared_errors(name: str, logs: int) -> dict[str, np.ndarray]:
