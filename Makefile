@@ -114,7 +114,9 @@ pictures: .venv/.browser
 	$(BIN)/python -m docs.pictures.embeddings
 	$(BIN)/python -m docs.pictures.propensities
 	$(BIN)/python -m docs.pictures.report
+	$(BIN)/python -m docs.pictures.continuous
 	$(BIN)/python -m docs.pictures.coverage
+	$(BIN)/python -m docs.pictures.deciding
 
 .venv/bin/python:
 	$(PYTHON) -m venv .venv

@@ -1,13 +1,11 @@
-"""Bounds that hold at every look: how often they ever miss, and how wide they are on the published suite.
+"""Lower bounds on a published suite, choices by them, and what their sums cost.
 
-python -m benchmarks.bounds streams [STREAMS]     four worlds, 100,000 rounds, a look after every 100
 python -m benchmarks.bounds suite [DRAWS]         the radii of lower bounds on six classification sets (../shared/data)
 python -m benchmarks.bounds choice                the choice among four policies on the same sets
-python -m benchmarks.bounds widths [STREAMS]      the width of a sequence over that of the normal interval
 python -m benchmarks.bounds cost [ROWS]           the leanest pass with the sums for sequences over that without
 
-Each writes its part of docs/measured/bounds.json, a long one as it goes. Streams are computed from the sums, with the
-functions of the library; a test compares the capital at two looks at one of them with the bounds of `op.Monitor`.
+Each writes its part of docs/measured/bounds.json, a long one as it goes. `benchmarks.streams` measures how often bounds that
+hold at every look ever miss.
 """
 
 from __future__ import annotations
@@ -16,10 +14,9 @@ import csv
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -27,8 +24,7 @@ import pyarrow as pa
 
 import offpolicy as op
 from offpolicy.core.arrays import FloatArray, IntArray
-from offpolicy.inference.betting import EXPONENTS, PRIOR, SAFE, BinnedCapital, UnitCapital, lower_bound
-from offpolicy.inference.sequences import spent
+from offpolicy.inference.betting import BinnedCapital, lower_bound
 from offpolicy.scoring.smoothing import Smoother
 from offpolicy.statistics.signed_histogram import Bins, SignedHistogram
 
@@ -43,149 +39,6 @@ def save(name: str, found: dict[str, Any]) -> None:
     """Replace one part of the file."""
     before = json.loads(MEASURED.read_text()) if MEASURED.exists() else {"schema": "offpolicy.bounds/1"}
     MEASURED.write_text(json.dumps(before | {name: found}, indent=1) + "\n")
-
-
-@dataclass(frozen=True)
-class Stream:
-    """The weights and rewards of one stream, its users if it has any, and the value of the policy and of the log."""
-
-    weight: FloatArray
-    reward: FloatArray
-    value: float
-    logged: float
-    user: IntArray | None = None
-
-
-def _discrete(rng: Rng, p0: Sequence[float], target: Sequence[float], rates: Sequence[float]) -> Stream:
-    logging, policy, rate = np.array(p0), np.array(target), np.array(rates)
-    action = rng.choice(len(p0), ROUNDS, p=logging)
-    reward = (rng.random(ROUNDS) < rate[action]).astype(float)
-    return Stream((policy / logging)[action], reward, float(policy @ rate), float(logging @ rate))
-
-
-def good(rng: Rng) -> Stream:
-    return _discrete(rng, [0.4, 0.3, 0.2, 0.1], [0.1, 0.2, 0.3, 0.4], [0.2, 0.3, 0.4, 0.5])
-
-
-def rare(rng: Rng) -> Stream:
-    return _discrete(rng, [0.25] * 4, [0.1, 0.1, 0.2, 0.6], [0.001, 0.002, 0.003, 0.004])
-
-
-def heavy(rng: Rng) -> Stream:
-    """One action in two is the target's, with a propensity that is often tiny: E[w²] is about 100."""
-    p = np.maximum(rng.random(ROUNDS) ** 2, 1e-4)
-    taken = rng.random(ROUNDS) < p
-    reward = (rng.random(ROUNDS) < np.where(taken, 0.5, 0.3)).astype(float)
-    logged = 0.3 + 0.2 * float(_mean_propensity)
-    return Stream(np.where(taken, 1 / p, 0.0), reward, 0.5, logged)
-
-
-_mean_propensity = 1 / 3 + (2 / 3) * 1e-2**3  # of max(u², 1e−4) for u uniform
-
-
-def users(rng: Rng) -> Stream:
-    """Ten rounds of each user, scattered over the stream; what a user earns hardly changes from round to round."""
-    user = rng.permutation(np.repeat(np.arange(USERS), PER_USER))
-    fond = (rng.random(USERS) < 0.3)[user]
-    action = rng.choice(2, ROUNDS, p=[0.6, 0.4])
-    rate = np.where(fond, 0.8, 0.1) + 0.1 * action
-    reward = (rng.random(ROUNDS) < rate).astype(float)
-    weight = np.array([0.3 / 0.6, 0.7 / 0.4])[action]
-    base = 0.3 * 0.8 + 0.7 * 0.1
-    return Stream(weight, reward, base + 0.07, base + 0.04, user)
-
-
-WORLDS: dict[str, Callable[[Rng], Stream]] = {
-    "good overlap": good,
-    "heavy weights": heavy,
-    "rare rewards": rare,
-    "users": users,
-}
-
-
-def _looks(scores: FloatArray, grid: FloatArray) -> FloatArray:
-    """Σ log(1 + λs) up to each look, looks × λ."""
-    by_look = np.array([np.log1p(lam * scores).reshape(-1, EVERY).sum(axis=1) for lam in grid])
-    return np.cumsum(by_look, axis=1).T
-
-
-def reached(scores: FloatArray, mean: float, floor: float = 0.0) -> FloatArray:
-    """The logarithm of the capital at each look against the true mean."""
-    grid = 2.0**EXPONENTS if floor == 0 else np.minimum(2.0**EXPONENTS, SAFE / floor)
-    n = EVERY * np.arange(1, ROUNDS // EVERY + 1)[:, None]
-    return np.logaddexp.reduce(np.log(PRIOR) + _looks(scores, grid) - n * np.log1p(grid * mean), axis=1)
-
-
-def _missed(stream: Stream) -> dict[str, bool]:
-    """Whether each interval ever misses the truth."""
-    w, r, lift = stream.weight, stream.reward, stream.value - stream.logged
-    limit = np.log(2 / ALPHA)
-    if stream.user is not None:
-        return {"value": _users_missed(stream), **_peeked(w * r, stream.value, "normal, peeked")}
-    below, above = reached(w * r, stream.value), reached(w * (1 - r), 1 - stream.value)
-    ahead, gains = reached(w * r + 1 - r, 1 + lift), reached((w - 1) * r, lift, 1.0)
-    behind = reached(r + w * (1 - r), 1 - lift)
-    shared = np.logaddexp(ahead, gains) - np.log(2)
-    return {
-        "value": bool(max(below.max(), above.max()) >= limit),
-        "lift": bool(max(shared.max(), behind.max()) >= limit),
-        **_peeked(w * r, stream.value, "normal, peeked"),
-    }
-
-
-def _peeked(scores: FloatArray, mean: float, name: str) -> dict[str, bool]:
-    """The normal interval of IPS, looked at as often."""
-    n = EVERY * np.arange(1, ROUNDS // EVERY + 1)
-    means, squares = (np.cumsum(part.reshape(-1, EVERY).sum(axis=1)) / n for part in (scores, scores**2))
-    error = np.sqrt(np.maximum(squares - means**2, 0) / n)
-    return {name: bool((np.abs(means - mean) > NormalDist().inv_cdf(1 - ALPHA / 2) * error).any())}
-
-
-def _users_missed(stream: Stream) -> bool:
-    """Whether the bounds from buckets of users ever miss, with the error probability spent over the looks."""
-    assert stream.user is not None
-    bucket = np.random.default_rng(1).integers(BUCKETS, size=USERS)[stream.user]
-    rounds, hits, misses = (np.zeros(BUCKETS) for _ in range(3))
-    for look in range(1, ROUNDS // EVERY + 1):
-        some = slice((look - 1) * EVERY, look * EVERY)
-        w, r = stream.weight[some], stream.reward[some]
-        for part, values in ((rounds, None), (hits, w * r), (misses, w * (1 - r))):
-            part += np.bincount(bucket[some], values, BUCKETS)
-        grid = np.minimum(2.0**EXPONENTS, SAFE / rounds.max())
-        used, limit = rounds > 0, np.log(2 / spent(ALPHA, look))
-        for sums, mean in ((hits, stream.value), (misses, 1 - stream.value)):
-            gains = (sums - rounds * mean)[used]
-            first, second, third = (float((gains**k).sum()) for k in (1, 2, 3))
-            most = grid * first - grid**2 * second / 2 + grid**3 * third / 3  # log(1 + x) ≤ x − x²/2 + x³/3
-            if np.logaddexp.reduce(np.log(PRIOR) + most) < limit:
-                continue
-            if UnitCapital(sums[used], rounds[used]).log_at(mean) >= limit:
-                return True
-    return False
-
-
-def streams(count: int, names: Sequence[str] = ()) -> None:
-    for name in names or WORLDS:
-        found: list[dict[str, bool]] = []
-        for seed in range(count):
-            found.append(_missed(WORLDS[name](np.random.default_rng([seed, 24]))))
-            if len(found) % 50 == 0 or len(found) == count:
-                misses = {kind: float(np.mean([each[kind] for each in found])) for kind in found[0]}
-                save(
-                    f"streams, {name}", {"streams": len(found), "rounds": ROUNDS, "looks": ROUNDS // EVERY, "misses": misses}
-                )
-
-
-def widths(count: int) -> None:
-    """At the end of streams with good overlap: the width of the sequence over that of the normal interval of IPS."""
-    ratios = []
-    for seed in range(count):
-        stream = good(np.random.default_rng([seed, 7]))
-        hits, misses = stream.weight * stream.reward, stream.weight * (1 - stream.reward)
-        low, below = (lower_bound(BinnedCapital(_bins(each)), ALPHA / 2, 0, 1) for each in (hits, misses))
-        normal = 2 * 1.96 * hits.std() / np.sqrt(ROUNDS)
-        ratios.append((1 - below - low) / normal)
-    save("width over normal", {"streams": count, "mean": float(np.mean(ratios)), "largest": float(np.max(ratios))})
 
 
 def _bins(scores: FloatArray) -> Bins:
@@ -334,29 +187,30 @@ def choice() -> None:
 
 def cost(rows: int) -> None:
     """LoggedMean, IPS and SNIPS for clicks, with a policy in a column: turns alternate; the least processor time counts."""
-    rng = np.random.default_rng(0)
-    click = (rng.random(rows) < 0.1).astype(float)
-    columns = {"p": np.full(rows, 0.25), "p_new": rng.uniform(0, 0.5, rows)}
-    frame = pa.table({"x": rng.normal(size=rows), "item": rng.integers(0, 4, rows), "click": click, **columns})
-    log = op.read_log(frame, context="x", action="item", reward="click", propensity="p", reward_range=(0, 1))
-    estimators, one = [op.IPS(), op.SNIPS()], op.Local(threads=1)
-    best = [np.inf, np.inf]
-    for _ in range(12):
-        for k, sums in enumerate((False, True)):
-            start = time.process_time()
-            op.evaluate(log, op.Column("p_new"), estimators, sequence=sums, engine=one)
-            best[k] = min(best[k], time.process_time() - start)
-    save("cost", {"rows": rows, "seconds": best, "ratio": best[1] / best[0]})
+    found = []
+    for rate in (0.01, 0.1, 0.5):
+        rng = np.random.default_rng(0)
+        click = (rng.random(rows) < rate).astype(float)
+        columns = {"p": np.full(rows, 0.25), "p_new": rng.uniform(0, 0.5, rows)}
+        frame = pa.table({"x": rng.normal(size=rows), "item": rng.integers(0, 4, rows), "click": click, **columns})
+        log = op.read_log(frame, context="x", action="item", reward="click", propensity="p", reward_range=(0, 1))
+        estimators, one = [op.IPS(), op.SNIPS()], op.Local(threads=1)
+        best = dict.fromkeys((False, True, "log"), np.inf)
+        for _ in range(16):
+            for sums in best:
+                start = time.process_time()
+                op.evaluate(log, op.Column("p_new"), estimators, sequence=sums, engine=one)
+                best[sums] = min(best[sums], time.process_time() - start)
+        without, values, differences = best.values()
+        ratios = {"values": values / without, "values and differences": differences / without}
+        found.append({"click_rate": rate, "rows": rows, "seconds": list(best.values()), **ratios})
+    save("cost", {"by_click_rate": found})
 
 
 if __name__ == "__main__":
     what, *more = sys.argv[1:] or ["suite"]
-    if what == "streams":
-        streams(int(more[0]) if more else 2_000, more[1:])
-    elif what == "widths":
-        widths(int(more[0]) if more else 20)
-    elif what == "cost":
-        cost(int(more[0]) if more else 1_000_000)
+    if what == "cost":
+        cost(int(more[0]) if more else 2_000_000)
     elif what == "suite":
         suite(int(more[0]) if more else 20)
     else:

@@ -1,8 +1,8 @@
 """`Evaluation.best` with fifty policies: how often it is wrong, how often it finds the better ones, and how wide it is.
 
-python -m benchmarks.choosing [RUNS] [--check]     1,000 runs take about 20 minutes
+python -m benchmarks.choosing [RUNS] [--check]     1,000 runs take about 10 minutes
 
-It writes docs/measured/choosing.json as it goes.
+It writes docs/measured/choosing.json as it goes, and goes on from what is there.
 
 A run is one log of one world. Its sums are made directly, as the scoring pass makes them for SNIPS, and the answers come
 from the functions of the library. `--check` compares the answers of a few runs with those of `op.evaluate`.
@@ -161,7 +161,8 @@ class Outcome:
     @classmethod
     def of(cls, world: World, run: Run) -> Outcome:
         truth, gains = world.values, np.round(world.values - world.logged_value, 12)
-        level = Family(run.values, run.sums).pointwise_level(LEVEL)
+        family = Family(run.values, run.sums)
+        level = family.pointwise_level(LEVEL)
         ends = [
             interval(f, run.sums, level, "cressie-read", bounds) for f, bounds in zip(run.values, run.ranges, strict=True)
         ]
@@ -170,7 +171,7 @@ class Outcome:
         joint = Family(differences, run.sums).pointwise_level(LEVEL)
         low, high = _ends(differences, run.sums, joint)
         bonferroni, pointwise = (_ends(differences, run.sums, each) for each in (1 - (1 - LEVEL) / POLICIES, LEVEL))
-        may_be_best = Family(run.values, run.sums).may_be_largest(LEVEL)
+        may_be_best = family.may_be_largest(LEVEL)
         best, better = np.flatnonzero(truth >= truth.max() - 1e-9), gains > 0
         chosen = int(low.argmax()) if low.max() > 0 else None
         share = lambda decided: float((decided & better).sum() / max(better.sum(), 1))  # noqa: E731
@@ -204,12 +205,14 @@ def outcomes(name: str, better: int, seeds: Iterable[int]) -> list[Outcome]:
     return [Outcome.of(world, Run.of(world, seed)) for seed in seeds]
 
 
-def row(name: str, better: int, found: Sequence[Outcome]) -> dict[str, Any]:
-    """The means over the runs of one setting."""
-    world = World.of(better, *SETTINGS[name])
-    means = {field: float(np.mean([getattr(o, field) for o in found])) for field in Outcome.__annotations__}
+def row(name: str, better: int, found: Sequence[Outcome], before: dict[str, Any] | None) -> dict[str, Any]:
+    """The means over the runs of one setting, with those of a row of earlier runs."""
+    world, done = World.of(better, *SETTINGS[name]), before["runs"] if before else 0
+    runs = done + len(found)
+    sums = {field: sum(float(getattr(o, field)) for o in found) for field in Outcome.__annotations__}
+    means = {field: (total + (done * before[field] if before else 0.0)) / runs for field, total in sums.items()}
     effective = [float(end) for end in (world.effective.min(), world.effective.max())]
-    about = {"policies": name, "better": better, "runs": len(found), "rounds": world.rounds, "effective_rounds": effective}
+    about = {"policies": name, "better": better, "runs": runs, "rounds": world.rounds, "effective_rounds": effective}
     return {**about, **means}
 
 
@@ -248,8 +251,13 @@ if __name__ == "__main__":
         check()
     else:
         runs = int(arguments[0]) if arguments else 1_000
-        found: dict[tuple[str, int], list[Outcome]] = {(name, better): [] for name in SETTINGS for better in BETTER}
-        for start in range(0, runs, STEP):  # all settings in turn, so that what is saved is always a whole table
-            for (name, better), so_far in found.items():
-                so_far += outcomes(name, better, range(start, min(start + STEP, runs)))
-            save([row(name, better, so_far) for (name, better), so_far in found.items()])
+        saved = json.loads(MEASURED.read_text())["rows"] if MEASURED.exists() else []
+        rows: dict[tuple[str, int], Any] = {(name, better): None for name in SETTINGS for better in BETTER}
+        rows |= {(each["policies"], each["better"]): each for each in saved}
+        start = min(each["runs"] if each else 0 for each in rows.values())
+        while start < runs:  # all settings in turn, so that what is saved is always a whole table
+            for (name, better), before in rows.items():
+                done = before["runs"] if before else 0
+                rows[name, better] = row(name, better, outcomes(name, better, range(done, start + STEP)), before)
+            save(list(rows.values()))
+            start += STEP

@@ -33,7 +33,7 @@ COLUMNS: dict[str, list[Any]] = {
     "x": [0.0, 0.5, 1.0, 1.5, 2.0, 2.5], "z": ["a", "b", "a", "b", "a", "b"], "item": [0, 1, 2, 0, 1, 2],
     "click": [1.0, 0.0, 1.0, 1.0, 0.0, 3.0], "p": [0.5, 0.25, 0.25, 0.5, 0.25, 0.25], "q": [0.25, 0.5, 0.25, 0.25, 0.5, 0.0],
     "w": [1.0, 2.0, 0.0, 1.0, 1.0, 1.0], "bad": [0.5, None, 0.5, 0.5, 0.5, 0.5], "user": ["u", "v", "u", "w", "x", "é"],
-    "p_0": [0.25] * 6, "p_1": [0.5] * 6, "p_2": [0.25] * 6, "name": ["a,b", "c", "d e", "a,b", "c", "d e"],
+    "won": [3, 1, 2, 4, 1, 2], "drawn": [7] * 6, "p_0": [0.25] * 6, "p_1": [0.5] * 6, "p_2": [0.25] * 6, "name": ["a,b", "c", "d e", "a,b", "c", "d e"],
 }  # fmt: skip
 GOOD: dict[str, Any] = {
     "logs": ["log.parquet"], "context": ["x"], "action": "item", "reward": ["click"], "propensity": "p", "target": ["q"],
@@ -45,12 +45,13 @@ FINE: tuple[tuple[str, Any], ...] = (
     ("memory", "1GB"), ("interval", "bootstrap"), ("interval", "normal"), ("reward_range", "0,3"), ("n_actions", 3), ("actions", "labels"),
     ("features", ["z"]), ("catalog", "catalog.csv"), ("cross_fit", 3), ("target", ["p_*"]), ("engine", "local"), ("reward", ["x"]), ("context", ["z", "user"]),
     ("target", ["p"]), ("best", "log"), ("action", "name"), ("logging", "p_*"), ("missing", "mean"), ("missing", "level"), ("levels", 2),
+    ("logger", "z"), ("propensity", "monte-carlo:won,drawn"), ("propensity", "monte-carlo:won,drawn,chosen"),
 )  # fmt: skip
 """Settings that must be accepted."""
-WHOLE = ("seed", "threads", "n_actions", "cross_fit", "levels")
+WHOLE = ("seed", "threads", "n_actions", "cross_fit", "levels", "version")
 NUMBERS = (*WHOLE, "level", "reward_range", "memory")
 NAMED = ("context", "action", "reward", "propensity", "target", "logging", "features", "cluster", "row_id", "weight", "by", "catalog", "logs",
-         "estimator", "diagnostic", "interval", "inputs", "actions", "engine", "master", "missing", "dates", "best")  # fmt: skip
+         "estimator", "diagnostic", "interval", "inputs", "actions", "engine", "master", "missing", "dates", "best", "logger", "loggers", "as_of")  # fmt: skip
 ESTIMATORS = (
     "ips,snips,dr", "IPS", "snips:", "clipped-ips:clip=nan", "clipped-ips:clip=-1", "clipped-ips:clip=", "ips:clip=1", "dr:cross_fit=1", "dr:cross_fit=0",
     "dr:cross_fit=x", "learned-mips:rank=-1", "learned-mips:rank=0", "learned-mips:bandwidth=nan", "auto", "dm", "mips", "json:loads", "os:system",
@@ -77,6 +78,14 @@ TARGETS = (
     "nosuch.mod:x",
     ".:x",
 )
+LOGGERS: tuple[dict[str, Any], ...] = (
+    {"logger": "z", "logging": ["a=p_*", "b=p_*"], "propensity": ""}, {"logger": "z", "logging": ["a=p_*"]},
+    {"logging": ["a=p_*", "b=p_*"]}, {"logger": "z", "logging": ["p_*", "p_*"]}, {"logger": "z", "loggers": "balanced"},
+    {"logging": ["=p_*"]}, {"logging": ["a="]}, {"logger": "z", "logging": ["a=", "b="]}, {"loggers": "own"}, {"logger": "bad"},
+    {"logger": "z", "logging": ["a=mine:raises", "b=p_*"]}, {"propensity": "monte-carlo:"}, {"propensity": "monte-carlo:won"},
+    {"propensity": "monte-carlo:won,drawn,odd"}, {"propensity": "monte-carlo:drawn,won"}, {"propensity": "monte-carlo:bad,drawn"},
+    {"propensity": "monte-carlo:,"}, {"propensity": "monte-carlo:won,user"}, {"propensity": ":"}, {"propensity": "mine:policy"},
+)  # fmt: skip
 
 
 @functools.cache
@@ -297,7 +306,9 @@ def commands(draw: st.DrawFn, process: bool = False) -> Command:
     for _ in range(hurts(draw)):
         certain = False
         how = draw(
-            st.sampled_from(["drop", "name", "name", "number", "number", "path", "estimator", "target", "output", "flag"])
+            st.sampled_from(
+                ["drop", "name", "name", "number", "number", "path", "estimator", "target", "loggers", "output", "flag"]
+            )
         )
         if how == "drop":
             settings.pop(draw(st.sampled_from(list(settings))), None)
@@ -317,6 +328,8 @@ def commands(draw: st.DrawFn, process: bool = False) -> Command:
             settings["estimator"] = [draw(st.sampled_from(ESTIMATORS))]
         elif how == "target":
             settings[draw(st.sampled_from(["target", "logging"]))] = [draw(st.sampled_from(TARGETS))]
+        elif how == "loggers":
+            settings |= draw(st.sampled_from(LOGGERS))
         elif how == "output":
             more += [draw(st.sampled_from(["--report", "--markdown", "--plot", "--config"])), draw(st.sampled_from(OUTPUTS))]
         else:

@@ -22,6 +22,7 @@ CASES = {
     "csv": 70,
     "policies": 70,
     "bytes": 60,
+    "places": 60,
     "toml": 30,
     "commands": 40,
     "others": 30,

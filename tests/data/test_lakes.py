@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import string
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -110,3 +113,28 @@ def test_times_and_versions_without_a_table_are_refused(iceberg: Any) -> None:
 def test_other_tables_have_no_versions() -> None:
     with pytest.raises(op.InputError, match="version= and as_of= are for Delta and Iceberg tables"):
         value(rows(0), version=1)
+
+
+def deletion_vector(deleted: list[int]) -> dict[str, Any]:
+    """Rows of a file as its protocol stores them inline: a Roaring bitmap with one array container, in Z85."""
+    container = struct.pack("<IIHHI", 12346, 1, 0, len(deleted) - 1, 16) + struct.pack(f"<{len(deleted)}H", *deleted)
+    data = struct.pack("<iQI", 1681511377, 1, 0) + container
+    digits = string.digits + string.ascii_lowercase + string.ascii_uppercase + ".-:+=^!/*?&<>()[]{}@%$#"
+    words = struct.unpack(f">{-(-len(data) // 4)}I", data + bytes(-len(data) % 4))
+    text = "".join(digits[word // 85**k % 85] for word in words for k in (4, 3, 2, 1, 0))
+    return {"storageType": "i", "pathOrInlineDv": text, "sizeInBytes": len(data), "cardinality": len(deleted)}
+
+
+@needs("deltalake")
+def test_a_delta_table_with_deletion_vectors(tmp_path: Path) -> None:
+    """Written by hand: deltalake reads deletion vectors, and rewrites files where it deletes rows itself."""
+    from deltalake import write_deltalake
+
+    write_deltalake(tmp_path / "delta", rows(0), configuration={"delta.enableDeletionVectors": "true"})
+    log = tmp_path / "delta" / "_delta_log"
+    added = next(a for line in (log / f"{0:020}.json").read_text().splitlines() if (a := json.loads(line).get("add")))
+    removed = {"path": added["path"], "deletionTimestamp": 1, "dataChange": True}
+    again = {**added, "deletionVector": deletion_vector(list(range(7, 100, 10)))}
+    (log / f"{1:020}.json").write_text(json.dumps({"remove": removed}) + "\n" + json.dumps({"add": again}) + "\n")
+    assert value(tmp_path / "delta") == pytest.approx(kept(rows(0)), rel=1e-12)
+    assert value(tmp_path / "delta", version=0)[0] == 100

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.request import Request, urlopen
 
 import numpy as np
 import pyarrow as pa
@@ -160,3 +162,27 @@ def test_a_server_that_is_killed_midway(tmp_path: Path, monkeypatch: pytest.Monk
 def test_a_file_on_the_web(store: Server, local: Path) -> None:
     address = f"{store.url}/logs/parquet/day%3D0/part.parquet"
     assert evaluated(address)["DR"].value == evaluated(local / "day=0" / "part.parquet")["DR"].value
+
+
+@needs("gcp_storage_emulator")
+def test_a_bucket_of_google(local: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from gcp_storage_emulator.server import create_server
+
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    host = f"127.0.0.1:{port}"
+    server = create_server("127.0.0.1", port, in_memory=True, default_bucket="logs")
+    server.start()
+    try:
+        for k in range(3):
+            data = (local / f"day={k}" / "part.parquet").read_bytes()
+            place = f"http://{host}/upload/storage/v1/b/logs/o?uploadType=media&name=all/day={k}/part.parquet"
+            urlopen(Request(place, data, {"Content-Type": "application/octet-stream"})).close()
+        monkeypatch.setenv("STORAGE_EMULATOR_HOST", f"http://{host}")
+        for address in ("gs://logs/all", "gs://logs/all/*/part.parquet"):
+            assert evaluated(address, by="day")["DR"].value == evaluated(local, by="day")["DR"].value
+        with pytest.raises(op.InputError, match="gs://logs/nothing: no such file or folder"):
+            op.read_log("gs://logs/nothing", **COLUMNS)
+    finally:
+        server.stop()

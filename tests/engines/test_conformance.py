@@ -124,6 +124,19 @@ def test_every_engine_gives_the_same_answer(
 
 
 @pytest.mark.parametrize("engine", ENGINES)
+def test_sums_for_sequences_are_the_same_bytes(folder: Path, engine: str) -> None:
+    found = []
+    for each in ("local-1", engine):
+        log, runner = opened(each, folder, "rows", reward="kind", reward_range=(0, 2), action_features=())
+        lift = op.evaluate(log, target("rows"), op.IPS(), sequence="log", engine=runner).lift(estimator="IPS")
+        scores = lift.evidence.scores
+        bins = [part for _, part in (*scores.bins, *scores.gains[0][1])]
+        found.append([array.tobytes() for part in bins for array in (part.low, part.count, part.total)])
+    assert len(found[0]) == 15
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
 def test_models_that_need_rows_are_fitted_on_a_stated_sample(folder: Path, engine: str) -> None:
     model = op.Regressor(SklearnRidge(), rows=500)
     values = []

@@ -77,7 +77,7 @@ class TestBiasPrior:
         assert few.details["expected_bias_share"] >= many.details["expected_bias_share"] > 0.3
 
     def test_the_posterior_by_hand(self) -> None:
-        """Even prior, κ of three sizes, the middle one most likely: what speaks against the largest counts a quarter."""
+        """Even prior, κ of three sizes, the middle one most likely: of the evidence that it is not the largest, a quarter counts."""
         found = tempered_posterior(np.log([0.25, 0.5, 0.03125]), np.zeros(3), counts=0.25)
         assert found == pytest.approx(np.array([0.5, 1.0, 0.5]) / 2)
 

@@ -45,6 +45,18 @@ def test_the_choice_and_the_rows(result: op.Evaluation) -> None:
             assert row.conclusion == decided
 
 
+def test_how_many_rounds_would_show_that_a_policy_is_better() -> None:
+    ahead = op.Mixture([WORLD.logging, WORLD.target], [0.9, 0.1])
+    best = op.evaluate(WORLD.sample(100, seed=3), {"ahead": ahead, "same": WORLD.logging}, op.SNIPS()).best()
+    row = best["ahead"]
+    assert row.conclusion == "undecided"
+    half = (row.difference_interval.high - row.difference_interval.low) / 2
+    expected = 100 * ((half + 0.8416 * row.difference_error) / row.difference) ** 2
+    assert row.decision_rounds == pytest.approx(expected, rel=1e-3)
+    assert best["same"].decision_rounds is None  # it is what was logged
+    assert "or log more rounds. If ahead earns as much as it seems to, about " in " ".join(str(best).split())
+
+
 def test_without_a_baseline_policies_are_compared_with_the_log(result: op.Evaluation) -> None:
     best = result.best(estimator="SNIPS")
     assert best.baseline is None
@@ -59,7 +71,7 @@ def test_the_baseline_is_kept_if_nothing_is_better() -> None:
     result = op.evaluate(WORLD.sample(500, seed=1), {"a": worse, "b": WORLD.logging}, op.SNIPS())
     assert result.best("b").choice == "b"
     assert result.best().choice is None
-    assert "keep b, or log more rounds" in str(result.best("b"))
+    assert "earn more than b: keep b." in str(result.best("b"))  # a is worse: more rounds would not help it
     assert "keep the logging policy" in str(result.best())
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import offpolicy as op
-from benchmarks.bounds import ALPHA, EVERY, good, reached
+from benchmarks.streams import ALPHA, EVERY, good, reached
 
 RATES = {"a": 0.2, "b": 0.3, "c": 0.45, "d": 0.6}
 P_OLD, P_NEW = np.array([0.4, 0.3, 0.2, 0.1]), np.array([0.1, 0.2, 0.3, 0.4])
@@ -47,42 +47,60 @@ def six() -> op.Monitor:
     return filled(list(range(6)))
 
 
-def test_it_equals_one_evaluation_of_all(six: op.Monitor) -> None:
+def of_days(days: list[int]) -> op.Monitor:
+    monitor = op.Monitor(POLICIES["new"], estimators=[op.IPS(), op.SNIPS()])
+    for k in days:
+        monitor.update(log_of(small(k), row_id="id"))
+    return monitor
+
+
+def small(k: int) -> object:
+    return day(k, n=60).assign(id=60 * k + np.arange(60))
+
+
+def test_thirty_logs_are_one_evaluation_in_any_order_merged_or_not(tmp_path: Path) -> None:
     import pandas as pd
 
-    whole = pd.concat([day(k) for k in range(6)], ignore_index=True)
-    result = op.evaluate(log_of(whole), POLICIES, [op.IPS(), op.SNIPS()], sequence="log")
-    assert six.rounds == len(whole)
-    for estimate in result:
-        again = six.result[estimate.policy, estimate.estimator]
-        assert [again.value, again.std_error, again.n] == pytest.approx(
-            [estimate.value, estimate.std_error, estimate.n], 1e-9
-        )
-        assert again.verdict == estimate.verdict
-    for policy in POLICIES:
-        ours, theirs = (each[policy, "IPS"].confidence_sequence() for each in (six.result, result))
-        assert (ours.low, ours.high) == pytest.approx((theirs.low, theirs.high), abs=1e-12)
-    lift, again = result.lift("new", estimator="IPS"), six.result.lift("new", estimator="IPS")
-    assert (again.value, again.std_error) == pytest.approx((lift.value, lift.std_error), rel=1e-9)
-
-
-def test_the_order_does_not_matter_and_merging_does_not(six: op.Monitor) -> None:
-    other = filled([2, 0, 4, 1, 3, 5])
-    start = filled([0])
-    left, right = copy(start), op.Monitor(POLICIES)
-    for k in (3,):
-        left.update(log_of(day(k)))
-    right.origin = start.origin
-    for k in (1, 2, 4, 5):
-        right.update(log_of(day(k)))
-    for again in (other, left.merge(right), right.merge(left)):
-        assert again.rounds == six.rounds
-        assert set(again.fingerprints) == set(six.fingerprints)
-        for estimate in six.result:
-            same = again.result[estimate.policy, estimate.estimator]
-            assert [same.value, same.std_error] == pytest.approx([estimate.value, estimate.std_error], rel=1e-9)
-        ours, theirs = (each.result["new", "IPS"].confidence_sequence() for each in (again, six))
+    whole = pd.concat([small(k) for k in range(30)], ignore_index=True)
+    result = op.evaluate(log_of(whole, row_id="id"), POLICIES["new"], [op.IPS(), op.SNIPS()], sequence="log")
+    order = np.random.default_rng(0).permutation(30).tolist()
+    parts = [of_days(days) for days in (order[:3], order[3:15], order[15:])]
+    parts[2].save(tmp_path / "part.op")
+    loaded = op.Monitor.load(tmp_path / "part.op", POLICIES["new"])
+    merged = parts[0].merge(parts[1]).merge(loaded)
+    for monitor in (of_days(list(range(30))), merged, loaded.merge(parts[1].merge(parts[0]))):
+        assert (monitor.logs, monitor.rounds) == (30, len(whole))
+        for estimate in result:
+            again = monitor.result[estimate.estimator]
+            ours, theirs = (
+                [each.value, each.std_error, each.n, each.interval.low, each.interval.high] for each in (again, estimate)
+            )
+            assert ours == pytest.approx(theirs, 1e-9)
+            assert again.verdict == estimate.verdict
+        ours, theirs = (each["IPS"].confidence_sequence() for each in (monitor.result, result))
         assert (ours.low, ours.high) == (theirs.low, theirs.high)
+        lift, again_lift = (each.lift(estimator="IPS") for each in (result, monitor.result))
+        assert (again_lift.value, again_lift.std_error) == pytest.approx((lift.value, lift.std_error), rel=1e-9)
+
+
+def test_the_range_of_the_first_log_holds_from_the_start() -> None:
+    frame = day(0).assign(click=lambda each: 4 * each["click"] + 1)
+    stated, given = op.Monitor(POLICIES), op.Monitor(POLICIES, reward_range=(1, 5))
+    stated.update(log_of(frame, reward_range=(1, 5)))
+    given.update(log_of(frame, reward_range=None))
+    assert stated.looks == given.looks
+    assert stated.looks[0].policies["new"].low > 1
+
+
+def test_what_another_monitor_decided_is_decided_again() -> None:
+    """The error probability of 5% is promised for one series of looks."""
+    hasty, careful = op.Monitor(POLICIES, weight_bound=4), op.Monitor(POLICIES, weight_bound=4)
+    hasty.update(log_of(day(0, n=3_000)))
+    careful.update(log_of(day(1)))
+    assert hasty.decisions["new"].logs == 1
+    both = careful.merge(hasty)
+    assert both.decisions["new"].logs == 2
+    assert [look.rounds for look in both.looks] == [400, 3_400]
 
 
 def test_a_log_counts_once(six: op.Monitor) -> None:
@@ -111,14 +129,6 @@ def test_a_saved_monitor_goes_on(six: op.Monitor, tmp_path: Path) -> None:
     assert shown.to_dict() == first.to_dict()
     with pytest.raises(op.InputError, match="new"):
         op.Monitor.load(tmp_path / "state.op", {"new": op.Column("p_new")})
-    merged = op.Monitor.load(tmp_path / "state.op", POLICIES)
-    rest = op.Monitor(POLICIES)
-    rest.origin = merged.origin
-    for k in range(4, 6):
-        rest.update(log_of(day(k)))
-    rest.save(tmp_path / "rest.op")
-    both = merged.merge(op.Monitor.load(tmp_path / "rest.op", POLICIES))
-    assert both.result["new", "IPS"].value == pytest.approx(six.result["new", "IPS"].value, rel=1e-9)
 
 
 def test_damaged_files_are_refused(tmp_path: Path) -> None:
@@ -181,8 +191,8 @@ def test_the_streams_of_the_benchmark_are_what_a_monitor_sees() -> None:
     for rounds in (30_000, 100_000):
         monitor.update(log_of(frame[monitor.rounds : rounds]))
         bounds, look = monitor.result["new", "IPS"].confidence_sequence(), rounds // EVERY - 1
-        for scores, bound in ((w * r, bounds.low), (w * (1 - r), 1 - bounds.high)):
-            assert reached(scores, bound)[look] == pytest.approx(np.log(2 / ALPHA), rel=0.02)
+        for name, bound in (("hits", bounds.low), ("misses", 1 - bounds.high)):
+            assert reached(stream.at_looks(name), bound)[look] == pytest.approx(np.log(2 / ALPHA), rel=0.02)
 
 
 def test_users_spend_over_looks(six: op.Monitor) -> None:

@@ -37,14 +37,6 @@ def test_the_same_bytes_in_any_order_and_partitioning() -> None:
     assert whole["sum"].sum() == pytest.approx(values.sum(), rel=1e-6)
 
 
-def test_halves() -> None:
-    values = np.array([3.0, -4.0, 0.0, 5.0])
-    positive, negative = SignedHistogram.halves(folded(values))
-    assert (positive["count"].sum(), negative["count"].sum()) == (3, 1)
-    assert (positive["sum"].sum(), negative["sum"].sum()) == (8, 4)
-    assert np.array_equal(folded(np.array([4.0]))["sum"], negative["sum"])
-
-
 @pytest.mark.parametrize("value", [1e-300, 1e-40, 1e38, 1e300, -1e300])
 def test_extreme_values_are_kept(value: float) -> None:
     bins = Bins.of(folded(np.array([value])))

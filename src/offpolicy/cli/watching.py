@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,19 +26,37 @@ def run(state: Path, settings: Mapping[str, Any]) -> Monitor:
         raise InputError(f"logs: {own} is not a file; in Python, op.Monitor takes any log.")
     if len(settings["reward"]) > 1:
         raise InputError("reward: a monitor decides by one reward; name one column.")
+    _check_name(state)
     policies = named_policies(settings)
     monitor = _opened(state, policies, settings)
-    engine, before = Local(threads=settings.get("threads")), monitor.decisions
+    engine, before, logs = Local(threads=settings.get("threads")), monitor.decisions, monitor.logs
     for file in find_files(list(settings["logs"])):
         if file.resolve() == state.resolve():
             continue
-        if monitor.update_from(file, lambda file=file: open_log(settings, [str(file)]), engine=engine):  # type: ignore[misc]
-            print(f"New: {file}, {monitor.rounds:,} rounds so far", file=sys.stderr)
+        try:
+            new = monitor.update_from(file, partial(open_log, settings, [str(file)]), engine=engine)
+        except InputError as error:
+            raise error if str(file) in str(error) else InputError(f"{file}: {error}") from error
         monitor.save(state)
+        if new:
+            print(f"New: {file}, {monitor.rounds:,} rounds so far", file=sys.stderr)
+    if monitor.logs == logs:
+        print("No new logs.", file=sys.stderr)
     for name, decision in monitor.decisions.items():
         if decision.conclusion != UNDECIDED and before[name].conclusion == UNDECIDED:
             print(f"Decided: {name} is {decision.conclusion}.", file=sys.stderr)
     return monitor
+
+
+def _check_name(state: Path) -> None:
+    """Raise before any log is read if the state cannot be what the user means, or cannot be written."""
+    if {".parquet", ".csv", ".tsv", ".txt", ".gz"} & set(state.suffixes):
+        raise InputError(
+            f"{state} has the name of a log. The first argument is the file with the sums so far, such as state.op; the "
+            "logs follow."
+        )
+    if not state.absolute().parent.is_dir():
+        raise InputError(f"{state.parent}: no such folder, so that {state.name} cannot be written there.")
 
 
 def _opened(state: Path, policies: Mapping[str, Any], settings: Mapping[str, Any]) -> Monitor:
@@ -49,8 +68,9 @@ def _opened(state: Path, policies: Mapping[str, Any], settings: Mapping[str, Any
     for name in OF_MONITOR:
         if name in chosen and getattr(asked, name) != getattr(saved, name):
             raise InputError(
-                f"{name} is {getattr(asked, name)!r}, and {state} was begun with {getattr(saved, name)!r}. What is promised "
-                "for all looks cannot change between them; begin another file."
+                f"{name} is {getattr(asked, name) or 'not given'}, and {state} was begun with "
+                f"{getattr(saved, name) or 'none'}. What is promised for all looks cannot change between them; begin "
+                "another file."
             )
     return saved
 
@@ -61,7 +81,8 @@ def text(monitor: Monitor) -> str:
         return "There are no rounds yet."
     look = monitor.looks[-1]
     against = "the log" if monitor.baseline is None else label(monitor.baseline)
-    lines = [f"{look.rounds:,} rounds of {look.logs:,} logs; {percent(monitor.level)} bounds that hold at every look"]
+    logs = "1 log" if look.logs == 1 else f"{look.logs:,} logs"
+    lines = [f"{look.rounds:,} rounds of {logs}; {percent(monitor.level)} bounds that hold at every look"]
     for name, decision in monitor.decisions.items():
         own = look.policies[name]
         lines.append(f"{label(name)}: {_span(own.value, own.low, own.high)}; minus {against}: {_difference(own)}")

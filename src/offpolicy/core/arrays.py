@@ -13,9 +13,11 @@ from offpolicy.core.threads import parallel
 UInt64Array = npt.NDArray[np.uint64]
 IntArray = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
+BoolArray = npt.NDArray[np.bool_]
 Array = Any
 """An array, or a tensor on a device."""
 LARGEST_NUMBER = 1e30
+LARGEST_SINGLE = float(np.finfo(np.float32).max)
 NEXT_TO_NOTHING = 1e-100
 """Smaller values count as 0 when they would be a divisor."""
 
@@ -59,7 +61,7 @@ def to_numpy(values: Array) -> FloatArray:
     return np.asarray(on_host(values), dtype=np.float64)
 
 
-def sums_by(key: IntArray, values: FloatArray, keys: int) -> FloatArray:
+def sums_by(key: npt.NDArray[np.integer[Any]], values: FloatArray, keys: int) -> FloatArray:
     """Sum the values of each key from 0 to `keys` − 1."""
     return np.asarray(np.bincount(key, values, keys), dtype=np.float64)
 
@@ -69,6 +71,13 @@ def ratios(probability: FloatArray, propensity: FloatArray) -> FloatArray:
     w: FloatArray = probability / propensity
     w[w < NEXT_TO_NOTHING] = 0.0
     return w
+
+
+def rounded_to_24_bits(values: FloatArray) -> npt.NDArray[np.float32]:
+    """Numbers whose sum needs no rounding if they have the same exponent and there are fewer than 2²⁹ of them."""
+    with np.errstate(over="ignore", under="ignore"):
+        rounded: npt.NDArray[np.float32] = values.astype(np.float32)
+    return np.clip(rounded, -LARGEST_SINGLE, LARGEST_SINGLE) if not np.isfinite(rounded.sum()) else rounded
 
 
 def finite_or_none(value: float) -> float | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from math import ceil
 from typing import Any, ClassVar
 
 import numpy as np
@@ -13,7 +14,7 @@ from offpolicy.data.batch import Batch
 from offpolicy.data.slate import shown
 from offpolicy.diagnostics.base import Reading, Subject
 from offpolicy.diagnostics.overlap import Overlaps
-from offpolicy.diagnostics.verdict import LIMITS, Finding, Measure, Verdict
+from offpolicy.diagnostics.verdict import ENOUGH, LIMITS, Finding, Measure, Verdict
 from offpolicy.inference.scores import Scores
 from offpolicy.policies.lists import ListPolicy
 from offpolicy.ratios.weights import Weight
@@ -90,14 +91,15 @@ class Depth(Reading):
         if rounds is not None and len(rounds) > 1:
             fewest = int(np.argmin(rounds))
             depth = supported(rounds)
+            effective = Measure("effective rounds", float(rounds[fewest]))
             found.append(
-                Measure("effective rounds", float(rounds[fewest])).finding(
+                effective.finding(
                     "depth",
                     f"The log supports the new policy down to slot {depth} of {len(rounds)}; in slot {fewest + 1} it is "
                     f"worth {rounds[fewest]:,.0f} lists of the new policy.",
                     "Below that depth, few lists determine the value of a slot.",
-                    "Give deep slots less gain, compare with estimators that assume more (op.RIPS, op.IIPS), or log more "
-                    "lists.",
+                    f"{effective.more_rounds(subject.sums.n, 'lists')}, give deep slots less gain, or compare with "
+                    "estimators that assume more (op.RIPS, op.IIPS).",
                 )
             )
         return [*found, *self._unshown(subject)]
@@ -133,7 +135,8 @@ class Depth(Reading):
                 f"{shares[worst]:.1%} of what the new policy shows in slot {worst + 1} was never logged there or in a slot "
                 "beside it.",
                 "The log has no information about these items where they would stand.",
-                "Log some lists with those items there, or restrict the new policy to items that were shown.",
+                f"Log lists with those items there ({ENOUGH} lists of the new policy would have "
+                f"{ceil(ENOUGH * shares[worst])}), or restrict the new policy to items that were shown.",
             )
         ]
 

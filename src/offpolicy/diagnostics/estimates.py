@@ -9,7 +9,7 @@ import numpy as np
 
 from offpolicy.diagnostics.base import Reading, Subject
 from offpolicy.diagnostics.overlap import Overlap, Overlaps, overlap, weight_findings
-from offpolicy.diagnostics.verdict import Finding, Limits, Measure, Verdict
+from offpolicy.diagnostics.verdict import ENOUGH, Finding, Limits, Measure, Verdict, in_all
 from offpolicy.inference.blending import Combination
 from offpolicy.inference.functionals import Functional, ScoreSums, in_errors, std_error
 from offpolicy.inference.scores import Scores
@@ -20,7 +20,7 @@ UNANCHORED = Finding(
     "No nearly unbiased candidate has a value and a standard error: too few rounds have an action that the new policy "
     "takes, or all rounds are in one cluster.",
     "Nothing shows how biased the other candidates are, so they are not blended.",
-    "Log some rounds under a policy that overlaps with the new one.",
+    f"Log rounds under a policy that overlaps with the new one; under the new one itself, {ENOUGH} would be enough.",
 )
 
 NO_NUMBER = Finding(
@@ -36,7 +36,7 @@ UNDEFINED = Finding(
     "undefined",
     "The new policy never takes a logged action: every weight is 0.",
     "Without any weight, the estimate is undefined.",
-    "Log some rounds under a policy that overlaps with the new one.",
+    f"Log rounds under a policy that overlaps with the new one; under the new one itself, {ENOUGH} would be enough.",
 )
 
 
@@ -147,12 +147,14 @@ class SampleSize(Reading):
                 )
             )
         if sums.clustered:
+            clusters = Measure("clusters", units)
             findings.append(
-                Measure("clusters", units).finding(
+                clusters.finding(
                     "few clusters",
                     f"There are only about {units} clusters.",
                     "With so few, a clustered standard error is itself uncertain, and usually too small.",
-                    "Use smaller clusters if the rounds within one are independent, or log more clusters.",
+                    f"{clusters.more_rounds(sums.n)} in new clusters, or use smaller clusters if the rounds within one are "
+                    "independent.",
                 )
             )
         return findings
@@ -183,7 +185,8 @@ class Agreement(Reading):
         z = in_errors(difference, sums)
         findings = [disagreement(name, difference.value, z, blend=member is None)] if np.isfinite(z) else []
         if member is not None and (not member.weight.mean_one or member.smoothing is not None):
-            findings.append(own_bias(name, difference.value, std_error(difference, sums), subject.std_error))
+            errors = std_error(difference, sums), subject.std_error, std_error(other, sums)
+            findings.append(own_bias(name, difference.value, errors, sums.n))
         return findings
 
     def _too_few_lists(self, subject: Subject) -> bool:
@@ -231,12 +234,14 @@ def disagreement(other: str, difference: float, z: float, blend: bool) -> Findin
     )
 
 
-def own_bias(other: str, difference: float, error: float, own_error: float) -> Finding:
+def own_bias(other: str, difference: float, errors: tuple[float, float, float], rounds: float) -> Finding:
     """How large a bias the log cannot rule out, compared with the interval, which does not include it.
 
-    A nearly unbiased estimate differs by `difference`, give or take two of its `error`s, all of which could be bias. The
-    interval reaches two of the estimate's own errors to each side.
+    A nearly unbiased estimate differs by `difference`, give or take two of its errors, all of which could be bias. The
+    interval reaches two of the estimate's own errors to each side. `errors` are the standard errors of the difference, of
+    this estimate and of the other.
     """
+    error, own_error, other_error = errors
     half_width = 2 * own_error
     might = (abs(difference) + 2 * error) / half_width if half_width > 0 else np.inf
     return Measure("hidden bias", might).finding(
@@ -244,9 +249,16 @@ def own_bias(other: str, difference: float, error: float, own_error: float) -> F
         f"It may be biased by design, and {other} shows only that the bias is within ±{abs(difference) + 2 * error:.2g}, "
         f"which is {might:.1f} times the half-width of its 95% interval.",
         "The interval covers sampling error but not this bias, and may miss the true value because of it.",
-        f"Lead with a nearly unbiased estimate (op.DR, {other}) or with op.Auto, whose interval allows for it; or log more "
-        "rounds.",
+        f"Lead with a nearly unbiased estimate (op.DR, {other}) or with op.Auto, whose interval allows for it"
+        f"{as_precise(other, other_error, own_error, rounds)}.",
     )
+
+
+def as_precise(other: str, error: float, goal: float, rounds: float) -> str:
+    """How many rounds make the standard error of another estimate as small as this one; nothing if it is so already."""
+    if not 0 < goal < error < np.inf:
+        return ""
+    return f", or log more rounds ({in_all(rounds * (error / goal) ** 2)}, would make {other} alone as precise)"
 
 
 def combined_findings(combination: Combination, o: Overlap) -> list[Finding]:
@@ -270,7 +282,7 @@ def combined_findings(combination: Combination, o: Overlap) -> list[Finding]:
                 f"{candidates.values[b]:.4g}, {z:.1f} standard errors of the paired difference apart.",
                 "This is more than chance explains, so the first one is biased on this log, and it is part of the blend.",
                 "Compare the candidates (in the report, or with .explain() in Python); trust the one whose assumptions you "
-                "can check, or log more rounds.",
+                f"can check{as_precise(candidates.names[b], candidates.errors[b], error, o.n)}.",
             )
         )
     if unbiased < 0.5:
@@ -280,7 +292,7 @@ def combined_findings(combination: Combination, o: Overlap) -> list[Finding]:
                 f"The {o.n:,} rounds are worth {o.ess:,.0f} rounds of the new policy: {candidates.names[anchor]}, which is "
                 f"nearly unbiased, determines the value only to within ±{candidates.errors[anchor]:.2g}.",
                 "The blend relies on reward models, and a bias of that size would go unnoticed; the interval allows for it.",
-                "Log some rounds under the new policy, or under one closer to it.",
+                f"Log rounds under the new policy ({ENOUGH} would be enough), or under one closer to it.",
             )
         )
     return findings

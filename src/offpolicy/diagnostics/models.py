@@ -12,7 +12,7 @@ from offpolicy.core.describe import described
 from offpolicy.data.batch import Batch
 from offpolicy.data.slate import reward_of
 from offpolicy.diagnostics.base import Reading, Subject
-from offpolicy.diagnostics.verdict import ESTIMATED, FIT_COUNTED, Finding, Measure, Verdict
+from offpolicy.diagnostics.verdict import ESTIMATED, FIT_COUNTED, Finding, Measure, Verdict, in_all
 from offpolicy.inference.functionals import sampling_variance
 from offpolicy.inference.learning_curve import LearningCurve
 from offpolicy.inference.scores import Scores
@@ -166,6 +166,8 @@ class Learning(Reading):
         if curve is None or not np.isfinite(value):
             return []
         size = abs(curve.change) / subject.std_error if curve.seen and subject.std_error > 0 else 0.0
+        # The change falls like n^−γ and the error like n^−½, so that their quotient is 1 after this many times the rounds.
+        enough = in_all(subject.sums.n * max(size, 1.0) ** (1 / (curve.rate - 0.5)))
         return [
             Measure("learning curve", size).finding(
                 "learning",
@@ -176,8 +178,8 @@ class Learning(Reading):
                 else f"Half of the rounds would have given the same estimate, within the error of {curve.std_error:.2g}.",
                 "Its coefficients are still shrunk towards those of all actions together, and the interval does not include "
                 "this bias.",
-                "Log more rounds, use a lighter penalty (rewards=op.Ridge(0.1)), or lead with an estimate whose weights "
-                "correct the model (op.SNDR, op.Auto).",
+                f"Log more rounds ({enough}), use a lighter penalty (rewards=op.Ridge(0.1)), or lead with an estimate whose "
+                "weights correct the model (op.SNDR, op.Auto).",
             )
         ]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from math import ceil
 from typing import Any, ClassVar
 
 import numpy as np
@@ -12,7 +13,7 @@ from offpolicy.core.arrays import FloatArray
 from offpolicy.data.batch import Batch
 from offpolicy.diagnostics.base import Reading, Subject
 from offpolicy.diagnostics.pareto import WHOLE_LOG_ONLY, ParetoTail
-from offpolicy.diagnostics.verdict import Finding, Measure, Verdict
+from offpolicy.diagnostics.verdict import ENOUGH, Finding, Measure, Verdict
 from offpolicy.inference.functionals import ScoreSums, mean_weight, std_error
 from offpolicy.inference.scores import Scores
 from offpolicy.models.embedding_table import Embedding
@@ -265,7 +266,6 @@ def support_findings(o: Overlap, modelled: bool, by_actions: bool) -> list[Findi
         if modelled
         else "The log has no information about their rewards."
     )
-    advice = "Log some rounds with those actions, or restrict the new policy to actions that were logged."
     # Actions that the logging policy could have taken, but by chance did not, are no gap: with more actions than rounds
     # there always are some, and weights by π/π0 are right on average.
     possible = by_actions and o.no_support is not None
@@ -274,11 +274,18 @@ def support_findings(o: Overlap, modelled: bool, by_actions: bool) -> list[Findi
         (o.no_support, "actions with zero probability under the logging policy", scale),
     ):
         if mass is not None:
-            findings.append(
-                Measure(by, mass).finding("support", f"{mass:.1%} of the new policy's choices are {what}.", why, advice)
-            )
+            seen = f"{mass:.1%} of the new policy's choices are {what}."
+            findings.append(Measure(by, mass).finding("support", seen, why, _rounds_with(mass)))
     lacks = f"The mean weight is {o.mean_weight:.3f}, so the log lacks at least {o.missing:.1%} of what the new policy does."
-    return [*findings, Measure(scale, o.missing).finding("missing share", lacks, why, advice)]
+    return [*findings, Measure(scale, o.missing).finding("missing share", lacks, why, _rounds_with(o.missing))]
+
+
+def _rounds_with(mass: float) -> str:
+    """The advice to log actions that the log lacks, with how many rounds."""
+    return (
+        f"Log rounds with those actions ({ENOUGH} rounds of the new policy would have {ceil(ENOUGH * mass)}), or restrict "
+        "the new policy to actions that were logged."
+    )
 
 
 @dataclass(frozen=True)
@@ -286,10 +293,13 @@ class OverlapSums:
     """The distribution of the action weights of each policy, and its mass by action.
 
     `sizes`: for each policy, the number of actions whose probabilities are computed in every round (all or none).
+    `rewards`: for how many rewards the weights of rounds with the `largest_reward` are also counted apart.
     """
 
     columns: ClassVar[tuple[str, ...]] = ()
     sizes: tuple[int, ...]
+    rewards: int = 0
+    largest_reward: float = 1.0
 
     def zero(self) -> State:
         return {
@@ -297,19 +307,20 @@ class OverlapSums:
                 "mass": np.zeros(size),
                 "unsupported": np.zeros(()),
                 "rows": np.zeros(()),
-                "weights": LogHistogram().zero(),
+                "weights": LogHistogram().zero(self.rewards),
             }
             for p, size in enumerate(self.sizes)
         }
 
     def fold(self, state: State, batch: Batch, scored: ScoredBlock) -> State:
+        sets = [batch.reward[:, k] == self.largest_reward for k in range(self.rewards)]
         for p, (ratio, mass) in enumerate(zip(scored.ratios, scored.masses, strict=True)):
             part = state[str(p)]
             part["rows"] += mass.rows
             part["mass"] += mass.by_action
             part["unsupported"] += mass.unsupported
             if ratio is not None:
-                part["weights"] = LogHistogram().fold(part["weights"], ratio, batch.weight)
+                part["weights"] = LogHistogram().fold(part["weights"], ratio, batch.weight, sets)
         return state
 
     def merge(self, a: State, b: State) -> State:

@@ -145,14 +145,23 @@ class Measure:
         """The finding, with the verdict given by the limits."""
         return Finding(LIMITS[self.scale].grade(self.value), code, seen, why, do, self.scale, self.value)
 
-    def more_rounds(self, rounds: int) -> str:
+    def more_rounds(self, rounds: float, unit: str = "rounds") -> str:
         """The advice to log more, with how many rounds would be enough for a number that grows in proportion to them."""
         limit = LIMITS[self.scale].caution
         if not 0 < self.value < limit:
-            return "Log more rounds"
-        needed = ceil(rounds * limit / self.value)
-        step = 10 ** max(len(str(needed)) - 2, 0)
-        return f"Log more rounds (about {-(-needed // step) * step:,} in all, with the present logging)"
+            return f"Log more {unit}"
+        return f"Log more {unit} ({in_all(rounds * limit / self.value)})"
+
+
+def in_all(rounds: float) -> str:
+    """A number of rounds that would be enough, rounded up to two digits."""
+    needed = ceil(rounds)
+    step = 10 ** max(len(str(needed)) - 2, 0)
+    return f"about {-(-needed // step) * step:,} in all, with the present logging"
+
+
+ENOUGH = int(LIMITS["effective rounds"].caution)
+"""The rounds under the new policy itself from which its value raises no concern."""
 
 
 def worst(findings: Iterable[Finding]) -> Verdict:

@@ -125,7 +125,7 @@ class BiasPrior:
 
 
 def tempered_posterior(log_likelihood: FloatArray, log_prior: FloatArray, counts: float) -> FloatArray:
-    """The posterior on an ascending grid, where what speaks against more than the most likely value counts only in part."""
+    """The posterior on an ascending grid; above its peak, the likelihood is raised to the power `counts`."""
     relative = log_likelihood - log_likelihood.max()
     above = np.arange(len(relative)) > log_likelihood.argmax()
     log_posterior = np.where(above, counts, 1.0) * relative + log_prior

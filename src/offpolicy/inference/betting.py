@@ -95,12 +95,16 @@ class SharedCapital(Capital):
 
 
 def log_products(bins: Bins, grid: FloatArray, floor: float = 0.0) -> FloatArray:
-    """A lower bound on Σ log(1 + λs) for each λ: per bin, that of numbers at its two ends with the same count and sum."""
+    """A lower bound on Σ log(1 + λs) for each λ: per bin, that of numbers at its two ends with the same count and sum.
+
+    The λs are the last dimension; counts and sums at several looks are the first.
+    """
     low = np.maximum(bins.low, -floor)
     width = bins.high - low
-    share = np.clip((bins.total / bins.count - low) / np.where(width > 0, width, 1.0), 0.0, 1.0)
-    ends = [np.log1p(np.multiply.outer(grid, end)) for end in (low, bins.high)]
-    products: FloatArray = ends[0] @ (bins.count * (1 - share)) + ends[1] @ (bins.count * share)
+    mean = bins.total / np.maximum(bins.count, 1.0)
+    share = np.clip((mean - low) / np.where(width > 0, width, 1.0), 0.0, 1.0)
+    ends = [np.log1p(np.multiply.outer(end, grid)) for end in (low, bins.high)]
+    products: FloatArray = (bins.count * (1 - share)) @ ends[0] + (bins.count * share) @ ends[1]
     return products
 
 

@@ -84,22 +84,38 @@ class Family:
         )
         if not above:
             return False
-        differences = [self.functionals[j].minus(own) for j in above]
-        bonferroni = 1 - (1 - level) / len(others)
-        if any(self._exceeds_zero(each, bonferroni) for each in differences):
+        tests = [test for j in above if (test := self._test(self.functionals[j].minus(own), level)) is not None]
+        if not tests:
+            return False
+        if any(test.rejects(1 - (1 - level) / len(others)) for test in tests):  # Bonferroni
             return True
         joint = self._drawn[0][:, others] - self._drawn[0][:, [k]]
         c = self._covariance
         variances = np.diag(c)[others] + c[k, k] - 2 * c[others, k]
         one_sided = max(level, normal.cdf(_largest(_standardised(joint, variances), level)))
-        return any(self._exceeds_zero(each, one_sided) for each in differences)
+        return any(test.rejects(one_sided) for test in tests)
 
-    def _exceeds_zero(self, difference: Functional, level: float) -> bool:
-        """Whether the one-sided Student interval of a difference excludes 0."""
+    def _test(self, difference: Functional, level: float) -> StudentTest | None:
+        """Whether a difference exceeds 0; None if even a normal distribution would not reject that it does not."""
+        error = std_error(difference, self.sums)
+        if difference.value <= error * normal.inv_cdf(level):
+            return None
+        return StudentTest(difference.value, error, degrees_of_freedom(difference, self.sums))
+
+
+@dataclass(frozen=True)
+class StudentTest:
+    """The one-sided test of a difference with a standard error."""
+
+    difference: float
+    error: float
+    degrees_of_freedom: float
+
+    def rejects(self, level: float) -> bool:
+        """Whether the one-sided Student interval excludes 0."""
         from scipy.special import stdtrit  # here, so that importing stays light
 
-        error = std_error(difference, self.sums)
-        return difference.value > error * float(stdtrit(degrees_of_freedom(difference, self.sums), level))
+        return self.difference > self.error * float(stdtrit(self.degrees_of_freedom, level))
 
 
 def _standardised(drawn: FloatArray, variances: FloatArray) -> FloatArray:

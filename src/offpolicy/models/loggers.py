@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from offpolicy.core.arrays import FloatArray
-from offpolicy.core.errors import InputError
+from offpolicy.core.arrays import LARGEST_NUMBER, FloatArray
+from offpolicy.core.errors import InputError, RowsError
 from offpolicy.core.progress import PassProgress
 from offpolicy.data.batch import Batch
 from offpolicy.data.log import Log
@@ -33,7 +33,7 @@ def combine_loggers(log: Log, targets: Mapping[str, Policy], engine: Engine, pro
     if setting.combination == "own":
         return log.with_logging(own)
     with PassProgress("counting the rounds of each logger", len(log), progress) as report:
-        counts = engine.reduce(log, _Counts(k), report)
+        counts = engine.reduce(log, _Counts(own, log.schema.loggers or ()), report)
     shares = counts / counts.sum()
     balanced = CombinedLoggers(policies, np.tile(shares, (k, 1)), "balanced")
     if setting.combination == "balanced":
@@ -48,18 +48,29 @@ def combine_loggers(log: Log, targets: Mapping[str, Policy], engine: Engine, pro
 
 @dataclass(frozen=True)
 class _Counts:
-    """The sum of the row weights of each logger."""
+    """The sum of the row weights of each logger, whose policy must be able to take its actions."""
 
-    loggers: int
-    columns: tuple[str, ...] = ()
+    own: CombinedLoggers
+    names: tuple[str, ...]
     batch_rows: int | None = None
 
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return self.own.columns
+
     def zero(self) -> State:
-        return {"sums": np.zeros(self.loggers)}
+        return {"sums": np.zeros(len(self.names))}
 
     def fold(self, state: State, batch: Batch) -> State:
         assert batch.logger_code is not None
-        return {"sums": state["sums"] + np.bincount(batch.logger_code, batch.weight, self.loggers)}
+        impossible = ~(self.own.likelihood(batch) >= 1 / LARGEST_NUMBER)
+        if impossible.any():
+            which = ", ".join(repr(self.names[k]) for k in np.unique(batch.logger_code[impossible])[:3])
+            raise RowsError(
+                "logging", "have an action with zero probability under the policy of their logger", batch.row[impossible],
+                f"Check the policy of {which}: it may belong to another logger.",
+            )  # fmt: skip
+        return {"sums": state["sums"] + np.bincount(batch.logger_code, batch.weight, len(self.names))}
 
     def merge(self, a: State, b: State) -> State:
         return added(a, b)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from offpolicy.report.formatting import WIDTH, Summary, label, number, percent, room_for_names, shortened, span
+from offpolicy.report.planning import rounds
 from offpolicy.report.sentences import resolution
 
 RIGHT = frozenset({"value"})
@@ -24,17 +25,31 @@ def choice(best: Summary) -> str:
     level, row = percent(best["level"]), next((r for r in best["rows"] if r["policy"] == best["choice"]), None)
     if row is not None and row["difference_interval"] is not None:
         least = number(row["difference_interval"]["low"], row["difference_error"])
-        many = f"all {len(best['rows'])} policies" if len(best["rows"]) > 1 else "it"
-        sure = f"with {level} confidence for {many} together"
+        many = f" for all {len(best['rows'])} policies together" if len(best["rows"]) > 1 else ""
+        sure = f"with {level} confidence{many}"
         return f"Choose {label(row['policy'])}: it earns at least {least} more than {baseline(best)}, {sure}."
     stay = "keep the logging policy" if best["baseline"] is None else f"keep {baseline(best)}"
     if all(r["conclusion"] in ("baseline", "not compared") for r in best["rows"]):
         return f"No policy can be compared with {baseline(best)}: {stay}."
-    return f"No policy is shown to earn more than {baseline(best)}: {stay}, or log more rounds."
+    return f"No policy is shown to earn more than {baseline(best)}: {stay}{_or_log_more(best)}."
+
+
+def _or_log_more(best: Summary) -> str:
+    """How many rounds would probably show that one is better; nothing if none seems to be."""
+    ahead = [r for r in best["rows"] if r.get("decision_rounds") and r["difference"] > 0]
+    if not ahead:
+        return ""
+    row = min(ahead, key=lambda r: float(r["decision_rounds"]))
+    return (
+        f", or log more rounds. If {label(row['policy'])} earns as much as it seems to, about "
+        f"{rounds(row['decision_rounds'])} rounds in all would show it with a probability of 80%"
+    )
 
 
 def heading(best: Summary) -> str:
     """What the table shows."""
+    if len(best["rows"]) == 1:
+        return f"By {label(best['estimator'])}, with {percent(best['level'])} intervals."
     return (
         f"All policies at once, by {label(best['estimator'])}: {percent(best['level'])} intervals that hold for all of them "
         "together."
@@ -57,7 +72,7 @@ def table(best: Summary, width: int = WIDTH) -> tuple[list[str], list[list[str]]
             number(row["value"], error),
             "–" if row["conclusion"] == "not compared" else span(row["interval"], error),
             "–" if row["difference_interval"] is None else span(row["difference_interval"], row["difference_error"]),
-            conclusion(row),
+            conclusion(row) if len(best["rows"]) > 1 else str(row["conclusion"]),
         ]
         for row in best["rows"][:MOST_ROWS]
     ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from offpolicy.report.formatting import Summary, label, number, percent
+from offpolicy.report.formatting import Summary, label, percent
 
 RIGHT = frozenset({"exploration", "rounds", "for a decision"})
 
@@ -12,8 +12,8 @@ RIGHT = frozenset({"exploration", "rounds", "for a decision"})
 def heading(plan: Summary) -> str:
     """What the table shows."""
     return (
-        f"Rounds for a {percent(plan['level'])} interval of ±{number(plan['half_width'], plan['half_width'] / 10)} by "
-        f"{label(plan['estimator'])}; the log has {plan['logged']:,}."
+        f"Rounds for a {percent(plan['level'])} interval of ±{plan['half_width']:.3g} by {label(plan['estimator'])}; the "
+        f"log has {plan['logged']:,}."
     )
 
 

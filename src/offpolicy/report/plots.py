@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 BLUE, ORANGE, RED, GREY = "#0072b2", "#e69f00", "#d55e00", "#555555"
 COLOURS = {"OK": BLUE, "CAUTION": ORANGE, "DO_NOT_TRUST": RED, THE_LOG: GREY}
 MARKERS = {"OK": "o", "CAUTION": "s", "DO_NOT_TRUST": "X", THE_LOG: "D"}
-BEST_COLOURS = {"better": BLUE, "worse": RED, "undecided": GREY}
+BEST_COLOURS = {"better": BLUE, "worse": RED, "undecided": GREY, "not compared": GREY}
+BEST_MARKERS = {"baseline": "D", "not compared": "x"}
 LINES = ("-", "--", ":", "-.")
 OUTLINES = (BLUE, RED, "#009e73", "#cc79a7", ORANGE, "#56b4e9")
 TWO_SIDED_95 = 1.96
@@ -269,16 +270,17 @@ def best(summary: Summary, ax: Axes | None = None) -> Axes:
         colour = BEST_COLOURS.get(row["conclusion"], GREY)
         if row["policy"] == summary["choice"]:
             ax.axhspan(k - 0.5, k + 0.5, color=BLUE, alpha=0.08, linewidth=0)
-        _interval(ax, k, row, _Look(colour, "D" if row["conclusion"] == "baseline" else "o", 2.0, filled=decided))
+        _interval(ax, k, row, _Look(colour, BEST_MARKERS.get(row["conclusion"], "o"), 2.0, filled=decided))
     _rows(ax, [_name(row["policy"]) for row in rows], [row["policy"] == summary["choice"] for row in rows])
     _marked_line(ax, baseline, _name(against), "-", 0)
     level, by = percent(summary["level"]), _name(summary["estimator"])
     ax.set_xlabel(f"{_name(summary['reward'])} per round by {by}; {level} intervals that hold together")
     present = [kind for kind in BEST_COLOURS if any(row["conclusion"] == kind for row in rows)]
     for kind in present:
-        face = BEST_COLOURS[kind] if kind in ("better", "worse") else "white"
-        ax.plot([], [], "o", color=BEST_COLOURS[kind], markerfacecolor=face, label=f"{kind} than {_name(against)}"
-                if kind in ("better", "worse") else kind)  # fmt: skip
+        decided = kind in ("better", "worse")
+        colour, words = BEST_COLOURS[kind], f"{kind} than {_name(against)}" if decided else kind
+        face = colour if decided else "white"
+        ax.plot([], [], BEST_MARKERS.get(kind, "o"), color=colour, markerfacecolor=face, linestyle="none", label=words)
     if present:
         ax.legend(fontsize=SMALL, frameon=False, loc="center left", bbox_to_anchor=(1, 0.5))
     return ax
@@ -327,6 +329,28 @@ def watched(summary: Summary, ax: Axes | None = None) -> Axes:
     ax.set_title(f"bounds that hold at every look, {percent(summary['level'])}", fontsize=SMALL)
     if decisions:
         ax.legend(fontsize=SMALL, frameon=False, loc="center left", bbox_to_anchor=(1, 0.5))
+    return ax
+
+
+def planned(summary: Summary, ax: Axes | None = None) -> Axes:
+    """The rounds that each policy needs under each share of exploration, with their range, and those for a decision."""
+    rows = [row for row in summary["rows"] if math.isfinite(row["rounds"])]
+    ax = _axes(ax, (7.5, 1.3 + min(0.3 * len(rows), 15)))
+    for k, row in enumerate(rows):
+        shown = {"value": row["rounds"], "interval": {"low": row["rounds_low"], "high": row["rounds_high"]}}
+        _interval(ax, k, shown, _Look(BLUE, "o", 2.0))
+        if math.isfinite(row["decision_rounds"]):
+            ax.plot([row["decision_rounds"]], [k], "D", color=ORANGE, markersize=6)
+    _rows(ax, [f"{_name(row['policy'])}, {percent(row['explore'])} exploration" for row in rows])
+    ax.set_xscale("log")
+    ax.xaxis.set_major_formatter("{x:,.0f}")
+    _marked_line(ax, summary["logged"], "logged so far", "--", 0)
+    ax.set_xlabel("rounds")
+    against = "the log" if summary["baseline"] is None else _name(summary["baseline"])
+    ax.plot([], [], "o-", color=BLUE, label=f"{percent(summary['level'])} interval of ±{summary['half_width']:.3g}")
+    if any(math.isfinite(row["decision_rounds"]) for row in rows):
+        ax.plot([], [], "D", color=ORANGE, linestyle="none", label=f"decided against {against}")
+    ax.legend(fontsize=SMALL, frameon=False, loc="center left", bbox_to_anchor=(1, 0.5))
     return ax
 
 

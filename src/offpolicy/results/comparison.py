@@ -9,14 +9,19 @@ from typing import TYPE_CHECKING, Any
 
 from offpolicy.core.errors import InputError
 from offpolicy.diagnostics.verdict import Verdict
-from offpolicy.inference.intervals import Interval, checked_level
+from offpolicy.inference.intervals import Interval, checked_level, normal_quantile
 from offpolicy.inference.simultaneous import Family
 from offpolicy.report import plots, text
 from offpolicy.results.estimate import Estimate
 from offpolicy.results.evidence import Evidence
+from offpolicy.results.plan import POWER
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
+
+NO_ERROR = 1e-12
+"""A difference with a smaller standard error is that of two policies that do the same."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +47,9 @@ class ComparedPolicy:
         Whether it cannot be ruled out that no other policy is better.
     verdict : Verdict
         The verdict of its estimate.
+    decision_rounds : float or None
+        If it is undecided: how many rounds in all would decide it with a probability of 80%, if the difference is what it is
+        estimated to be.
     """
 
     policy: str
@@ -54,6 +62,7 @@ class ComparedPolicy:
     conclusion: str
     may_be_best: bool
     verdict: Verdict
+    decision_rounds: float | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as plain values."""
@@ -127,6 +136,7 @@ class Comparison:
 
         def row(e: Estimate) -> ComparedPolicy:
             difference, interval = others.get(e.policy), differences.get(e.policy)
+            conclusion = "baseline" if e.policy == baseline else _conclusion(interval)
             return ComparedPolicy(
                 policy=e.policy,
                 value=e.value,
@@ -135,9 +145,10 @@ class Comparison:
                 difference=None if difference is None else difference.functional.value,
                 difference_error=None if difference is None else difference.std_error,
                 difference_interval=interval,
-                conclusion="baseline" if e.policy == baseline else _conclusion(interval),
+                conclusion=conclusion,
                 may_be_best=e.policy in may_be_best,
                 verdict=e.verdict,
+                decision_rounds=_decision_rounds(difference, interval) if conclusion == "undecided" else None,
             )
 
         rows = sorted(map(row, estimates), key=lambda row: -row.value if math.isfinite(row.value) else math.inf)
@@ -209,6 +220,15 @@ def _joint(evidence: Mapping[str, Evidence], level: float) -> dict[str, Interval
         return replace(found, level=level, method=f"{found.method}, simultaneous")
 
     return {name: interval(each) for name, each in evidence.items()}
+
+
+def _decision_rounds(difference: Evidence | None, interval: Interval | None) -> float | None:
+    """The rounds after which the interval excludes 0 with a probability of 80%: its width falls with their square root."""
+    if difference is None or interval is None or not difference.std_error > NO_ERROR:
+        return None
+    size = abs(difference.functional.value)
+    reach = (interval.high - interval.low) / 2 + normal_quantile(POWER) * difference.std_error
+    return difference.sums.n * max(reach / size, 1.0) ** 2 if size else None
 
 
 def _conclusion(difference: Interval | None) -> str:

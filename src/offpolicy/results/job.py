@@ -42,7 +42,7 @@ from offpolicy.results.examination import Checks
 from offpolicy.scoring.audit import audited
 from offpolicy.scoring.fit_pass import FitPlan, FitResults
 from offpolicy.scoring.fused.kernel import kernel_on
-from offpolicy.scoring.plan import AnyTerms, Family, ModelKey, Plan, plan_estimators
+from offpolicy.scoring.plan import AnyTerms, Family, ModelKey, Plan, WeightColumn, plan_estimators
 from offpolicy.scoring.requirements import Column, EstimatorList, Lacking, choose
 from offpolicy.scoring.score_histograms import Earned, Gained, RewardRange, ScoreHistograms, ScoreKind, kind_of
 from offpolicy.scoring.score_pass import ScorePass
@@ -195,7 +195,10 @@ class Job:
         sums = None if loggers is None else LoggerSums(loggers, plan.n_policies, len(self.log.schema.rewards), combined)
         shown = None if space.slots is None else ShownSums(space.slots, space.n_codes)
         axis = ActionAxisSums.of(self.log, self.fits.policies) if self.request.errors else None
-        return Checks(OverlapSums(sizes), ModelSums(tuple(plan.models)), self._propensity_tests, own, sums, shown, axis)
+        overlap = OverlapSums(sizes)
+        if self.histograms is not None:
+            overlap = OverlapSums(sizes, len(self.log.schema.rewards), self.histograms.scale.high)
+        return Checks(overlap, ModelSums(tuple(plan.models)), self._propensity_tests, own, sums, shown, axis)
 
     @property
     def _propensity_tests(self) -> PropensityTests | None:
@@ -230,7 +233,7 @@ class Job:
             return {}
         names, kinds = tuple(self.request.policies), {}
         for (p, e, reward), kind in self.score_kinds.items():
-            if not isinstance(kind, Earned) or self.members[p, e, reward][0][0][0].weight.naive:
+            if not isinstance(kind, Earned) or kind.weight is None:
                 continue
             if requested.baseline not in names:
                 kinds[p, e, reward] = Gained(reward, kind.weight, None)
@@ -246,7 +249,18 @@ class Job:
         if self.request.sequences is None or self.log.schema.clustered:
             return None
         kinds = dict.fromkeys([*self.score_kinds.values(), *self.gain_kinds.values()])
-        return ScoreHistograms(tuple(kinds), self.request.sequences.scale)
+        used = {column for kind in kinds for column in kind.weights}
+        return ScoreHistograms(tuple(kinds), self.request.sequences.scale, sorted(used - set(self.sorted_weights)))
+
+    @cached_property
+    def sorted_weights(self) -> dict[int, int]:
+        """The policy of each column of weights whose histogram a diagnostic collects."""
+        if self.log.space.count is None or self.log.space.slots is not None:
+            return {}
+        policies = [p for p, policy in enumerate(self.request.policies.values()) if not policy.deterministic]
+        columns = self.fits.plan.columns
+        keys = {p: WeightColumn(p, Weight()) for p in policies}
+        return {1 + columns.index(key): p for p, key in keys.items() if key in columns}
 
     def score(self, fitted: FitResults, scorer: Scorer) -> Scores:
         """The one pass that scores every estimator for every policy and reward."""

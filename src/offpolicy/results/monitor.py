@@ -8,10 +8,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-import numpy as np
-
 from offpolicy.core import storage
-from offpolicy.core.arrays import LARGEST_NUMBER, FloatArray
+from offpolicy.core.arrays import LARGEST_NUMBER
 from offpolicy.core.describe import described
 from offpolicy.core.errors import InputError
 from offpolicy.data.checks import is_number, reward_range as checked_range, whole
@@ -162,7 +160,6 @@ class Monitor:
         self.looks: tuple[Look, ...] = ()
         self.decisions: dict[str, Decision] = {name: Decision() for name in self.policies if name != baseline}
         self.rounds = 0
-        self.origin: FloatArray | None = None
         self.sums: WatchSums | None = None
 
     @property
@@ -226,7 +223,8 @@ class Monitor:
         if self.sums is not None:
             self.sums.check(log)
         space = log.space if self.sums is None else extended(self.sums.schema.space, log.space)
-        ready = prepared(self._with_range(log), space, self.policies, self._settings, engine)
+        scale = self._range(log)
+        ready = prepared(log.with_range(scale), space, self.policies, self._settings(scale), engine)
         state = ready.summed()
         mark = ready.fingerprint(state)
         if mark in self.fingerprints:
@@ -237,35 +235,33 @@ class Monitor:
         sums = WatchSums.of(ready, state, rounds, len(marks))
         look, decisions = _looked(self, sums.result, rounds, len(marks))
         # Nothing can fail from here on.
-        self.sums, self.origin, self.reward_range = sums, ready.scorer.origin, ready.job.log.reward_range
+        self.sums, self.reward_range = sums, scale
         self.fingerprints, self.rounds, self.decisions = marks, rounds, decisions
         self.looks = (*self.looks, look)
 
-    def _with_range(self, log: Log) -> Log:
-        """The log with the range of the monitor."""
+    def _range(self, log: Log) -> tuple[float, float]:
+        """The range of the rewards: that of the monitor, or else of the log."""
         given, stated = self.reward_range, log.reward_range
-        if given is None and stated is None:
-            raise InputError(
-                "bounds that hold at every look need the range that rewards can have; state it as reward_range= of the "
-                "monitor or of the log."
-            )
         if given is not None and stated is not None and given != stated:
             raise InputError(f"reward_range: the log states {stated}, and the monitor has {given}. Give the same for both.")
-        return log if stated is not None else log.with_range(given)
+        if (scale := given or stated) is None:
+            raise InputError(
+                "bounds that hold at every look need the range that rewards can have; state it as reward_range= of the "
+                "monitor or of the log (--reward-range)."
+            )
+        return scale
 
-    @property
-    def _settings(self) -> WatchSettings:
-        low, high = self.reward_range or (0.0, 1.0)
-        sequences = SequenceRequest(RewardRange(low, high), self.baseline or THE_LOG)
-        return WatchSettings(self.estimators, self.level, sequences, self.seed, self.origin)
+    def _settings(self, scale: tuple[float, float]) -> WatchSettings:
+        sequences = SequenceRequest(RewardRange(*scale), self.baseline or THE_LOG)
+        return WatchSettings(self.estimators, self.level, sequences, self.seed)
 
     def _ready(self, sums: WatchSums) -> Prepared:
         """What the sums were made with; of a loaded monitor, as far as its file tells."""
         if sums.prepared is not None:
             return sums.prepared
-        if not self.policies:
+        if not self.policies or self.reward_range is None:
             raise InputError("this needs the policies: load the monitor with Monitor.load(path, policies).")
-        return remembered(sums.schema, sums.roles, self.policies, self._settings, self.reward_range)
+        return remembered(sums.schema, sums.roles, self.policies, self._settings(self.reward_range))
 
     def merge(self, other: Monitor) -> Monitor:
         """A monitor of the logs of both, such as of two machines.
@@ -279,7 +275,8 @@ class Monitor:
         Returns
         -------
         Monitor
-            A new one. Its looks are those of both and its own.
+            A new one, with the looks and decisions of this monitor and a look at all rounds. What the other one decided is
+            decided again from all rounds, because the error probability holds for one series of looks.
         """
         if self.settings != other.settings:
             raise InputError(f"the monitors differ in their settings: {self.settings} and {other.settings}.")
@@ -292,10 +289,10 @@ class Monitor:
             raise InputError(
                 "the monitors number the actions differently; list all labels as actions= of their logs, in the same order."
             )
-        if not np.array_equal(self.sums.origin, other.sums.origin):
+        if self.reward_range != other.reward_range:
             raise InputError(
-                "the monitors subtract different typical rewards before summing; start both from a copy of the same "
-                "monitor, with one log in it."
+                f"reward_range: one monitor has {self.reward_range}, and the other {other.reward_range}. Give the same for "
+                "both."
             )
         larger, smaller = (self.sums, other.sums) if space == self.sums.schema.space else (other.sums, self.sums)
         ready, few = self._ready(larger), self._ready(smaller)
@@ -304,9 +301,8 @@ class Monitor:
         merged.rounds, merged.fingerprints = self.rounds + other.rounds, self.fingerprints | other.fingerprints
         merged.files = self.files | other.files
         merged.sums = WatchSums.of(ready, state, merged.rounds, merged.logs)
-        merged.decisions = {name: earlier(own, other.decisions[name]) for name, own in self.decisions.items()}
         look, merged.decisions = _looked(merged, merged.sums.result, merged.rounds, merged.logs)
-        merged.looks = (*self.looks, *other.looks, look)
+        merged.looks = (*self.looks, look)
         return merged
 
     @property
@@ -338,7 +334,7 @@ class Monitor:
             "looks": [asdict(look) for look in self.looks],
             "decisions": {name: asdict(decision) for name, decision in self.decisions.items()},
         }
-        arrays = {"origin": np.zeros(0)}
+        arrays: dict[str, Any] = {}
         if self.sums is not None:
             arrays, more = self.sums.saved()
             content |= more
@@ -376,6 +372,8 @@ class Monitor:
         content = storage.as_json(path, metadata.get("content", "").encode())
         try:
             return cls._restored(path, content, arrays, policies, estimators)
+        except InputError:
+            raise
         except (KeyError, TypeError, ValueError, AttributeError, AssertionError) as error:
             raise storage.damaged(path, f"its content cannot be read ({type(error).__name__}: {error})") from None
 
@@ -391,10 +389,11 @@ class Monitor:
         if policies is None:
             again.policies = {}
         elif plain(again.settings) != about:
-            differs = next(name for name, value in plain(again.settings).items() if value != about[name])
+            given = plain(again.settings)
+            differs = next(name for name, value in given.items() if value != about[name])
             raise InputError(
-                f"{path}: {differs}: the monitor was saved with {about[differs]}, and is loaded with "
-                f"{plain(again.settings)[differs]}."
+                f"{path} was saved with other {differs}: {_in_words(about[differs])}, and not {_in_words(given[differs])}. "
+                "What is promised for all looks cannot change between them; give the same, or begin another file."
             )
         again.fingerprints, again.rounds = dict(content["fingerprints"]), int(content["rounds"])
         again.files = dict(content["files"])
@@ -404,8 +403,7 @@ class Monitor:
         )
         again.decisions = {name: Decision(**each) for name, each in content["decisions"].items()}
         if "schema" in content:
-            again.origin = np.asarray(arrays["origin"], np.float64)
-            again.sums = WatchSums.read(arrays, content, again.origin)
+            again.sums = WatchSums.read(arrays, content)
             if again.policies:
                 again.sums = again.sums.like(again._ready(again.sums).zero())
         return again
@@ -444,7 +442,14 @@ class Monitor:
 
     def __repr__(self) -> str:
         decided = ", ".join(f"{name}: {decision.conclusion}" for name, decision in self.decisions.items())
-        return f"Monitor({self.logs:,} logs, {self.rounds:,} rounds; {decided})"
+        return f"Monitor({self.logs:,} log{'s' * (self.logs != 1)}, {self.rounds:,} rounds; {decided})"
+
+
+def _in_words(setting: Any) -> str:
+    """Policies by name, or estimators."""
+    if isinstance(setting, Mapping):
+        return ", ".join(f"{name} = {value}" for name, value in setting.items())
+    return ", ".join(map(str, setting)) if isinstance(setting, list) else str(setting)
 
 
 class KnownLogError(InputError):
@@ -453,12 +458,6 @@ class KnownLogError(InputError):
     def __init__(self, log: str, before: str, fingerprint: str) -> None:
         self.fingerprint = fingerprint
         super().__init__(f"{log}: the same rounds were folded in before, from {before}; each log counts once.")
-
-
-def earlier(a: Decision, b: Decision) -> Decision:
-    """The decision with fewer rounds, if any was made."""
-    made = [each for each in (a, b) if each.rounds is not None]
-    return min(made, key=lambda each: each.rounds or 0, default=Decision())
 
 
 def _conclusion(interval: Interval) -> str:

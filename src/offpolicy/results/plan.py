@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,10 +14,13 @@ from offpolicy.data.checks import is_number
 from offpolicy.inference.exploration import ExplorationPass, weighted_part
 from offpolicy.inference.functionals import Functional, ScoreSums, variance
 from offpolicy.inference.intervals import normal_quantile
-from offpolicy.report import text
+from offpolicy.report import plots, text
 from offpolicy.results.estimate import Estimate
 from offpolicy.results.evidence import Evidence, LogAccess
 from offpolicy.scoring.score_pass import ScorePass
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 POWER = 0.8
 STATED = 0.9
@@ -84,6 +87,21 @@ class Plan:
     baseline: str | None
     rows: tuple[PlannedPolicy, ...]
 
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Plot how many rounds each policy needs, with the range of that number, by the share of exploration.
+
+        Parameters
+        ----------
+        ax : matplotlib.axes.Axes, optional
+            The axes to draw on.
+
+        Returns
+        -------
+        matplotlib.axes.Axes
+            The axes.
+        """
+        return plots.planned(self.to_dict(), ax)
+
     def to_dict(self) -> dict[str, Any]:
         """Everything as plain values."""
         return asdict(self)
@@ -119,7 +137,7 @@ class Precision:
 
 
 def checked_shares(explore: Any) -> tuple[float, ...]:
-    shares = (explore,) if is_number(explore) else tuple(explore)
+    shares = (explore,) if is_number(explore) or not isinstance(explore, Iterable) else tuple(explore)
     if not shares or not all(is_number(share) and 0 <= share <= 1 for share in shares):
         raise InputError(f"explore is {explore!r}; give shares of the rounds, from 0 to 1.")
     return tuple(float(share) for share in shares)

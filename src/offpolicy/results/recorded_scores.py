@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from offpolicy.diagnostics.base import Subject
 from offpolicy.inference.intervals import Range
@@ -22,6 +22,7 @@ class RecordedScores:
 
     job: Job
     scores: Scores
+    _finished: dict[ScoreKind, State] = field(default_factory=dict, init=False)
 
     def of(self, subject: Subject, parts: Sequence[tuple[float, Terms]], bounds: Range | None) -> ValueScores | None:
         """Those of one estimate. Of a log with clusters, they have no sums of their own."""
@@ -52,9 +53,17 @@ class RecordedScores:
         )
 
     def _state(self, kind: ScoreKind) -> State:
-        assert self.job.histograms is not None
-        own: State = self.scores.state["diagnostics"]["sequences"][str(self.job.histograms.kinds.index(kind))]
-        return own
+        """The histograms of all rounds; estimates share them."""
+        state = self.scores.state["diagnostics"]
+
+        def weights(column: int) -> State:
+            own: State = state["overlap"][str(self.job.sorted_weights[column])]["weights"]
+            return own
+
+        if kind not in self._finished:
+            assert self.job.histograms is not None
+            self._finished[kind] = self.job.histograms.finish(state["sequences"], kind, weights)
+        return self._finished[kind]
 
     def _position(self, subject: Subject) -> int:
         """The number of the estimator."""

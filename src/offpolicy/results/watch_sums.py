@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from offpolicy.core import storage
-from offpolicy.core.arrays import FloatArray, UInt64Array
+from offpolicy.core.arrays import UInt64Array
 from offpolicy.core.errors import InputError
 from offpolicy.core.memory import Budget
 from offpolicy.core.threads import one_blas_thread
@@ -64,13 +64,21 @@ class LabelledFingerprint:
 
 @dataclass(frozen=True)
 class WatchSettings:
-    """What stays the same from log to log. `origin`: what is subtracted from each reward before summing."""
+    """What stays the same from log to log."""
 
     estimators: Sequence[Estimator]
     level: float
     sequences: SequenceRequest
     seed: int
-    origin: FloatArray | None = None
+
+    @property
+    def origin(self) -> float:
+        """What is subtracted from rewards before summing: 0, or the end of their range that is nearest to it.
+
+        It does not depend on a log, so that the sums of any two monitors can be added.
+        """
+        scale = self.sequences.scale
+        return min(max(0.0, scale.low), scale.high)
 
 
 @dataclass(frozen=True)
@@ -94,8 +102,7 @@ class Prepared:
         job = Job.within_budget(request, EstimatorList.of(list(settings.estimators)), _no_trial)
         _check_nothing_is_fitted(job)
         fitted, scorer = job.fitted()
-        origin = scorer.origin if settings.origin is None else settings.origin
-        return cls(job, fitted, replace(scorer, origin=origin))
+        return cls(job, fitted, replace(scorer, origin=np.full_like(scorer.origin, settings.origin)))
 
     def zero(self) -> State:
         return self.job.score_pass(self.scorer).zero()
@@ -131,7 +138,6 @@ class WatchSums:
     state: State
     schema: Schema
     roles: Mapping[str, str]
-    origin: FloatArray
     result: Evaluation
     prepared: Prepared | None = None
 
@@ -139,7 +145,7 @@ class WatchSums:
     def of(cls, ready: Prepared, state: State, rounds: int, logs: int) -> WatchSums:
         log = ready.job.log
         result = ready.evaluation(state, rounds, logs)
-        return cls(state, log.schema, log.source.roles, ready.scorer.origin, result, ready)
+        return cls(state, log.schema, log.source.roles, result, ready)
 
     def check(self, log: Log) -> None:
         """Raise if a log does not go with those before it."""
@@ -162,14 +168,14 @@ class WatchSums:
             "labels": None if space.labels is None else space.labels.to_pylist(),
             "label_type": None if space.labels is None else str(space.labels.type),
         }
-        arrays = {f"{STATE}{name}": array for name, array in flat(self.state).items()} | {"origin": self.origin}
+        arrays = {f"{STATE}{name}": array for name, array in flat(self.state).items()}
         evidence = packed_evidence(self.result)
         return arrays, {
             "schema": schema, "roles": dict(self.roles), "result": plain(self.result.to_dict()), "evidence": evidence
         }  # fmt: skip
 
     @classmethod
-    def read(cls, arrays: Mapping[str, Any], content: Any, origin: FloatArray) -> WatchSums:
+    def read(cls, arrays: Mapping[str, Any], content: Any) -> WatchSums:
         """The inverse of `saved`; its state still lacks its form."""
         saved = content["schema"]
         known = saved["labels"] is None
@@ -179,7 +185,7 @@ class WatchSums:
             clustered=bool(saved["clustered"]), features=tuple(saved["features"]),
         )  # fmt: skip
         own = {name.removeprefix(STATE): array for name, array in arrays.items() if name.startswith(STATE)}
-        return cls(own, schema, content["roles"], origin, evaluation_of(content["result"], content["evidence"]))
+        return cls(own, schema, content["roles"], evaluation_of(content["result"], content["evidence"]))
 
     def like(self, zero: State) -> WatchSums:
         """With its state in the form of another."""
@@ -191,10 +197,10 @@ def remembered(
     roles: Mapping[str, str],
     policies: Mapping[str, Policy],
     settings: WatchSettings,
-    reward_range: tuple[float, float] | None,
 ) -> Prepared:
     """What logs of this schema are summed with, without a log."""
-    log = Log.from_source(Accumulated(schema, roles, "logs", 2), reward_range=reward_range)
+    scale = settings.sequences.scale
+    log = Log.from_source(Accumulated(schema, roles, "logs", 2), reward_range=(scale.low, scale.high))
     return Prepared.of(log, policies, settings, None)
 
 

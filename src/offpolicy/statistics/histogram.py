@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from offpolicy.core.arrays import FloatArray
+from offpolicy.core.arrays import BoolArray, FloatArray, rounded_to_24_bits, sums_by
 from offpolicy.statistics.base import State, added
 
-_SHIFT = np.int64(46)  # retains the exponent and 6 bits of the fraction of a float64: bins about 1% wide
-_LOW = np.int64((1023 - 64) << 6)  # values below 2⁻⁶⁴ share the bin of zero
-_OCTAVES = 128
+_SHIFT = np.int32(17)  # retains the exponent and 6 bits of the fraction of a float32: bins about 1% wide
+FINE = 64  # bins per octave
+LOWEST = -64  # values below 2⁻⁶⁴ share the bin of zero
+OCTAVES = 128
+_LOW = np.int32((127 + LOWEST) * FINE)
+_LAST = OCTAVES * FINE - 1
 _HALF = 27  # of 64 parts of an octave: 1 + 27/64 is about √2
 LARGEST_OF = ("max", "heaviest")  # entries that are merged by their maximum instead of their sum
 
@@ -20,35 +26,71 @@ LARGEST_OF = ("max", "heaviest")  # entries that are merged by their maximum ins
 class LogHistogram:
     """Counts, masses and sums of values in bins from 2⁻⁶⁴ to 2⁶⁴ whose edges grow by about 1%; or, `coarse`, by √2.
 
-    The mass and the sum count each value with the weight of its row. `max` is the largest value, and `heaviest` the largest
-    product of a value and the weight of its row.
+    Values are rounded to 24 bits, so that the sums do not depend on their order. The mass and the sum count each value with
+    the weight of its row. `max` is the largest value, and `heaviest` the largest product of a value and the weight of its
+    row.
     """
 
     coarse: bool = False
 
     @property
     def _bins(self) -> int:
-        return 1 + (2 * _OCTAVES if self.coarse else _OCTAVES << 6)
+        return 1 + (2 * OCTAVES if self.coarse else OCTAVES * FINE)
 
-    def zero(self) -> State:
+    def zero(self, sets: int = 0) -> State:
+        """Without any values; with the counts and sums of so many sets of values, if any."""
         bins = {name: np.zeros(self._bins) for name in ("count", "mass", "sum")}
-        return {**bins, "max": np.zeros(()), "heaviest": np.zeros(())}
+        own = {name: np.zeros((sets, self._bins)) for name in ("count of set", "sum of set")} if sets else {}
+        return {**bins, **own, "max": np.zeros(()), "heaviest": np.zeros(())}
 
-    def fold(self, state: State, values: FloatArray, omega: FloatArray | None = None) -> State:
+    def fold(
+        self, state: State, values: FloatArray, omega: FloatArray | None = None, sets: Sequence[BoolArray] = ()
+    ) -> State:
+        """Add values; `omega` are the weights of their rows, and `sets` say which values belong to each set."""
         if not len(values):
             return state
-        last = (_OCTAVES << 6) - 1
-        fine = np.clip((np.ascontiguousarray(values).view(np.int64) >> _SHIFT) - _LOW, -1, last)
-        bins = 1 + (np.where(fine < 0, -1, 2 * (fine >> 6) + (fine % 64 >= _HALF)) if self.coarse else fine)
-        weighted = values if omega is None else omega * values
-        count = np.bincount(bins, minlength=self._bins)
+        rounded = rounded_to_24_bits(values)
+        bins = self._places(rounded)
+        state = {**state, "max": np.maximum(state["max"], largest := values.max())}
+        weighted = rounded if omega is None else omega * rounded
+        count, sums = self._count_sets(state, bins, rounded, sets) if sets else _counted(bins, weighted, self._bins)
         return {
+            **state,
             "count": state["count"] + count,
             "mass": state["mass"] + (count if omega is None else np.bincount(bins, omega, self._bins)),
-            "sum": state["sum"] + np.bincount(bins, weighted, self._bins),
-            "max": np.maximum(state["max"], values.max()),
-            "heaviest": np.maximum(state["heaviest"], weighted.max()),
+            "sum": state["sum"] + sums,
+            "heaviest": np.maximum(state["heaviest"], largest if omega is None else (omega * values).max()),
         }
+
+    def _places(self, rounded: npt.NDArray[np.float32]) -> npt.NDArray[np.int32]:
+        """The bin of each value."""
+        bins = _fine(rounded)
+        if not self.coarse:
+            return bins
+        octave, part = np.divmod(bins - 1, FINE)
+        return np.where(bins == 0, 0, 1 + 2 * octave + (part >= _HALF))
+
+    def _count_sets(
+        self, state: State, bins: npt.NDArray[np.int32], rounded: npt.NDArray[np.float32], sets: Sequence[BoolArray]
+    ) -> tuple[Any, FloatArray]:
+        """Add to the counts and sums of each set; those of all values. Counting both at once costs little more."""
+        size = self._bins
+        for k, members in enumerate(sets):
+            place = bins + members * np.int32(size)
+            count, sums = _counted(place, rounded, 2 * size)
+            state["count of set"][k] += count[size:]
+            state["sum of set"][k] += sums[size:]
+        return count[:size] + count[size:], sums[:size] + sums[size:]
+
+    @staticmethod
+    def of_set(state: State, k: int) -> State:
+        """The counts and sums of the values in a set."""
+        return {name: state[f"{name} of set"][k] for name in ("count", "sum")}
+
+    @staticmethod
+    def outside(state: State, k: int) -> State:
+        """The counts and sums of the values that are not in a set."""
+        return {name: state[name] - state[f"{name} of set"][k] for name in ("count", "sum")}
 
     def merge(self, a: State, b: State) -> State:
         return added(a, b, LARGEST_OF)
@@ -87,7 +129,7 @@ class LogHistogram:
         """Edges that grow by about √2, the masses between them, and the mass of 0 (or below 2⁻⁶⁴)."""
         masses = state["mass"][1:]
         if not self.coarse:
-            masses = np.add.reduceat(masses, np.add.outer(64 * np.arange(_OCTAVES), (0, _HALF)).ravel())
+            masses = np.add.reduceat(masses, np.add.outer(64 * np.arange(OCTAVES), (0, _HALF)).ravel())
         used = np.flatnonzero(masses)
         if not len(used):
             return np.empty(0), np.empty(0), float(state["mass"][0])
@@ -99,8 +141,21 @@ class LogHistogram:
     @staticmethod
     def count_above(state: State, value: float) -> float:
         """The number of values above a bound, to about 1% of the bound."""
-        edge = int(np.clip((np.float64(value).view(np.int64) >> _SHIFT) - _LOW, -1, (_OCTAVES << 6) - 1)) + 1
+        (edge,) = _fine(rounded_to_24_bits(np.array([value])))
         return float(state["count"][edge + 1 :].sum())
+
+
+def _fine(rounded: npt.NDArray[np.float32]) -> npt.NDArray[np.int32]:
+    """The fine bin of each value."""
+    bins = rounded.view(np.int32) >> _SHIFT
+    bins -= _LOW - 1
+    np.clip(bins, 0, _LAST + 1, out=bins)
+    return bins
+
+
+def _counted(place: npt.NDArray[np.int32], values: Any, bins: int) -> tuple[Any, FloatArray]:
+    """How many values are in each bin, and their sum."""
+    return np.bincount(place, minlength=bins), sums_by(place, values, bins)
 
 
 def _value(position: FloatArray) -> FloatArray:

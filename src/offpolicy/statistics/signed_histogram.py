@@ -11,18 +11,23 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from offpolicy.core.arrays import FloatArray
+from offpolicy.core.arrays import LARGEST_SINGLE, FloatArray, IntArray, rounded_to_24_bits
 from offpolicy.statistics.base import State, added
+from offpolicy.statistics.histogram import FINE, LOWEST, OCTAVES
 
 _SHIFT = np.uint32(20)  # retains the sign, the exponent and 3 bits of the fraction of a float32: bins at most 12.5% wide
 BINS = 1 << 12
+_PER_OCTAVE = 8
+_LEAST = (127 + LOWEST) * _PER_OCTAVE  # the first and the last bin of a `LogHistogram`
+_MOST = _LEAST + OCTAVES * _PER_OCTAVE - 1
 ROWS = 16_384  # at a time: larger intermediate arrays would leave the cache
-LARGEST = float(np.finfo(np.float32).max)
 
 
 @dataclass(frozen=True)
 class Bins:
     """The bins that contain anything: their ends, how many numbers they contain, and the sum of these.
+
+    Counts and sums may have a first dimension, for several looks at a growing set of numbers.
 
     >>> bins = Bins.of(SignedHistogram.fold(SignedHistogram.zero(), np.array([1.0, 1.0, -3.0])))
     >>> bins.count.tolist(), bins.total.tolist()
@@ -58,44 +63,49 @@ class SignedHistogram:
         return {"count": np.zeros(BINS, np.int64), "sum": np.zeros(BINS)}
 
     @classmethod
+    def of(cls, values: FloatArray) -> State:
+        """The histogram of some numbers."""
+        rounded, place = cls.placed(values)
+        return {"count": np.bincount(place, minlength=BINS), "sum": np.bincount(place, rounded, BINS)}
+
+    @classmethod
     def fold(cls, state: State, values: FloatArray) -> State:
         count, sums = state["count"].copy(), state["sum"].copy()
         for start in range(0, len(values), ROWS):
-            rounded = _rounded(values[start : start + ROWS])
-            place = (rounded.view(np.uint32) >> _SHIFT).astype(np.intp)
-            count += np.bincount(place, minlength=BINS)
-            sums += np.bincount(place, rounded, BINS)
+            part = cls.of(values[start : start + ROWS])
+            count += part["count"]
+            sums += part["sum"]
         return {"count": count, "sum": sums}
 
     @staticmethod
-    def repeated(state: State, value: float, times: int) -> State:
-        """Add the same number several times."""
-        one = SignedHistogram.fold(SignedHistogram.zero(), np.array([value]))
-        return {name: state[name] + times * one[name] for name in state}
+    def placed(values: FloatArray) -> tuple[npt.NDArray[np.float32], IntArray]:
+        """The numbers as they are summed, and the bin of each."""
+        rounded = rounded_to_24_bits(values)
+        return rounded, (rounded.view(np.uint32) >> _SHIFT).astype(np.intp)
 
     @staticmethod
     def merge(a: State, b: State) -> State:
         return added(a, b)
 
     @staticmethod
-    def halves(state: State) -> tuple[State, State]:
-        """The histograms of max(x, 0) and of max(−x, 0), without the numbers of the other sign."""
-        half = BINS // 2
-        positive, negative = SignedHistogram.zero(), SignedHistogram.zero()
-        for part, own, sign in ((positive, slice(0, half), 1), (negative, slice(half, BINS), -1)):
-            part["count"][:half] = state["count"][own]
-            part["sum"][:half] = sign * state["sum"][own] + 0.0
-        return positive, negative
+    def with_weights(state: State, weights: State) -> State:
+        """Add the numbers of a fine `LogHistogram`, whose bins subdivide those of this one.
 
-
-def _rounded(values: FloatArray) -> npt.NDArray[np.float32]:
-    with np.errstate(over="ignore", under="ignore"):
-        rounded: npt.NDArray[np.float32] = values.astype(np.float32)
-    return np.clip(rounded, -LARGEST, LARGEST) if not np.isfinite(rounded.sum()) else rounded
+        Positive numbers outside the range of that histogram are counted as 0, or in its last bin.
+        """
+        place = np.concatenate([[0], _LEAST + np.arange(FINE * OCTAVES) // (FINE // _PER_OCTAVE)])
+        out = {}
+        for name, part in state.items():
+            both = part + np.bincount(place, weights[name], BINS).astype(part.dtype)
+            both[0], both[_MOST] = both[:_LEAST].sum(), both[_MOST : BINS // 2].sum()
+            both[1:_LEAST] = both[_MOST + 1 : BINS // 2] = 0
+            out[name] = both
+        out["sum"][0] = 0.0
+        return out
 
 
 def _first(bins: npt.NDArray[np.int64]) -> FloatArray:
     """The smallest number, in absolute value, of a bin; the end of the last bin is that of the bin after it."""
     bits = (bins.astype(np.uint64) << np.uint64(int(_SHIFT))).astype(np.uint32)
     ends = bits.view(np.float32).astype(np.float64)
-    return np.where(np.isfinite(ends), ends, np.sign(ends) * LARGEST)
+    return np.where(np.isfinite(ends), ends, np.sign(ends) * LARGEST_SINGLE)

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from fnmatch import translate
 from pathlib import PurePosixPath
 from typing import Any
@@ -96,12 +96,11 @@ def find_remote(source: Any) -> list[RemoteFile]:
 
 
 def _found(url: str) -> list[RemoteFile]:
-    scheme = url.partition(":")[0].lower()
-    filesystem, path = _filesystem(url, scheme)
-    prefix = url[: len(url) - len(path)] if url.endswith(path) else f"{scheme}://"
+    store = _store(url, url.partition(":")[0].lower())
+    filesystem, path = store.filesystem, store.path
 
     def listed(info: pa_fs.FileInfo) -> RemoteFile:
-        return RemoteFile(filesystem, info.path, prefix + info.path, info.size, info.mtime_ns)
+        return RemoteFile(filesystem, info.path, store.address(info.path), info.size, info.mtime_ns)
 
     try:
         folder = re.split(r"/[^/]*[*?\[]", path)[0]
@@ -115,7 +114,7 @@ def _found(url: str) -> list[RemoteFile]:
         if pattern == "":
             raise InputError(f"{url}: no such file or folder.")
         infos = filesystem.get_file_info(pa_fs.FileSelector(folder, recursive=True))
-    except OSError as error:
+    except (OSError, pa.ArrowException) as error:
         raise InputError(
             f"{url}: cannot be listed: {first_line(error)}. Check the address, the network and the credentials (the "
             "store's usual environment variables or files)."
@@ -142,22 +141,84 @@ def _wanted(path: str, folder: str, pattern: str | None) -> bool:
     return re.fullmatch("/".join(pieces).replace("/.*/", "/(?:.*/)?"), path, re.DOTALL) is not None
 
 
-def _filesystem(url: str, scheme: str) -> tuple[pa_fs.FileSystem, str]:
-    """The store of an address, and the path in it. Credentials come from the usual environment."""
+@dataclass(frozen=True)
+class Store:
+    """A store, the path of an address in it, and how the addresses of its files begin, instead of `dropped`."""
+
+    filesystem: pa_fs.FileSystem
+    path: str
+    prefix: str
+    dropped: str = ""
+
+    def address(self, key: str) -> str:
+        """The address of a file, for messages."""
+        return self.prefix + key.removeprefix(self.dropped)
+
+
+def _store(url: str, scheme: str) -> Store:
+    """The store of an address. Credentials come from the usual environment."""
     try:
         if scheme in ("s3", "s3a"):
-            return _s3(), unquote(url.partition("://")[2])
-        if scheme in OF_ARROW:
-            limited = f"{url}?retry_limit_seconds={GS_SECONDS}" if scheme in ("gs", "gcs") and "?" not in url else url
-            filesystem, path = pa_fs.FileSystem.from_uri(limited)
-            return filesystem, path
+            return Store(_s3(), unquote(url.partition("://")[2]), f"{scheme}://")
+        if scheme in ("gs", "gcs"):
+            return _gs(url, scheme)
+        if scheme in ("abfs", "abfss"):
+            return _azure(url, scheme)
         import fsspec  # type: ignore[import-untyped]
 
-        return pa_fs.PyFileSystem(pa_fs.FSSpecHandler(fsspec.filesystem(scheme))), url
+        return Store(pa_fs.PyFileSystem(pa_fs.FSSpecHandler(fsspec.filesystem(scheme))), url, "")
     except ImportError as error:
         raise InputError(f"{url}: needs {error.name or 'fsspec'}; pip install 'offpolicy[remote]'.") from None
     except (pa.ArrowException, OSError, ValueError) as error:
         raise InputError(f"{url}: cannot be opened: {first_line(error)}.") from error
+
+
+def _gs(url: str, scheme: str) -> Store:
+    """Google Cloud Storage, or the emulator of the environment, as Google's own libraries find it."""
+    if emulator := os.environ.get("STORAGE_EMULATOR_HOST"):
+        protocol, _, host = emulator.rpartition("://")
+        settings = {"anonymous": True, "scheme": protocol or "http", "endpoint_override": host.rstrip("/")}
+        filesystem = pa_fs.GcsFileSystem(retry_time_limit=timedelta(seconds=GS_SECONDS), **settings)
+        return Store(filesystem, unquote(url.partition("://")[2]), f"{scheme}://")
+    filesystem, path = pa_fs.FileSystem.from_uri(url if "?" in url else f"{url}?retry_limit_seconds={GS_SECONDS}")
+    return Store(filesystem, path, f"{scheme}://")
+
+
+def _azure(url: str, scheme: str) -> Store:
+    """Azure with the key or token of the environment, as Azure's own tools read them, or its default credentials."""
+    container, at, rest = url.partition("://")[2].partition("@")
+    host, _, inside = rest.partition("/")
+    if not at:
+        filesystem, path = pa_fs.FileSystem.from_uri(url)
+        return Store(filesystem, path, f"{scheme}://")
+    prefix, dropped = f"{scheme}://{container}@{host}/", f"{container}/"
+    settings = _azure_settings()
+    if not settings:
+        filesystem, path = pa_fs.FileSystem.from_uri(url)
+        return Store(filesystem, path, prefix, dropped)
+    filesystem = pa_fs.AzureFileSystem(host.partition(".")[0], **settings)
+    return Store(filesystem, unquote(f"{container}/{inside}").rstrip("/"), prefix, dropped)
+
+
+def _azure_settings() -> dict[str, str]:
+    """The arguments of Arrow's file system for the variables AZURE_STORAGE_….
+
+    >>> os.environ["AZURE_STORAGE_CONNECTION_STRING"] = "AccountKey=a2V5;BlobEndpoint=http://127.0.0.1:10000/devstoreaccount1"
+    >>> _azure_settings()["blob_storage_authority"], _azure_settings()["account_key"]
+    ('127.0.0.1:10000', 'a2V5')
+    >>> del os.environ["AZURE_STORAGE_CONNECTION_STRING"]
+    """
+    pairs = (pair.partition("=") for pair in os.environ.get("AZURE_STORAGE_CONNECTION_STRING", "").split(";"))
+    given = {name.strip(): value.strip() for name, _, value in pairs}
+    found = {
+        "account_key": os.environ.get("AZURE_STORAGE_KEY") or given.get("AccountKey"),
+        "sas_token": os.environ.get("AZURE_STORAGE_SAS_TOKEN") or given.get("SharedAccessSignature"),
+    }
+    if endpoint := given.get("BlobEndpoint"):
+        protocol, _, place = endpoint.rpartition("://")
+        for kind in ("blob", "dfs"):
+            found |= {f"{kind}_storage_authority": place.partition("/")[0], f"{kind}_storage_scheme": protocol or "https"}
+    return {name: value for name, value in found.items() if value}
 
 
 def _s3() -> pa_fs.S3FileSystem:

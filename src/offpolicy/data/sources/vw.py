@@ -7,13 +7,14 @@ import os
 import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from operator import index
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from offpolicy.core.errors import InputError, InputWarning
+from offpolicy.core.errors import InputError, InputWarning, first_line
 from offpolicy.data.log import Log
 from offpolicy.data.sources.reader import read_log
 
@@ -158,21 +159,26 @@ class _File:
         try:
             shared = dict(line["c"])
             features = shared.pop("_multi")
-            order, p = [int(each) - 1 for each in line["a"]], [float(each) for each in line["p"]]
+            order, p = [index(each) - 1 for each in line["a"]], [float(each) for each in line["p"]]
             cost, drop = float(line["_label_cost"]), float(line.get("pdrop", 0.0))
-            chosen, propensity = int(line["_label_Action"]) - 1, float(line["_label_probability"])
+            chosen, propensity = index(line["_label_Action"]) - 1, float(line["_label_probability"])
             names = [self._name(number, features[each]) for each in order]
-        except (KeyError, TypeError, ValueError, IndexError) as error:
+            context = dict(_flat(shared))
+        except (KeyError, TypeError, ValueError, IndexError, OverflowError) as error:
+            if isinstance(error, InputError):
+                raise
+            reason = f"{error.args[0]} is missing" if isinstance(error, KeyError) else first_line(error)
             raise InputError(
                 f"{self.path} line {number}: no decision of a contextual bandit with action-dependent features (cb_adf): "
-                f"{type(error).__name__} {error}. It needs _label_cost, _label_probability, _label_Action, a, p, and c with "
+                f"{reason}. It needs _label_cost, _label_probability, _label_Action, a, p, and c with "
                 "_multi. (Slates and continuous actions are not read.)"
             ) from None
         if len(order) != len(p) or sorted(order) != list(range(len(features))) or chosen not in order:
             raise InputError(f"{self.path} line {number}: a, p and _multi do not belong together.")
         if len(set(names)) < len(names):
+            twice = next(name for name in names if names.count(name) > 1)
             raise InputError(
-                f"{self.path} line {number}: two candidates have the same name ({names[0]!r} is the first); give the "
+                f"{self.path} line {number}: two candidates have the same name, {twice!r}; give the "
                 "feature that tells them apart as action=."
             )
         if not np.isclose(p[order.index(chosen)], propensity, rtol=1e-4):
@@ -186,10 +192,12 @@ class _File:
         return {
             "action": names[order.index(chosen)], "reward": -cost, "candidates": names,
             "probabilities": [each / total for each in p] if abs(total - 1) < 1e-3 else p, "weight": 1 / (1 - drop),
-            "event": str(line.get("EventId", number)), "context": dict(_flat(shared)),
+            "event": str(line.get("EventId", number)), "context": context,
         }  # fmt: skip
 
     def _name(self, number: int, features: Any) -> str:
+        if not isinstance(features, Mapping):
+            raise TypeError(f"an action is an object of JSON, not {json.dumps(features)[:40]}")
         if self.action is None:
             plain = {key: value for key, value in features.items() if not key.startswith("_")}
             return json.dumps(plain, sort_keys=True, ensure_ascii=False)
@@ -202,6 +210,8 @@ class _File:
 
 def _flat(value: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
     """Features as Vowpal Wabbit reads them: nested objects are namespaces, flags are 0 or 1, names with _ are settings."""
+    if not isinstance(value, Mapping):
+        raise TypeError(f"features are an object of JSON, not {json.dumps(value)[:40]}")
     for key, each in value.items():
         if key.startswith("_"):
             continue

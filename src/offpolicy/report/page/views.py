@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from offpolicy.diagnostics.pareto import CONVENTION
+from offpolicy.diagnostics.pareto import LIMIT
 from offpolicy.diagnostics.verdict import LIMITS
 from offpolicy.report import action_axis, comparison, slices, slots
 from offpolicy.report.formatting import THE_LOG, VERDICTS, Summary, count, label, number, percent as hundredths, shortened
@@ -403,8 +403,8 @@ def _tail(o: Summary) -> list[Fact]:
     if not finite(o.get("pareto_k")):
         return []
     meaning = (
-        f"How heavy the tail of the weights is. Below {CONVENTION} is good, by convention; above it, means of the weights "
-        "converge slowly. With many effective rounds, it does not matter."
+        f"How heavy the tail of the weights is. Below {LIMIT} is good; above it, Student intervals, such as those of "
+        "differences, are too narrow."
     )
     return [("Pareto k", f"{o['pareto_k']:.2f}", meaning)]
 
