@@ -98,6 +98,7 @@ def test_a_catalog_and_a_single_file(store: Server) -> None:
         ("s3://logs/parquet/*.csv", "no file matches this pattern"),
         ("s3://elsewhere/log.parquet", "elsewhere"),
         (["s3://logs/parquet/day=0/part.parquet", "s3://logs/csv/part-0.csv"], "a mix of Parquet and CSV"),
+        (["log.parquet", "s3://logs/parquet"], "s3://logs/parquet: addresses and other sources cannot be mixed"),
     ],
 )
 def test_addresses_without_a_log_are_refused(store: Server, address: Any, message: str) -> None:

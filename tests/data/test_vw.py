@@ -116,9 +116,12 @@ def test_an_action_without_a_name_is_the_text_of_its_features(tmp_path: Path) ->
     [
         ({"p": [0.5]}, "a, p and _multi do not belong together"),
         ({"_label_probability": 0.9}, "_label_probability is 0.9, and p has 0.4"),
-        ({"c": {}}, r"line 2: no decision of a contextual bandit .*KeyError '_multi'"),
+        ({"c": {}}, r"line 2: no decision of a contextual bandit .*: _multi is missing"),
         ({"pdrop": 1}, "pdrop is 1"),
-        ({"a": [1, "x"]}, "ValueError"),
+        ({"a": [1, "x"]}, "'str' object cannot be interpreted as an integer"),
+        ({"a": [1, 2.5]}, "'float' object cannot be interpreted as an integer"),
+        ({"c": {"_multi": [{"id": 1}, 2]}}, "an action is an object of JSON, not 2"),
+        ({"c": {"_multi": [{"id": 1}, {"id": 1}]}}, "two candidates have the same name, '1'"),
     ],
 )
 def test_other_lines_are_refused(tmp_path: Path, change: dict[str, Any], message: str) -> None:

@@ -181,3 +181,13 @@ def test_loggers_that_do_not_fit_are_refused(more: dict[str, Any], message: str)
 def test_learned_embeddings_use_the_combined_logging_policy() -> None:
     result = op.evaluate(op.read_log(simulated(), **COLUMNS, logging=LOGGING), TARGET, [op.LearnedMIPS(), op.SNIPS()])
     assert result["LearnedMIPS"].value == pytest.approx(result["SNIPS"].value, abs=4 * result["SNIPS"].std_error)
+
+
+@pytest.mark.parametrize("loggers", ["balanced", "weighted"])
+def test_a_policy_that_cannot_have_taken_an_action_is_refused(loggers: str) -> None:
+    """As when the labels of two loggers are swapped; the balanced probability alone is positive everywhere."""
+    data = {"action": np.array([0, 1, 1, 0, 1]), "reward": np.ones(5), "logger": list("aabbb")}
+    log = log_of(data, logging={"a": op.Fixed([1.0, 0.0]), "b": SECOND}, loggers=loggers)
+    words = "1 row has an action with zero probability under the policy of the logger .*: 1.*Check the policy of 'a'"
+    with pytest.raises(op.InputError, match=words):
+        op.evaluate(log, TARGET, op.IPS())

@@ -67,7 +67,7 @@ class _Counts:
         if impossible.any():
             which = ", ".join(repr(self.names[k]) for k in np.unique(batch.logger_code[impossible])[:3])
             raise RowsError(
-                "logging", "have an action with zero probability under the policy of their logger", batch.row[impossible],
+                "logging", "have an action with zero probability under the policy of the logger", batch.row[impossible],
                 f"Check the policy of {which}: it may belong to another logger.",
             )  # fmt: skip
         return {"sums": state["sums"] + np.bincount(batch.logger_code, batch.weight, len(self.names))}

@@ -28,8 +28,14 @@ S3_ATTEMPTS, S3_SECONDS, GS_SECONDS = 3, 30, 30
 def is_remote(source: Any) -> bool:
     """Whether a log is given as one or several addresses of remote files."""
     several = source if isinstance(source, (list, tuple)) else [source]
-    schemes = [URL.match(each) for each in several if isinstance(each, str)]
-    return len(schemes) == len(several) > 0 and all(found is not None and found[1].lower() in SCHEMES for found in schemes)
+    schemes = [URL.match(each) if isinstance(each, str) else None for each in several]
+    remote = [found is not None and found[1].lower() in SCHEMES for found in schemes]
+    if any(remote) and not all(remote):
+        raise InputError(
+            f"{several[remote.index(True)]}: addresses and other sources cannot be mixed in one log; copy the files to one "
+            "place."
+        )
+    return any(remote)
 
 
 @dataclass(frozen=True)
@@ -112,7 +118,10 @@ def _found(url: str) -> list[RemoteFile]:
         else:
             pattern = path
         if pattern == "":
-            raise InputError(f"{url}: no such file or folder.")
+            raise InputError(
+                f"{url}: no such file or folder. Check the address, and that the credentials may list it: some stores do "
+                "not tell what is forbidden from what is missing."
+            )
         infos = filesystem.get_file_info(pa_fs.FileSelector(folder, recursive=True))
     except (OSError, pa.ArrowException) as error:
         raise InputError(

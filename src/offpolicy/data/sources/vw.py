@@ -204,7 +204,7 @@ class _File:
         named = dict(_flat(features))
         for key, value in named.items():
             if self.action in (key, key.rpartition(".")[2]):
-                return str(value)
+                return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
         raise InputError(f"{self.path} line {number}: an action has no feature {self.action!r}; it has {', '.join(named)}.")
 
 
