@@ -91,7 +91,7 @@ def test_it_is_shown_and_never_judges() -> None:
     assert estimate.diagnostics["pareto_k"] > 0.7
     assert estimate.diagnostics["pareto_k_undefined"] is None
     assert estimate.diagnostics["effective_sample_size"] > 500
-    assert {reason.code for reason in estimate.reasons} == {"mean weight", "missing share", "concentration"}
+    assert {reason.code for reason in estimate.reasons} == {"mean weight", "concentration"}
     even = op.evaluate(log, op.Column(propensity), [op.SNIPS()])["SNIPS"].diagnostics
     assert even["pareto_k"] is None
     assert "tied" in even["pareto_k_undefined"]

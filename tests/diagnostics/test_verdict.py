@@ -7,6 +7,7 @@ import pytest
 from rich.cells import cell_len
 
 import offpolicy as op
+from offpolicy.diagnostics.estimates import as_precise, own_bias
 from offpolicy.diagnostics.verdict import Measure
 from tests.logs import Small, make_small
 
@@ -68,10 +69,8 @@ def test_effective_rounds_do_not_count_what_the_log_lacks(ones: int, missing: fl
     estimate = op.evaluate(log, whole, [op.SNIPS()])["SNIPS"]
     assert estimate.diagnostics["target_mass_missing"] == pytest.approx(missing, abs=1e-9)
     assert estimate.diagnostics["effective_sample_size"] == pytest.approx(ones / (1 + ones * missing**2))
-    seen = [reason.seen for reason in estimate.reasons if reason.code == "missing share"]
-    assert seen == (
-        ["The mean weight is 0.500, so the log lacks at least 39.9% of what the new policy does."] if missing else []
-    )
+    seen = [reason.seen.split(": ")[1] for reason in estimate.reasons if reason.code == "mean weight"]
+    assert seen == (["the log lacks at least 39.9% of what the new policy does."] if missing else [])
 
 
 def test_an_interval_of_a_blend_allows_for_what_the_log_lacks(large: Small) -> None:
@@ -79,14 +78,15 @@ def test_an_interval_of_a_blend_allows_for_what_the_log_lacks(large: Small) -> N
     logging = np.column_stack([large.logging, np.zeros(4000)])
     log = op.Log(large.context, large.action, large.reward, logging=logging, n_actions=5)
     target = np.column_stack([large.target * 2 / 3, np.full(4000, 1 / 3)])
-    found = op.evaluate(log, target, [op.Auto(), op.StackedDR(), op.LearnedMIPS(inputs="identity"), op.SNDR()])
+    found = op.evaluate(log, target, [op.Auto(), op.StackedDR(), op.LearnedMIPS(inputs="identity"), op.SNDR(), op.DM()])
     missing = found["Auto"].diagnostics["target_mass_missing"]
     assert 0.2 < missing < 1 / 3
     for name in ("Auto", "StackedDR"):
         assert found[name].std_error > missing * large.reward.std()
     for name in ("Auto", "StackedDR", "LearnedMIPS", "SNDR"):
+        assert "mean weight" in codes(found[name])
         assert found[name].verdict is not op.Verdict.OK
-        assert "missing share" in codes(found[name])
+    assert "missing share" in codes(found["DM"])
 
 
 def test_no_support_in_some_contexts(large: Small) -> None:
@@ -165,8 +165,16 @@ def test_a_model_that_nothing_checks(large: Small) -> None:
 def test_few_clusters(large: Small) -> None:
     log = large.log(cluster=np.arange(4000) % 4)
     estimate = op.evaluate(log, large.logging, [op.IPS()])["IPS"]
-    assert "few clusters" in codes(estimate)
+    (reason,) = [each for each in estimate.reasons if each.code == "few clusters"]
+    assert reason.do.startswith("Log more rounds (about 10,000 in all, with the present logging) in new clusters")  # 10 of 4
     assert estimate.verdict is op.Verdict.DO_NOT_TRUST
+
+
+def test_rounds_that_make_another_estimate_as_precise() -> None:
+    """Three times the standard error takes nine times the rounds."""
+    assert "(about 45,000 in all" in as_precise("SNIPS", 0.3, 0.1, 5_000)
+    assert as_precise("SNIPS", 0.1, 0.3, 5_000) == ""
+    assert "would make SNIPS alone as precise" in own_bias("SNIPS", 0.0, (0.3, 0.1, 0.3), 5_000).do
 
 
 def test_no_overlap_at_all(small: Small) -> None:

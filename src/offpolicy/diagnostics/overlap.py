@@ -219,7 +219,8 @@ def weight_findings(o: Overlap, scale: str = "effective rounds") -> list[Finding
             abs(o.mean_weight_z) if abs(o.mean_weight - 1) > NOT_ONE else 0.0,
         ).finding(
             "mean weight",
-            f"The mean weight is {o.mean_weight:.3f}, {abs(o.mean_weight_z):.1f} standard errors from 1.",
+            f"The mean weight is {o.mean_weight:.3f}, {abs(o.mean_weight_z):.1f} standard errors from 1"
+            + (f": {_lacks(o)}." if o.missing else "."),
             *(EXCESS if excess else SHORTFALL),
         ),
     ]
@@ -276,8 +277,21 @@ def support_findings(o: Overlap, modelled: bool, by_actions: bool) -> list[Findi
         if mass is not None:
             seen = f"{mass:.1%} of the new policy's choices are {what}."
             findings.append(Measure(by, mass).finding("support", seen, why, _rounds_with(mass)))
-    lacks = f"The mean weight is {o.mean_weight:.3f}, so the log lacks at least {o.missing:.1%} of what the new policy does."
-    return [*findings, Measure(scale, o.missing).finding("missing share", lacks, why, _rounds_with(o.missing))]
+    return findings
+
+
+def missing_share(o: Overlap, modelled: bool) -> Finding:
+    """The share that the log lacks, for estimators whose own weights do not show it."""
+    return Measure("support, modelled" if modelled else "support", o.missing).finding(
+        "missing share",
+        f"The mean of π/π0 is {o.mean_weight:.3f}: {_lacks(o)}.",
+        "The log has no information about what that share would earn.",
+        _rounds_with(o.missing),
+    )
+
+
+def _lacks(o: Overlap) -> str:
+    return f"the log lacks at least {o.missing:.1%} of what the new policy does"
 
 
 def _rounds_with(mass: float) -> str:
@@ -418,7 +432,9 @@ class Support(Reading):
             return []
         o, member = self.overlaps.of_actions(subject.policy, subject.sums), subject.member
         by_actions = member is None or member.weight.ratio.of_actions
-        return support_findings(o, member is None or subject.model is not None, by_actions)
+        findings = support_findings(o, member is None or subject.model is not None, by_actions)
+        shown = member is None or (member.weight.weighs and member.weight.mean_one)  # by the finding about the mean weight
+        return findings if shown else [*findings, missing_share(o, subject.model is not None)]
 
 
 @dataclass(frozen=True)

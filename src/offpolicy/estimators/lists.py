@@ -203,8 +203,8 @@ class PI(OfSlots):
     Unbiased if the reward of the list is a sum of what each item contributes in its position; the rewards of slots need not
     be known. That form is for logging policies that fill slots independently of each other (`op.Factored`). For those that
     show each item at most once (`logging=op.PlackettLuce(…)`), the weight is qᵀΓ⁺1_s with the probabilities Γ of pairs of
-    (item, slot), which sum over all lists: for a few items, or any number where all lists are equally likely. Weights can be
-    negative.
+    (item, slot). If all lists are equally likely, this has a closed form; otherwise it sums over all lists, which takes
+    about 20 ms per context for 10 items in 5 slots, and is refused beyond 100,000 lists. Weights can be negative.
 
     Parameters
     ----------
