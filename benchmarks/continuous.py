@@ -7,7 +7,8 @@ The first writes docs/measured/continuous-{building,judging}.json after each cel
 were chosen in worlds like those called building; the others judge them.
 
 Of each cell (a world, and a number of rounds) it records for each estimator the mean squared error with `bandwidth="slope"`
-relative to that of the best of the seven fixed widths, and how often the 95% interval holds the true value.
+relative to that of the best of the seven fixed widths (for `Auto`, of all its candidates), how often the 95% interval holds
+the true value, and its median standard error relative to that of the best candidate alone.
 
 The second compares the run time of `KernelIPS` with seven widths with that of `IPS`, for a target with a computed density
 and for one whose densities are a column. The runs alternate in one process; the smallest time of each counts. It writes
@@ -29,7 +30,7 @@ import offpolicy as op
 from offpolicy.worlds import Doses, Pricing
 
 ROUNDS = (300, 3_000, 30_000)
-ESTIMATORS = (op.KernelSNIPS(), op.KernelDR(), op.KernelDR(normalised=True, name="KernelDR normalised"))
+ESTIMATORS = (op.KernelSNIPS(), op.KernelDR(), op.Auto())
 
 
 def worlds(part: str) -> dict[str, Any]:
@@ -51,6 +52,8 @@ def measured(world: Any, rounds: int, logs: int, seed: int) -> dict[str, Any]:
     errors: dict[str, list[float]] = {}
     inside: dict[str, list[bool]] = {}
     effective: dict[str, list[float]] = {}
+    stated: dict[tuple[str, str], list[float]] = {}
+    candidates: dict[tuple[str, str], list[float]] = {}
     for k in range(logs):
         result = op.evaluate(world.sample(rounds, seed=seed + k), world.target, list(ESTIMATORS), progress=False)
         for each in ESTIMATORS:
@@ -58,12 +61,15 @@ def measured(world: Any, rounds: int, logs: int, seed: int) -> dict[str, Any]:
             errors.setdefault(each.name, []).append(estimate.value - truth)
             inside.setdefault(each.name, []).append(truth in estimate.interval)
             effective.setdefault(each.name, []).append(estimate.diagnostics["effective_sample_size"])
+            stated.setdefault((each.name, ""), []).append(estimate.std_error)
             for row in estimate.diagnostics["candidates"]:
-                errors.setdefault(row["name"], []).append(row["value"] - truth)
+                candidates.setdefault((each.name, row["name"]), []).append(row["value"] - truth)
+                stated.setdefault((each.name, row["name"]), []).append(row["std_error"])
     out: dict[str, Any] = {}
     for each in ESTIMATORS:
-        widths = [np.square(e) for name, e in errors.items() if name.startswith(f"{each.name} (") and len(e) == logs]
-        best = min(widths, key=lambda squares: float(squares.mean()))
+        alone = {key: np.square(e) for key, e in candidates.items() if key[0] == each.name and len(e) == logs}
+        first = min(alone, key=lambda key: float(alone[key].mean()))
+        best = alone[first]
         own = np.square(errors[each.name])
         ratio = float(own.mean() / best.mean())
         out[each.name] = {
@@ -71,6 +77,8 @@ def measured(world: Any, rounds: int, logs: int, seed: int) -> dict[str, Any]:
             "ratio_error": float(np.std(own - ratio * best) / np.sqrt(logs) / best.mean()),
             "coverage": float(np.mean(inside[each.name])),
             "effective_rounds": float(np.mean(effective[each.name])),
+            "best": first[1],
+            "relative_error": float(np.median(stated[each.name, ""]) / np.median(stated[first])),
         }
     return out
 

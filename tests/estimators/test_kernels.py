@@ -152,9 +152,20 @@ def test_the_mix_of_widths_extrapolates_a_linear_bias() -> None:
     mix = mixed(2 - 0.5 * widths, little, widths, many)
     assert mix.weights.sum() == pytest.approx(1)
     assert abs(mix.weights @ (-0.5 * widths)) < 0.5 * widths[0] / 3  # nearer than the narrowest
-    equal = mixed(np.full(7, 2.0), np.diag(1e-4 / widths), widths, many)
-    assert equal.weights[-1] > equal.weights[0]
+    nested = 1e-4 / np.maximum.outer(widths, widths)  # the rounds of a narrow kernel are among those of a wide one
+    equal = mixed(np.full(7, 2.0), nested, widths, many)
+    assert equal.weights[-3:].min() > 10 * equal.weights[0]
+    assert equal.variance < nested[3, 3]
     assert mixed(np.array([1.0, 2.0]), np.eye(2), widths[:2], np.array([3.0, 5.0])).weights.tolist() == [0, 1]
+
+
+def test_two_equal_widths_are_as_uncertain_as_their_bias_may_be() -> None:
+    """Nothing shows a bias that they share: much of it is possible at a quarter of the range, and little at 1/128."""
+    sampling, few = np.diag([0.04, 0.01]), np.array([500.0, 900.0])
+    wide, narrow = (mixed(np.zeros(2), sampling, np.full(2, h), few) for h in (0.25, 1 / 128))
+    np.testing.assert_allclose([wide.weights, narrow.weights], [[0.2, 0.8]] * 2, atol=0.01)  # by their variances
+    assert 0.008 < narrow.variance < 0.03
+    assert 0.1 < wide.variance < 0.3
 
 
 def test_a_model_that_is_right_takes_the_mix_and_one_that_is_wrong_does_not() -> None:

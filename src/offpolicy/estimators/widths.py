@@ -3,17 +3,18 @@
 Every width h_k estimates V + b_k with sampling errors of known covariance Σ. The bias of a kernel falls with its width, like
 h where rewards have a kink or the target is at a bound, and like h² where they are smooth:
 
-    b ~ N(0, κ²·s²·B),    B_jk = (h_j h_k)^p ρ^|log2(h_j / h_k)|,    p in {½, 1, 2},
+    b ~ N(0, κ²·s²·B),    B_jk = (h_j h_k)^p ρ^|log2(h_j / h_k)|,    p in {½, 1, 3/2},
 
-with h relative to the largest width, s the standard deviation of the rewards, and κ on a grid that is even in log κ. Nothing
+with h relative to half of the range, s the standard deviation of the rewards, and κ on a grid that is even in log κ. Nothing
 is assumed about V. For each (p, κ), the estimate of V with the least mean squared error is Σ x_k V̂_k with
 x = M⁻¹1 / (1ᵀM⁻¹1), M = Σ + κ²s²B, and its error is 1 / (1ᵀM⁻¹1). What the paired differences of the widths say about κ and
 p is their likelihood, by which the grid is averaged. Weights may be negative: two widths whose bias is known up to a factor
 show where the bias vanishes (Richardson's extrapolation).
 
 Kernels with a reward model smooth only what the model leaves unexplained, and kernels without one also what it explains.
-Where there are both, the biases of the former are b as above, and those of the latter b + b′, with a κ′ of its own for b′. A
-reward model alone is a kernel of twice the largest width.
+Where there are both, the biases of the former are b as above, and those of the latter b + b′, with a κ′ of its own for b′.
+The bias of a reward model alone is as large as that of the widest kernel with a model, and little correlated with those of
+kernels.
 
 The error of the mix includes the bias that may remain, so that intervals allow for it.
 """
@@ -29,20 +30,23 @@ from offpolicy.core.arrays import FloatArray
 
 WIDTHS: tuple[float, ...] = tuple(2.0**-k for k in range(7, 0, -1))
 """The widths, as shares of the range of the actions, from the least biased to the most."""
-POWERS = (0.5, 1.0, 2.0)
-SHARES = np.logspace(-3, 0.5, 12)
-"""The grid of κ."""
+POWERS = (0.5, 1.0, 1.5)
+SHARES = np.logspace(-2.5, 0, 6)
+"""The grid of κ: the bias of the widest kernel is hardly ever larger than a standard deviation of the rewards."""
 LARGER = 1.0
 """The exponent of the prior of κ."""
-ALIKE = 0.9
+ALIKE = 0.93
 """ρ: how alike the biases of a width and of its double are."""
 LEAST_ROUNDS = 20.0
 """Widths with fewer effective rounds have standard errors that mean little."""
-DOUBT = 5.0
+DOUBT = 25.0
 """Variances are multiplied by 1 + this / effective rounds, since they are estimated from those."""
 JITTER = 1e-9
-BEYOND = 2.0
-"""The width of an estimate without weights, relative to the largest of the others."""
+CRUDE = 2.0
+"""By how much the variance of the bias that may remain is multiplied for kernels with and without a model: their biases are
+less alike than assumed, and a mix of both follows these assumptions further."""
+UNLIKE = 0.25
+"""How alike the bias of a reward model alone is with those of kernels, relative to ρ."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +62,7 @@ class WidthMix:
     variance : float
         The variance of the error of the mix: of sampling, and of the bias that may remain.
     share : float
-        The mean of κ: the size of the bias of the widest kernel, in standard deviations of the rewards.
+        The mean of κ: the size of the bias of a kernel of half the range, in standard deviations of the rewards.
     power : float
         The mean of p.
     """
@@ -81,7 +85,7 @@ class KernelEstimates:
     covariance : ndarray of shape (estimates, estimates)
         The covariance of their sampling errors.
     widths : ndarray of shape (estimates,)
-        In any unit; infinite for an estimate without weights.
+        As shares of the range; infinite for an estimate without weights.
     effective : ndarray of shape (estimates,)
         The effective rounds of each.
     spread : float
@@ -91,7 +95,7 @@ class KernelEstimates:
 
     Examples
     --------
-    >>> equal = KernelEstimates(np.ones(2), np.diag([0.04, 0.01]), np.array([1.0, 2.0]), np.array([500.0, 900.0]), 1.0)
+    >>> equal = KernelEstimates(np.ones(2), np.diag([0.04, 0.01]), np.array([0.1, 0.2]), np.array([500.0, 900.0]), 1.0)
     >>> bool(np.isclose(equal.mixed().weights.sum(), 1))
     True
     """
@@ -130,10 +134,12 @@ class KernelEstimates:
         weights = np.zeros(len(self.values))
         weights[some] = posterior @ each
         value = float(weights[some] @ v)
+        sampled = float(weights[some] @ sampling @ weights[some])
+        biased = max(float(posterior @ (1 / precision + (means - value) ** 2)) - sampled, 0.0)
         return WidthMix(
             weights=weights,
             biases=np.where(np.isfinite(self.values), self.values - value, 0.0),
-            variance=float(posterior @ (1 / precision + (means - value) ** 2)),
+            variance=sampled + biased * (CRUDE if shares.shape[1] > 1 else 1.0),
             share=float(posterior @ shares[:, 0]),
             power=float(posterior @ powers),
         )
@@ -148,9 +154,10 @@ class KernelEstimates:
     def _prior(self, some: np.ndarray) -> tuple[FloatArray, FloatArray, FloatArray]:
         """The grid: κ of each part of the bias, p, and the covariance of the biases."""
         widths = self.widths[some]
-        widest = widths[np.isfinite(widths)].max(initial=0.0) or 1.0
-        h = np.where(np.isfinite(widths), widths / widest, BEYOND)
+        weighs = np.isfinite(widths)
+        h = np.where(weighs, widths / max(WIDTHS), 1.0)
         alike = ALIKE ** np.abs(np.subtract.outer(np.log2(h), np.log2(h)))
+        alike *= np.where(np.equal.outer(weighs, weighs), 1.0, UNLIKE)
         plain = ~np.asarray(self.modelled, dtype=bool)[some] if len(self.modelled) else np.ones(len(some), dtype=bool)
         parts = [np.ones(len(some))] if plain.all() or not plain.any() else [np.ones(len(some)), plain.astype(np.float64)]
         axes = np.meshgrid(POWERS, *[SHARES] * len(parts), indexing="ij")

@@ -184,15 +184,19 @@ class KernelRatio(UnfittedRatio):
         for j, (width, low, high) in enumerate(zip(h, space.lows, space.highs, strict=True)):
             u = (action[:, j] - target[:, j]) / width
             below, above = (target[:, j] - low) / width, (high - target[:, j]) / width
-            mass = self.kernel.mass(below) + self.kernel.mass(above)
-            each = self.kernel.density(u) / width
-            if self.boundary == "linear":
-                first = self.kernel.first(above) - self.kernel.first(below)
-                second = self.kernel.second(below) + self.kernel.second(above)
-                density *= each * (second - first * u) / (mass * second - first**2)
-            else:
-                density *= each / mass
+            density *= self.kernel.density(u) / width
+            leaves = np.flatnonzero(np.minimum(below, above) < self.kernel.reach)
+            density[leaves] *= self._correction(u[leaves], below[leaves], above[leaves])
         return density
+
+    def _correction(self, u: FloatArray, below: FloatArray, above: FloatArray) -> FloatArray:
+        """What the kernel is multiplied by at u, where it reaches over a bound."""
+        mass = self.kernel.mass(below) + self.kernel.mass(above)
+        if self.boundary == "exact":
+            return 1 / mass
+        first = self.kernel.first(above) - self.kernel.first(below)
+        second = self.kernel.second(below) + self.kernel.second(above)
+        return (second - first * u) / (mass * second - first**2)
 
 
 def bandwidth_of(value: float | Sequence[float], share: bool = False) -> Bandwidth:

@@ -208,7 +208,8 @@ class Scorer:
         """The batch as the ratio of a weight sees it."""
         folds = max(self.weights[k].weight.ratio.cross_fit, 1)
         residuals = partial(self._residuals, k, work)
-        return Rounds(work.batch, work.bucket, folds, work.omega, residuals, sampled=self._sampled(work))
+        sampled = self._sampled(work) if self.weights[k].weight.ratio.fitted else 0
+        return Rounds(work.batch, work.bucket, folds, work.omega, residuals, sampled=sampled)
 
     def _sampled(self, work: BatchWork) -> int:
         """How many rounds of a batch, the first ones, show how estimates depend on what was fitted."""
