@@ -18,12 +18,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scipy.special import stdtrit
 
 import offpolicy as op
 from offpolicy.core.arrays import FloatArray, IntArray
 from offpolicy.core.hashing import BUCKETS, buckets, hash_values
-from offpolicy.inference.functionals import Functional, ScoreSums, functional
-from offpolicy.inference.intervals import Range, interval
+from offpolicy.inference.functionals import Functional, ScoreSums, functional, std_error
+from offpolicy.inference.intervals import Range, degrees_of_freedom, interval
 from offpolicy.inference.simultaneous import Family
 from offpolicy.scoring.plan import Terms
 
@@ -169,8 +170,8 @@ class Outcome:
         missed = any(v not in each for v, each in zip(truth, ends, strict=True))
         differences = [f.minus(run.logged) for f in run.values]
         joint = Family(differences, run.sums).pointwise_level(LEVEL)
-        low, high = _ends(differences, run.sums, joint)
-        bonferroni, pointwise = (_ends(differences, run.sums, each) for each in (1 - (1 - LEVEL) / POLICIES, LEVEL))
+        levels = (joint, 1 - (1 - LEVEL) / POLICIES, LEVEL)
+        (low, high), bonferroni, pointwise = _ends(differences, run.sums, levels)
         may_be_best = family.may_be_largest(LEVEL)
         best, better = np.flatnonzero(truth >= truth.max() - 1e-9), gains > 0
         chosen = int(low.argmax()) if low.max() > 0 else None
@@ -191,9 +192,13 @@ class Outcome:
         )
 
 
-def _ends(differences: list[Functional], sums: ScoreSums, level: float) -> tuple[FloatArray, FloatArray]:
-    made = [interval(f, sums, level, "student", None) for f in differences]
-    return np.array([each.low for each in made]), np.array([each.high for each in made])
+def _ends(differences: list[Functional], sums: ScoreSums, levels: Sequence[float]) -> list[tuple[FloatArray, FloatArray]]:
+    """Of Student intervals, at each level."""
+    value = np.array([f.value for f in differences])
+    error = np.array([std_error(f, sums) for f in differences])
+    freedom = np.array([degrees_of_freedom(f, sums) for f in differences])
+    reach = [error * stdtrit(freedom, 0.5 + level / 2) for level in levels]
+    return [(value - each, value + each) for each in reach]
 
 
 SETTINGS = {"alike": (0.8, 1.2), "different": (0.2, 1.2)}

@@ -73,5 +73,9 @@ def test_what_was_promised_cannot_change(days: list[Path], tmp_path: Path) -> No
     assert isinstance(refused.exception, Exception)
     assert "was begun with 0.95" in str(refused.exception)
     assert "policies" in str(watch(state, days[1], "--target", "good").exception)
+    assert "has the name of a log" in str(watch(days[0], days[1], "--target", "p").exception)
+    missing = watch(tmp_path / "none" / "state.op", days[1], "--target", "p")
+    assert "no such folder" in str(missing.exception)
+    assert "New" not in missing.stderr
     state.write_bytes(state.read_bytes()[:-5])
     assert "state.op" in str(watch(state, days[1], "--target", "p").exception)

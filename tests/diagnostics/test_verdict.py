@@ -7,6 +7,7 @@ import pytest
 from rich.cells import cell_len
 
 import offpolicy as op
+from offpolicy.diagnostics.estimates import as_precise, own_bias
 from offpolicy.diagnostics.verdict import Measure
 from tests.logs import Small, make_small
 
@@ -164,8 +165,16 @@ def test_a_model_that_nothing_checks(large: Small) -> None:
 def test_few_clusters(large: Small) -> None:
     log = large.log(cluster=np.arange(4000) % 4)
     estimate = op.evaluate(log, large.logging, [op.IPS()])["IPS"]
-    assert "few clusters" in codes(estimate)
+    (reason,) = [each for each in estimate.reasons if each.code == "few clusters"]
+    assert reason.do.startswith("Log more rounds (about 10,000 in all, with the present logging) in new clusters")  # 10 of 4
     assert estimate.verdict is op.Verdict.DO_NOT_TRUST
+
+
+def test_rounds_that_make_another_estimate_as_precise() -> None:
+    """Three times the standard error takes nine times the rounds."""
+    assert "(about 45,000 in all" in as_precise("SNIPS", 0.3, 0.1, 5_000)
+    assert as_precise("SNIPS", 0.1, 0.3, 5_000) == ""
+    assert "would make SNIPS alone as precise" in own_bias("SNIPS", 0.0, (0.3, 0.1, 0.3), 5_000).do
 
 
 def test_no_overlap_at_all(small: Small) -> None:

@@ -140,6 +140,22 @@ def test_a_cressie_read_interval_belongs_to_the_regression_estimate(small: Small
     assert result["IPS"].confidence_interval(method="normal").value == result["IPS"].value
 
 
+@pytest.mark.parametrize(("share", "method"), [(1.0, "cressie-read"), (0.5, "student")])
+def test_a_mean_weight_is_not_moved_to_1_where_the_log_lacks_actions(share: float, method: str) -> None:
+    """Ten of twenty actions are logged, and the policy takes the others with probability 1 − share."""
+    rng = np.random.default_rng(0)
+    action = rng.integers(10, size=1_000)
+    reward = rng.binomial(1, 0.3 + action / 50).astype(float)
+    log = op.Log(None, action, reward, propensity=np.full(1_000, 0.1), n_actions=20, reward_range=(0, 1))
+    target = op.Fixed(np.concatenate([share / 10 * np.linspace(0.5, 1.5, 10), np.full(10, (1 - share) / 10)]))
+    snips = op.evaluate(log, target, [op.SNIPS()])["SNIPS"]
+    assert snips.interval.method == method
+    assert snips.confidence_interval(0.8).method == method
+    assert snips.value in snips.interval
+    if share < 1:
+        assert snips.confidence_interval(method="cressie-read").low > snips.interval.high  # an extrapolation
+
+
 def test_cressie_read_solves_its_problem() -> None:
     """Against a numerical search: reweight the rows (and one unseen row) with mean weight 1 inside the divergence ball."""
     from scipy.optimize import minimize

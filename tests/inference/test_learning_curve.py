@@ -144,6 +144,7 @@ def test_the_finding_says_what_twice_the_rounds_would_change() -> None:
     assert finding.verdict is op.Verdict.CAUTION
     assert finding.seen.startswith("The reward model is still learning: from ")
     assert "with twice the rounds it would move by about +" in finding.seen
+    assert int(finding.do.split("about ")[1].split(" in all")[0].replace(",", "")) > 900
     for corrected in ("SNDR", "DRos"):  # whose value is not that of the model
         assert all(check.code != "learning" for check in result[corrected].checks)
         assert "learning" not in result[corrected].diagnostics

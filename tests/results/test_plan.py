@@ -60,9 +60,13 @@ def test_what_it_says_and_refuses() -> None:
     assert plan.rows[-1].decision_rounds == np.inf
     assert "never" in str(plan)
     assert plan.to_dict()["baseline"] == "old"
+    ax = plan.plot()
+    assert ax.get_yticklabels()[0].get_text() == "new, 0% exploration"
+    assert "decided against old" in [text.get_text() for text in ax.get_legend().get_texts()]
     for arguments, message in (
         ({"half_width": 0}, "half_width"),
         ({"half_width": 0.1, "explore": (0, 2)}, "explore"),
+        ({"half_width": 0.1, "explore": None}, "explore"),
         ({"half_width": 0.1, "estimator": "DRR"}, "DRR"),
         ({"half_width": 0.1, "baseline": "odl"}, "odl"),
     ):

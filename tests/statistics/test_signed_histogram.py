@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from offpolicy.statistics.base import State
+from offpolicy.statistics.histogram import LogHistogram
 from offpolicy.statistics.signed_histogram import BINS, Bins, SignedHistogram
 
 
@@ -52,3 +53,19 @@ def test_affine_bins() -> None:
     turned = bins.affine(-2.0, 3.0)
     assert (turned.low.tolist(), turned.high.tolist()) == ([0.75], [1.0])
     assert turned.total == pytest.approx([6 - 4.2])
+
+
+def test_weights_of_a_finer_histogram() -> None:
+    """Those of a set and those outside add up to all; what is too small or too large for it stays within its bins."""
+    rng = np.random.default_rng(3)
+    weights = np.concatenate([rng.lognormal(0, 2, 5_000), [0.0, 1e-30, 1e25]])
+    members, fine = rng.random(len(weights)) < 0.3, LogHistogram()
+    state = fine.fold(fine.zero(1), weights, None, [members])
+    for part, chosen in ((fine.of_set(state, 0), members), (fine.outside(state, 0), ~members)):
+        own = SignedHistogram.with_weights(SignedHistogram.zero(), part)
+        direct = folded(np.clip(np.where(weights < 1e-19, 0.0, weights), 0, 1.8e19)[chosen])
+        assert own["count"].tolist() == direct["count"].tolist()
+        usual = slice(0, np.flatnonzero(direct["count"])[-1])
+        assert own["sum"][usual].tobytes() == direct["sum"][usual].tobytes()
+    plain = fine.fold(fine.zero(), weights)
+    assert all(np.array_equal(state[name], plain[name]) for name in plain)

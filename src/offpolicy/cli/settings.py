@@ -202,6 +202,8 @@ def run(settings: Mapping[str, Any], progress: bool | None) -> Evaluation:
     diagnostics = [_diagnostic(text) for text in settings.get("diagnostic", [])]
     best = settings.get("best")
     if best is not None and best not in (LOG, *policies):
+        if best.startswith("-"):  # the next option, which was taken for its value
+            raise InputError("--best needs the policy to compare with: --best NAME, or --best log for what was logged.")
         raise unknown_name("policy for --best", best, (*policies, LOG))
     with opened(settings) as (log, engine):
         named = estimators or ([LoggedMean()] if functions else None)

@@ -16,6 +16,7 @@ from offpolicy.inference.functionals import (
     DRAWS,
     Functional,
     ScoreSums,
+    mean_weight,
     sampling_variance,
     std_error,
     unresampled_variance,
@@ -30,6 +31,8 @@ FINITE_SAMPLE = (
     "cressie-read",
     "smoothing",
 )  # intervals that hold for any number of rounds, given the range of rewards
+LACKING = 4.0
+"""Standard errors by which the mean weight must fall short of 1 before "auto" no longer moves it to 1."""
 normal_quantile = NormalDist().inv_cdf
 
 
@@ -107,7 +110,7 @@ def best_method(bounds: Range | None) -> Method:
 def interval(f: Functional, sums: ScoreSums, level: float, method: str, bounds: Range | None) -> Interval:
     """A confidence interval by one of the methods."""
     if method == "auto":
-        method = best_method(bounds)
+        method = "student" if bounds is not None and _lacks_weight(sums, bounds) else best_method(bounds)
     if method == "normal":
         return normal_interval(f.value, std_error(f, sums), level)
     if method == "student":
@@ -124,6 +127,14 @@ def interval(f: Functional, sums: ScoreSums, level: float, method: str, bounds: 
     if method == "smoothing":
         return Interval(*_smoothing(sums, level, bounds), level, method, f.value)
     return _cressie_read(f, sums, level, bounds)
+
+
+def _lacks_weight(sums: ScoreSums, bounds: Range) -> bool:
+    """Whether the mean weight is so far below 1 that the log must lack actions of the policy."""
+    if not bounds.exact_weights or bounds.terms.weight is None:
+        return False
+    mean = mean_weight(bounds.terms.weight, sums)
+    return bool(mean.value < 1 - LACKING * std_error(mean, sums))
 
 
 def _smoothing(sums: ScoreSums, level: float, bounds: Range) -> tuple[float, float]:
