@@ -13,8 +13,8 @@ the true value, and its median standard error relative to that of the best candi
 
 The second compares four intervals of 95%, where about 300 effective rounds remain: that of the mix, and for the width with
 the least error (by its distance from the mix, and its standard error) the plain one, that of the width two steps
-narrower (undersmoothing), and the plain one with the difference between the two added on both sides (the gap). It records how
-often each holds the true value, and its median length relative to that of the plain one.
+narrower (undersmoothing), and the plain one with the difference between the two added on both sides (the gap). It records
+how often each holds the true value, and its median length relative to that of the plain one.
 
 The third compares the run time of `KernelIPS` with seven widths with that of `IPS`, for a target with a computed density
 and for one whose densities are a column. The runs alternate in one process; the smallest time of each counts. It writes
