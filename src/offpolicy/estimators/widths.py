@@ -171,8 +171,8 @@ class KernelEstimates:
 
     def _single(self) -> WidthMix:
         """The width with the most effective rounds, where there is nothing to compare it with."""
-        weighed = np.isfinite(self.values) & np.isfinite(self.widths)
-        pick = int(np.argmax(np.where(weighed, self.effective, -1.0)))
+        weighted = np.isfinite(self.values) & np.isfinite(self.widths)
+        pick = int(np.argmax(np.where(weighted, self.effective, -1.0)))
         weights: FloatArray = np.eye(len(self.values))[pick]
         nothing = np.zeros(len(self.values))
         return WidthMix(weights, nothing, float(self.covariance[pick, pick]), float("nan"), float("nan"))
