@@ -56,7 +56,7 @@ def over_all_actions(path: Path, context: int = 10, n_actions: int = 1_000) -> o
     names = [f"x{j}" for j in range(context)]
     weights = np.random.default_rng(1).normal(size=(context, n_actions)) * 0.3
     log = op.read_log(path, context=names, action="action", reward="reward", logging=op.Uniform(), n_actions=n_actions)
-    every = [op.SNIPS(), op.DM(), op.DR(), op.LearnedMIPS()]
+    every = [op.SNIPS(), op.DM(), op.DR(), op.LearnedMIPS(posterior=op.Logistic())]
     return op.evaluate(log, op.Softmax(lambda x: x @ weights), every, memory="2GB", progress=False)
 
 
@@ -64,7 +64,7 @@ def over_candidates(n_actions: int, path: Path) -> op.Evaluation:
     log = op.read_log(
         path, context=CONTEXT, action="action", reward="reward", logging=op.Candidates("items", "p_old"), n_actions=n_actions
     )
-    every = [op.LearnedMIPS(), op.LearnedMDR(), op.DR()]
+    every = [op.LearnedMIPS(posterior=op.Gaussian()), op.LearnedMDR(posterior=op.Gaussian()), op.DR()]
     return op.evaluate(log, op.Candidates("items", "p_new"), every, cross_fit=2, memory="6GB", progress=False)
 
 

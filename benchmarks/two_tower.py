@@ -51,7 +51,8 @@ class Towers:
     def evaluated(self, path: Path) -> float:
         logging, target = (op.Softmax(op.TwoTower(items, self.users)) for items in (self.old, self.new))
         log = op.read_log(path, context=CONTEXT, action="action", reward="reward", logging=logging, n_actions=len(self.old))
-        every = [op.DR(), op.LearnedMIPS(), op.LearnedMDR()]
+        near = op.Gaussian(neighbours=100)
+        every = [op.DR(), op.LearnedMIPS(posterior=near), op.LearnedMDR(posterior=near)]
         result = op.evaluate(log, target, every, cross_fit=2, memory="4GB", progress=False)
         return sum(estimate.std_error for estimate in result)
 

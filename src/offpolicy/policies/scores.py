@@ -9,7 +9,7 @@ from typing import Any, final
 import numpy as np
 import numpy.typing as npt
 
-from offpolicy.core.arrays import FloatArray, IntArray
+from offpolicy.core.arrays import FloatArray, IntArray, wide
 from offpolicy.core.errors import InputError, RowsError
 from offpolicy.core.threads import parallel
 from offpolicy.data.batch import Batch
@@ -157,7 +157,9 @@ class Softmax(_Scored):
         if self.lists or not isinstance(self.score, TwoTower):
             return super().answers(batch, values, row, code)
         users = self.score.vectors(batch, "Softmax") / float(self.temperature)
-        padded = np.column_stack([values, np.ones(len(values))]).astype(users.dtype, copy=False)
+        size = values.shape[1]
+        padded = np.zeros((len(values), wide(size + 1)), users.dtype)
+        padded[:, :size], padded[:, size] = values, 1.0
         sums, top = np.empty((len(batch), padded.shape[1])), np.empty(len(batch))
 
         def run(rows: slice) -> None:
@@ -166,9 +168,9 @@ class Softmax(_Scored):
 
         parallel(run, runs(len(batch)))  # a log of few rounds is one partition, and its policy may take most of the time
         check_top(top, batch)
-        p = np.exp(self.score.some(users, row, code) - top[row]) / sums[row, -1]
+        p = np.exp(self.score.some(users, row, code) - top[row]) / sums[row, size]
         np.minimum(p, 1.0, out=p)  # rounding
-        return sums[:, :-1] / sums[:, -1:], p
+        return sums[:, :size] / sums[:, size, None], p
 
     @staticmethod
     def _summed(score: TwoTower, users: npt.NDArray[Any], padded: npt.NDArray[Any]) -> tuple[FloatArray, FloatArray]:

@@ -117,7 +117,8 @@ def evaluate(  # noqa: PLR0913
     log.check_row_ids()
     budget = Budget.of(memory)
     original, log = log, combine_loggers(estimate_logging(log, engine, seed, progress), policies, engine, progress)
-    policies = {name: policy.on(log) for name, policy in policies.items()}  # some depend on the logging policy
+    if log is not original:  # some depend on the logging policy
+        policies = {name: policy.on(log) for name, policy in policies.items()}
 
     request = Request(
         log, policies, engine, budget, level, cross_fit, seed, progress, errors, _diagnostics(diagnostics),

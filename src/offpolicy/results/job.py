@@ -165,7 +165,7 @@ class Job:
             groups=fits.groups,
             table_groups=self._groups_of(TABLE_ROWS),
             slope_groups=self._groups_of(TABLE_ROWS // (self.log.space.slots or 1)),
-            mass_groups=self._groups_of(MASS_ROWS),
+            mass_groups=self._groups_of(MASS_ROWS) if self.request.errors else 0,
             seed=fits.seed,
             many=fits.many,
             errors=self._needs_errors,
@@ -202,9 +202,9 @@ class Job:
 
     @property
     def _propensity_tests(self) -> PropensityTests | None:
-        """None without propensities, or for actions that the tests do not support."""
+        """None without propensities, for actions that the tests do not support, or if no checks are requested."""
         logging = self.fits.logging
-        if not (self.log.schema.propensity or logging is not None):
+        if not self.request.errors or not (self.log.schema.propensity or logging is not None):
             return None
         if isinstance(logging, CombinedLoggers) and not logging.sums_to_one:
             return None

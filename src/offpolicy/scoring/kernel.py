@@ -13,7 +13,7 @@ from typing import Any, final
 
 import numpy as np
 
-from offpolicy.core.arrays import FloatArray, IntArray
+from offpolicy.core.arrays import FloatArray, IntArray, wide
 from offpolicy.data.batch import Batch
 from offpolicy.models.posteriors.base import Pooling
 from offpolicy.models.rewards.base import Predictor
@@ -75,14 +75,21 @@ class BaselinePart:
     @cached_property
     def coef(self) -> FloatArray:
         """The stacked coefficients of the linear models, less the origin, and a row of ones, which yields the row sums."""
-        if not self.linear:
-            return np.empty((0, 0))
+        return self._stacked(len(self.linear) * self.linear[0][0].shape[1] + 1) if self.linear else np.empty((0, 0))
+
+    @cached_property
+    def padded(self) -> FloatArray:
+        """The same with further rows of zeros, for fast products with probabilities."""
+        return self._stacked(wide(len(self.linear) * self.linear[0][0].shape[1] + 1))
+
+    def _stacked(self, rows: int) -> FloatArray:
         size, actions = self.linear[0][0].shape[1], len(self.linear[0][0])
-        out = np.ones((len(self.linear) * size + 1, actions))
+        out = np.zeros((rows, actions))
         for k, (coef, origin) in enumerate(self.linear):
             own = out[k * size : (k + 1) * size]
             own[:] = coef.T
             own[-1] -= origin
+        out[len(self.linear) * size] = 1.0
         return out
 
     @cached_property
@@ -96,8 +103,8 @@ class BaselinePart:
         scale: Scale = 1.0
         columns: Columns = {}
         if self.columns:
-            product = layout.by_round(share, self.by_action).T if isinstance(layout, Lists) else self.coef @ share.T
-            scale = 1 / product[-1] if p.loose else 1.0
+            product = layout.by_round(share, self.by_action).T if isinstance(layout, Lists) else self.padded @ share.T
+            scale = 1 / product[len(self.columns) * len(x)] if p.loose else 1.0
             columns = self.from_product(x, product, scale)
         for column, predictor, origin in self.other:
             columns[column] = layout.dot(share, predictor.all(batch) - origin)

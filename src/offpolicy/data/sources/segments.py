@@ -103,11 +103,13 @@ class Segment:
         self._parts.append(row_groups)
         self.size += size
 
-    def begin(self, columns: Sequence[str]) -> None:
-        """Fetch the bytes, if that has not begun."""
+    def begin(self, columns: Sequence[str]) -> bool:
+        """Fetch the bytes, if that has not begun; whether it begins now."""
         with self._lock:
-            if self._fetch is None:
-                self._start(tuple(columns))
+            if self._fetch is not None:
+                return False
+            self._start(tuple(columns))
+            return True
 
     def take(self, row_groups: tuple[int, ...], columns: Sequence[str]) -> Future[FetchedRanges]:
         """The bytes for one part. A part that asks again, in the next pass or after a failure, gets new ones."""
@@ -136,7 +138,7 @@ class Segment:
         wanted = [chunk for part in self._parts for chunk in column_chunks(self.metadata, part, columns)]
         requests = list(_requests(wanted))
         with self.file.open() as opened:
-            size = opened.size()
+            size = opened.size() if self.file.size is None else self.file.size  # asking may block every thread
 
             def fetched(request: Chunk) -> tuple[int, pa.Buffer]:
                 start, stop = request
@@ -168,9 +170,8 @@ class Segments:
         """The file with the bytes of a part; meanwhile, those of the next segments are under way."""
         segment = self._all[number]
         fetch = segment.take(row_groups, columns)
-        if segment.shared:
-            for following in self._following(number):
-                following.begin(columns)
+        if segment.shared:  # one more each time: many at once would delay the one that is needed first
+            any(following.begin(columns) for following in self._following(number))
         return FetchedFile(result(fetch))
 
     def _following(self, number: int) -> Iterator[Segment]:

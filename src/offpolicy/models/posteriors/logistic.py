@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from offpolicy.core.arrays import FloatArray, IntArray, sums_by
+from offpolicy.core.arrays import FloatArray, IntArray, sums_by, wide
 from offpolicy.core.errors import InputError
 from offpolicy.core.threads import parallel
 from offpolicy.models.embedding_table import Affine, Embedding, FeatureMap
@@ -35,6 +35,8 @@ STEPS_AT_ONCE = 10
 MOST_ROUNDS_OF_STEPS = 30
 MOST_SOLVER_STEPS = 50
 RESIDUAL = 1e-2
+SAFE = 500.0
+"""Scores whose exponentials, summed, are neither too large nor 0."""
 RUNS = 8
 LEAST_ELEMENTS = 1 << 18
 """Points are processed in up to `RUNS` runs, in threads, each with at least this number of scores."""
@@ -164,10 +166,17 @@ def _distinct(points: FloatArray, count: FloatArray, combination: IntArray) -> t
     return sums_by(which, count, len(first)), points[first]
 
 
+def largest_norm(rows: FloatArray) -> float:
+    """The largest Euclidean norm of a row."""
+    return float(np.sqrt(np.einsum("ij,ij->i", rows, rows).max(initial=0.0)))
+
+
 def _products(left: FloatArray, right: FloatArray) -> FloatArray:
-    """leftᵀ·right. (The transpose of the product is faster if `right` is narrow.)"""
-    product: FloatArray = (right.T @ left).T
-    return product
+    """leftᵀ·right."""
+    padded = np.zeros((len(right), wide(right.shape[1])))
+    padded[:, : right.shape[1]] = right
+    product: FloatArray = left.T @ padded
+    return product[:, : right.shape[1]]
 
 
 @dataclass(frozen=True)
@@ -235,14 +244,16 @@ class Problem:
         """For a block of points at a time: exp of their scores, its sum over actions, and log Σ exp."""
         columns, ones = theta.T, np.ones(len(theta))
         room = np.empty(0)
+        shifted = largest_norm(z if points is None else z[points]) * largest_norm(theta) > SAFE
         first, last = (0, len(z)) if points is None else (points.start, points.stop)
         for block in blocks(last - first, len(theta)):
             rows = slice(first + block.start, first + block.stop)
             size = (rows.stop - rows.start) * len(theta)
             room = room if len(room) >= size else np.empty(size)
             scores = np.matmul(z[rows], columns, out=room[:size].reshape(-1, len(theta)))
-            top = scores.max(axis=1)
-            scores -= top[:, None]
+            top = scores.max(axis=1) if shifted else np.zeros(len(scores))
+            if shifted:
+                scores -= top[:, None]
             np.exp(scores, out=scores)
             total = scores @ ones
             yield rows, scores, total, np.log(total) + top
