@@ -1,6 +1,7 @@
 """Kernel estimators on simulated doses and prices: the mix of widths against each fixed width, and its intervals.
 
 python -m benchmarks.continuous {building,judging} [LOGS]     40 logs take about 5 minutes on one core
+python -m benchmarks.continuous intervals [LOGS]              60 logs take about 1 minute
 python -m benchmarks.continuous speed [ROUNDS]                10 million rounds, about 2 minutes
 
 The first writes docs/measured/continuous-{building,judging}.json after each cell. The constants of `estimators/widths.py`
@@ -10,7 +11,12 @@ Of each cell (a world, and a number of rounds) it records for each estimator the
 relative to that of the best of the seven fixed widths (for `Auto`, of all its candidates), how often the 95% interval holds
 the true value, and its median standard error relative to that of the best candidate alone.
 
-The second compares the run time of `KernelIPS` with seven widths with that of `IPS`, for a target with a computed density
+The second compares four intervals of 95%, where about 300 effective rounds remain: that of the mix, and for the width with
+the least error (by its distance from the mix, and its standard error) the plain one, that of the width two steps
+narrower (undersmoothing), and the plain one with the difference between the two added on both sides (the gap). It records
+how often each holds the true value, and its median length relative to that of the plain one.
+
+The third compares the run time of `KernelIPS` with seven widths with that of `IPS`, for a target with a computed density
 and for one whose densities are a column. The runs alternate in one process; the smallest time of each counts. It writes
 docs/measured/continuous-speed.json.
 """
@@ -83,6 +89,59 @@ def measured(world: Any, rounds: int, logs: int, seed: int) -> dict[str, Any]:
     return out
 
 
+INTERVAL_WORLDS = {
+    "pricing, rarely logged prices": Pricing(1.0, tolerance=2.0),
+    "pricing, discounts": Pricing(0.6),
+    "pricing, varied log": Pricing(0.85, spread=8.0),
+    "doses, interior": Doses(3, trust=0.3, noise=0.3, seed=201),
+    "doses, at the bounds": Doses(3, trust=0.3, steepness=4.0, noise=0.3, seed=202),
+    "doses, steep": Doses(6, trust=0.4, noise=0.3, seed=203),
+}
+
+
+def compared(rows: list[dict[str, Any]], estimate: Any, truth: float) -> dict[str, tuple[bool, float]]:
+    """For each kind of interval, whether it holds the truth, and half of its length."""
+    each = sorted((row for row in rows if row["name"] != "DM"), key=lambda row: row["name"].split(" (1/")[0])
+    best = min(each, key=lambda row: (row["value"] - estimate.value) ** 2 + row["std_error"] ** 2)
+    family = [row for row in each if row["name"].split(" (1/")[0] == best["name"].split(" (1/")[0]]
+    family.sort(key=lambda row: -int(row["name"].split("1/")[1].split()[0]))
+    narrow = family[max(family.index(best) - 2, 0)]
+    plain, under = (1.96 * row["std_error"] for row in (best, narrow))
+    gap = plain + abs(best["value"] - narrow["value"])
+    low, high = estimate.interval.low, estimate.interval.high
+    return {
+        "mix": (low <= truth <= high, (high - low) / 2),
+        "plain": (abs(best["value"] - truth) <= plain, plain),
+        "undersmoothed": (abs(narrow["value"] - truth) <= under, under),
+        "gap": (abs(best["value"] - truth) <= gap, gap),
+    }
+
+
+def intervals(logs: int) -> None:
+    """Compare kinds of intervals."""
+    rows = list[dict[str, Any]]()
+    for name, world in INTERVAL_WORLDS.items():
+        truth, told = world.value(world.target), dict[str, list[dict[str, tuple[bool, float]]]]()
+        for k in range(logs):
+            result = op.evaluate(world.sample(3_000, seed=90_000 + k), world.target, list(ESTIMATORS), progress=False)
+            for each in ESTIMATORS:
+                estimate = result[each.name]
+                told.setdefault(each.name, []).append(compared(estimate.diagnostics["candidates"], estimate, truth))
+        for estimator, found in told.items():
+            plain = np.median([one["plain"][1] for one in found])
+            kinds = {
+                kind: {
+                    "coverage": float(np.mean([one[kind][0] for one in found])),
+                    "relative_length": float(np.median([one[kind][1] for one in found]) / plain),
+                }
+                for kind in found[0]
+            }
+            rows.append({"world": name, "estimator": estimator, "rounds": 3_000, "logs": logs, **kinds})
+            print(json.dumps(rows[-1]), flush=True)
+        told_so_far = {"schema": "offpolicy.continuous-intervals/1", "rows": rows}
+        Path("docs/measured/continuous-intervals.json").write_text(json.dumps(told_so_far, indent=1) + "\n")
+
+
 def main(part: str, logs: int) -> None:
     """Measure all cells of a part."""
     path, rows = Path(f"docs/measured/continuous-{part}.json"), list[dict[str, Any]]()
@@ -122,5 +181,7 @@ if __name__ == "__main__":
     asked, number = sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else None
     if asked == "speed":
         speed(number or 10_000_000)
+    elif asked == "intervals":
+        intervals(number or 60)
     else:
         main(asked, number or 40)

@@ -165,7 +165,7 @@ def test_two_equal_widths_are_as_uncertain_as_their_bias_may_be() -> None:
     wide, narrow = (mixed(np.zeros(2), sampling, np.full(2, h), few) for h in (0.25, 1 / 128))
     np.testing.assert_allclose([wide.weights, narrow.weights], [[0.2, 0.8]] * 2, atol=0.01)  # by their variances
     assert 0.008 < narrow.variance < 0.03
-    assert 0.1 < wide.variance < 0.3
+    assert 0.1 < wide.variance < 0.5
 
 
 def test_a_model_that_is_right_takes_the_mix_and_one_that_is_wrong_does_not() -> None:

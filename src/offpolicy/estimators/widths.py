@@ -43,8 +43,7 @@ DOUBT = 25.0
 """Variances are multiplied by 1 + this / effective rounds, since they are estimated from those."""
 JITTER = 1e-9
 CRUDE = 2.0
-"""By how much the variance of the bias that may remain is multiplied for kernels with and without a model: their biases are
-less alike than assumed, and a mix of both follows these assumptions further."""
+"""By how much the variance of the bias that may remain is multiplied, since biases are not quite as assumed."""
 UNLIKE = 0.25
 """How alike the bias of a reward model alone is with those of kernels, relative to ρ."""
 
@@ -139,7 +138,7 @@ class KernelEstimates:
         return WidthMix(
             weights=weights,
             biases=np.where(np.isfinite(self.values), self.values - value, 0.0),
-            variance=sampled + biased * (CRUDE if shares.shape[1] > 1 else 1.0),
+            variance=sampled + CRUDE * biased,
             share=float(posterior @ shares[:, 0]),
             power=float(posterior @ powers),
         )
@@ -171,8 +170,8 @@ class KernelEstimates:
 
     def _single(self) -> WidthMix:
         """The width with the most effective rounds, where there is nothing to compare it with."""
-        weighted = np.isfinite(self.values) & np.isfinite(self.widths)
-        pick = int(np.argmax(np.where(weighted, self.effective, -1.0)))
+        candidates = np.isfinite(self.values) & np.isfinite(self.widths)
+        pick = int(np.argmax(np.where(candidates, self.effective, -1.0)))
         weights: FloatArray = np.eye(len(self.values))[pick]
         nothing = np.zeros(len(self.values))
         return WidthMix(weights, nothing, float(self.covariance[pick, pick]), float("nan"), float("nan"))
