@@ -20,7 +20,7 @@ class File:
     """A file in memory that counts how often it is opened."""
 
     def __init__(self, data: bytes) -> None:
-        self.data, self.opened = data, 0
+        self.data, self.opened, self.size = data, 0, len(data)
 
     @contextmanager
     def open(self) -> Iterator[Any]:

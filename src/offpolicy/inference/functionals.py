@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from offpolicy.core.arrays import FloatArray
+from offpolicy.core.arrays import BoolArray, FloatArray
 from offpolicy.core.threads import one_blas_thread
 from offpolicy.estimators.selection import standardised
 from offpolicy.scoring.plan import Terms
@@ -47,14 +47,21 @@ class ScoreSums:
 
     def __getstate__(self) -> dict[str, Any]:
         """What is pickled: filled buckets only, and nothing that can be recomputed."""
-        filled = np.flatnonzero((self.buckets != 0).any(axis=1))
         state = {f.name: getattr(self, f.name) for f in fields(self)}
-        return {**state, "buckets": self.buckets[filled], "filled": filled.astype(np.uint16), "all": len(self.buckets)}
+        occupied = self.occupied
+        return {**state, "buckets": self.buckets[occupied], "occupied": np.packbits(occupied), "all": len(occupied)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        buckets = np.zeros((state.pop("all"), state["buckets"].shape[1]))
-        buckets[state.pop("filled")] = state["buckets"]
+        count = state.pop("all")
+        buckets = np.zeros((count, state["buckets"].shape[1]))
+        buckets[np.unpackbits(state.pop("occupied"), count=count).astype(bool)] = state["buckets"]
         self.__dict__.update(state, buckets=buckets)
+
+    @property
+    def occupied(self) -> BoolArray:
+        """Whether each bucket holds anything but zeros."""
+        held: BoolArray = (self.buckets != 0).any(axis=1)
+        return held
 
     @cached_property
     def filled(self) -> FloatArray:

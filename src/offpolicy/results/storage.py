@@ -110,12 +110,16 @@ def unpacked(value: Any) -> Any:
 
 def packed_sums(sums: ScoreSums) -> dict[str, Any]:
     """Sums as JSON, with the filled buckets only."""
-    state = sums.__getstate__()
-    arrays = {name: sums.moments[name] for name in ("mean", "m2")} | {name: state[name] for name in ("buckets", "filled")}
+    arrays = {
+        **{name: sums.moments[name] for name in ("mean", "m2")},
+        "buckets": sums.buckets[sums.occupied],
+        "filled": np.flatnonzero(sums.occupied),
+        "nonzero": sums.nonzero,
+    }
     return {
-        **{name: packed(array) for name, array in (*arrays.items(), ("nonzero", sums.nonzero))},
+        **{name: packed(array) for name, array in arrays.items()},
         "n": sums.n,
-        "all": state["all"],
+        "all": len(sums.buckets),
         "clustered": sums.clustered,
         "seed": sums.seed,
         "slice": sums.slice_,

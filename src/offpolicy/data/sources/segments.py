@@ -138,7 +138,7 @@ class Segment:
         wanted = [chunk for part in self._parts for chunk in column_chunks(self.metadata, part, columns)]
         requests = list(_requests(wanted))
         with self.file.open() as opened:
-            size = opened.size()
+            size = opened.size() if self.file.size is None else self.file.size  # asking may block every thread
 
             def fetched(request: Chunk) -> tuple[int, pa.Buffer]:
                 start, stop = request

@@ -22,6 +22,8 @@ from offpolicy.data.sources.files import CSV, PARQUET, URL
 OF_ARROW = ("s3", "s3a", "gs", "gcs", "abfs", "abfss")
 OF_FSSPEC = ("http", "https")
 SCHEMES = (*OF_ARROW, *OF_FSSPEC)
+OPENED_WITH_STATE = ("s3", "abfs")
+"""Stores whose files come with their time of change. (Arrow would ask others for it, with every thread blocked.)"""
 S3_ATTEMPTS, S3_SECONDS, GS_SECONDS = 3, 30, 30
 
 
@@ -68,7 +70,7 @@ class RemoteFile:
         except FileNotFoundError:
             raise self._gone() from None
         with file:
-            modified = _modified(file.metadata())
+            modified = _modified(file.metadata()) if self.filesystem.type_name in OPENED_WITH_STATE else None
             if modified is None:
                 self.check()
             else:
