@@ -398,8 +398,9 @@ def test_the_defaults_serve_a_density() -> None:
 
 
 def test_what_describes_discrete_actions_is_refused() -> None:
-    with pytest.raises(op.InputError, match=f"^logging: EstimatedLogging estimates the probabilities of {EITHER}; give"):
-        doses(propensity=None, logging=op.EstimatedLogging())
+    served = "discrete actions or numbers from an interval, and the actions here are lists"
+    with pytest.raises(op.InputError, match=f"^logging: EstimatedLogging estimates the probabilities of {served}"):
+        op.Log(None, [["a", "b"]] * 3, np.ones((3, 2)), actions=op.Slate(2), logging=op.EstimatedLogging())
     for described in ({"catalog": [[1.0], [2.0]]}, {"action_features": np.zeros((N, 1))}):
         with pytest.raises(op.InputError, match=f"^action_features= and catalog= are for {EITHER}; leave them out"):
             doses(**described)
