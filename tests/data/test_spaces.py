@@ -178,7 +178,7 @@ def test_the_mean_of_the_log_of_numbers(tmp_path: Path) -> None:
     told = result.to_dict()
     assert (told["actions"], told["actions_logged"], told["action_space"]) == (None, None, "numbers from 0 to 1")
     assert (told["input"]["actions"], told["input"]["action_space"]) == (None, "numbers from 0 to 1")
-    assert told["propensities"] is None
+    assert (told["propensities"]["source"], told["propensities"]["bins"]) == ("logged", [])  # densities, tested by range
     assert [(view["kind"], view["target_mass_never_logged"]) for view in told["overlap"]] == [("action", None)]
     result.save(tmp_path / "result.json")
     result.write_html(tmp_path / "result.html")

@@ -33,6 +33,8 @@ FINITE_SAMPLE = (
 )  # intervals that hold for any number of rounds, given the range of rewards
 LACKING = 4.0
 """Standard errors by which the mean weight must fall short of 1 before "auto" no longer moves it to 1."""
+KNOWN = 0.1
+"""The largest relative standard error of such a mean weight: about 100 effective rounds."""
 normal_quantile = NormalDist().inv_cdf
 
 
@@ -130,11 +132,15 @@ def interval(f: Functional, sums: ScoreSums, level: float, method: str, bounds: 
 
 
 def _lacks_weight(sums: ScoreSums, bounds: Range) -> bool:
-    """Whether the mean weight is so far below 1 that the log must lack actions of the policy."""
+    """Whether the mean weight is well known, and so far below 1 that the log must lack actions of the policy.
+
+    In a log without the largest weights, the mean weight is low and its error seems small; Cressie–Read allows for that.
+    """
     if not bounds.exact_weights or bounds.terms.weight is None:
         return False
     mean = mean_weight(bounds.terms.weight, sums)
-    return bool(mean.value < 1 - LACKING * std_error(mean, sums))
+    error = std_error(mean, sums)
+    return bool(mean.value < 1 - LACKING * error and error < KNOWN * mean.value)
 
 
 def _smoothing(sums: ScoreSums, level: float, bounds: Range) -> tuple[float, float]:

@@ -177,7 +177,7 @@ class TableSource:
         elif self.columns.position_propensity is not None or self.columns.gain != "sum":
             raise InputError("position_propensity= and gain= are for lists; give actions=op.Slate(…), or leave them out.")
         listed = (frozenset[str]() if self.listed is None else self.listed.lists) | self._vectors
-        single = isinstance(self.space, Box) and not self.space.shape
+        single = isinstance(self.given_space, Box) and not self.given_space.shape
         numeric = (
             *([self.columns.action] if single else self.columns.dimensions),
             *self.columns.reward,
