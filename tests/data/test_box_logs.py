@@ -75,9 +75,7 @@ def csv(folder: Path) -> Any:
 
 
 def duckdb(_: Path) -> Any:
-    connection = pytest.importorskip("duckdb").connect()
-    connection.register("log", pa.table(columns()))
-    return connection.table("log")
+    return pytest.importorskip("duckdb").from_arrow(pa.table(columns()))
 
 
 SOURCES = {
