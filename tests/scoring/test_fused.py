@@ -12,7 +12,7 @@ import pytest
 import offpolicy as op
 from offpolicy.core.device import Device
 from offpolicy.policies.scores import Softmax
-from offpolicy.scoring.fused.forms import Form, Forms, RowSums, Run
+from offpolicy.scoring.fused.forms import Form, Forms, FusedSums, Run
 
 torch = pytest.importorskip("torch")
 with pytest.MonkeyPatch.context() as early:
@@ -71,7 +71,7 @@ def by_hand(forms: Forms) -> dict[str, np.ndarray]:
     }
 
 
-def assert_sums(found: RowSums, expected: dict[str, np.ndarray], tolerance: float) -> None:
+def assert_sums(found: FusedSums, expected: dict[str, np.ndarray], tolerance: float) -> None:
     for name, values in expected.items():
         seen = getattr(found, name).double().numpy()
         assert seen.shape == values.shape or not values.size

@@ -162,7 +162,7 @@ class DoseResponseSums:
 
 
 @dataclass(frozen=True)
-class DoseResponse:
+class DoseResponseCurve:
     """The curve of each reward, from the sums."""
 
     sums: DoseResponseSums
@@ -248,5 +248,5 @@ def dose_response(scores: Scores, case: Case, level: float) -> dict[str, Any] | 
     sums = DoseResponseSums.of(scores.log, scores.scorer.models)
     if sums is None:
         return None
-    curve = DoseResponse(sums, scores.state["diagnostics"]["dose response"], scores.scorer.origin)
+    curve = DoseResponseCurve(sums, scores.state["diagnostics"]["dose response"], scores.scorer.origin)
     return curve.view(case.reward, scores.log.schema.rewards[case.reward], scores.reward_spread(case), level)

@@ -61,7 +61,7 @@ class LoggerSums:
 
 
 @dataclass(frozen=True)
-class Loggers(Reading):
+class LoggerAgreement(Reading):
     """Whether the loggers agree: the SNIPS of one policy from the rounds of each logger alone, by a χ² test."""
 
     sums: LoggerSums

@@ -23,7 +23,7 @@ from offpolicy.diagnostics.estimates import (
     SampleSize,
     Setting,
 )
-from offpolicy.diagnostics.loggers import Loggers, LoggerSums
+from offpolicy.diagnostics.loggers import LoggerAgreement, LoggerSums
 from offpolicy.diagnostics.models import FitError, Learning, Models, ModelSums
 from offpolicy.diagnostics.overlap import Overlaps, OverlapSums, Support, WeightSpread
 from offpolicy.diagnostics.propensities import Propensities, PropensityTests
@@ -94,7 +94,7 @@ class Checks:
             Models(state["models"], scores),
             Propensities(self.propensities, state.get("propensities", {}), len(log)),
             [Own(each, state[f"own {k}"]) for k, each in enumerate(self.own)],
-            [] if self.loggers is None else [Loggers(self.loggers, state["loggers"], scores.scorer.origin)],
+            [] if self.loggers is None else [LoggerAgreement(self.loggers, state["loggers"], scores.scorer.origin)],
             [] if self.shown is None else [Depth(overlaps, Shown(state["shown"], scores)), Browsing(scores, overlaps)],
             None if self.axis is None else ActionAxis(self.axis, state["action axis"], scores),
         )

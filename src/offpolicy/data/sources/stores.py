@@ -153,7 +153,7 @@ def _wanted(path: str, folder: str, pattern: str | None) -> bool:
 
 
 @dataclass(frozen=True)
-class Store:
+class ObjectStore:
     """A store, the path of an address in it, and how the addresses of its files begin, instead of `dropped`."""
 
     filesystem: pa_fs.FileSystem
@@ -166,49 +166,49 @@ class Store:
         return self.prefix + key.removeprefix(self.dropped)
 
 
-def _store(url: str, scheme: str) -> Store:
+def _store(url: str, scheme: str) -> ObjectStore:
     """The store of an address. Credentials come from the usual environment."""
     try:
         if scheme in ("s3", "s3a"):
-            return Store(_s3(), unquote(url.partition("://")[2]), f"{scheme}://")
+            return ObjectStore(_s3(), unquote(url.partition("://")[2]), f"{scheme}://")
         if scheme in ("gs", "gcs"):
             return _gs(url, scheme)
         if scheme in ("abfs", "abfss"):
             return _azure(url, scheme)
         import fsspec  # type: ignore[import-untyped]
 
-        return Store(pa_fs.PyFileSystem(pa_fs.FSSpecHandler(fsspec.filesystem(scheme))), url, "")
+        return ObjectStore(pa_fs.PyFileSystem(pa_fs.FSSpecHandler(fsspec.filesystem(scheme))), url, "")
     except ImportError as error:
         raise InputError(f"{url}: needs {error.name or 'fsspec'}; pip install 'offpolicy[remote]'.") from None
     except (pa.ArrowException, OSError, ValueError) as error:
         raise InputError(f"{url}: cannot be opened: {first_line(error)}.") from error
 
 
-def _gs(url: str, scheme: str) -> Store:
+def _gs(url: str, scheme: str) -> ObjectStore:
     """Google Cloud Storage, or the emulator of the environment, as Google's own libraries find it."""
     if emulator := os.environ.get("STORAGE_EMULATOR_HOST"):
         protocol, _, host = emulator.rpartition("://")
         settings = {"anonymous": True, "scheme": protocol or "http", "endpoint_override": host.rstrip("/")}
         filesystem = pa_fs.GcsFileSystem(retry_time_limit=timedelta(seconds=GS_SECONDS), **settings)
-        return Store(filesystem, unquote(url.partition("://")[2]), f"{scheme}://")
+        return ObjectStore(filesystem, unquote(url.partition("://")[2]), f"{scheme}://")
     filesystem, path = pa_fs.FileSystem.from_uri(url if "?" in url else f"{url}?retry_limit_seconds={GS_SECONDS}")
-    return Store(filesystem, path, f"{scheme}://")
+    return ObjectStore(filesystem, path, f"{scheme}://")
 
 
-def _azure(url: str, scheme: str) -> Store:
+def _azure(url: str, scheme: str) -> ObjectStore:
     """Azure with the key or token of the environment, as Azure's own tools read them, or its default credentials."""
     container, at, rest = url.partition("://")[2].partition("@")
     host, _, inside = rest.partition("/")
     if not at:
         filesystem, path = pa_fs.FileSystem.from_uri(url)
-        return Store(filesystem, path, f"{scheme}://")
+        return ObjectStore(filesystem, path, f"{scheme}://")
     prefix, dropped = f"{scheme}://{container}@{host}/", f"{container}/"
     settings = _azure_settings()
     if not settings:
         filesystem, path = pa_fs.FileSystem.from_uri(url)
-        return Store(filesystem, path, prefix, dropped)
+        return ObjectStore(filesystem, path, prefix, dropped)
     filesystem = pa_fs.AzureFileSystem(host.partition(".")[0], **settings)
-    return Store(filesystem, unquote(f"{container}/{inside}").rstrip("/"), prefix, dropped)
+    return ObjectStore(filesystem, unquote(f"{container}/{inside}").rstrip("/"), prefix, dropped)
 
 
 def _azure_settings() -> dict[str, str]:

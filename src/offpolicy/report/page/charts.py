@@ -243,7 +243,7 @@ class Outline:
 
 
 @dataclass(frozen=True)
-class ActionAxis:
+class ActionAxisChart:
     """Shares of actions along one dimension: bars of the log, and an outline of each policy."""
 
     bars: tuple[Bar, ...]
@@ -252,7 +252,7 @@ class ActionAxis:
     heights: tuple[Tick, ...]
 
 
-def action_axis(dimension: Mapping[str, Any]) -> ActionAxis:
+def action_axis(dimension: Mapping[str, Any]) -> ActionAxisChart:
     """The picture of one dimension; policies share the bars of the log."""
     edges, logged = dimension["edges"], dimension["logged"]["shares"]
     along = Scale(edges[0], edges[-1])
@@ -269,7 +269,7 @@ def action_axis(dimension: Mapping[str, Any]) -> ActionAxis:
         )
         for policy in dimension["policies"]
     ]
-    return ActionAxis(tuple(bars), tuple(outlines), along.ticks(), tuple(Tick(t.at, f"{t.text}%") for t in up.ticks(4)))
+    return ActionAxisChart(tuple(bars), tuple(outlines), along.ticks(), tuple(Tick(t.at, f"{t.text}%") for t in up.ticks(4)))
 
 
 def _steps(edges: Sequence[float], heights: Sequence[float]) -> str:

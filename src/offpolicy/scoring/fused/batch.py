@@ -14,7 +14,7 @@ from offpolicy.core.arrays import FloatArray
 from offpolicy.core.device import Device
 from offpolicy.models.posteriors.base import Pooling
 from offpolicy.ratios.pools import PoolSums, SlopeSums
-from offpolicy.scoring.fused.forms import Form, Forms, RowSums, Run, Tensor
+from offpolicy.scoring.fused.forms import Form, Forms, FusedSums, Run, Tensor
 from offpolicy.scoring.fused.plain import Cells, rows_at_once
 from offpolicy.scoring.kernel import BlockInput, BlockSums, TargetMass, only
 
@@ -39,7 +39,7 @@ class DeviceBatch:
     columns: Sequence[int]
     lock: AbstractContextManager[Any]
 
-    def block_sums(self, rows: RowSums, blocks: Sequence[BlockInput]) -> list[BlockSums]:
+    def block_sums(self, rows: FusedSums, blocks: Sequence[BlockInput]) -> list[BlockSums]:
         """What the scoring pass stores for each block."""
         target = self._logged(self.forms.target, rows.target)
         logging = None if self.forms.logging is None else self._logged(self.forms.logging, rows.logging)
@@ -64,7 +64,7 @@ class DeviceBatch:
         p: FloatArray = (score - norm.double()).exp().clamp(max=1.0).cpu().numpy()  # more than 1 is rounding
         return p
 
-    def _sampled(self, block: BlockInput, own: slice, sums: BlockSums, rows: RowSums) -> BlockSums:
+    def _sampled(self, block: BlockInput, own: slice, sums: BlockSums, rows: FusedSums) -> BlockSums:
         """With the sums by action that are needed for a block of the sample."""
         part = block.baselines.parts[0] if block.baselines.parts else None
         table = None if part is None or not block.tables else part.table
@@ -88,7 +88,7 @@ class DeviceBatch:
             tables={} if table is None else {table: [each.double().cpu().numpy() for each in by_action.tables]},
         )
 
-    def _mass(self, block: BlockInput, own: slice, rows: RowSums, pieces: Sequence[Run]) -> TargetMass | None:
+    def _mass(self, block: BlockInput, own: slice, rows: FusedSums, pieces: Sequence[Run]) -> TargetMass | None:
         """The mass alone, from the sums by round; None if a probability of the logging policy may be 0."""
         torch, omega, kind = self.device.torch, self.device.tensor(block.omega, self.device.kind), self.device.kind
         by_action, lowest = torch.zeros(self.forms.n_actions, dtype=torch.float64, device=omega.device), []

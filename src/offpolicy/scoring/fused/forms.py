@@ -111,7 +111,7 @@ class Forms:
 
 
 @dataclass(frozen=True)
-class RowSums:
+class FusedSums:
     """Sums over the actions of each round.
 
     Attributes

@@ -19,7 +19,7 @@ from offpolicy.policies.base import Factors
 from offpolicy.ratios.pools import BlockRows, Both, PoolSums, Sides
 from offpolicy.scoring.fused import plain
 from offpolicy.scoring.fused.batch import DeviceBatch
-from offpolicy.scoring.fused.forms import Form, Forms, RowSums, Run, Tensor
+from offpolicy.scoring.fused.forms import Form, Forms, FusedSums, Run, Tensor
 from offpolicy.scoring.fused.launch import Launcher
 from offpolicy.scoring.kernel import (
     Baselines,
@@ -125,7 +125,7 @@ class FusedKernel(Kernel):
         self._check(batch.forms, min(int(block.rounds.batch.row.min()) for block in blocks))
         return batch.block_sums(self._row_sums(batch.forms), blocks)
 
-    def _row_sums(self, forms: Forms) -> RowSums:
+    def _row_sums(self, forms: Forms) -> FusedSums:
         if self._launcher is None:
             return plain.row_sums(self.device.torch, forms)
         sums = self._launcher.row_sums(forms, self._half)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from offpolicy.core.device import Device
-from offpolicy.scoring.fused.forms import Form, Forms, RowSums, Run, Tensor
+from offpolicy.scoring.fused.forms import Form, Forms, FusedSums, Run, Tensor
 
 LOG2E = math.log2(math.e)
 AT_ONCE = 2
@@ -82,7 +82,7 @@ class Launcher:
     _tables: dict[tuple[int, bool], ActionTable] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def row_sums(self, forms: Forms, half: bool) -> RowSums:
+    def row_sums(self, forms: Forms, half: bool) -> FusedSums:
         """The sums over the actions of each round; with `half`, the factors of products are in half precision."""
         with self._lock:
             parts = [
@@ -90,9 +90,9 @@ class Launcher:
                 for k in range(0, max(len(forms.pools), len(forms.models), 1), AT_ONCE)
             ]
         joined = (self.device.torch.cat([getattr(p, name) for p in parts]) for name in ("above", "below", "baselines"))
-        return RowSums(parts[0].target, parts[0].logging, *joined)
+        return FusedSums(parts[0].target, parts[0].logging, *joined)
 
-    def _launch(self, forms: Forms, some: slice, half: bool) -> RowSums:
+    def _launch(self, forms: Forms, some: slice, half: bool) -> FusedSums:
         from offpolicy.scoring.fused.tiles import sweep
 
         torch, device = self.device.torch, forms.target.left.device
@@ -127,7 +127,9 @@ class Launcher:
         baselines = out[2 + 2 * n :]
         for r, each in enumerate(predicted):
             baselines[r] *= each.unit
-        return RowSums(out[0], None if forms.logging is None else out[1], out[2 : 2 + n], out[2 + n : 2 + 2 * n], baselines)
+        return FusedSums(
+            out[0], None if forms.logging is None else out[1], out[2 : 2 + n], out[2 + n : 2 + 2 * n], baselines
+        )
 
     @property
     def _kind(self) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from offpolicy.scoring.fused.forms import Form, Forms, RowSums, Run, Tensor
+from offpolicy.scoring.fused.forms import Form, Forms, FusedSums, Run, Tensor
 
 BLOCK_ELEMENTS = 1 << 20
 DEVICE_ELEMENTS = 1 << 24
@@ -44,7 +44,7 @@ def rows_at_once(forms: Forms) -> int:
     return max(1, most // forms.n_actions)
 
 
-def row_sums(torch: Any, forms: Forms) -> RowSums:
+def row_sums(torch: Any, forms: Forms) -> FusedSums:
     """The sums over the actions of each round."""
     left = forms.target.left
     new = torch.empty((2 + 2 * len(forms.pools) + len(forms.models), forms.rounds), dtype=left.dtype, device=left.device)
@@ -62,4 +62,4 @@ def row_sums(torch: Any, forms: Forms) -> RowSums:
             baselines[r, rows] = ((cells.target @ form.right[slot]) * form.left[rows]).sum(dim=1)
             if form.bias.numel():
                 baselines[r, rows] += cells.target @ form.bias[slot]
-    return RowSums(new[0], None if forms.logging is None else new[1], above, below, baselines)
+    return FusedSums(new[0], None if forms.logging is None else new[1], above, below, baselines)
