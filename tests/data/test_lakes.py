@@ -110,6 +110,13 @@ def test_times_and_versions_without_a_table_are_refused(iceberg: Any) -> None:
             value(iceberg, **more)
 
 
+@needs("deltalake")
+def test_a_version_that_a_delta_table_does_not_have(delta: Any) -> None:
+    for version in (-1, 10**18):  # the second looks like the id of a snapshot of Iceberg
+        with pytest.raises(op.InputError, match=rf"version is {version}; the last version of the table is \d+"):
+            value(delta, version=version)
+
+
 def test_other_tables_have_no_versions() -> None:
     with pytest.raises(op.InputError, match="version= and as_of= are for Delta and Iceberg tables"):
         value(rows(0), version=1)

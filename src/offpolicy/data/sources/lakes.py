@@ -91,7 +91,11 @@ def _delta(table: Any, moment: Moment) -> Opened | None:
     from deltalake.exceptions import DeltaProtocolError
 
     if moment.chosen:
-        table = DeltaTable(table.table_uri, version=moment.version)
+        table = DeltaTable(table.table_uri)
+        if moment.version is not None:
+            if not 0 <= moment.version <= table.version():  # the library would count up to it
+                raise InputError(f"version is {moment.version}; the last version of the table is {table.version()}.")
+            table = DeltaTable(table.table_uri, version=moment.version)
         if moment.as_of is not None:
             table.load_as_version(moment.as_of)
     try:
