@@ -66,7 +66,8 @@ class Truth:
         largest = max(map(abs, reward), default=0.0) * ROUNDING / TOLERANCE
         values = {}
         for name, terms, under in (("LoggedMean", logged, total), ("IPS", weighted, total), ("SNIPS", weighted, below)):
-            value = math.fsum(terms) / under if under else math.nan
+            defined = under and all(map(math.isfinite, terms))  # infinite weights of either sign have no sum
+            value = math.fsum(terms) / under if defined else math.nan
             counted = total if terms is logged else below
             values[name] = (value, (math.fsum(map(abs, terms)) + largest * counted) / under if under else math.nan)
         return cls(len(reward), values, certain)
