@@ -26,10 +26,11 @@ _MIX_2 = np.uint64(0x94D049BB133111EB)
 
 def mix(values: UInt64Array) -> UInt64Array:
     """Scramble 64-bit integers with the finaliser of SplitMix64; equal inputs give equal outputs."""
-    mixed = values + _GOLDEN
-    room = np.empty(min(len(mixed), AT_ONCE), np.uint64)
-    for start in range(0, len(mixed), AT_ONCE):
-        z = mixed[start : start + AT_ONCE]
+    mixed = np.add(values, _GOLDEN, order="C")
+    flat = mixed.reshape(-1)
+    room = np.empty(min(len(flat), AT_ONCE), np.uint64)
+    for start in range(0, len(flat), AT_ONCE):
+        z = flat[start : start + AT_ONCE]
         shifted = room[: len(z)]
         z ^= np.right_shift(z, np.uint64(30), out=shifted)
         z *= _MIX_1

@@ -23,7 +23,7 @@ from offpolicy.core.arrays import FloatArray, IntArray, sums_by, wide
 from offpolicy.core.errors import InputError
 from offpolicy.core.threads import parallel
 from offpolicy.models.embedding_table import Affine, Embedding, FeatureMap
-from offpolicy.models.posteriors.base import FeatureSums, Known, Pooling, Posterior
+from offpolicy.models.posteriors.base import SAFE, FeatureSums, Known, Pooling, Posterior, largest_norm
 from offpolicy.models.posteriors.pairs import Pairs, PairSample, pair_batch
 from offpolicy.models.rewards.base import FitShape
 from offpolicy.policies.blocks import blocks
@@ -37,8 +37,6 @@ MOST_SOLVER_STEPS = 50
 RESIDUAL = 1e-2
 BLOCK_SCORES = 1 << 16
 """Scores that are computed at a time, 512 KB: each is used several times, and should still be in the cache."""
-SAFE = 500.0
-"""Scores whose exponentials, summed, are neither too large nor 0."""
 RUNS = 8
 LEAST_ELEMENTS = 1 << 18
 """Points are processed in up to `RUNS` runs, in threads, each with at least this number of scores."""
@@ -166,11 +164,6 @@ def _distinct(points: FloatArray, count: FloatArray, combination: IntArray) -> t
     """The rounds of each distinct point, and the points."""
     _, first, which = np.unique(combination, return_index=True, return_inverse=True)
     return sums_by(which, count, len(first)), points[first]
-
-
-def largest_norm(rows: FloatArray) -> float:
-    """The largest Euclidean norm of a row."""
-    return float(np.sqrt(np.einsum("ij,ij->i", rows, rows).max(initial=0.0)))
 
 
 def _products(left: FloatArray, right: FloatArray) -> FloatArray:
