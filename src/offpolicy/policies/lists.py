@@ -409,7 +409,7 @@ class SlotColumn(ListPolicy):
 
     def slots(self, batch: Batch) -> FloatArray:
         if self._name is None:
-            values = as_lists(self._values, "Column").take(pa.array(batch.row))
+            values = as_lists(self._values, "Column", codes=False).take(pa.array(batch.row))
         else:
             values = batch.extra[self._name]
         column = PaddedColumn.of(self._name or "Column", values, _sizes(batch)[0])
