@@ -190,6 +190,17 @@ class ItemWeights:
         order = np.argsort(-np.take_along_axis(times, first, axis=1), axis=1)
         return np.take_along_axis(first, order, axis=1)
 
+    def drawn(self, slots: int, unit: UInt64Array, seed: int) -> IntArray:
+        """Rounds × slots: one list per round, from the hash of its unit."""
+        if self.without_replacement:
+            return self._raced(slots, unit, seed)
+        lists = np.empty((len(self.values), slots), np.int64)
+        for k in range(slots):
+            up_to = np.cumsum(self.of(k), axis=1)
+            level = uniform(unit, seed, f"slot {k}") * up_to[:, -1]
+            lists[:, k] = np.minimum((up_to <= level[:, None]).sum(axis=1), up_to.shape[1] - 1)
+        return lists
+
     def marginals(self, codes: IntArray) -> FloatArray:
         """Rounds × slots: the probability that the logged item stands in its slot; 1 where a list has no item."""
         if self.without_replacement:
