@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -33,6 +35,45 @@ def cached(name: str, make: Callable[[Path], None]) -> Path:
         make(unfinished)
         unfinished.rename(path)
     return path
+
+
+class Rows:
+    """Results in a file of JSON lines, one per run, so that an interrupted benchmark continues where it stopped.
+
+    A run is known by some of its entries. The last line may have been cut off; it is then dropped.
+    """
+
+    def __init__(self, path: Path | None, key: Sequence[str]) -> None:
+        self.path, self._key = path, tuple(key)
+        self._rows: dict[tuple[Any, ...], dict[str, Any]] = {}
+        for row in [] if path is None or not path.exists() else _whole_lines(path):
+            self._rows[self.key(row)] = row
+
+    def key(self, row: Mapping[str, Any]) -> tuple[Any, ...]:
+        """What tells a run from the others."""
+        return tuple(row.get(name) for name in self._key)
+
+    def __contains__(self, row: Mapping[str, Any]) -> bool:
+        return self.key(row) in self._rows
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        return iter(self._rows.values())
+
+    def add(self, row: dict[str, Any]) -> None:
+        """Add a run, and append it to the file at once."""
+        self._rows[self.key(row)] = row
+        if self.path is not None:
+            with self.path.open("a") as file:
+                file.write(json.dumps(row) + "\n")
+
+
+def _whole_lines(path: Path) -> list[dict[str, Any]]:
+    """The rows of a file, from which a last line without an end is cut."""
+    text = path.read_text()
+    whole = text[: text.rfind("\n") + 1]
+    if whole != text:
+        path.write_text(whole)
+    return [json.loads(line) for line in whole.splitlines()]
 
 
 def write_log(

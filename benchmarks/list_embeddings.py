@@ -2,7 +2,9 @@
 
 python -m benchmarks.list_embeddings                       # every world, 100 logs each; about 20 minutes of one core
 python -m benchmarks.list_embeddings --only cascade --logs 20
-python -m benchmarks.list_embeddings --out docs/measured/list-embeddings.json
+python -m benchmarks.list_embeddings --runs RUNS --out docs/measured/list-embeddings.json
+
+With --runs, only the logs that the file does not have are run: an interrupted run continues, and --logs can be raised.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from pathlib import Path
 import numpy as np
 
 import offpolicy as op
+from benchmarks.common import Rows
 from offpolicy.worlds import Diverse, ListWorld, Ranking
 
 SEEDS = 20
@@ -45,20 +48,27 @@ def estimators() -> list[op.Estimator]:
     return [op.SIPS(True), op.RIPS(True), op.LearnedMIPS()]
 
 
-def squared_errors(name: str, logs: int) -> dict[str, np.ndarray]:
-    """By estimator, as a share of the squared value."""
+KEY = ("name", "log")
+
+
+def squared_errors(name: str, logs: int, rows: Rows) -> dict[str, np.ndarray]:
+    """By estimator, as a share of the squared value; the logs that are missing are run."""
     kind, settings, rounds = WORLDS[name]
-    worlds = [kind(**settings, **({"seed": k} if kind is Ranking else {})) for k in range(SEEDS if kind is Ranking else 1)]
-    values = [float(np.sum(world.value(world.target))) for world in worlds[: min(logs, SEEDS)]]
-    errors: dict[str, list[float]] = {each.name: [] for each in estimators()}
-    for log in range(logs):
-        world, value = worlds[log % len(worlds)], values[log % len(worlds)]
-        result = op.evaluate(
-            world.sample(rounds, seed=log), world.target, estimators(), engine=op.Local(threads=1), progress=False
-        )
-        for each in errors:
-            errors[each].append((result[each].value / value - 1) ** 2)
-    return {each: np.array(values) for each, values in errors.items()}
+    count = SEEDS if kind is Ranking else 1
+    for k in range(count):
+        missing = [log for log in range(k, logs, count) if {"name": name, "log": log} not in rows]
+        if not missing:
+            continue
+        world = kind(**settings, **({"seed": k} if kind is Ranking else {}))
+        value = float(np.sum(world.value(world.target)))
+        for log in missing:
+            result = op.evaluate(
+                world.sample(rounds, seed=log), world.target, estimators(), engine=op.Local(threads=1), progress=False
+            )
+            errors = {each.name: (result[each.name].value / value - 1) ** 2 for each in estimators()}
+            rows.add({"name": name, "log": log, "errors": errors})
+    own = [row["errors"] for row in rows if row["name"] == name and row["log"] < logs]
+    return {each.name: np.array([errors[each.name] for errors in own]) for each in estimators()}
 
 
 def ratio(errors: np.ndarray, reference: np.ndarray) -> tuple[float, float]:
@@ -73,9 +83,11 @@ def main() -> None:
     parser.add_argument("--logs", type=int, default=100)
     parser.add_argument("--only", default="", help="only worlds whose name contains this")
     parser.add_argument("--out", type=Path, help="the JSON file to add the results to")
+    parser.add_argument("--runs", type=Path, help="a file of runs, one per line, to continue")
     options = parser.parse_args()
+    rows = Rows(options.runs, KEY)
     for name in (name for name in WORLDS if options.only in name):
-        errors = squared_errors(name, options.logs)
+        errors = squared_errors(name, options.logs, rows)
         reference = errors["SIPS"]
         row = {each: ratio(values, reference) for each, values in errors.items()}
         cells = "  ".join(f"{each} {value:.2f} ± {error:.2f}" for each, (value, error) in row.items())

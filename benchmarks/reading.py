@@ -3,7 +3,8 @@
 python -m benchmarks.reading --half judging --logs 100 --out RUNS          # all kinds; --kind names some of them
 python -m benchmarks.reading --show RUNS [RUNS …]                          # the table, and docs/measured/reading.json
 
-Every log has the number of lists that makes the weights of whole lists worth about --effective lists of the new policy. The
+With --out, only the logs that the file does not have are run: an interrupted run continues, and --logs can be raised. Every
+log has the number of lists that makes the weights of whole lists worth about --effective lists of the new policy. The
 building half was used to choose the constants of `op.ReadingPrior`.
 """
 
@@ -20,6 +21,7 @@ from typing import Any
 import numpy as np
 
 import offpolicy as op
+from benchmarks.common import Rows
 from offpolicy.core.arrays import FloatArray
 from offpolicy.estimators.selection import CandidateEstimates, Choice
 from offpolicy.worlds import Diverse, Ranking
@@ -83,27 +85,39 @@ def lists_for(world: ListWorld, effective: float) -> tuple[int, float]:
     return n, n / each
 
 
-def runs(half: str, kind: str, logs: int, effective: float) -> list[dict[str, Any]]:
-    """One row per log."""
-    rows, published = [], kind == PUBLISHED
-    for k in range(1 if published else WORLDS):
+KEY = ("half", "kind", "asked", "log")
+
+
+def run(half: str, kind: str, logs: int, effective: float, rows: Rows) -> int:
+    """Add the rows of the logs that are missing, one per log; the log alone determines its world and its seed."""
+    added, published = 0, kind == PUBLISHED
+    count = 1 if published else WORLDS
+    for k in range(count):
+        missing = [log for log in range(k, logs, count) if {**_of(half, kind, effective), "log": log} not in rows]
+        if not missing:
+            continue
         world: ListWorld = Diverse() if published else Ranking(**KINDS[half][kind], seed=FIRST[half] + k)
         n, worth = (int(effective), math.nan) if published else lists_for(world, effective)
         truth, _ = world.value_with_error(world.target)
-        for log in range(logs if published else math.ceil(logs / WORLDS)):
+        for log in missing:
             prior = Recording()
             settings: dict[str, Any] = {"progress": False, "engine": op.Local(threads=1)}
-            auto = op.evaluate(world.sample(n, seed=10_000 * k + log), world.target, [op.Auto(reading=prior)], **settings)[
-                "Auto"
-            ]
+            auto = op.evaluate(
+                world.sample(n, seed=10_000 * k + log // count), world.target, [op.Auto(reading=prior)], **settings
+            )["Auto"]
             errors = dict(zip(prior.seen[-1].names, (prior.seen[-1].values - truth).tolist(), strict=True))
             low, high = auto.interval.low, auto.interval.high
-            rows.append({
-                "half": half, "kind": kind, "world": k, "lists": n, "effective": worth, "truth": truth,
+            rows.add({
+                **_of(half, kind, effective), "log": log, "world": k, "lists": n, "effective": worth, "truth": truth,
                 "Auto": auto.value - truth, "covered": bool(low <= truth <= high), "std_error": auto.std_error,
                 "ok": auto.verdict is op.Verdict.OK, "errors": errors,
             })  # fmt: skip
-    return rows
+            added += 1
+    return added
+
+
+def _of(half: str, kind: str, effective: float) -> dict[str, Any]:
+    return {"half": half, "kind": kind, "asked": effective}
 
 
 def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
@@ -139,12 +153,10 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 def show(files: list[Path]) -> None:
     """The table of all runs, which is also saved."""
-    rows = [json.loads(line) for file in files for line in file.read_text().splitlines()]
-    groups: dict[tuple[str, str, int], list[dict[str, Any]]] = {}
-    for row in rows:
-        size = row["lists"] if row["kind"] == PUBLISHED else round(row["effective"] / 250)
-        key = (row["half"], row["kind"], row["lists"] if row["kind"] == PUBLISHED else int(size > 0))
-        groups.setdefault(key, []).append(row)
+    groups: dict[tuple[str, str, float], list[dict[str, Any]]] = {}
+    for file in files:
+        for row in Rows(file, KEY):
+            groups.setdefault((row["half"], row["kind"], row["asked"]), []).append(row)
     every = [summary(group) for group in groups.values()]
     for s in every:
         print(
@@ -163,20 +175,18 @@ def main() -> None:
     parser.add_argument("--kind", nargs="+", help=f"also {PUBLISHED!r}, where --effective is the number of lists")
     parser.add_argument("--logs", type=int, default=100, help="per kind")
     parser.add_argument("--effective", type=float, default=500)
-    parser.add_argument("--out", type=Path, help="a file to append the runs to, one per line")
+    parser.add_argument("--out", type=Path, help="a file of runs, one per line, to continue")
     parser.add_argument("--show", nargs="+", type=Path)
     options = parser.parse_args()
     if options.show:
         show(options.show)
         return
     Ranking.value_rounds = Diverse.value_rounds = 200_000
+    rows = Rows(options.out, KEY)
     for kind in options.kind or KINDS[options.half]:
         start = time.perf_counter()
-        rows = runs(options.half, kind, options.logs, options.effective)
-        if options.out is not None:
-            with options.out.open("a") as file:
-                file.writelines(json.dumps(row) + "\n" for row in rows)
-        print(f"{kind}: {len(rows)} logs in {time.perf_counter() - start:.0f} s", flush=True)
+        added = run(options.half, kind, options.logs, options.effective, rows)
+        print(f"{kind}: {added} logs in {time.perf_counter() - start:.0f} s", flush=True)
 
 
 if __name__ == "__main__":

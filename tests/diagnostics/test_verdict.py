@@ -8,7 +8,10 @@ from rich.cells import cell_len
 
 import offpolicy as op
 from offpolicy.diagnostics.estimates import as_precise, own_bias
+from offpolicy.diagnostics.overlap import Overlap
 from offpolicy.diagnostics.verdict import Measure
+from offpolicy.statistics.histogram import LogHistogram
+from offpolicy.worlds import Ranking
 from tests.logs import Small, make_small
 
 
@@ -276,3 +279,22 @@ def test_a_value_just_outside_the_range_calls_for_caution() -> None:
     estimate = op.evaluate(log, op.Fixed([1.0, 0.0]), op.IPS())["IPS"]
     assert estimate.value == pytest.approx(1.025)
     assert [r.verdict for r in estimate.reasons if r.code == "out of range"] == [op.Verdict.CAUTION]
+
+
+def test_a_cautious_count_of_effective_lists_by_hand() -> None:
+    """Of the weights 0, 1 and 4, two thirds are positive, with the geometric mean 2."""
+    share, typical = LogHistogram.geometric_mean(LogHistogram().fold(LogHistogram().zero(), np.array([0.0, 1.0, 4.0])))
+    assert share == pytest.approx(2 / 3)
+    assert typical == pytest.approx(2, rel=0.01)
+    assert LogHistogram.geometric_mean(LogHistogram().zero()) == (0, 0)
+    few, more, plenty = (Overlap(500, ess, 1.0, 0.0, lognormal=80) for ess in (60, 240, 2_000))
+    assert [o.cautious for o in (few, more, plenty)] == [60, 80, 400]
+    assert Overlap(500, 240, 1.0, 0.0).cautious is None
+
+
+def test_a_log_of_lists_that_lacks_the_largest_weights_by_chance_is_not_ok() -> None:
+    """It is worth 50 lists, and seems to be worth 204."""
+    world = Ranking("mixed", clicks=True, slots=4, n_actions=6, shift=0.6, interaction=3.0, seed=1)
+    auto = op.evaluate(world.sample(653, seed=10_003), world.target, [op.Auto()])["Auto"]
+    assert auto.diagnostics["effective_sample_size"] > 200
+    assert codes(auto) == {"uncertain effective lists"}

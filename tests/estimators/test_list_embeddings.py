@@ -166,3 +166,15 @@ def test_lists_of_any_length_and_one_reward_per_list() -> None:
         op.evaluate(whole, WITHOUT[1], op.LearnedMIPS(posterior=op.Gaussian(0.5), reading=op.PI()))
     with pytest.raises(op.InputError, match=r"Logistic gives p\(a\|e\) whatever the context"):
         op.evaluate(whole, WITHOUT[1], op.LearnedMIPS(posterior=op.Logistic()))
+
+
+def test_slots_that_shorter_lists_lack_have_no_slope() -> None:
+    """However narrow the width, the error is a number: without replacement, a slot past the end has no item at all."""
+    x, a, r = sampled(60)
+    end = np.random.default_rng(3).integers(1, 4, len(a))
+    inside = np.arange(3) < end[:, None]
+    log = op.Log(x, np.where(inside, a, -1), np.where(inside, r, np.nan), logging=WITHOUT[0], actions=op.Slate(3, 4))
+    narrow, wider = (op.LearnedMIPS(posterior=op.Predicted(width), name=f"{width}") for width in (1e-4, 0.1))
+    result = op.evaluate(log, WITHOUT[1], [narrow, wider, op.SIPS(True)])
+    assert result["0.0001"].value == pytest.approx(result["SIPS"].value, abs=1e-3)
+    assert 0 < result["0.0001"].std_error < 2 * result["0.1"].std_error

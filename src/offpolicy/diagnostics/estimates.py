@@ -9,7 +9,7 @@ import numpy as np
 
 from offpolicy.diagnostics.base import Reading, Subject
 from offpolicy.diagnostics.overlap import Overlap, Overlaps, overlap, weight_findings
-from offpolicy.diagnostics.verdict import ENOUGH, Finding, Limits, Measure, Verdict, in_all
+from offpolicy.diagnostics.verdict import ENOUGH, LIMITS, Finding, Limits, Measure, Verdict, in_all
 from offpolicy.inference.blending import Combination
 from offpolicy.inference.functionals import Functional, ScoreSums, in_errors, std_error
 from offpolicy.inference.scores import Scores
@@ -224,6 +224,17 @@ class CandidateAgreement(Reading):
         return o.to_dict() | (combination.to_dict() if combination is not None and combination.defined else {})
 
 
+def uncertain_lists(lists: float, cautious: float, rounds: int) -> Finding:
+    """Whether the number of effective lists is large enough although it is an estimate."""
+    measure = Measure("effective lists, cautiously", cautious)
+    return measure.finding(
+        "uncertain effective lists",
+        f"The {rounds:,} lists seem to be worth {lists:,.0f} of the new policy, but may be worth only {cautious:,.0f}.",
+        "The largest weights of lists are rare, and this log may lack them by chance.",
+        f"{measure.more_rounds(rounds, 'lists')}, or evaluate a policy closer to the logging one.",
+    )
+
+
 def disagreement(other: str, difference: float, z: float, blend: bool) -> Finding:
     """Two estimates that cannot both be right."""
     return Measure("disagreement of a blend" if blend else "disagreement", abs(z)).finding(
@@ -271,6 +282,8 @@ def combined_findings(combination: Combination, o: Overlap) -> list[Finding]:
     of_anchor = "effective lists of an anchor" if candidates.missed.size else "effective rounds of an anchor"
     scale = of_anchor if unbiased < 0.5 and combination.choice.hedge else "effective rounds"
     findings = [finding for finding in weight_findings(o, scale) if finding.code in WEIGHT_CODES]
+    if candidates.missed.size and o.cautious is not None and LIMITS[scale].grade(o.ess) is Verdict.OK:
+        findings.append(uncertain_lists(o.ess, o.cautious, o.n))
     error = float(np.sqrt(candidates.variance(weights)))
     heavy = [k for k in range(len(weights)) if weights[k] >= CARRIES and abs(candidates.difference(k, anchor)[0]) > error]
     z, a, b = max(((abs(candidates.z(k, anchor)), k, anchor) for k in heavy), default=(0.0, 0, 0))

@@ -25,6 +25,7 @@ from offpolicy.statistics.base import State, added
 from offpolicy.statistics.histogram import LARGEST_OF, LogHistogram
 
 NOT_ONE = 0.01  # how far a mean weight must be from 1 to matter, however precisely it is known
+MOST_LUCK = 5.0  # how many times too many effective rounds a log may seem to have
 BY_CHANCE = 2.0  # the number of standard errors by which a mean weight may be below 1 although the log lacks nothing
 
 
@@ -52,7 +53,9 @@ class Overlap:
     `largest_share` is one round's share of the sum of weights, `top_share` that of the largest 1%. `never_logged` is the
     target's mass on actions that are not in the log (None if not every probability of the target was computed), and
     `no_support` its mass on actions of zero probability under the logging policy (None if π0 is not known for all actions).
-    `tail` describes how heavy the tail of the weights is.
+    `tail` describes how heavy the tail of the weights is. `lognormal` is the number of effective rounds that positive
+    weights of mean 1/p, with p their share, would have if their logarithms were normal: n·p·(p·geometric mean)² (None for a
+    part of the log).
     """
 
     n: int
@@ -66,6 +69,17 @@ class Overlap:
     never_logged: float | None = None
     no_support: float | None = None
     tail: ParetoTail = WHOLE_LOG_ONLY
+    lognormal: float | None = None
+
+    @property
+    def cautious(self) -> float | None:
+        """A number of effective rounds that does not rest on the largest weights, which a log may lack by chance.
+
+        Where few rounds are effective, most logs lack the rare weights that determine the mean square, and seem to have
+        several times as many effective rounds as they have. The mean of the logarithms hardly depends on these weights.
+        Beyond `MOST_LUCK` times a number, `ess` alone shows that there are as many.
+        """
+        return None if self.lognormal is None else max(min(self.ess, self.lognormal), self.ess / MOST_LUCK)
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -111,6 +125,7 @@ def shortfall(mean: FloatArray, error: FloatArray) -> FloatArray:
 def with_policy(o: Overlap, policy: State, counts: FloatArray, logging_known: bool) -> Overlap:
     """For the whole log, with the sums of the policy and how often each action was logged."""
     rows = float(policy["rows"])
+    positive, typical = LogHistogram.geometric_mean(policy["weights"])
     return replace(
         o,
         largest_weight=float(policy["weights"]["max"]),
@@ -119,6 +134,7 @@ def with_policy(o: Overlap, policy: State, counts: FloatArray, logging_known: bo
         never_logged=float(policy["mass"][counts == 0].sum()) / rows if rows > 0 else None,
         no_support=float(policy["unsupported"]) / rows if rows > 0 and logging_known else None,
         tail=ParetoTail.of(policy["weights"]),
+        lognormal=o.n * positive * (positive * typical) ** 2,
     )
 
 

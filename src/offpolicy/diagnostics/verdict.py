@@ -48,6 +48,7 @@ LIMITS: Mapping[str, Limits] = {
     "effective rounds": Limits(500, 5),
     "effective rounds of an anchor": Limits(100, 5),
     "effective lists of an anchor": Limits(200, 5),
+    "effective lists, cautiously": Limits(200, 0),
     "missing weight": Limits(2, 2.5),
     "excess weight": Limits(3, 6),
     "top weights": Limits(0.5, NEVER),

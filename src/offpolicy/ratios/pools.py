@@ -57,10 +57,10 @@ class Sides:
 
     @property
     def action(self) -> FloatArray:
-        """π/π0 of the logged actions."""
+        """π/π0 of the logged actions; 0 where π0 is 0, as in a slot that a shorter list does not have."""
         pi, pi0 = self.logged or (self.layout.own(self.pi), self.layout.own(self.pi0))
-        with np.errstate(divide="ignore", invalid="ignore"):
-            return pi / pi0
+        action: FloatArray = np.divide(pi, pi0, out=np.zeros(len(pi)), where=pi0 > 0)
+        return action
 
     @cached_property
     def quotient(self) -> FloatArray:

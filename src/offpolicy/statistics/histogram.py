@@ -125,6 +125,16 @@ class LogHistogram:
         below = _value(start[[k]] + inside)[0] if len(used) else 0.0
         return centre[max(first, 0) :], count[max(first, 0) :], float(below)
 
+    @staticmethod
+    def geometric_mean(state: State) -> tuple[float, float]:
+        """The share of the mass with values above 0 (in fine bins), and their geometric mean to within 1%."""
+        used = 1 + np.flatnonzero(state["mass"][1:] > 0)
+        mass, total = state["mass"][used], float(state["mass"].sum())
+        if not len(used):
+            return 0.0, 0.0
+        logs = np.log(_value(used.astype(np.float64) - 0.5))
+        return float(mass.sum()) / total, float(np.exp(mass @ logs / mass.sum()))
+
     def steps(self, state: State) -> tuple[FloatArray, FloatArray, float]:
         """Edges that grow by about √2, the masses between them, and the mass of 0 (or below 2⁻⁶⁴)."""
         masses = state["mass"][1:]
