@@ -10,14 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from fuzz import arrays, commands, others, policies, readers, tables
+from fuzz import arrays, commands, lists, others, policies, readers, tables
 from fuzz.judging import Verdict
 
 
 def again(text: str) -> Verdict:
     """Judge a printed case again."""
     known: dict[str, Any] = {"nan": nan, "inf": inf, "np": np, "datetime": datetime, "Decimal": Decimal}
-    for part in (arrays, tables, policies, commands, others, readers):
+    for part in (arrays, tables, policies, commands, others, readers, lists):
         known |= vars(part)
     verdict: Verdict = eval(text, known).judge()  # a case of ours, from our own output
     return verdict

@@ -74,7 +74,7 @@ class Truth:
 
     def differs(self, n: Mapping[str, int], found: Mapping[str, float | None]) -> str | None:
         """How an answer differs from this one, in words; None if it is right."""
-        if missing := [name for name in NAMES if name not in found]:
+        if missing := [name for name in self.values if name not in found]:
             return f"{missing[0]} is not in the answer"
         for name, value in found.items():
             if n[name] != self.n:
@@ -160,6 +160,6 @@ def judged(run: Callable[[], op.Evaluation | None], truth: Truth | None, *, answ
         return Verdict(Outcome.FAILED, "invalid input was answered")
     if result is None or truth is None:
         return Verdict(Outcome.RIGHT)
-    found = {name: result[name] for name in NAMES}
+    found = {name: result[name] for name in truth.values}
     differs = truth.differs({name: e.n for name, e in found.items()}, {name: e.value for name, e in found.items()})
     return Verdict(Outcome.RIGHT) if differs is None else Verdict(Outcome.FAILED, differs)

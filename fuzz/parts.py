@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import hypothesis
 from hypothesis import strategies as st
 
-from fuzz import arrays, commands, others, places, policies, readers, tables
+from fuzz import arrays, commands, lists, others, places, policies, readers, tables
 from fuzz.judging import Outcome, Verdict, blamed
 
 
@@ -35,6 +35,7 @@ PARTS = {
     "policies": Part(policies.cases, 3),
     "bytes": Part(readers.cases, 3),
     "places": Part(places.cases, 2),
+    "lists": Part(lists.cases, 2),
     "toml": Part(commands.tomls, 1),
     "commands": Part(commands.commands, 1),
     "others": Part(others.cases, 0.3),

@@ -23,6 +23,7 @@ CASES = {
     "policies": 70,
     "bytes": 60,
     "places": 60,
+    "lists": 60,
     "toml": 30,
     "commands": 40,
     "others": 30,

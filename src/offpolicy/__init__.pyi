@@ -56,6 +56,7 @@ from .estimators import (
     OffCEM as OffCEM,
     PairIPS as PairIPS,
     PartialIPS as PartialIPS,
+    PrefixDM as PrefixDM,
     ReadingPrior as ReadingPrior,
     ScaledDR as ScaledDR,
     StackedDR as StackedDR,

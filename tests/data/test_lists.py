@@ -160,3 +160,16 @@ def test_spark_gives_the_same_answer(expected: list[float]) -> None:
     for frame, roles in ((table(), ROLES), (long(), LONG)):
         log = op.read_log(spark.createDataFrame(frame.to_pandas()).repartition(3), **roles)
         assert values(log) == pytest.approx(expected, rel=1e-9)
+
+
+def test_missing_rewards_among_lists_of_equal_length_are_refused() -> None:
+    """Such lists are read as a matrix, whose −1 and NaN mean something else in items and at their ends."""
+    items, old = [[2, 1], [2, 2], [3, 2]], op.Factored(op.Uniform())
+    with pytest.raises(op.InputError, match="1 row is missing, NaN or infinite"):
+        op.Log(None, items, [[0.0, 1.0], [np.nan, 1.0], [0.0, 1.0]], logging=old, actions=op.Slate(3, 4))
+    log = op.Log(None, items, [[0, 1], [1, -1], [0, -1]], logging=old, actions=op.Slate(3, 4))
+    assert log.head().slots.reward[:, 0].tolist() == [[0, 1, 0], [1, -1, 0], [0, -1, 0]]
+    with pytest.raises(op.InputError, match="action"):
+        op.Log(None, [[0, np.inf], [1, 2]], [[0.0, 1.0]] * 2, logging=old, actions=op.Slate(3, 4))
+    with pytest.raises(op.InputError, match="gain has shape"):
+        op.Log(None, items, [[0, 1]] * 3, logging=old, actions=op.Slate(3, 4), gain=[1e300] * 3)

@@ -111,8 +111,61 @@ def test_parts_without_replacement_have_weights_of_mean_one() -> None:
     assert [slot.value for slot in estimate.slots] == pytest.approx([1, 1, 1], abs=1e-12)
 
 
+def two_kinds(n: int) -> tuple[op.Log, np.ndarray, np.ndarray]:
+    """Lists of two slots over two items; items earn what they are, and where x > 0 also what the other slot's item is."""
+    rng = np.random.default_rng(4)
+    x, a = rng.normal(size=(n, 2)), rng.integers(0, 2, (n, 2))
+    r = a + 3.0 * (x[:, :1] > 0) * a[:, ::-1] + 0.1 * rng.normal(size=(n, 2))
+    return op.Log(x, a, r, logging=op.Factored(op.Uniform()), actions=op.Slate(2, 2)), x, a
+
+
+OTHER = op.Factored(op.Fixed([0.1, 0.9]))
+"""Its ratios of slots are 0.2 and 1.8."""
+
+
+def test_windows_by_group_by_hand() -> None:
+    """Half of the contexts need the whole list, and the other half does not."""
+    log, x, a = two_kinds(6_000)
+    estimate = op.evaluate(log, OTHER, op.AIPS(groups=2))["AIPS"]
+    folds = estimate.diagnostics["windows_by_fold"]
+    assert [(each["context_column"], each["windows"]) for each in folds] == [(0, [0, 1])] * 5
+    w, r = np.array([0.2, 1.8])[a], log.head(6_000).slots.reward[:, 0]
+    grouped = np.where(x[:, :1] > folds[0]["edges"][0], w.prod(axis=1, keepdims=True), w)
+    by_hand = (grouped * r).sum(axis=0) / grouped.sum(axis=0)
+    assert [slot.value for slot in estimate.slots] == pytest.approx(by_hand, abs=1e-12)
+    assert estimate.value == pytest.approx(2 * (0.9 + 0.5 * 3 * 0.9), abs=0.2)
+
+
+def test_few_effective_lists_make_one_group() -> None:
+    """Fewer than 500 in each half; the window of all folds is then that of the ungrouped estimate."""
+    log, _, _ = two_kinds(900)
+    result = op.evaluate(log, OTHER, [op.AIPS(groups=4), op.AIPS(name="ungrouped")])
+    assert result["AIPS"].diagnostics["windows_by_fold"] == [{"windows": [1]}] * 5
+    assert result["ungrouped"].diagnostics["window"] >= 1
+    assert result["AIPS"].value == pytest.approx(result["ungrouped"].value, abs=1e-12)
+
+
+def test_groups_with_equal_windows_are_one() -> None:
+    """Without noise and interactions, the slot alone has the least error in every range of every context."""
+    rng = np.random.default_rng(5)
+    a = rng.integers(0, 2, (6_000, 2))
+    log = op.Log(rng.normal(size=(6_000, 3)), a, 1.0 + a, logging=op.Factored(op.Uniform()), actions=op.Slate(2, 2))
+    result = op.evaluate(log, OTHER, [op.AIPS(groups=3), op.AIPS(window=0, name="one")])
+    assert {tuple(each["windows"]) for each in result["AIPS"].diagnostics["windows_by_fold"]} == {(0,)}
+    assert result["AIPS"].value == pytest.approx(result["one"].value, abs=1e-12)
+    assert result["AIPS"].std_error == pytest.approx(result["one"].std_error, rel=1e-9)
+
+
+def test_groups_without_a_context_are_one() -> None:
+    _, _, a = two_kinds(2_000)
+    log = op.Log(None, a, 1.0 * a, logging=op.Factored(op.Uniform()), actions=op.Slate(2, 2))
+    assert op.evaluate(log, OTHER, op.AIPS(groups=2))["AIPS"].diagnostics["windows_by_fold"] == [{"windows": [0]}] * 5
+
+
 @pytest.mark.parametrize(("make", "message"), [
     (lambda: op.AIPS(window=-1), "window"),
+    (lambda: op.AIPS(groups=0), "groups"),
+    (lambda: op.AIPS(groups=2, window=1), "groups is 2, and windows are chosen only"),
     (lambda: op.AIPS(window=1.5), "window"),
     (lambda: op.PartialIPS(share=1.5), "share"),
 ])  # fmt: skip

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from offpolicy.core.arrays import FloatArray, IntArray
+from offpolicy.core.arrays import LARGEST_NUMBER, FloatArray, IntArray
 from offpolicy.core.errors import InputError, RowsError
 from offpolicy.data.batch import Batch
 from offpolicy.data.checks import checked, decoded, failed_check, floats, matrix, numbers, whole
@@ -221,7 +221,7 @@ def gains(gain: Any, slots: int) -> FloatArray:
             return 1 / np.log2(np.arange(slots) + 2)
         raise InputError(f'gain is {gain!r}; give "sum", "dcg" or one number per slot.')
     each = floats(gain, "gain")
-    if each.shape != (slots,) or not np.isfinite(each).all() or not each.any():
+    if each.shape != (slots,) or not (np.abs(each) <= LARGEST_NUMBER).all() or not each.any():
         raise InputError(f"gain has shape {each.shape}; give one finite number for each of the {slots} slots.")
     return each
 
@@ -248,7 +248,7 @@ class PaddedColumn:
         """From an array of rounds × slots, or from lists."""
         if isinstance(values, np.ndarray) and values.dtype != object:
             return cls._of_array(name, floats(values, name), slots)
-        column = plain_lists(values if isinstance(values, pa.Array) else as_lists(values, name))
+        column = plain_lists(values if isinstance(values, pa.Array) else as_lists(values, name, codes=False))
         lists = _lists(column, name)
         lengths, flat = _lengths(lists), _numbers(lists, name)
         row = np.repeat(np.arange(len(lists)), lengths)
@@ -342,13 +342,13 @@ class ListColumns:
             None if column is None else column.filled(role, codes, 1.0)
             for role, column in (("propensity", self.slot_propensity), ("position propensity", self.position))
         )
-        whole_list = self.propensity if conditional is None else conditional.prod(axis=1)
+        integrallist = self.propensity if conditional is None else conditional.prod(axis=1)
         if not rewards:
             assert self.values is not None
-            return Logged(self.values, whole_list, SlotColumns(None, conditional, position))
+            return Logged(self.values, integrallist, SlotColumns(None, conditional, position))
         per_slot = np.stack(rewards, axis=1)
         columns = SlotColumns(per_slot, conditional, position)
-        return Logged(weighted_sum(per_slot, self.gain), whole_list, columns, self.gain)
+        return Logged(weighted_sum(per_slot, self.gain), integrallist, columns, self.gain)
 
 
 def logged_lists(  # noqa: PLR0913
@@ -389,8 +389,8 @@ def _slot_rewards(reward: Any, slots: int) -> list[PaddedColumn]:
     return [PaddedColumn.of("reward", reward, slots)]
 
 
-def as_lists(values: Any, name: str) -> pa.Array:
-    """One list per round, from lists or from a matrix, in which −1 (or a missing value) ends a shorter list."""
+def as_lists(values: Any, name: str, codes: bool = True) -> pa.Array:
+    """One list per round, from lists or from a matrix, in which a missing value (or the code −1) ends a shorter list."""
     if isinstance(values, pa.Array):
         return values
     try:
@@ -398,19 +398,21 @@ def as_lists(values: Any, name: str) -> pa.Array:
     except ValueError:  # lists of different lengths
         array = np.empty(0)
     if array.ndim == 2 and array.dtype.kind in "iufUS":
-        return _rows_of(array)
+        return _rows_of(array, codes)
     try:
         return decoded(pa.array([row if row is None or isinstance(row, str) else list(row) for row in values]))
     except (pa.ArrowException, TypeError, ValueError, OverflowError):
         raise InputError(f"{name}: give one list per round, or an array of rounds × slots, of one plain type.") from None
 
 
-def _rows_of(array: npt.NDArray[Any]) -> pa.Array:
+def _rows_of(array: npt.NDArray[Any], codes: bool) -> pa.Array:
     """The rows of a matrix as lists, without the missing values at their ends."""
-    gone = array == MISSING if array.dtype.kind in "iu" else array != array
-    if array.dtype.kind == "f" and (array[~gone] == np.round(array[~gone])).all():
-        array = np.where(gone, MISSING, array).astype(np.int64)
+    gone = array == MISSING if codes and array.dtype.kind in "iu" else array != array
     behind = np.logical_and.accumulate(gone[:, ::-1], axis=1)[:, ::-1]  # only where nothing follows
+    inside = array[~behind]
+    integral = array.dtype.kind == "f" and bool((np.abs(inside) < 2**53).all() and (inside == np.round(inside)).all())
+    if codes and integral:  # where a NaN is among them, it remains one
+        array = np.where(behind, MISSING, array).astype(np.int64)
     lengths = (~behind).sum(axis=1)
     offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
     return pa.ListArray.from_arrays(offsets, pa.array(array[~behind]))

@@ -14,6 +14,7 @@ from offpolicy.estimators.ips import IPS, MR, SNIPS, ClippedIPS, LoggedMean, Log
 from offpolicy.estimators.kernels import KernelDR, KernelIPS, KernelMIPS, KernelSNIPS
 from offpolicy.estimators.lists import IIPS, PI, RIPS, SIPS, CascadeDR
 from offpolicy.estimators.position_based import PBM
+from offpolicy.estimators.prefix import PrefixDM
 from offpolicy.estimators.reading_prior import ReadingPrior
 from offpolicy.estimators.windows import AIPS, PairIPS, PartialIPS
 
@@ -59,6 +60,7 @@ __all__ = [
     "OffCEM",
     "PairIPS",
     "PartialIPS",
+    "PrefixDM",
     "ReadingPrior",
     "Run",
     "ScaledDR",

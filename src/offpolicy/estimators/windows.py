@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import ClassVar
 
+from offpolicy.core.errors import InputError
 from offpolicy.data.checks import whole
-from offpolicy.estimators.base import Member, Number, register
+from offpolicy.estimators.base import DEFAULT_FOLDS, Member, Number, register
 from offpolicy.estimators.lists import OfSlots
 from offpolicy.ratios.base import UnfittedRatio
 from offpolicy.ratios.weights import Weight, check_setting
+from offpolicy.ratios.window_groups import GroupedWindowRatio
 from offpolicy.ratios.windows import PairRatio, PartialRatio, WindowRatio
 
 WINDOWS = (32, 16, 8, 4, 2, 1, 0)
@@ -35,6 +37,10 @@ class AIPS(OfSlots):
         The number of folds that the reward model is cross-fitted on; the evaluation's default, 5, if None.
     window : int or "auto", default "auto"
         How many slots above and below matter to a slot.
+    groups : int, default 1
+        The largest number of groups of contexts with windows of their own, which are ranges of one column of the context.
+        From 2 on, windows are chosen by their estimated mean squared error, for each fold from the others; and there are
+        only as many groups as have 500 effective lists each.
     name : str, optional
         The name in results; the name of the class by default.
 
@@ -58,9 +64,13 @@ class AIPS(OfSlots):
     normalised: bool = True
     _: KW_ONLY
     window: Number = "auto"
+    groups: int = 1
     tuned: ClassVar[str | None] = "window"
 
     def _check(self) -> None:
+        whole(f"{self.name}: groups", self.groups, 1)
+        if self.groups > 1 and self.window != "auto":
+            raise InputError(f'{self.name}: groups is {self.groups}, and windows are chosen only with window="auto".')
         if self.window != "auto":
             number = int(self.window) if self.window == int(self.window) else self.window
             object.__setattr__(self, "window", whole(f"{self.name}: window", number, 0))
@@ -71,6 +81,9 @@ class AIPS(OfSlots):
 
     def members(self, cross_fit: int | None = None) -> tuple[Member, ...]:
         (one,) = super().members(cross_fit)
+        if self.groups > 1:
+            ratio = GroupedWindowRatio(WINDOWS, self.groups, self.folds(cross_fit) or DEFAULT_FOLDS)
+            return (replace(one, weight=Weight(ratio)),)
         return tuple(replace(one, weight=Weight(_window(each)), setting=float(each)) for each in self.grid(WINDOWS))
 
 

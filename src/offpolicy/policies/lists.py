@@ -20,7 +20,11 @@ from offpolicy.data.log import Log
 from offpolicy.data.slate import PaddedColumn, Slate, as_lists, slate
 from offpolicy.policies.base import Policy
 from offpolicy.policies.blocks import blocks
-from offpolicy.policies.placements import all_marginals, marginals_without_replacement
+from offpolicy.policies.placements import (
+    all_marginals,
+    marginals_without_replacement,
+    placements_without_replacement,
+)
 
 MOST_INTEGRATED = 32
 """The largest number of items whose probabilities of standing in a slot are integrated where only means are needed."""
@@ -186,6 +190,17 @@ class ItemWeights:
         order = np.argsort(-np.take_along_axis(times, first, axis=1), axis=1)
         return np.take_along_axis(first, order, axis=1)
 
+    def drawn(self, slots: int, unit: UInt64Array, seed: int) -> IntArray:
+        """Rounds × slots: one list per round, from the hash of its unit."""
+        if self.without_replacement:
+            return self._raced(slots, unit, seed)
+        lists = np.empty((len(self.values), slots), np.int64)
+        for k in range(slots):
+            up_to = np.cumsum(self.of(k), axis=1)
+            level = uniform(unit, seed, f"slot {k}") * up_to[:, -1]
+            lists[:, k] = np.minimum((up_to <= level[:, None]).sum(axis=1), up_to.shape[1] - 1)
+        return lists
+
     def marginals(self, codes: IntArray) -> FloatArray:
         """Rounds × slots: the probability that the logged item stands in its slot; 1 where a list has no item."""
         if self.without_replacement:
@@ -194,6 +209,13 @@ class ItemWeights:
             p = self.logged(codes) / self.totals
         p[codes < 0] = 1.0
         return p
+
+    def placements(self, codes: IntArray) -> FloatArray:
+        """Rounds × slots × slots: the probability that the item logged in slot k stands in slot j."""
+        if self.without_replacement:
+            return placements_without_replacement(self.values, codes)
+        at = np.maximum(codes, 0)
+        return np.stack([np.take_along_axis(p, at, axis=1) for p in self.placed(codes.shape[1])], axis=2)
 
     def draw(self, slots: int, rng: np.random.Generator) -> IntArray:
         """One list per round: rounds × slots."""
@@ -328,12 +350,10 @@ class ListPolicy(Policy):
         """
         slots, items = _sizes(batch)
         out = np.empty((len(batch), slots, slots))
-        for rows in blocks(len(batch), slots * items):
+        for rows in blocks(len(batch), items):
             checkpoint()
             block = batch.take(rows)
-            codes = np.maximum(block.action, 0)
-            for j, p in enumerate(self.items(block)):
-                out[rows, :, j] = np.take_along_axis(p, codes, axis=1)
+            out[rows] = self.weights(block).placements(block.action)
         return out
 
     def likelihood(self, batch: Batch) -> FloatArray:
@@ -409,7 +429,7 @@ class SlotColumn(ListPolicy):
 
     def slots(self, batch: Batch) -> FloatArray:
         if self._name is None:
-            values = as_lists(self._values, "Column").take(pa.array(batch.row))
+            values = as_lists(self._values, "Column", codes=False).take(pa.array(batch.row))
         else:
             values = batch.extra[self._name]
         column = PaddedColumn.of(self._name or "Column", values, _sizes(batch)[0])

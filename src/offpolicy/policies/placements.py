@@ -19,6 +19,7 @@ from offpolicy.policies.blocks import even_slices
 STEP = 0.4  # of y = log t
 EARLY, LATE = 1e-9, 50.0  # how many arrivals to start from; by when an item that matters has arrived, in its own time
 ELEMENTS = 1 << 20  # of the arrays of one block
+CACHED, TOGETHER = 1 << 18, 100  # elements, and rounds, of blocks that stay in the cache
 NEGLIGIBLE = 1e-10  # the probability that slots are still free, below which nothing is placed
 COARSE, PLENTY = (
     4,
@@ -36,14 +37,33 @@ def marginals_without_replacement(values: FloatArray, codes: IntArray) -> FloatA
     codes : array of int
         Rounds × slots: the items of each list, −1 where there is none.
     """
-    out = np.ones(codes.shape)
+    out = _of_logged(values, codes, every=False)
+    out[codes < 0] = 1.0
+    return out
+
+
+def placements_without_replacement(values: FloatArray, codes: IntArray) -> FloatArray:
+    """Rounds × slots × slots: the probability that the item logged in slot k stands in slot j; 0 where there is none.
+
+    Parameters
+    ----------
+    values : array of float
+        Rounds × items: rates v_a, which need not sum to 1.
+    codes : array of int
+        Rounds × slots: the items of each list, −1 where there is none.
+    """
+    return _of_logged(values, codes, every=True)
+
+
+def _of_logged(values: FloatArray, codes: IntArray, every: bool) -> FloatArray:
+    """For each logged item, the probability of its slot, or of `every` slot."""
+    out = np.empty((*codes.shape, codes.shape[1]) if every else codes.shape)
     rates = values / values.sum(axis=1, keepdims=True)
     times = _times(rates, codes)
-    size = max(1, ELEMENTS // (times.shape[1] * (codes.shape[1] + 2)))
+    size = max(1, CACHED // (times.shape[1] * (codes.shape[1] + 2)))
     for start in range(0, len(codes), size):
         rows = slice(start, start + size)
-        out[rows] = _integrated(rates[rows], codes[rows], times[rows])
-    out[codes < 0] = 1.0
+        out[rows] = _integrated(rates[rows], codes[rows], times[rows], every)
     return out
 
 
@@ -56,7 +76,7 @@ def all_marginals(values: FloatArray, slots: int) -> FloatArray:
     rates = values / values.sum(axis=1, keepdims=True)
     out = np.empty((slots, *rates.shape))
     nodes = 100  # about as many as there are at most
-    for rows in even_slices(len(rates), -(-rates.size * nodes // ELEMENTS)):
+    for rows in even_slices(len(rates), max(-(-rates.size * nodes // ELEMENTS), -(-len(rates) // TOGETHER))):
         order = np.argsort(-rates[rows], axis=1)
         placed = _placed(np.take_along_axis(rates[rows], order, axis=1), slots)
         np.put_along_axis(out[:, rows], order[None], placed, axis=2)
@@ -124,7 +144,7 @@ def _times(rates: FloatArray, codes: IntArray) -> FloatArray:
     return np.tile(nodes, (len(rates), 1))
 
 
-def _integrated(rates: FloatArray, codes: IntArray, y: FloatArray) -> FloatArray:
+def _integrated(rates: FloatArray, codes: IntArray, y: FloatArray, every: bool) -> FloatArray:
     """The trapezoidal rule over y."""
     t, slots = np.exp(y), codes.shape[1]
     own = np.where(codes >= 0, np.take_along_axis(rates, np.maximum(codes, 0), axis=1), 0.0)
@@ -136,14 +156,15 @@ def _integrated(rates: FloatArray, codes: IntArray, y: FloatArray) -> FloatArray
     not_logged[0] = 1.0
     for rate in others.T:
         _add(not_logged, rate, t)
-    out = np.empty(codes.shape)
+    out = np.empty((*codes.shape, slots) if every else codes.shape)
     for k in range(slots):
-        arrived = not_logged[: k + 1].copy()
+        arrived = not_logged[: slots if every else k + 1].copy()
         for j in range(slots):
             if j != k:
                 _add(arrived, own[:, j], t)
         rate = own[:, k : k + 1]
-        out[:, k] = STEP * (t * rate * np.exp(-rate * t) * arrived[k]).sum(axis=1)
+        density = STEP * t * rate * np.exp(-rate * t)
+        out[:, k] = np.einsum("jnt,nt->nj", arrived, density) if every else (density * arrived[k]).sum(axis=1)
     return out
 
 

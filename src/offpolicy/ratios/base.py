@@ -136,6 +136,12 @@ class Fitting:
         How many ratios that sum over all actions share the memory for tables.
     logging : Policy | None
         The logging policy, where it is known.
+    target : Policy | None
+        The target policy, for ratios that are fitted for each policy.
+    first : Callable[[], Batch] | None
+        The first rounds of the log.
+    gain : tuple[float, ...]
+        How much the reward of each slot of a list counts, if rewards belong to slots.
     """
 
     name: str
@@ -146,6 +152,9 @@ class Fitting:
     fits: Fits | None = None
     families: int = 1
     logging: Policy | None = None
+    target: Policy | None = None
+    first: Callable[[], Batch] | None = None
+    gain: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -29,6 +29,7 @@ from offpolicy.data.slate import Slate, shown
 from offpolicy.models.rewards.base import FitStatistic
 from offpolicy.policies.lists import ListPolicy
 from offpolicy.ratios.base import Available, FittedRatio, Fitting, Moves, PoolingDiagnostics, Ratio
+from offpolicy.ratios.interactions import Missed
 from offpolicy.ratios.pools import Rounds
 from offpolicy.ratios.sides import as_list_policy, placements
 from offpolicy.ratios.slots import sides_of
@@ -60,6 +61,10 @@ class ExaminationRatio(Ratio):
 
     def for_reward(self, reward: int) -> Self:
         return replace(self, reward=reward)
+
+    def missed(self, slots: int) -> Missed:
+        """All of what other slots contribute; and an item may earn something else in another slot than a model has it."""
+        return replace(super().missed(slots), own=1.0)
 
     def lacks(self, available: Available) -> str | None:
         slots = available.schema.space.slots

@@ -19,6 +19,7 @@ import numpy.typing as npt
 from offpolicy.core.arrays import FloatArray, IntArray
 from offpolicy.core.errors import InputError
 from offpolicy.core.threads import checkpoint
+from offpolicy.data.batch import Batch
 from offpolicy.data.slate import shown
 from offpolicy.policies.blocks import blocks
 from offpolicy.policies.lists import ItemWeights, ListPolicy
@@ -45,7 +46,7 @@ def pseudo_inverse_weights(sides: SlotSides) -> FloatArray:
             checkpoint()
             some = batch.take(rows[part])
             old = logging.weights(some)
-            listed = _Lists(some.action[:, :length], old.values, sides.target, sides.target.items(some)[:length])
+            listed = _Lists(some, int(length), old.values, sides.target)
             out[rows[part]] = listed.weights(sides.target.weights(some))
     return out
 
@@ -54,11 +55,20 @@ def pseudo_inverse_weights(sides: SlotSides) -> FloatArray:
 class _Lists:
     """Logged lists of one length, with the rates of all items under the logging policy."""
 
-    codes: IntArray
+    batch: Batch
+    length: int
     rates: FloatArray
     target: ListPolicy
-    items: list[FloatArray]
-    """For each slot, rounds × items: the probabilities under the target policy."""
+
+    @property
+    def codes(self) -> IntArray:
+        """Rounds × slots."""
+        return self.batch.action[:, : self.length]
+
+    @cached_property
+    def items(self) -> list[FloatArray]:
+        """For each slot, rounds × items: the probabilities under the target policy."""
+        return self.target.items(self.batch)[: self.length]
 
     @cached_property
     def _eligible(self) -> npt.NDArray[np.bool_]:
@@ -75,7 +85,8 @@ class _Lists:
 
     def weights(self, target: ItemWeights) -> FloatArray:
         out = np.empty(len(self.codes))
-        out[self._even] = self._closed(self._even)
+        if self._even.any():
+            out[self._even] = self._closed(self._even)
         uneven = np.flatnonzero(~self._even)
         alike: dict[tuple[bytes, bytes], list[int]] = {}
         for row in uneven:
@@ -87,11 +98,12 @@ class _Lists:
 
     def _closed(self, rows: npt.NDArray[np.bool_]) -> FloatArray:
         """Where every list is equally likely."""
-        codes, slots = self.codes[rows], self.codes.shape[1]
+        slots = self.codes.shape[1]
         eligible = self._eligible[rows]
         a = eligible.sum(axis=1).astype(np.float64)
         # (Γ⁺q)ᵀ1_s by the eigenspaces: 1, differences of items in all slots alike, and what is left of each slot.
-        surplus = np.stack([np.take_along_axis(p[rows], codes, axis=1) for p in self.items], axis=2) - 1 / a[:, None, None]
+        placed = self.target.placements(self.batch.take(np.flatnonzero(rows)))[:, :slots, :slots]
+        surplus = placed - 1 / a[:, None, None]
         own = np.einsum("nkk->n", surplus)
         shared = surplus.mean(axis=2).sum(axis=1)
         common = np.where(a > slots, a * (a - 1) / np.maximum(a - slots, 1), 0.0)

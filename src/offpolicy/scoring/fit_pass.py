@@ -345,6 +345,9 @@ class FitPlan:
             action_ratio=None if key.policy is None else LoggedRatio(self.policies[key.policy], self.logging),
             families=sum(other.ratio.whole or other.ratio.items for other in self.plan.ratios),
             logging=self.logging,
+            target=None if key.policy is None else self.policies[key.policy],
+            first=self.log.head,
+            gain=self.plan.gain or (),
         )
 
     def _columns(self, policy: int | None) -> tuple[str, ...]:
