@@ -11,8 +11,8 @@ Of each cell (a world, and a number of rounds) it records for each estimator the
 relative to that of the best of the seven fixed widths (for `Auto`, of all its candidates), how often the 95% interval holds
 the true value, and its median standard error relative to that of the best candidate alone.
 
-The second compares four intervals of 95%, with logged densities and with estimated ones: that of the mix, and for the width with
-the least error (by its distance from the mix, and its standard error) the plain one, that of the width two steps
+The second compares four intervals of 95%, with logged densities and with estimated ones: that of the mix, and for the width
+with the least error (by its distance from the mix, and its standard error) the plain one, that of the width two steps
 narrower (undersmoothing), and the plain one with the difference between the two added on both sides (the gap). It records
 how often each holds the true value, and its median length relative to that of the plain one.
 
