@@ -74,7 +74,9 @@ def sums_by(key: npt.NDArray[np.integer[Any]], values: FloatArray, keys: int) ->
 def ratios(probability: FloatArray, propensity: FloatArray) -> FloatArray:
     """How much more probable one is than the other; 0 where it is negligible, so that nothing is divided by it later."""
     w: FloatArray = probability / propensity
-    w[w < NEXT_TO_NOTHING] = 0.0
+    negligible = w < NEXT_TO_NOTHING
+    if negligible.any():
+        w[negligible] = 0.0
     return w
 
 

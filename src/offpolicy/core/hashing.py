@@ -17,6 +17,8 @@ from offpolicy.core.arrays import FloatArray, IntArray, UInt64Array
 from offpolicy.core.errors import InputError
 
 BUCKETS = 4096
+AT_ONCE = 1 << 15
+"""Numbers that are hashed at a time, 256 KB, so that what is computed stays in the cache."""
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
 _MIX_2 = np.uint64(0x94D049BB133111EB)
@@ -24,14 +26,18 @@ _MIX_2 = np.uint64(0x94D049BB133111EB)
 
 def mix(values: UInt64Array) -> UInt64Array:
     """Scramble 64-bit integers with the finaliser of SplitMix64; equal inputs give equal outputs."""
-    z = values + _GOLDEN
-    shifted = z >> np.uint64(30)
-    z ^= shifted
-    z *= _MIX_1
-    z ^= np.right_shift(z, np.uint64(27), out=shifted)
-    z *= _MIX_2
-    z ^= np.right_shift(z, np.uint64(31), out=shifted)
-    return z
+    mixed = np.add(values, _GOLDEN, order="C")
+    flat = mixed.reshape(-1)
+    room = np.empty(min(len(flat), AT_ONCE), np.uint64)
+    for start in range(0, len(flat), AT_ONCE):
+        z = flat[start : start + AT_ONCE]
+        shifted = room[: len(z)]
+        z ^= np.right_shift(z, np.uint64(30), out=shifted)
+        z *= _MIX_1
+        z ^= np.right_shift(z, np.uint64(27), out=shifted)
+        z *= _MIX_2
+        z ^= np.right_shift(z, np.uint64(31), out=shifted)
+    return mixed
 
 
 def hash_name(name: str) -> np.uint64:
@@ -41,7 +47,9 @@ def hash_name(name: str) -> np.uint64:
 
 def hash_rows(name: str, start: int, count: int) -> UInt64Array:
     """Hash rows start..start+count of the file called `name`."""
-    return mix(np.arange(start, start + count, dtype=np.uint64) ^ hash_name(name))
+    rows = np.arange(start, start + count, dtype=np.uint64)
+    rows ^= hash_name(name)
+    return mix(rows)
 
 
 def hash_places(file: IntArray, row: IntArray, names: Mapping[int, str]) -> UInt64Array:
@@ -101,7 +109,9 @@ def _hash_strings(column: pa.LargeStringArray) -> UInt64Array:
 def buckets(unit: UInt64Array, seed: int) -> IntArray:
     """The bucket of each unit, 0..4095."""
     salt = mix(np.array([seed], dtype=np.int64).view(np.uint64))[0]
-    return (mix(unit ^ salt) >> np.uint64(64 - 12)).astype(np.int64)
+    mixed = mix(unit ^ salt)
+    mixed >>= np.uint64(64 - 12)
+    return mixed.view(np.int64)
 
 
 def group_of_bucket(groups: int) -> IntArray:

@@ -290,8 +290,10 @@ WITHIN: Mapping[str, tuple[float, float]] = {
 
 
 def failed_check(role: str, values: FloatArray) -> Check | None:
-    """The first check that some value fails, or None. Minimum and maximum settle the usual case quickly (NaN fails)."""
+    """The first check that some value fails, or None. One or two passes settle the usual case (NaN fails)."""
     low, high = WITHIN[role]
+    if low == -high and values.ndim == 1 and float(np.vdot(values, values)) <= high**2:
+        return None
     if values.size and values.min() >= low and values.max() <= high:
         return None
     return next((check for check in CHECKS[role] if check.applies(values) and check.bad(values).any()), None)

@@ -36,9 +36,9 @@ def in_one_block() -> Iterator[None]:
         _one_block.reset(token)
 
 
-def blocks(rows: int, n_actions: int) -> Iterator[slice]:
+def blocks(rows: int, n_actions: int, elements: int = BLOCK_ELEMENTS) -> Iterator[slice]:
     """Neighbouring rows, in slices of about equal length, whose rounds × actions block stays small."""
-    return even_slices(rows, min(1 if _one_block.get() else -(-rows * n_actions // BLOCK_ELEMENTS), rows))
+    return even_slices(rows, min(1 if _one_block.get() else -(-rows * n_actions // elements), rows))
 
 
 def even_slices(rows: int, count: int) -> Iterator[slice]:

@@ -284,8 +284,9 @@ class Column(Policy):
         raise InputError("a Column policy has the probabilities of the logged actions only.")
 
     def entries(self, batch: Batch, row: IntArray, code: IntArray) -> FloatArray:
-        if not np.array_equal(code, batch.action[row]):
-            return self.distribution(batch)
+        return self.likelihood(batch)[row] if np.array_equal(code, batch.action[row]) else self.distribution(batch)
+
+    def likelihood(self, batch: Batch) -> FloatArray:
         likelihood, most = ("probability", 1.0) if batch.space.likelihood == "propensity" else ("density", np.inf)
         if self._values is not None:
             p = self._values[batch.row]
@@ -298,7 +299,7 @@ class Column(Policy):
                 self._name or "Column", f"have a target {likelihood} that is missing or {outside}", rows,
                 f"It must be the {likelihood} of the logged action under the new policy.",
             )  # fmt: skip
-        return p[row]
+        return p
 
 
 @final

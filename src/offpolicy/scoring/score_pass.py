@@ -115,7 +115,7 @@ class ScorePass:
         part["moments"] = self.moments.fold(part["moments"], values)
         part["nonzero"] += np.count_nonzero(batch.reward, axis=0)
         sums = part["buckets"]
-        coarser = bucket * len(sums) // BUCKETS
+        coarser = bucket if len(sums) == BUCKETS else bucket * len(sums) // BUCKETS
         for column, row_values in enumerate(values):
             sums[:, column] += np.bincount(coarser, row_values, len(sums))
         if batch.logger_code is not None:

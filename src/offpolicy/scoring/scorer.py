@@ -151,8 +151,9 @@ class Scorer:
                 )
                 self._add_weight(k, rounds, work)
         self._fill(work)
-        sampled = int(np.searchsorted(group_of_bucket(self.groups)[bucket], self.table_groups))
-        work.add_weight_tables(self.tables, slice(0, sampled))
+        if self.tables:
+            sampled = int(np.searchsorted(group_of_bucket(self.groups)[bucket], self.table_groups))
+            work.add_weight_tables(self.tables, slice(0, sampled))
         work.out[0] = 1.0
         if weighted and batch.weight is not None:
             work.out[:] *= work.omega
@@ -250,7 +251,7 @@ class Scorer:
             if isinstance(key, WeightColumn):
                 work.out[column] = work.weights[key.policy, key.weight]
             elif isinstance(key, CorrectionColumn):
-                work.out[column] = work.weights[key.policy, key.weight] * self._residual(key, work)
+                np.multiply(work.weights[key.policy, key.weight], self._residual(key, work), out=work.out[column])
             elif isinstance(key, SmoothedColumn):
                 smoother = self.smoothers.of(key.smoothing)
                 smooth = smoother.misses if key.misses else smoother.hits

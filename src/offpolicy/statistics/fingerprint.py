@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from offpolicy.core.arrays import FloatArray, UInt64Array
 from offpolicy.core.hashing import mix
@@ -18,8 +18,8 @@ from offpolicy.statistics.base import State
 
 _HALF = np.uint64(32)
 _ODD = np.uint64(1)
-AT_ONCE = 1 << 16
-"""Numbers that are hashed at a time: 512 KB."""
+AT_ONCE = 1 << 15
+"""Rows, or numbers of a table, that are combined at a time, so that what is computed stays in the cache."""
 
 
 @dataclass(frozen=True)
@@ -42,11 +42,11 @@ class Fingerprint:
         slots = () if batch.slots is None else batch.slots.parts
         parts = [*batch.context_parts, *batch.feature_parts, batch.reward, batch.propensity, batch.weight, *slots]
         # Column by column, not by part: it must not matter whether columns share an array.
-        rows, place = np.zeros(len(batch), np.uint64), 0
-        for part in (part.reshape(len(batch), -1) for part in (*codes, *parts) if part is not None):
-            _add(part, place, rows)
-            place += part.shape[1]
-        return {"sum": state["sum"] + mix(rows).sum(dtype=np.uint64)}
+        tables = [part.reshape(len(batch), -1).view(np.uint64) for part in (*codes, *parts) if part is not None]
+        sums = state["sum"].copy()
+        for start in range(0, len(batch), AT_ONCE):
+            sums += mix(_combined([table[start : start + AT_ONCE] for table in tables])).sum(dtype=np.uint64)
+        return {"sum": sums}
 
     @staticmethod
     def digest(state: State, rows: int, roles: Mapping[str, Any], space: ActionSpace, catalog: FloatArray | None) -> str:
@@ -59,29 +59,32 @@ class Fingerprint:
         return digest.hexdigest()
 
 
-def _add(part: npt.NDArray[Any], place: int, rows: UInt64Array) -> None:
-    """Add the bits of each column times its own odd number; both halves of the bits affect the whole product.
+def _combined(tables: Sequence[UInt64Array]) -> UInt64Array:
+    """Per row, the sum of the bits of each column times its own odd number; both halves of the bits affect all of it."""
+    odd = _odd_numbers(sum(table.shape[1] for table in tables))
+    rows, room = np.zeros(len(tables[0]), np.uint64), np.empty(len(tables[0]), np.uint64)
+    for table in tables:
+        own, odd = odd[: table.shape[1]], odd[table.shape[1] :]
+        if len(own) > 1 and table.flags.c_contiguous:
+            step = AT_ONCE // len(own) + 1
+            for some in (slice(start, start + step) for start in range(0, len(rows), step)):
+                rows[some] += np.einsum("ij,j->i", _mixed(table[some], np.empty_like(table[some])), own)
+            continue
+        for column, factor in zip(table.T, own, strict=True):
+            _mixed(column, room)
+            room *= factor
+            rows += room
+    return rows
 
-    Some rows at a time, so that what is computed stays in the cache.
-    """
-    odd = mix(np.arange(place, place + part.shape[1]).astype(np.uint64)) | _ODD
-    together = part.shape[1] > 1 and part.flags.c_contiguous
-    step = max(1, AT_ONCE // (part.shape[1] if together else 1))
-    room = np.empty((step, part.shape[1]) if together else step, np.uint64)
-    for some in (slice(start, start + step) for start in range(0, len(rows), step)):
-        if together:
-            rows[some] += np.einsum("ij,j->i", _mixed(part[some], room), odd)
-        else:
-            for column, factor in zip(part[some].T, odd, strict=True):
-                mixed = _mixed(np.ascontiguousarray(column), room)
-                mixed *= factor
-                rows[some] += mixed
+
+@cache
+def _odd_numbers(count: int) -> UInt64Array:
+    """The factor of each column."""
+    return mix(np.arange(count).astype(np.uint64)) | _ODD
 
 
-def _mixed(values: npt.NDArray[Any], room: UInt64Array) -> UInt64Array:
+def _mixed(bits: UInt64Array, out: UInt64Array) -> UInt64Array:
     """The bits, with their upper half in the lower one."""
-    bits = values.view(np.uint64)
-    out = room[: len(bits)]
     np.right_shift(bits, _HALF, out=out)
     out ^= bits
     return out

@@ -19,6 +19,8 @@ OCTAVES = 128
 _LOW = np.int32((127 + LOWEST) * FINE)
 _LAST = OCTAVES * FINE - 1
 _HALF = 27  # of 64 parts of an octave: 1 + 27/64 is about √2
+AT_ONCE = 1 << 15
+"""Values that are placed at a time: what is computed for them stays in the cache."""
 LARGEST_OF = ("max", "heaviest")  # entries that are merged by their maximum instead of their sum
 
 
@@ -47,8 +49,12 @@ class LogHistogram:
         self, state: State, values: FloatArray, omega: FloatArray | None = None, sets: Sequence[BoolArray] = ()
     ) -> State:
         """Add values; `omega` are the weights of their rows, and `sets` say which values belong to each set."""
-        if not len(values):
-            return state
+        for some in (slice(start, start + AT_ONCE) for start in range(0, len(values), AT_ONCE)):
+            own = None if omega is None else omega[some]
+            state = self._fold_some(state, values[some], own, [members[some] for members in sets])
+        return state
+
+    def _fold_some(self, state: State, values: FloatArray, omega: FloatArray | None, sets: Sequence[BoolArray]) -> State:
         rounded = rounded_to_24_bits(values)
         bins = self._places(rounded)
         state = {**state, "max": np.maximum(state["max"], largest := values.max())}

@@ -9,6 +9,9 @@ import numpy as np
 from offpolicy.core.arrays import FloatArray
 from offpolicy.statistics.base import State
 
+AT_ONCE = 1 << 13
+"""Rows that are centred at a time, which stay in the cache."""
+
 
 @dataclass(frozen=True)
 class Moments:
@@ -30,9 +33,11 @@ class Moments:
         rows = values.shape[1]
         if not rows:
             return state
-        mean = values.mean(axis=1)
-        centred = values - mean[:, None]
-        return self.merge(state, {"n": np.asarray(float(rows)), "mean": mean, "m2": centred @ centred.T})
+        mean, m2 = values.mean(axis=1), np.zeros((self.size, self.size))
+        for start in range(0, rows, AT_ONCE):
+            centred = values[:, start : start + AT_ONCE] - mean[:, None]
+            m2 += centred @ centred.T
+        return self.merge(state, {"n": np.asarray(float(rows)), "mean": mean, "m2": m2})
 
     def merge(self, a: State, b: State) -> State:
         n = a["n"] + b["n"]

@@ -15,6 +15,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -35,6 +36,8 @@ from offpolicy.statistics.base import State, Statistic
 Form = Literal["ratio", "posterior"]
 MOST_ELEMENTS = 1 << 22
 """Shares are stored as a table (embeddings × actions) of up to 32 MB, and otherwise recomputed for each block."""
+SAFE = 500.0
+"""Scores whose exponentials, summed, are neither too large nor 0."""
 ROUNDING = 1e-12
 """A difference below this fraction of what was subtracted is rounding error."""
 Influence = Callable[[FloatArray, FloatArray], "Callable[[Embedding, Known], FloatArray]"]
@@ -207,13 +210,20 @@ class Pooling:
         scores /= self.width
         return scores
 
+    @cached_property
+    def _largest_bias(self) -> float:
+        """Of the actions that the scores do not exclude."""
+        return float(np.abs(self.bias[np.isfinite(self.bias)]).max(initial=0.0))
+
     def _exp(self, z: FloatArray) -> FloatArray:
         scores = z @ self.weight.T
         scores += self.bias
-        scores -= scores.max(axis=1, keepdims=True)
+        posterior = self.form == "posterior"
+        if not posterior or largest_norm(z) * largest_norm(self.weight) + self._largest_bias > SAFE:
+            scores -= scores.max(axis=1, keepdims=True)
         np.exp(scores, out=scores)
-        if self.form == "posterior":
-            scores /= scores.sum(axis=1, keepdims=True)
+        if posterior:
+            scores /= (scores @ np.ones(scores.shape[1]))[:, None]
         return scores
 
     @staticmethod
@@ -251,6 +261,11 @@ class Pooling:
         if self.varies or self.groups is not None or n * n > room:
             return self
         return replace(self, table=self._exp(self.affine(self.embedding.table)))
+
+
+def largest_norm(rows: FloatArray) -> float:
+    """The largest Euclidean norm of a row."""
+    return float(np.sqrt(np.einsum("ij,ij->i", rows, rows).max(initial=0.0)))
 
 
 def normal_density(distances: FloatArray) -> FloatArray:

@@ -23,7 +23,7 @@ from offpolicy.core.arrays import FloatArray, IntArray, sums_by, wide
 from offpolicy.core.errors import InputError
 from offpolicy.core.threads import parallel
 from offpolicy.models.embedding_table import Affine, Embedding, FeatureMap
-from offpolicy.models.posteriors.base import FeatureSums, Known, Pooling, Posterior
+from offpolicy.models.posteriors.base import SAFE, FeatureSums, Known, Pooling, Posterior, largest_norm
 from offpolicy.models.posteriors.pairs import Pairs, PairSample, pair_batch
 from offpolicy.models.rewards.base import FitShape
 from offpolicy.policies.blocks import blocks
@@ -35,8 +35,8 @@ STEPS_AT_ONCE = 10
 MOST_ROUNDS_OF_STEPS = 30
 MOST_SOLVER_STEPS = 50
 RESIDUAL = 1e-2
-SAFE = 500.0
-"""Scores whose exponentials, summed, are neither too large nor 0."""
+BLOCK_SCORES = 1 << 16
+"""Scores that are computed at a time, 512 KB: each is used several times, and should still be in the cache."""
 RUNS = 8
 LEAST_ELEMENTS = 1 << 18
 """Points are processed in up to `RUNS` runs, in threads, each with at least this number of scores."""
@@ -166,11 +166,6 @@ def _distinct(points: FloatArray, count: FloatArray, combination: IntArray) -> t
     return sums_by(which, count, len(first)), points[first]
 
 
-def largest_norm(rows: FloatArray) -> float:
-    """The largest Euclidean norm of a row."""
-    return float(np.sqrt(np.einsum("ij,ij->i", rows, rows).max(initial=0.0)))
-
-
 def _products(left: FloatArray, right: FloatArray) -> FloatArray:
     """leftᵀ·right."""
     padded = np.zeros((len(right), wide(right.shape[1])))
@@ -187,6 +182,15 @@ class Counts:
     rounds: FloatArray  # D
     of_action: FloatArray  # actions
     point_sums: FloatArray  # actions × m: Σ z over the rounds of the action
+
+
+@dataclass(frozen=True)
+class Point:
+    """Coordinates, and the loss and its gradient there."""
+
+    theta: FloatArray
+    value: float
+    gradient: FloatArray
 
 
 @dataclass(frozen=True)
@@ -246,7 +250,7 @@ class Problem:
         room = np.empty(0)
         shifted = largest_norm(z if points is None else z[points]) * largest_norm(theta) > SAFE
         first, last = (0, len(z)) if points is None else (points.start, points.stop)
-        for block in blocks(last - first, len(theta)):
+        for block in blocks(last - first, len(theta), BLOCK_SCORES):
             rows = slice(first + block.start, first + block.stop)
             size = (rows.stop - rows.start) * len(theta)
             room = room if len(room) >= size else np.empty(size)
@@ -290,18 +294,32 @@ class Problem:
 
     def factors(self, theta: FloatArray) -> FloatArray:
         """The inverse of L_a, with L_a·L_aᵀ the action's own block of the Hessian."""
-        i, j = np.triu_indices(self.z.shape[1])
 
         def part(points: slice) -> FloatArray:
-            packed = np.zeros((len(theta), len(i)))
+            packed = np.zeros((len(theta), len(self._pairs[0])))
             for rows, scores, total, _ in self.exponentials(theta, self.z, points):
-                p = scores / total[:, None]
-                p -= p * p
-                packed += _products(p, self.z[rows][:, i] * self.z[rows][:, j] * self.counts.rounds[rows, None])
+                scores /= total[:, None]
+                scores -= scores * scores
+                packed += _products(scores, self._squares(rows))
             return packed
 
-        packed = np.sum(self._over_points(part, len(theta)), axis=0)
-        full = np.empty((len(theta), self.z.shape[1], self.z.shape[1]))
+        return self._factors(np.sum(self._over_points(part, len(theta)), axis=0))
+
+    @property
+    def _pairs(self) -> tuple[IntArray, IntArray]:
+        """The entries of a symmetric matrix of two coordinates that are stored."""
+        return np.triu_indices(self.z.shape[1])
+
+    def _squares(self, points: slice) -> FloatArray:
+        """N z̃z̃ᵀ of some points."""
+        i, j = self._pairs
+        products: FloatArray = self.z[points][:, i] * self.z[points][:, j] * self.counts.rounds[points, None]
+        return products
+
+    def _factors(self, packed: FloatArray) -> FloatArray:
+        """From the action's own blocks of the Hessian, without the penalty."""
+        i, j = self._pairs
+        full = np.empty((len(packed), self.z.shape[1], self.z.shape[1]))
         full[:, i, j] = full[:, j, i] = packed
         diagonal = np.einsum("aii->ai", full)
         diagonal += self.ridge
@@ -310,28 +328,41 @@ class Problem:
         return inverse
 
     def minimum(self) -> FloatArray:
-        theta = self.start()
+        point, factors = self._first()
         for _ in range(MOST_ROUNDS_OF_STEPS):
-            theta, done = self._steps(theta, self.factors(theta))
+            point, done = self._steps(point, factors)
             if done:
                 break
-        return theta
+            factors = self.factors(point.theta)
+        return point.theta
 
-    def _steps(self, theta: FloatArray, factors: FloatArray) -> tuple[FloatArray, bool]:
-        """A few steps of L-BFGS in u, θ = θ0 + L⁻ᵀu."""
+    def _first(self) -> tuple[Point, FloatArray]:
+        """The start, where every point has the shares of the actions in the log as probabilities, and the factors there."""
+        theta, n = self.start(), self.counts.of_action
+        share = n / n.sum()
+        value = -float((theta * self.sums).sum())
+        gradient = np.outer(share, self.counts.rounds @ self.z) - self.sums
+        squares = sum(self._squares(points).sum(axis=0) for points in blocks(len(self.z), len(self._pairs[0])))
+        return Point(theta, value, gradient), self._factors(np.outer(share * (1 - share), squares))
+
+    def _steps(self, start: Point, factors: FloatArray) -> tuple[Point, bool]:
+        """A few steps of L-BFGS in u, θ = θ0 + |g|·L⁻ᵀu with the gradient g in L⁻ᵀ: the first step that is tried is −g."""
         from scipy.optimize import minimize  # here, so that importing stays light
 
-        def moved(flat: FloatArray) -> FloatArray:
-            step: FloatArray = (flat.reshape(len(theta), 1, -1) @ factors)[:, 0]
-            return theta + step
+        latest, unit = start, float(np.linalg.norm(factors @ start.gradient[..., None]))
 
         def scaled(flat: FloatArray) -> tuple[float, FloatArray]:
-            value, gradient = self.loss(moved(flat))
-            return value, (factors @ gradient[..., None]).ravel()
+            nonlocal latest
+            step = (flat.reshape(len(start.theta), 1, -1) @ factors)[:, 0]
+            theta = start.theta + unit * step
+            if not np.array_equal(theta, latest.theta):
+                latest = Point(theta, *self.loss(theta))
+            return latest.value, unit * (factors @ latest.gradient[..., None]).ravel()
 
-        options = {"gtol": GRADIENT, "ftol": 1e-12, "maxiter": STEPS_AT_ONCE, "maxcor": STEPS_AT_ONCE}
-        result = minimize(scaled, np.zeros(theta.size), jac=True, method="L-BFGS-B", options=options)
-        return moved(result.x), result.status == 0
+        options = {"gtol": unit * GRADIENT, "ftol": 1e-12, "maxiter": STEPS_AT_ONCE, "maxcor": STEPS_AT_ONCE}
+        result = minimize(scaled, np.zeros(start.theta.size), jac=True, method="L-BFGS-B", options=options)
+        scaled(result.x)
+        return latest, result.status == 0
 
     def solve(self, theta: FloatArray, rights: Sequence[FloatArray]) -> FloatArray:
         """H⁻¹·right at θ, for each right-hand side."""

@@ -316,7 +316,7 @@ class RidgeFits(Fits):
     @property
     def _runs(self) -> int:
         """The number of runs of consecutive groups for which sums are stored."""
-        return self._shape.groups if self._crosses is None else len(self._crosses[0].zz)
+        return self._shape.groups if self._crosses is None else self._crosses[0].runs
 
     def _folds(self, reward: int, folds: int) -> list[RowSums]:
         """The rows of each fold; the Gram matrices with leading shape (groups of the fold, actions)."""

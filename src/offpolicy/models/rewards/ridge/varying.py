@@ -1,7 +1,8 @@
 """`Ridge` with features that vary within an action: one more statistic, and its Schur complement.
 
 With x̃ = (x, 1) and ỹ = (φ, 1), both around a typical row, the statistic sums (ỹ⊗x̃)(ỹ⊗x̃)ᵀ and (ỹ⊗x̃)r for each group of
-units and, for inputs="both", ỹ⊗x̃x̃ᵀ for each action in it: the shared block of an arrow matrix, and its arms.
+units and, for inputs="both", ỹ⊗x̃x̃ᵀ for each action in it: the shared block of an arrow matrix, and its arms. The distinct
+entries of the shared block are those of ỹỹᵀ times those of x̃x̃ᵀ: less than a third of all.
 """
 
 from __future__ import annotations
@@ -25,6 +26,9 @@ ARM_BYTES = 48 << 20
 """Arms are stored for as many groups of units as this allows, and at least for each fold."""
 FEWEST_GROUPS = 2
 ARMS_AT_ONCE = 64
+ELEMENTS_AT_ONCE = 1 << 17
+"""Products for the arms that are computed at a time, 1 MB."""
+LONG_RUN = 8
 MOST_ARMS = 1 << 23
 """Rotated arms are cached between penalties, up to 64 MB."""
 
@@ -43,7 +47,7 @@ class CrossPass(FitStatistic):
         k = self.shape.context + 1
         return k, self.shape.features.size + 1, k * (k + 1) // 2
 
-    summed: ClassVar[frozenset[str]] = frozenset({"zz", "zr", "arms", "features"})
+    summed: ClassVar[frozenset[str]] = frozenset({"packed", "zr", "arms", "features"})
 
     @cached_property
     def runs(self) -> int:
@@ -61,7 +65,7 @@ class CrossPass(FitStatistic):
     def zero(self) -> State:
         k, f, pairs = self.sizes
         return {
-            "zz": np.zeros((self.runs, f * k, f * k)),
+            "packed": np.zeros((self.runs, f * (f + 1) // 2, pairs)),
             "zr": np.zeros((self.runs, f * k, self.shape.rewards)),
             "arms": np.zeros((self.runs, self.shape.n_actions if self.arms else 0, f, pairs)),
             "features": np.zeros((self.runs, self.shape.n_actions, f)),
@@ -82,21 +86,25 @@ class CrossPass(FitStatistic):
 
     def _add(self, state: State, g: int, batch: Batch, weight: FloatArray | None) -> None:
         d, s = self.shape.context, self.shape
-        x = np.column_stack([batch.context - s.origin[:d], np.ones(len(batch))])
-        y = np.column_stack([s.features.rows(batch) - s.origin[d : d + s.features.size], np.ones(len(batch))])
+        x = np.vstack([(batch.context - s.origin[:d]).T, np.ones(len(batch))])
+        y = np.vstack([(s.features.rows(batch) - s.origin[d : d + s.features.size]).T, np.ones(len(batch))])
         r = batch.reward - s.origin[d + s.features.size :]
-        z = (y[:, :, None] * x[:, None, :]).reshape(len(batch), -1)
-        weighted = z if weight is None else z * weight[:, None]
-        state["zz"][g] += weighted.T @ z
-        state["zr"][g] += weighted.T @ r
+        yw = y if weight is None else y * weight
+        squares = _products(x, x).T
+        state["packed"][g] += _products(yw, y) @ squares
+        state["zr"][g] += (yw[:, None] * x).reshape(-1, len(batch)) @ r
         at = np.flatnonzero(np.diff(batch.action, prepend=-1))  # rows are sorted by action
-        yw = y if weight is None else y * weight[:, None]
-        state["features"][g, batch.action[at]] += np.add.reduceat(yw, at, axis=0)
+        state["features"][g, batch.action[at]] += np.add.reduceat(yw, at, axis=1).T
         if self.arms:
-            i, j = np.triu_indices(x.shape[1])
-            products = x[:, i] * x[:, j]
-            for f in range(y.shape[1]):
-                state["arms"][g, batch.action[at], f] += np.add.reduceat(products * yw[:, f : f + 1], at, axis=0)
+            self._add_arms(state["arms"][g], batch.action, yw.T, np.ascontiguousarray(squares))
+
+    def _add_arms(self, arms: FloatArray, action: IntArray, y: FloatArray, squares: FloatArray) -> None:
+        """Add the products of two matrices with one row per round, a few rounds at a time."""
+        step = max(1, ELEMENTS_AT_ONCE // (y.shape[1] * squares.shape[1]))
+        for some in (slice(start, start + step) for start in range(0, len(y), step)):
+            at = np.flatnonzero(np.diff(action[some], prepend=-1))
+            products = y[some, :, None] * squares[some, None, :]
+            arms[action[some][at]] += _sums_of_runs(products, at)
 
     def merge(self, a: State, b: State) -> State:
         return super().merge(a, b) if a["features"].any() else b
@@ -110,7 +118,7 @@ class CrossPass(FitStatistic):
         origin, d = self.shape.origin, self.shape.context
         return [
             Cross(
-                state["zz"], state["zr"][..., reward], state["arms"], state["features"], origin[:d],
+                state["packed"], state["zr"][..., reward], state["arms"], state["features"], origin[:d],
                 origin[d : d + f - 1], float(origin[d + f - 1 + reward]), k,
             )
             for reward in range(self.shape.rewards)
@@ -121,10 +129,10 @@ class CrossPass(FitStatistic):
 class Cross:
     """Sums over some rows, for one reward, with or without a leading axis of runs.
 
-    `features` is Σ ỹ of each action; its last column counts the rows.
+    `packed` has the distinct entries of Σ (ỹ⊗x̃)(ỹ⊗x̃)ᵀ. `features` is Σ ỹ of each action; its last column counts the rows.
     """
 
-    zz: FloatArray
+    packed: FloatArray
     zr: FloatArray
     arms: FloatArray
     features: FloatArray
@@ -133,9 +141,22 @@ class Cross:
     r0: float
     k: int
 
+    @property
+    def runs(self) -> int:
+        """The number of runs of groups."""
+        return len(self.packed)
+
+    @cached_property
+    def zz(self) -> FloatArray:
+        """Σ (ỹ⊗x̃)(ỹ⊗x̃)ᵀ of sums without a leading axis."""
+        f, k = len(self.y0) + 1, self.k
+        of_two, of_both = _places(f), _places(k)
+        blocks = self.packed[of_two[:, None, :, None], of_both[None, :, None, :]]
+        return blocks.reshape(f * k, f * k)
+
     def summed(self, groups: IntArray | slice) -> Cross:
         """The sums over some runs of groups."""
-        chosen = np.arange(len(self.zz))[groups]
+        chosen = np.arange(self.runs)[groups]
 
         def total(part: FloatArray) -> FloatArray:
             """The sum over the runs, one by one; a single run is not copied."""
@@ -147,7 +168,9 @@ class Cross:
                 out += part[group]
             return out
 
-        return replace(self, zz=total(self.zz), zr=total(self.zr), arms=total(self.arms), features=total(self.features))
+        return replace(
+            self, packed=total(self.packed), zr=total(self.zr), arms=total(self.arms), features=total(self.features)
+        )
 
     @property
     def counts(self) -> FloatArray:
@@ -274,6 +297,37 @@ class Arrow:
         left = free.T @ norm @ free + np.eye(free.shape[1])
         settled: FloatArray = np.linalg.solve(left, free.T @ (goal - norm @ fitted))
         return fitted + free @ settled
+
+
+def _products(left: FloatArray, right: FloatArray) -> FloatArray:
+    """The products of row i of the left and row j ≥ i of the right, in the order of `np.triu_indices`."""
+    size = len(left)
+    out = np.empty((size * (size + 1) // 2, left.shape[1]))
+    at = 0
+    for i in range(size):
+        np.multiply(left[i], right[i:], out=out[at : at + size - i])
+        at += size - i
+    return out
+
+
+def _sums_of_runs(rows: FloatArray, at: IntArray) -> FloatArray:
+    """The sums of the runs of rows that start at `at`. `np.add.reduceat` is slow for many short ones."""
+    lengths = np.diff(at, append=len(rows))
+    if lengths.max() > LONG_RUN:
+        return np.add.reduceat(rows, at, axis=0)
+    sums: FloatArray = rows[at]
+    for later in range(1, int(lengths.max())):
+        longer = np.flatnonzero(lengths > later)
+        sums[longer] += rows[at[longer] + later]
+    return sums
+
+
+def _places(size: int) -> IntArray:
+    """Where the entries of a symmetric matrix are among the distinct ones."""
+    i, j = np.triu_indices(size)
+    places = np.empty((size, size), np.int64)
+    places[i, j] = places[j, i] = np.arange(len(i))
+    return places
 
 
 def _gram(rows: FloatArray) -> FloatArray:
