@@ -1,7 +1,7 @@
 """Kernel estimators on simulated doses and prices: the mix of widths against each fixed width, and its intervals.
 
-python -m benchmarks.continuous {building,judging} [LOGS]     40 logs take about 5 minutes on one core
-python -m benchmarks.continuous intervals [LOGS]              60 logs take about 1 minute
+python -m benchmarks.continuous {building,judging} [LOGS]     400 logs take about 20 minutes on one core
+python -m benchmarks.continuous intervals [LOGS]              2,000 logs take about 40 minutes
 python -m benchmarks.continuous speed [ROUNDS]                10 million rounds, about 2 minutes
 
 The first writes docs/measured/continuous-{building,judging}.json after each cell. The constants of `estimators/widths.py`
@@ -11,8 +11,8 @@ Of each cell (a world, and a number of rounds) it records for each estimator the
 relative to that of the best of the seven fixed widths (for `Auto`, of all its candidates), how often the 95% interval holds
 the true value, and its median standard error relative to that of the best candidate alone.
 
-The second compares four intervals of 95%, where about 300 effective rounds remain: that of the mix, and for the width with
-the least error (by its distance from the mix, and its standard error) the plain one, that of the width two steps
+The second compares four intervals of 95%, with logged densities and with estimated ones: that of the mix, and for the width
+with the least error (by its distance from the mix, and its standard error) the plain one, that of the width two steps
 narrower (undersmoothing), and the plain one with the difference between the two added on both sides (the gap). It records
 how often each holds the true value, and its median length relative to that of the plain one.
 
@@ -89,14 +89,27 @@ def measured(world: Any, rounds: int, logs: int, seed: int) -> dict[str, Any]:
     return out
 
 
-INTERVAL_WORLDS = {
-    "pricing, rarely logged prices": Pricing(1.0, tolerance=2.0),
-    "pricing, discounts": Pricing(0.6),
-    "pricing, varied log": Pricing(0.85, spread=8.0),
-    "doses, interior": Doses(3, trust=0.3, noise=0.3, seed=201),
-    "doses, at the bounds": Doses(3, trust=0.3, steepness=4.0, noise=0.3, seed=202),
-    "doses, steep": Doses(6, trust=0.4, noise=0.3, seed=203),
+INTERVAL_WORLDS: dict[str, tuple[Any, int]] = {
+    "pricing, rarely logged prices": (Pricing(1.0, tolerance=2.0), 30_000),
+    "pricing, discounts": (Pricing(0.6), 3_000),
+    "pricing, varied log": (Pricing(0.85, spread=8.0), 3_000),
+    "doses, interior": (Doses(3, trust=0.3, noise=0.3, seed=201), 3_000),
+    "doses, at the bounds": (Doses(3, trust=0.3, steepness=4.0, noise=0.3, seed=202), 3_000),
+    "doses, steep": (Doses(6, trust=0.4, noise=0.3, seed=203), 5_000),
 }
+"""Worlds, and the number of rounds that leaves 300 effective ones or more."""
+ESTIMATED = {"pricing, discounts": "normal", "pricing, varied log": "kernel"}
+"""Worlds whose densities are also estimated from the log, and by which model."""
+
+
+def sampled(world: Any, rounds: int, seed: int, model: str | None) -> op.Log:
+    """A log whose densities are logged, or estimated by a model."""
+    if model is None:
+        return world.sample(rounds, seed=seed)
+    rng = np.random.default_rng(seed)
+    x = world.contexts(rounds, rng)
+    action, _ = world.choose(x, rng)
+    return op.Log(x, action, world.outcome(x, action, rng), logging=op.EstimatedLogging(model), actions=world.space)
 
 
 def compared(rows: list[dict[str, Any]], estimate: Any, truth: float) -> dict[str, tuple[bool, float]]:
@@ -120,13 +133,17 @@ def compared(rows: list[dict[str, Any]], estimate: Any, truth: float) -> dict[st
 def intervals(logs: int) -> None:
     """Compare kinds of intervals."""
     rows = list[dict[str, Any]]()
-    for name, world in INTERVAL_WORLDS.items():
+    cells = [(name, None) for name in INTERVAL_WORLDS] + list(ESTIMATED.items())
+    for name, model in cells:
+        world, rounds = INTERVAL_WORLDS[name]
         truth, told = world.value(world.target), dict[str, list[dict[str, tuple[bool, float]]]]()
+        effective: dict[str, list[float]] = {}
         for k in range(logs):
-            result = op.evaluate(world.sample(3_000, seed=90_000 + k), world.target, list(ESTIMATORS), progress=False)
+            result = op.evaluate(sampled(world, rounds, 90_000 + k, model), world.target, list(ESTIMATORS), progress=False)
             for each in ESTIMATORS:
                 estimate = result[each.name]
                 told.setdefault(each.name, []).append(compared(estimate.diagnostics["candidates"], estimate, truth))
+                effective.setdefault(each.name, []).append(estimate.diagnostics["effective_sample_size"])
         for estimator, found in told.items():
             plain = np.median([one["plain"][1] for one in found])
             kinds = {
@@ -136,9 +153,10 @@ def intervals(logs: int) -> None:
                 }
                 for kind in found[0]
             }
-            rows.append({"world": name, "estimator": estimator, "rounds": 3_000, "logs": logs, **kinds})
+            size = {"rounds": rounds, "effective_rounds": float(np.median(effective[estimator])), "logs": logs}
+            rows.append({"world": name, "densities": model or "logged", "estimator": estimator, **size, **kinds})
             print(json.dumps(rows[-1]), flush=True)
-        told_so_far = {"schema": "offpolicy.continuous-intervals/1", "rows": rows}
+        told_so_far = {"schema": "offpolicy.continuous-intervals/2", "rows": rows}
         Path("docs/measured/continuous-intervals.json").write_text(json.dumps(told_so_far, indent=1) + "\n")
 
 

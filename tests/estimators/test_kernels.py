@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import offpolicy as op
-from offpolicy.estimators.widths import WIDTHS, KernelEstimates, WidthMix
+from offpolicy.estimators.widths import CRUDE, WIDTHS, KernelEstimates, WidthMix
 from offpolicy.worlds import Doses
 
 X = np.array([0, 0.5, 1, 1, 0.5])
@@ -155,7 +155,7 @@ def test_the_mix_of_widths_extrapolates_a_linear_bias() -> None:
     nested = 1e-4 / np.maximum.outer(widths, widths)  # the rounds of a narrow kernel are among those of a wide one
     equal = mixed(np.full(7, 2.0), nested, widths, many)
     assert equal.weights[-3:].min() > 10 * equal.weights[0]
-    assert equal.variance < nested[3, 3]
+    assert equal.variance < CRUDE / 2 * nested[3, 3]
     assert mixed(np.array([1.0, 2.0]), np.eye(2), widths[:2], np.array([3.0, 5.0])).weights.tolist() == [0, 1]
 
 
@@ -165,7 +165,7 @@ def test_two_equal_widths_are_as_uncertain_as_their_bias_may_be() -> None:
     wide, narrow = (mixed(np.zeros(2), sampling, np.full(2, h), few) for h in (0.25, 1 / 128))
     np.testing.assert_allclose([wide.weights, narrow.weights], [[0.2, 0.8]] * 2, atol=0.01)  # by their variances
     assert 0.008 < narrow.variance < 0.03
-    assert 0.1 < wide.variance < 0.5
+    assert 0.05 < wide.variance / CRUDE < 0.25
 
 
 def test_a_model_that_is_right_takes_the_mix_and_one_that_is_wrong_does_not() -> None:

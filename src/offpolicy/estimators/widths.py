@@ -42,7 +42,7 @@ LEAST_ROUNDS = 20.0
 DOUBT = 25.0
 """Variances are multiplied by 1 + this / effective rounds, since they are estimated from those."""
 JITTER = 1e-9
-CRUDE = 2.0
+CRUDE = 3.0
 """By how much the variance of the bias that may remain is multiplied, since biases are not quite as assumed."""
 UNLIKE = 0.25
 """How alike the bias of a reward model alone is with those of kernels, relative to ρ."""
