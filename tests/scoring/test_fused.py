@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import math
+import weakref
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 
 import offpolicy as op
 from offpolicy.core.device import Device
 from offpolicy.policies.scores import Softmax
+from offpolicy.results.job import Job
 from offpolicy.scoring.fused.forms import Form, Forms, FusedSums, Run
 
 torch = pytest.importorskip("torch")
@@ -44,7 +48,9 @@ def random_forms(actions: int, sizes: tuple[int, int], pools: int, models: int, 
     x = 100 * normal(rounds, context)
     predicted = [Form(x, 1e-3 * normal(2, actions, context), 1e-3 * normal(2, actions), none) for _ in range(models)]
     policies = [Form(spread * normal(rounds, users), normal(1, actions, users) / math.sqrt(users), none, none) for _ in "10"]
-    return Forms([Run(0, 17, (0,) * (pools + models)), Run(17, 40, (1,) * (pools + models))], *policies, pooled, predicted)
+    return Forms(
+        [Run(0, 17, (0,) * (pools + models)), Run(17, 40, (1,) * (pools + models))], *policies, pooled, predicted, action
+    )
 
 
 def by_hand(forms: Forms) -> dict[str, np.ndarray]:
@@ -164,7 +170,8 @@ def test_cpu_tensors_agree_with_the_local_engine(more: str) -> None:
 
 @pytest.mark.parametrize("more", MORE)
 def test_sums_by_action_on_a_device_agree_with_the_local_engine(more: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With one covariance for all actions, these and the solutions of the ridge are computed there."""
+    """With one covariance for all actions, these, the solutions of the ridge and embeddings are computed there."""
+    monkeypatch.setattr("offpolicy.ratios.embeddings.MOST_ELEMENTS", 1)
     monkeypatch.setattr("offpolicy.scoring.fit_pass.rung_for", lambda *_: "shared")
     monkeypatch.setattr("offpolicy.models.rewards.ridge.packed.BLOCK_NUMBERS", 200)  # several blocks of actions
     log, target = world(1_500, 23, **MORE[more])
@@ -194,16 +201,54 @@ def test_single_precision_is_measured_against_float64() -> None:
 
 
 @pytest.mark.usefixtures("interpreter")
+def test_terms_of_logged_actions_are_not_rounded() -> None:
+    """Where they dominate, sums are almost as exact as in single precision."""
+    from offpolicy.scoring.fused import plain
+    from offpolicy.scoring.fused.launch import Launcher, Tiling
+
+    forms = random_forms(33, (3, 63), 2, 0)  # means in 64 dimensions, so far apart that hardly anything is pooled
+    exact = plain.row_sums(torch, forms)
+    found = Launcher(Device("cpu"), Tiling(16, 16, 4, 1)).row_sums(forms.to(torch.float32), half=True)
+    for name, norm in (("above", "target"), ("below", "logging")):
+        seen, true = ((getattr(each, name) * getattr(each, norm).exp()).double() for each in (found, exact))
+        np.testing.assert_allclose(seen, true, rtol=5e-5)
+
+
+@pytest.mark.usefixtures("interpreter")
 @pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")  # infinity minus infinity, which is what is noticed
+@pytest.mark.filterwarnings("ignore:overflow encountered:RuntimeWarning")
 def test_scores_beyond_half_precision_fall_back_to_single(monkeypatch: pytest.MonkeyPatch) -> None:
     from offpolicy.scoring.fused.kernel import FusedKernel
 
-    kernel = FusedKernel(Device("cpu"))
-    monkeypatch.setitem(kernel.__dict__, "_half", True)
-    forms = random_forms(7, (3, 2), 0, 1).to(torch.float32)
-    far = Form(forms.target.left * 1e6, forms.target.right, forms.target.bias, forms.target.shift)
-    sums = kernel._row_sums(Forms(forms.runs, far, forms.logging, [], forms.models))
-    assert all(bool(part.isfinite().all()) for part in sums.parts)
+    monkeypatch.setattr(FusedKernel, "_half", True)
+    log, _ = world(100, 7)
+    items = np.zeros((7, 3))
+    items[:, 0] = np.arange(7) - 3
+    target = op.Softmax(op.TwoTower(items, lambda x: 5e4 * x))
+    estimators = [op.SNIPS(), op.DM()]
+    local, found = (op.evaluate(log, target, estimators, engine=each) for each in (op.Local(1), op.GPU("cpu", threads=1)))
+    assert_same(local, found, 1e-2)
+
+
+def test_a_result_takes_no_memory_on_the_device_and_reads_the_log_again(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("offpolicy.scoring.fit_pass.rung_for", lambda *_: "shared")
+    monkeypatch.setattr("offpolicy.ratios.embeddings.MOST_ELEMENTS", 1)
+    log, target = world(600, 23)
+    seen: list[Any] = []
+
+    def scored(job: Job, fitted: Any, scorer: Any) -> Any:
+        seen.append(weakref.ref(next(iter(scorer.models.values()))[0]))
+        return score(job, fitted, scorer)
+
+    monkeypatch.setattr(Job, "score", scored)
+    local, found = (op.evaluate(log, target, served(), engine=each) for each in (op.Local(1), op.GPU("cpu", "float64")))
+    assert [model() is None for model in seen] == [False, True]
+    for name, result in {"local": local, "found": found}.items():
+        result["LearnedMDR"].scores(tmp_path / f"{name}.parquet")
+    written = [pq.read_table(tmp_path / f"{name}.parquet").to_pandas() for name in ("local", "found")]
+    np.testing.assert_allclose(*written, rtol=1e-9, atol=1e-9)
 
 
 def test_no_estimator_makes_a_policy_compute_its_probabilities(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -259,6 +304,9 @@ def test_devices_and_settings_that_cannot_be_used_are_refused(monkeypatch: pytes
     monkeypatch.setitem(__import__("sys").modules, "torch", None)
     with pytest.raises(op.InputError, match=r"pip install 'offpolicy\[gpu\]'"):
         op.GPU("cpu")
+
+
+score = Job.score
 
 
 class OnAnotherDevice:

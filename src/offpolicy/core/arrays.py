@@ -38,9 +38,14 @@ def on_host(values: Any) -> Any:
     tensor = library.from_dlpack(values)
     if not tensor.ndim or tensor.nbytes <= COPIED_AT_ONCE:
         return tensor.cpu().numpy()
-    # In threads, and in pages as NumPy takes them: most of the time goes into memory that is used for the first time.
+    # In threads and through pinned memory: most of the time goes into memory that is used for the first time.
     out, step = np.empty(tensor.shape, tensor[:0].cpu().numpy().dtype), COPIED_AT_ONCE * len(tensor) // tensor.nbytes + 1
-    parallel(lambda k: library.from_numpy(out[k : k + step]).copy_(tensor[k : k + step]), range(0, len(out), step))
+
+    def copy(k: int) -> None:
+        part = tensor[k : k + step]
+        out[k : k + step] = library.empty(part.shape, dtype=part.dtype, pin_memory=part.is_cuda).copy_(part).numpy()
+
+    parallel(copy, range(0, len(out), step))
     return out
 
 
@@ -49,11 +54,23 @@ def library(values: Array) -> Any:
     return np if isinstance(values, (np.ndarray, np.generic)) else torch("PyTorch is not installed.")
 
 
-def like(values: npt.ArrayLike, other: Array) -> Array:
-    """Values as an array of the library, on the device and of the type of another."""
+def sent(values: npt.ArrayLike, other: Array) -> Array:
+    """Values as an array of the library and on the device of another; through pinned memory, so that nothing waits."""
     if library(other) is np:
         return np.asarray(values)
-    return library(other).as_tensor(values, dtype=other.dtype, device=other.device)
+    tensor = library(other).as_tensor(values)
+    pinned = tensor.pin_memory() if other.is_cuda and not tensor.is_cuda else tensor
+    return pinned.to(other.device, non_blocking=True)
+
+
+def like(values: npt.ArrayLike, other: Array) -> Array:
+    """The same, of the type of another."""
+    return np.asarray(values) if library(other) is np else sent(values, other).to(other.dtype)
+
+
+def zeros(shape: tuple[int, ...], other: Array) -> Array:
+    """Zeros as an array of the library, on the device and of the type of another."""
+    return np.zeros(shape) if library(other) is np else other.new_zeros(shape)
 
 
 def to_numpy(values: Array) -> FloatArray:

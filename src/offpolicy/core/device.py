@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 import numpy as np
-import numpy.typing as npt
 
+from offpolicy.core.arrays import Array
 from offpolicy.core.errors import InputError
 from offpolicy.core.imports import torch
 
@@ -71,8 +71,10 @@ class Device:
         one = self.torch.ones((1, 1, 1), dtype=self.torch.float64, device=self.name)
         self.torch.linalg.solve(self.torch.linalg.cholesky(one), one)
 
-    def tensor(self, values: npt.NDArray[Any], kind: Any = None) -> Any:
+    def tensor(self, values: Array, kind: Any = None) -> Any:
         """An array on the device, sent from pinned memory so that the copy does not wait for the processor."""
+        if not isinstance(values, np.ndarray):  # it is a tensor
+            return values.to(self.name, kind)
         if not values.flags.c_contiguous and values.T.flags.c_contiguous:
             return self.tensor(values.T, kind).T.contiguous()  # sent as it is stored, since a device is faster at turning it
         kind = kind or self.torch.from_numpy(np.empty(0, values.dtype)).dtype

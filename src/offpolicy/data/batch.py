@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -279,6 +279,21 @@ class Partition(Protocol):
     def batches(self, rows: int) -> Iterator[Batch]:
         """The rounds, at most `rows` at a time."""
         ...
+
+
+@runtime_checkable
+class Divisible(Protocol):
+    """A partition whose parts can be read without the rows before them."""
+
+    def pieces(self, rows: int) -> Sequence[Partition]:
+        """Partitions of at most `rows` rounds, in order."""
+        ...
+
+
+def pieces(partitions: Iterable[Partition], rows: int) -> Iterator[Partition]:
+    """The partitions, cut into smaller ones where that costs nothing."""
+    for partition in partitions:
+        yield from partition.pieces(rows) if isinstance(partition, Divisible) else (partition,)
 
 
 class Source(Protocol):

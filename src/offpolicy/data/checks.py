@@ -15,6 +15,7 @@ import pyarrow.types as pt
 
 from offpolicy.core.arrays import LARGEST_NUMBER, FloatArray, IntArray, on_host
 from offpolicy.core.errors import InputError, RowsError
+from offpolicy.core.threads import parallel
 
 NUMBERS = "biuf"
 Likelihood = Literal["propensity", "density"]
@@ -289,11 +290,17 @@ WITHIN: Mapping[str, tuple[float, float]] = {
 """The range of each role within which values meet every check."""
 
 
+CHECKED_AT_ONCE = 1 << 22
+"""Numbers that one thread checks at a time: 32 MB."""
+
+
 def failed_check(role: str, values: FloatArray) -> Check | None:
     """The first check that some value fails, or None. One or two passes settle the usual case (NaN fails)."""
     low, high = WITHIN[role]
     if low == -high and values.ndim == 1 and float(np.vdot(values, values)) <= high**2:
         return None
-    if values.size and values.min() >= low and values.max() <= high:
+    parts = np.array_split(values, 1 + values.size // CHECKED_AT_ONCE)
+    each = parallel if len(parts) > 1 else map
+    if values.size and all(each(lambda part: part.min() >= low and part.max() <= high, parts)):
         return None
     return next((check for check in CHECKS[role] if check.applies(values) and check.bad(values).any()), None)

@@ -70,8 +70,12 @@ class _Slice:
     stop: int
 
     def batches(self, rows: int) -> Iterator[Batch]:
-        for start in range(self.start, self.stop, rows):
-            yield self.whole.take(slice(start, min(start + rows, self.stop)))
+        for piece in self.pieces(rows):
+            yield self.whole.take(slice(piece.start, piece.stop))
+
+    def pieces(self, rows: int) -> list[_Slice]:
+        starts = range(self.start, self.stop, rows)
+        return [_Slice(self.whole, start, min(start + rows, self.stop)) for start in starts]
 
 
 class Log:

@@ -6,10 +6,15 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from offpolicy.core.device import Device, Precision
+from offpolicy.core.threads import cores
+from offpolicy.data.batch import pieces
 from offpolicy.data.log import Log
-from offpolicy.engines.base import Engine, Progress
+from offpolicy.engines.base import BATCH_ROWS, Engine, Progress
 from offpolicy.engines.local import Local
 from offpolicy.statistics.base import Statistic
+
+ENOUGH_THREADS = 12
+"""More would wait for each other: what they do between two calls of the device takes turns."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +34,7 @@ class GPU(Engine):
         22 bits; "float64" computes everything in double precision. On CPU tensors the first two are single precision. The
         result reports the largest error of a weight, against float64, in the first 512 rounds.
     threads : int, optional
-        How many threads read the log; one per core by default.
+        How many threads read the log; by default one per core, but at most 12.
 
     Raises
     ------
@@ -69,4 +74,6 @@ class GPU(Engine):
         Local(self.threads).check(log)
 
     def reduce(self, log: Log, statistic: Statistic, progress: Progress | None = None) -> Any:
-        return Local(self.threads).reduce(log, statistic, progress)
+        # One state per batch rather than per partition, so that all threads prepare batches while the device computes.
+        parts = pieces(log.partitions(statistic.columns), statistic.batch_rows or BATCH_ROWS)
+        return Local(self.threads or min(cores(), ENOUGH_THREADS)).reduce_partitions(parts, statistic, progress)

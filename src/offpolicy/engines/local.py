@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from concurrent.futures import Future
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -91,8 +91,27 @@ class Local(Engine):
         object
             What `statistic.finish` returns.
         """
+        return self.reduce_partitions(log.partitions(statistic.columns), statistic, progress)
+
+    def reduce_partitions(self, partitions: Iterable[Partition], statistic: Statistic, progress: Progress | None) -> Any:
+        """Fold a statistic over partitions, each with a state of its own until it is merged.
+
+        Parameters
+        ----------
+        partitions : iterable of Partition
+            In the order in which their states are merged.
+        statistic : Statistic
+            What to compute.
+        progress : callable, optional
+            Called with the number of rows read since the last call.
+
+        Returns
+        -------
+        object
+            What `statistic.finish` returns.
+        """
         state = statistic.zero()
-        with closing(self._states(log.partitions(statistic.columns), statistic, progress)) as parts:
+        with closing(self._states(partitions, statistic, progress)) as parts:
             for part in parts:
                 state = statistic.merge(state, part)
         return statistic.finish(state)

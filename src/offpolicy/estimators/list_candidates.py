@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from offpolicy.estimators.base import Estimator
 from offpolicy.estimators.dr import DM
 from offpolicy.estimators.lists import IIPS, RIPS, SIPS
+from offpolicy.estimators.prefix import PrefixDM
 from offpolicy.estimators.windows import AIPS, PairIPS, PartialIPS
 from offpolicy.models.rewards.ridge.model import Ridge
 
@@ -33,6 +34,7 @@ class ListFamily:
             PartialIPS(share=0.5, rewards=model, name="PartialIPS (share 0.5)"),
             RIPS(normalised=True),
             RIPS(normalised=True, rewards=model, name="RIPS with a model"),
+            PrefixDM(self.penalty, corrected=True, name="PrefixDM, corrected"),
             PairIPS(rewards=model),
             PairIPS(below=False, rewards=model, name="PairIPS (above)"),
             AIPS(window=1, rewards=model, name="AIPS (window 1)"),

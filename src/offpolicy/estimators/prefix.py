@@ -17,7 +17,7 @@ class PrefixDM(CrossFitted):
 
     The model of a slot has, besides the context and its item, how often each item stands above it, and which one stands
     just above; `DM` has the context and the item alone. One list of the new policy is drawn for each round, and its random
-    error is part of the standard error. The model has a coefficient per pair of items, and is for a few dozen items.
+    error is part of the standard error. The model has a coefficient per pair of items, and is for up to about 20 items.
 
     Parameters
     ----------

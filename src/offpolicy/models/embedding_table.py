@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from offpolicy.core import storage
-from offpolicy.core.arrays import FloatArray
+from offpolicy.core.arrays import Array, FloatArray, library, like, to_numpy
 from offpolicy.core.errors import InputError
 from offpolicy.core.files import whole_file
 from offpolicy.core.imports import pandas
@@ -56,7 +56,7 @@ class Embedding:
     Parameters
     ----------
     table : array of shape (n_actions, k)
-        The embedding of each action, at its mean features if these vary.
+        The embedding of each action, at its mean features if these vary; a tensor if it was fitted on a device.
     counts : array of shape (n_actions,)
         The rounds of each action in the fit; 0 for an action that was never logged.
     common : bool, default=False
@@ -75,7 +75,7 @@ class Embedding:
         The covariance of the rounds' embeddings around that of their action, if they vary.
     """
 
-    table: FloatArray
+    table: Array
     counts: FloatArray
     common: bool = False
     own_units: FloatArray | None = None
@@ -84,6 +84,10 @@ class Embedding:
     turned: bool = False
     reward: FloatArray | None = None
     within: FloatArray | None = field(default=None, repr=False)
+
+    def on_host(self) -> Embedding:
+        """With arrays in memory."""
+        return replace(self, table=to_numpy(self.table))
 
     def turned_to(self, other: Embedding) -> Embedding:
         """The embedding rotated to the axes of another fit, as closely as possible (Procrustes)."""
@@ -96,16 +100,15 @@ class Embedding:
 
     def check(self, name: str) -> None:
         """Raise if no weights can be computed from it."""
-        low, high = self.table.min(axis=0), self.table.max(axis=0)  # NaN if any value is
+        low, high = _range(self.table)
         if not (np.isfinite(low).all() and np.isfinite(high).all()):
-            bad = np.flatnonzero(~np.isfinite(self.table).all(axis=1))
+            bad = np.flatnonzero(~np.isfinite(to_numpy(self.table)).all(axis=1))
             raise InputError(
                 f"{name}: the embedding of {len(bad):,} actions is NaN or infinite, first that of code {bad[0]}. Check the "
                 "reward model: the usual cause is a learning rate that is too high."
             )
         if not (self.counts > 0).all():
-            logged = self.table[self.counts > 0]
-            low, high = logged.min(axis=0), logged.max(axis=0)
+            low, high = _range(self.table[self.counts > 0])
         size, spread = np.maximum(np.abs(low), np.abs(high)), high - low
         if isinstance(self.varying, FeatureMap):
             spread = spread + np.abs(self.varying.shared).max(axis=0)
@@ -116,6 +119,12 @@ class Embedding:
             )
 
 
+def _range(table: Array) -> tuple[FloatArray, FloatArray]:
+    """The smallest and the largest value of each column; NaN if one is."""
+    xp = library(table)
+    return to_numpy(xp.amin(table, axis=0)), to_numpy(xp.amax(table, axis=0))
+
+
 @dataclass(frozen=True)
 class Affine:
     """z = (e − shift)·matrix: embeddings on a common scale."""
@@ -123,9 +132,8 @@ class Affine:
     shift: FloatArray
     matrix: FloatArray
 
-    def __call__(self, e: FloatArray) -> FloatArray:
-        z: FloatArray = (e - self.shift) @ self.matrix
-        return z
+    def __call__(self, e: Array) -> Array:
+        return (e - like(self.shift, e)) @ like(self.matrix, e)
 
     @classmethod
     def of(cls, embedding: Embedding, scaled: bool) -> Affine:
@@ -136,9 +144,9 @@ class Affine:
         size = embedding.table.shape[1]
         if not scaled:
             return cls(np.zeros(size), np.eye(size) if embedding.own_units is None else embedding.own_units)
-        share = embedding.counts / embedding.counts.sum()
-        shift = share @ embedding.table
-        variance = share @ (embedding.table - shift) ** 2
+        share = like(embedding.counts / embedding.counts.sum(), embedding.table)
+        mean = share @ embedding.table
+        shift, variance = to_numpy(mean), to_numpy(share @ (embedding.table - mean) ** 2)
         if embedding.within is not None:
             variance = variance + np.diag(embedding.within)
         if embedding.common:

@@ -122,7 +122,8 @@ class Softmax(_Scored):
 
     def factors(self, batch: Batch) -> Factors:
         assert isinstance(self.score, TwoTower)
-        return Factors(self.score.vectors(batch, "Softmax") / float(self.temperature), self.score.padded_items)
+        users = self.score.vectors(batch, "Softmax")
+        return Factors(users if self.temperature == 1 else users / float(self.temperature), self.score.padded_items)
 
     def proportional(self, batch: Batch) -> tuple[FloatArray, bool]:
         if self.lists:

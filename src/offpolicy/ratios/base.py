@@ -387,6 +387,10 @@ class FittedRatio(ABC):
         """The same without what only its error and its embedding need: what is sent to the workers."""
         return self
 
+    def on_host(self) -> FittedRatio:
+        """The same with arrays in memory, of a ratio that was fitted on a device."""
+        return self
+
     # The following applies to ratios that sum over all actions (`Ratio.whole`).
 
     def pool(self, rounds: Rounds, state: State) -> Pool:

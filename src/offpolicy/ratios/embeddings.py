@@ -165,10 +165,13 @@ class FittedEmbeddings(FittedRatio):
 
     @property
     def embedding(self) -> Embedding | None:
-        return None if self.fits is None else replace(self.fits.embedding, varying=None, covariance=None)
+        return None if self.fits is None else replace(self.fits.embedding.on_host(), varying=None, covariance=None)
 
     def light(self) -> FittedEmbeddings:
         return replace(self, fits=None)
+
+    def on_host(self) -> FittedEmbeddings:
+        return replace(self, poolings=[pooling.on_host() for pooling in self.poolings])
 
     @property
     def needs_grid(self) -> bool:
@@ -269,7 +272,8 @@ class PooledFits:
             return [self.on_all.tabled(MOST_ELEMENTS // count)]
         fold = np.arange(self.shape.groups) * folds // self.shape.groups
         _ = self.affine  # what the folds share, so that no two threads compute it
-        fitted = parallel(lambda k: self._left_out(fold != k, k, folds), range(folds))
+        threads = None if self.shape.device is None else 1  # a device is busy with one, and each takes memory there
+        fitted = parallel(lambda k: self._left_out(fold != k, k, folds), range(folds), threads=threads)
         return [pooling.tabled(MOST_ELEMENTS // (count * folds)) for pooling in fitted]
 
     def logged(self) -> list[npt.NDArray[np.bool_]]:

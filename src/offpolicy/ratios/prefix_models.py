@@ -16,18 +16,19 @@ import numpy as np
 import numpy.typing as npt
 
 from offpolicy.core.arrays import FloatArray, IntArray
-from offpolicy.core.errors import InputError
 from offpolicy.core.threads import checkpoint
 from offpolicy.data.batch import Batch
+from offpolicy.data.schema import Schema
 from offpolicy.data.slate import Slate, shown
 from offpolicy.models.rewards.base import FitStatistic
 from offpolicy.ratios.base import Available, FittedRatio, Fitting, Moves, Ratio
+from offpolicy.ratios.interactions import Missed
 from offpolicy.ratios.pools import Rounds
 from offpolicy.ratios.slots import PrefixRatio, sides_of
 from offpolicy.statistics.base import State, Statistic
 
-MOST_ELEMENTS = 1 << 24
-"""The largest number of Gram sums."""
+MOST_SUMS = 1 << 18
+"""The largest number of Gram sums for each group of units: 2 MB."""
 ROWS = 1 << 13  # of a batch
 LEAST_WEIGHT = 1e-12  # in place of 0: a round whose weight is 0 still has its baseline
 
@@ -60,7 +61,10 @@ class PrefixModelRatio(Ratio):
 
     def lacks(self, available: Available) -> str | None:
         reason = PrefixRatio().lacks(available) if self.corrected else available.lacks_slot_rewards
-        return reason or available.lacks_items
+        return reason or available.lacks_items or _too_many(available.schema)
+
+    def missed(self, slots: int) -> Missed:
+        return PrefixRatio().missed(slots) if self.corrected else super().missed(slots)
 
     def for_slot(self, slot: int) -> Self:
         return replace(self, slot=slot)
@@ -69,13 +73,7 @@ class PrefixModelRatio(Ratio):
         return replace(self, reward=reward)
 
     def statistics(self, fitting: Fitting) -> tuple[Statistic, ...]:
-        sums = PrefixSums(fitting.shape)
-        if sums.elements > MOST_ELEMENTS:
-            raise InputError(
-                f"{fitting.name}: {fitting.shape.n_actions:,} items above each other take {8 * sums.elements / 1e9:.1f} GB "
-                "of sums. Use op.DM or op.CascadeDR, whose models take each slot alone."
-            )
-        return (sums,)
+        return (PrefixSums(fitting.shape),)
 
     def fit(self, fitting: Fitting, results: Sequence[Any]) -> FittedRatio:
         shape, sums = fitting.shape, results[0]
@@ -94,6 +92,17 @@ class PrefixModelRatio(Ratio):
         left = cross[:, :, self.reward] - mean[:, None, None] * gram[..., 0]
         penalty = max(self.penalty, 1e-9) * np.eye(gram.shape[-1])
         return Model(mean, np.linalg.solve(gram + penalty, left[..., None])[..., 0])
+
+
+def _too_many(schema: Schema) -> str | None:
+    """Why a coefficient for each pair of items would take too many sums."""
+    if schema.space.slots is None:
+        return None
+    items = schema.space.n_codes
+    sums = schema.space.slots * items * (1 + len(schema.context) + 2 * items) ** 2
+    if sums <= MOST_SUMS:
+        return None
+    return f"its model has a coefficient for each pair of items, which are too many with {items:,} items"
 
 
 @dataclass(frozen=True)
@@ -197,11 +206,6 @@ class PrefixSums(FitStatistic):
     def _sizes(self) -> tuple[int, int, int, int]:
         (slots,) = self.shape.action_shape
         return self.shape.groups, slots, self.shape.n_actions, 1 + self.shape.context + 2 * self.shape.n_actions
-
-    @property
-    def elements(self) -> int:
-        groups, slots, items, columns = self._sizes
-        return groups * slots * items * columns**2
 
     def zero(self) -> State:
         groups, slots, items, columns = self._sizes

@@ -305,9 +305,10 @@ class Assembly:
     def _log(self) -> LogHandle:
         s = self.scores
         low, high = s.state["reward_low"], s.state["reward_high"]
-        tilting = Tilting(s.log, s.engine, s.scorer, low, high, self.redraws.progress)
+        tilting = Tilting(s.log, s.engine, s.scorer.unfitted(), low, high, self.redraws.progress)
         access = LogAccess(
-            self.redraws, tilting, s.policies, s.log.schema.rewards, frozenset(s.references), self._round_scores
+            self.redraws, tilting, s.policies, s.log.schema.rewards, frozenset(s.references), self._round_scores,
+            self.job.scorer_again(s.scorer),
         )  # fmt: skip
         return LogHandle(access)
 

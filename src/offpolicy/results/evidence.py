@@ -19,6 +19,7 @@ from offpolicy.inference.intervals import FINITE_SAMPLE, Interval, Range, interv
 from offpolicy.inference.sensitivity import Tilted, Tilting
 from offpolicy.inference.sequences import ValueScores, spent
 from offpolicy.scoring.export import RoundScores, write_scores
+from offpolicy.scoring.scorer import Scorer
 
 Key = tuple[str | None, str, str, str]  # slice, reward, policy and estimator
 FEWEST = 10
@@ -57,7 +58,10 @@ class Redraws:
 
 @dataclass(frozen=True)
 class LogAccess:
-    """Everything about a result that requires another pass over its log. `weighable`: policies and rewards with weights."""
+    """Everything about a result that requires another pass over its log.
+
+    `weighable`: policies and rewards with weights. `scorer`: returns what computes the columns of a batch.
+    """
 
     redraws: Redraws
     tilting: Tilting
@@ -65,11 +69,12 @@ class LogAccess:
     rewards: tuple[str, ...]
     weighable: frozenset[tuple[int, int]]
     scores: Mapping[Key, RoundScores]
+    scorer: Callable[[], Scorer]
 
     def write_scores(self, key: Key, path: Path) -> None:
         if key not in self.scores:
             raise InputError("scores are written for the whole log, not for a slice.")
-        write_scores(path, self.tilting.log, self.tilting.scorer, self.scores[key])
+        write_scores(path, self.tilting.log, self.scorer(), self.scores[key])
 
     def tilted(self, policy: str, reward: str) -> Tilted:
         """The weighted rewards of a policy, for bounds on its value."""

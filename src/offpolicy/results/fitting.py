@@ -17,7 +17,7 @@ from offpolicy.engines.choice import engine_for
 from offpolicy.estimators import Member
 from offpolicy.models.embedding_table import EmbeddingTable, LabelledEmbedding
 from offpolicy.models.posteriors.gaussian import Gaussian
-from offpolicy.models.rewards.base import RewardModel
+from offpolicy.models.rewards.base import RewardModel, on_host
 from offpolicy.models.rewards.fitted import FittedRewards
 from offpolicy.models.rewards.ridge.model import Ridge
 from offpolicy.models.rewards.scikit import as_reward_model
@@ -85,7 +85,7 @@ def embed(  # noqa: PLR0913
     with one_blas_thread():
         sums = fit_pass(log, engine, needed, progress)
         fits = ratio.fits(replace(fitting, fits=fitted.fits(shape, sums[key])), sums[ratio])
-        return LabelledEmbedding(log.actions, fits.embedding, True, described(model)).table()
+        return LabelledEmbedding(log.actions, fits.embedding.on_host(), True, described(model)).table()
 
 
 def fit_rewards(  # noqa: PLR0913
@@ -138,7 +138,7 @@ def fit_rewards(  # noqa: PLR0913
     shape = plan.shape(key, progress)
     with one_blas_thread():
         fits = fitted.fits(shape, fit_pass(log, engine, {key: fitted.statistics(shape)}, progress)[key])
-        models = {name: fits.on_all(k) for k, name in enumerate(log.schema.rewards)}
+        models = {name: on_host(fits.on_all(k)) for k, name in enumerate(log.schema.rewards)}
     return FittedRewards(described(model), models, log.actions, log.schema.context, shape.inputs, shape.features, len(log))
 
 

@@ -153,7 +153,7 @@ class Job:
         fits = self.fits
         models = {key: _predictors(fitted.models[key.fit], key) for key in fits.plan.models}
         centre = _centre(models, len(self.log.schema.context))
-        return Scorer(
+        scorer = Scorer(
             plan=fits.plan,
             policies=fits.policies,
             logging=fits.logging,
@@ -172,6 +172,11 @@ class Job:
             kernel=kernel_on(self.request.engine.accelerator),
             smoothers=self.smoothers,
         )
+        return scorer.on_host() if scorer.kernel.fuses and any(scorer.unfused) else scorer
+
+    def scorer_again(self, scorer: Scorer) -> Callable[[], Scorer]:
+        """The scorer for whoever reads the log again. A device's memory is scarce: what is on it is fitted again instead."""
+        return (lambda: self.fitted()[1]) if scorer.kernel.fuses else (lambda: scorer)
 
     @property
     def smoothers(self) -> Smoothers:

@@ -232,6 +232,11 @@ class Kernel(ABC):
         raise NotImplementedError
 
     @property
+    def batch_rows(self) -> int | None:
+        """How many rounds suit it as a batch; None for the default."""
+        return None
+
+    @property
     def accuracy(self) -> float:
         """The relative error of the probabilities that it computes."""
         return 0.0

@@ -52,7 +52,7 @@ class ScorePass:
         """The columns of models take more memory than others, and listed actions still more."""
         plan = self.scorer.plan
         rows = BATCH_ROWS // 2 if plan.models or any(key.ratio.whole for key in plan.ratios) else BATCH_ROWS
-        return self.scorer.at_most(rows)
+        return self.scorer.at_most(self.scorer.kernel.batch_rows or rows)
 
     @cached_property
     def moments(self) -> Moments:

@@ -7,16 +7,17 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import Literal
+from typing import Any, Literal
+from weakref import proxy
 
 import numpy as np
 
-from offpolicy.core.arrays import FloatArray, IntArray, ratios
+from offpolicy.core.arrays import FloatArray, IntArray, library, like, ratios, to_numpy
 from offpolicy.core.hashing import buckets, group_of_bucket
 from offpolicy.core.threads import checkpoint
 from offpolicy.data.batch import Batch
 from offpolicy.data.slate import at_slot, reward_of, shown
-from offpolicy.models.rewards.base import ContinuousPredictor, LinearPredictor, Predictor, design
+from offpolicy.models.rewards.base import ContinuousPredictor, LinearPredictor, Predictor, design, on_host
 from offpolicy.policies.base import Policy
 from offpolicy.policies.blocks import BLOCK_ELEMENTS, Grid, Listed, Lists, blocks
 from offpolicy.ratios.actions import checked_propensity, propensity_of
@@ -118,7 +119,8 @@ class Scorer:
 
     @cached_property
     def _queries(self) -> list[Query]:
-        return [Query(self, p) for p in range(len(self.policies))]
+        # Weak references, so that what was fitted, which may be on a device, is freed with the scorer.
+        return [Query(proxy(self), p) for p in range(len(self.policies))]
 
     @property
     def unfused(self) -> list[str | None]:
@@ -259,17 +261,28 @@ class Scorer:
 
     def _control(self, key: ModelKey, work: BatchWork) -> FloatArray:
         """q of the logged actions, each from the model fitted without its fold."""
-        out, slot = np.empty(len(work.batch)), key.fit.slot
+        slot, parts, sent = key.fit.slot, [], None
         whole = work.batch if slot is None else at_slot(work.batch, slot)
         for fold, rows in work.runs(len(self.models[key])):
             predictor, batch = self.models[key][fold], whole.take(rows)
             if isinstance(predictor, LinearPredictor):
-                out[rows] = predictor.taken_of(work.x[:, rows], batch)
+                sent = like(work.x, predictor.coef) if sent is None else sent
+                parts.append(predictor.taken_of(sent[:, rows], batch))
             else:
-                out[rows] = predictor.taken(batch)
+                parts.append(predictor.taken(batch))
+        out = to_numpy(library(parts[0]).concatenate(parts)) if parts else np.empty(0)
         if slot is not None:
             out[~shown(work.batch)[:, slot]] = 0.0
         return out
+
+    def unfitted(self) -> Scorer:
+        """Without models and ratios, for whoever needs only its settings."""
+        return replace(self, models={}, ratios=())
+
+    def on_host(self) -> Scorer:
+        """With arrays in memory, for policies that the kernel leaves to the processor."""
+        models = {key: [*map(on_host, predictors)] for key, predictors in self.models.items()}
+        return replace(self, ratios=tuple(ratio.on_host() for ratio in self.ratios), models=models)
 
     def with_near(self) -> Scorer:
         """The same with near actions looked up, for the ratios for which some policy needs them."""
@@ -371,13 +384,23 @@ class Query:
     def _fused(self, work: BatchWork, pools: Sequence[Pool]) -> Logged:
         """Let the kernel compute everything from factors, for the whole batch."""
         batch, groups = work.batch, self.scorer.groups
-        rounds = (BlockRows(rows, batch.take(rows), group, groups, self.sampled(group)) for group, rows in work.runs(groups))
+        runs = self._long_runs(work)
+        rounds = (BlockRows(rows, batch.take(rows), group, groups, self.sampled(group)) for group, rows in runs)
         blocks = [Block(self, work, each, self.baselines_of(each.group), pools) for each in rounds]
         logging = None if self.logging is None else self.logging.factors(batch)
         sums = self.scorer.kernel.fused(self.policy.factors(batch), logging, [block.input for block in blocks])
         logged = [block.store(own) for block, own in zip(blocks, sums, strict=True)]
         pi0 = None if logging is None else np.concatenate([own0 for _, own0 in logged if own0 is not None])
         return np.concatenate([own for own, _ in logged]), pi0
+
+    def _long_runs(self, work: BatchWork) -> list[tuple[int, slice]]:
+        """Runs of rows, each with its first group: groups are kept apart only in the samples, and where folds differ."""
+        groups, folds, runs = self.scorer.groups, math.lcm(1, *self.scorer.plan.folds), dict[Any, tuple[int, slice]]()
+        for group, rows in work.runs(groups):
+            key = (group * folds // groups, group if self.sampled(group) or group < self.scorer.mass_groups else -1)
+            first, before = runs.get(key, (group, rows))
+            runs[key] = first, slice(before.start, rows.stop)
+        return list(runs.values())
 
     def answer(self, work: BatchWork, pools: Sequence[Pool]) -> Logged:
         """Evaluate the policy block by block; fill in baselines and pools."""

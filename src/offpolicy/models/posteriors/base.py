@@ -21,7 +21,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 import numpy.typing as npt
 
-from offpolicy.core.arrays import FloatArray, IntArray
+from offpolicy.core.arrays import Array, FloatArray, IntArray, library, to_numpy
 from offpolicy.core.errors import RowsError
 from offpolicy.core.imports import Named
 from offpolicy.data.batch import Batch
@@ -101,8 +101,8 @@ class Pooling:
     form: Form
     embedding: Embedding
     affine: Affine
-    weight: FloatArray
-    bias: FloatArray
+    weight: Array
+    bias: Array
     context: Affine | None = None
     likelihood: Callable[[Batch], FloatArray] | None = None
     groups: tuple[IntArray, FloatArray] | None = None
@@ -150,7 +150,8 @@ class Pooling:
             Rounds of the log.
         """
         if self.width is not None and self.context is not None:
-            return self.context(batch.context)  # scores are predictions in this context, whatever was logged
+            z: FloatArray = self.context(batch.context)
+            return z  # scores are predictions in this context, whatever was logged
         varying = self.embedding.varying
         e = self.embedding.table[batch.action] if varying is None else varying.rows(batch)
         z = self.affine(e)
@@ -216,7 +217,7 @@ class Pooling:
         return float(np.abs(self.bias[np.isfinite(self.bias)]).max(initial=0.0))
 
     def _exp(self, z: FloatArray) -> FloatArray:
-        scores = z @ self.weight.T
+        scores: FloatArray = z @ self.weight.T
         scores += self.bias
         posterior = self.form == "posterior"
         if not posterior or largest_norm(z) * largest_norm(self.weight) + self._largest_bias > SAFE:
@@ -260,7 +261,14 @@ class Pooling:
         n = len(self.bias)
         if self.varies or self.groups is not None or n * n > room:
             return self
+        if library(self.weight) is not np:
+            return self.on_host().tabled(room)
         return replace(self, table=self._exp(self.affine(self.embedding.table)))
+
+    def on_host(self) -> Pooling:
+        """Return a copy with arrays in memory, of a pooling that was fitted on a device."""
+        weight, bias = to_numpy(self.weight), to_numpy(self.bias)
+        return replace(self, embedding=self.embedding.on_host(), weight=weight, bias=bias)
 
 
 def largest_norm(rows: FloatArray) -> float:

@@ -7,7 +7,7 @@ from typing import Literal
 
 import numpy as np
 
-from offpolicy.core.arrays import FloatArray
+from offpolicy.core.arrays import FloatArray, library, like
 from offpolicy.core.errors import InputError
 from offpolicy.models.embedding_table import Affine, Embedding, FeatureMap
 from offpolicy.models.posteriors.base import Known, Pooling, Posterior, kept_at
@@ -74,8 +74,8 @@ class Gaussian(Posterior):
     def fit(self, name: str, embedding: Embedding, affine: Affine, known: Known) -> Pooling:
         precision, details = self._precision(name, embedding, affine, known)
         means = affine(embedding.table)
-        weight = means @ precision
-        bias = -0.5 * np.einsum("ai,ai->a", weight, means)
+        weight = means @ like(precision, means)
+        bias = -0.5 * library(means).einsum("ai,ai->a", weight, means)
         return Pooling(
             "ratio", embedding, affine, weight, bias, precision=precision, free=self._is_lda(embedding), details=details,
             neighbours=self.neighbours if embedding.varying is None else None,

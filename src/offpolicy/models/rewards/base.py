@@ -10,7 +10,7 @@ from typing import Any, Protocol, Self, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
-from offpolicy.core.arrays import FloatArray, IntArray
+from offpolicy.core.arrays import Array, FloatArray, IntArray, library, like, sent, to_numpy
 from offpolicy.core.device import Device
 from offpolicy.core.errors import InputError
 from offpolicy.core.hashing import buckets, group_of_bucket
@@ -26,6 +26,8 @@ from offpolicy.statistics.base import State, Statistic
 
 RowWeight = Callable[[Batch], FloatArray]
 NO_FEATURES = Features()
+TURNED_ROWS = 2_048
+"""Rows of a context that are turned into columns at a time: with 64 columns, 1 MB."""
 
 
 @dataclass(frozen=True)
@@ -276,8 +278,10 @@ def mean_features(features: Features, counts: FloatArray, sums: FloatArray, orig
 
 def design(batch: Batch, centre: FloatArray) -> FloatArray:
     """x̃ = (x − centre, 1), as (features + 1) × rounds."""
-    out = np.empty((len(centre) + 1, len(batch)))
-    np.subtract(batch.context.T, centre[:, None], out=out[:-1])
+    out, context = np.empty((len(centre) + 1, len(batch))), batch.context
+    step = TURNED_ROWS if context.flags.c_contiguous else max(len(batch), 1)  # turned in the cache
+    for some in (slice(start, start + step) for start in range(0, len(batch), step)):
+        np.subtract(context[some].T, centre[:, None], out=out[:-1, some])
     out[-1] = 1.0
     return out
 
@@ -292,7 +296,7 @@ class LinearPredictor(Savable):
     Parameters
     ----------
     coef : array of shape (n_actions, context + 1)
-        The slopes of each action, then the intercept.
+        The slopes of each action, then the intercept; a tensor if it was fitted on a device, until `on_host`.
     centre : array of shape (context,)
         The context at which q is the intercept.
     scale : array of shape (context,), optional
@@ -309,7 +313,7 @@ class LinearPredictor(Savable):
         The covariance of the estimated scaled coefficients, averaged over the rounds.
     """
 
-    coef: FloatArray
+    coef: Array
     centre: FloatArray
     scale: FloatArray | None = None
     counts: FloatArray | None = None
@@ -324,20 +328,24 @@ class LinearPredictor(Savable):
         return product
 
     def taken(self, batch: Batch) -> FloatArray:
-        return self.taken_of(design(batch, self.centre), batch)
+        return to_numpy(self.taken_of(like(design(batch, self.centre), self.coef), batch))
 
-    def taken_of(self, x: FloatArray, batch: Batch) -> FloatArray:
-        """The same from a design computed before."""
-        coef = batch.space.expand(self.coef, batch.action) if self.varying is None else self.varying.rows(batch)
-        values: FloatArray = np.einsum("ji,ij->i", x, coef)
-        return values
+    def taken_of(self, x: Array, batch: Batch) -> Array:
+        """The same from a design computed before, where the coefficients are."""
+        action = sent(batch.action, self.coef)
+        coef = batch.space.expand(self.coef, action) if self.varying is None else self.varying.rows(batch)
+        return library(coef).einsum("ji,ij->i", x, coef)
+
+    def on_host(self) -> LinearPredictor:
+        """With arrays in memory."""
+        return replace(self, coef=to_numpy(self.coef))
 
     def moved(self, centre: FloatArray) -> LinearPredictor:
         """The same function around another centre."""
         step = np.eye(len(centre) + 1)
         step[:-1, -1] = centre - self.centre
-        coef = self.coef.copy()
-        coef[:, -1] += coef[:, :-1] @ step[:-1, -1]
+        slopes, xp = self.coef[:, :-1], library(self.coef)
+        coef = xp.concatenate([slopes, (self.coef[:, -1] + slopes @ like(step[:-1, -1], slopes))[:, None]], axis=1)
         varying = None if self.varying is None else self.varying.mapped(step)
         return replace(self, coef=coef, centre=centre, varying=varying)
 
@@ -345,7 +353,7 @@ class LinearPredictor(Savable):
         parts = {f.name: getattr(self, f.name) for f in fields(self)}
         varying = parts.pop("varying")
         parts |= {} if varying is None else {"own": varying.own, "shared": varying.shared}
-        return {name: np.asarray(part, dtype=np.float64) for name, part in parts.items() if part is not None}
+        return {name: to_numpy(part) for name, part in parts.items() if part is not None}
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, npt.NDArray[Any]], settings: Any, shape: FitShape) -> Self:  # noqa: ARG003
@@ -366,6 +374,12 @@ class LinearPredictor(Savable):
         return replace(self, coef=self.coef[at], counts=counts, varying=varying)
 
     @property
+    def _at_mean(self) -> FloatArray:
+        """q of each action at the mean context."""
+        slopes, level = self.coef[:, :-1], self.coef[:, -1]
+        return to_numpy(level if self.mean is None else level + slopes @ like(self.mean - self.centre, slopes))
+
+    @property
     def embedding(self) -> Embedding:
         """e = (slopes on the scale of the context, intercept at its centre), all in the unit of the reward."""
         scale = np.append(np.ones(len(self.centre)) if self.scale is None else self.scale, 1.0)
@@ -373,15 +387,20 @@ class LinearPredictor(Savable):
         own[:-1, -1] = -self.centre / scale[:-1]
         to_e = np.diag(scale) if self.down is None else np.diag(scale) @ self.down
         return Embedding(
-            table=self.coef * scale if self.down is None else self.coef @ to_e,
+            table=self.coef * like(scale, self.coef) if self.down is None else self.coef @ to_e,
             counts=np.ones(len(self.coef)) if self.counts is None else self.counts,
             common=True,
             own_units=own if self.down is None else None,
             varying=None if self.varying is None else self.varying.mapped(to_e),
             covariance=_between(self.covariance, self.down),
-            reward=self.coef[:, -1] + (0.0 if self.mean is None else self.coef[:, :-1] @ (self.mean - self.centre)),
+            reward=self._at_mean,
             turned=self.down is not None,
         )
+
+
+def on_host(predictor: Predictor) -> Predictor:
+    """The same with arrays in memory, of a model that was fitted on a device."""
+    return predictor.on_host() if isinstance(predictor, LinearPredictor) else predictor
 
 
 def check_shapes(

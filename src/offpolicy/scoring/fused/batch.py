@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
@@ -20,13 +21,53 @@ from offpolicy.scoring.kernel import BlockInput, BlockSums, TargetMass, only
 
 
 @dataclass(frozen=True)
+class HostSums:
+    """Sums by round in memory, and sums by action over the rounds of some blocks.
+
+    Attributes
+    ----------
+    target, logging : FloatArray
+        The probability of each logged action.
+    above, below, baselines : FloatArray
+        As in `FusedSums`.
+    masses : Mapping[int, tuple[FloatArray, bool]]
+        For blocks by their first round: the target's mass by action, and whether the logging policy has every action.
+    finite : bool
+        Whether every sum was finite.
+    """
+
+    target: FloatArray
+    logging: FloatArray | None
+    above: FloatArray
+    below: FloatArray
+    baselines: FloatArray
+    masses: Mapping[int, tuple[FloatArray, bool]]
+    finite: bool
+
+
+def _places(blocks: Sequence[BlockInput]) -> Iterator[tuple[slice, BlockInput]]:
+    """The rounds of each block in the batch."""
+    edges = accumulate((len(block.rounds.batch) for block in blocks), initial=0)
+    return ((slice(a, b), block) for (a, b), block in zip(pairwise(edges), blocks, strict=True))
+
+
+def _table(block: BlockInput) -> int | None:
+    """The table of shares of a block of the sample."""
+    part = block.baselines.parts[0] if block.baselines.parts else None
+    return None if part is None or not block.tables else part.table
+
+
+def _sloped(block: BlockInput) -> list[int]:
+    """The poolings whose slopes are summed."""
+    return [j for j, (_, multipliers) in enumerate(block.pools) if multipliers is not None]
+
+
+@dataclass(frozen=True)
 class DeviceBatch:
     """What a batch is computed from.
 
     Attributes
     ----------
-    action : Tensor
-        The logged actions.
     columns : Sequence[int]
         The column of the baseline of each model.
     lock : AbstractContextManager[Any]
@@ -35,72 +76,96 @@ class DeviceBatch:
 
     device: Device
     forms: Forms
-    action: Tensor
     columns: Sequence[int]
     lock: AbstractContextManager[Any]
 
-    def block_sums(self, rows: FusedSums, blocks: Sequence[BlockInput]) -> list[BlockSums]:
+    def read(self, sums: FusedSums, blocks: Sequence[BlockInput]) -> HostSums:
+        """The sums in memory, by one transfer, since each waits for all work that other batches have queued before it."""
+        torch, n = self.device.torch, self.forms.rounds
+        policies = [(self.forms.target, sums.target)]
+        policies += [] if self.forms.logging is None else [(self.forms.logging, sums.logging)]
+        rows = [self._logged(*each) for each in policies] + [*sums.above, *sums.below, *sums.baselines]
+        masses = {
+            own.start: self._mass(block, own, sums)
+            for own, block in _places(blocks)
+            if block.mass and _table(block) is None and not _sloped(block)
+        }
+        parts = [*rows, *(part for both in masses.values() for part in both), sums.finite[None]]
+        flat = torch.cat([part.double() for part in parts]).cpu().numpy()
+        values, of_masses = np.split(flat[:-1], [len(rows) * n])
+        values, of_masses = values.reshape(-1, n), of_masses.reshape(-1, self.forms.n_actions + 1)
+        pools, of_pools = len(self.forms.pools), values[len(policies) :]
+        return HostSums(
+            target=values[0],
+            logging=values[1] if len(policies) > 1 else None,
+            above=of_pools[:pools],
+            below=of_pools[pools : 2 * pools],
+            baselines=of_pools[2 * pools :],
+            masses={start: (each[:-1], bool(each[-1] > 0)) for start, each in zip(masses, of_masses, strict=True)},
+            finite=bool(flat[-1] > 0),
+        )
+
+    def block_sums(self, rows: HostSums, blocks: Sequence[BlockInput]) -> list[BlockSums]:
         """What the scoring pass stores for each block."""
-        target = self._logged(self.forms.target, rows.target)
-        logging = None if self.forms.logging is None else self._logged(self.forms.logging, rows.logging)
-        above, below, baselines = (part.double().cpu().numpy() for part in (rows.above, rows.below, rows.baselines))
-        out, start = [], 0
-        for block in blocks:
-            own = slice(start, start := start + len(block.rounds.batch))
-            pi, pi0 = target[own], None if logging is None else logging[own]
+        out = []
+        for own, block in _places(blocks):
+            pi, pi0 = rows.target[own], None if rows.logging is None else rows.logging[own]
             pools = []
             if pi0 is not None:
                 with np.errstate(divide="ignore", invalid="ignore"):
                     action = pi / pi0
-                for (pooling, _), over, under in zip(block.pools, above[:, own], below[:, own], strict=True):
+                for (pooling, _), over, under in zip(block.pools, rows.above[:, own], rows.below[:, own], strict=True):
                     pools.append(_pooled(pooling, block, over, under, (pi, action)))
-            columns = dict(zip(self.columns, baselines[:, own], strict=True))
+            columns = dict(zip(self.columns, rows.baselines[:, own], strict=True))
             out.append(self._sampled(block, own, BlockSums(pi, pi0, columns, pools, None, {}), rows))
         return out
 
-    def _logged(self, form: Form, norm: Tensor) -> FloatArray:
+    def _logged(self, form: Form, norm: Tensor) -> Tensor:
         """The probability of each logged action, from a score in double precision."""
-        score = (form.left.double() * form.right[0][self.action].double()).sum(dim=1)
-        p: FloatArray = (score - norm.double()).exp().clamp(max=1.0).cpu().numpy()  # more than 1 is rounding
-        return p
+        score = (form.left.double() * form.right[0][self.forms.action].double()).sum(dim=1)
+        return (score - norm.double()).exp().clamp(max=1.0)  # more than 1 is rounding
 
-    def _sampled(self, block: BlockInput, own: slice, sums: BlockSums, rows: FusedSums) -> BlockSums:
+    def _sampled(self, block: BlockInput, own: slice, sums: BlockSums, rows: HostSums) -> BlockSums:
         """With the sums by action that are needed for a block of the sample."""
-        part = block.baselines.parts[0] if block.baselines.parts else None
-        table = None if part is None or not block.tables else part.table
-        sloped = [j for j, (_, multipliers) in enumerate(block.pools) if multipliers is not None]
+        table, sloped = _table(block), _sloped(block)
         if not (block.mass or table is not None or sloped):
             return sums
-        slots = next(run.slots for run in self.forms.runs if run.start <= own.start < run.stop)
-        pieces = [*Run(own.start, own.stop, slots).cut(rows_at_once(self.forms))]
+        by_action, supported = rows.masses.get(own.start, (None, False))
+        if by_action is not None and supported:
+            return replace(sums, mass=TargetMass(by_action, float(block.omega.sum()), 0.0))
         with self.lock:
-            mass = None if table is not None or sloped else self._mass(block, own, rows, pieces)
-            if mass is not None:
-                return replace(sums, mass=mass)
-            by_action = ActionSums(self, block, own, sums)
-            for piece in pieces:
-                by_action.add(Cells.of(self.forms, piece, pooled=bool(sloped)))
-        pools = [replace(p, slopes=by_action.slopes(j)) if j in sloped else p for j, p in enumerate(sums.pools)]
+            total = ActionSums(self, block, own, sums)
+            for piece in self._pieces(own):
+                total.add(Cells.of(self.forms, piece, pooled=bool(sloped)))
+        pools = [replace(p, slopes=total.slopes(j)) if j in sloped else p for j, p in enumerate(sums.pools)]
         return replace(
             sums,
             pools=pools,
-            mass=by_action.mass if block.mass else None,
-            tables={} if table is None else {table: [each.double().cpu().numpy() for each in by_action.tables]},
+            mass=total.mass if block.mass else None,
+            tables={} if table is None else {table: [each.double().cpu().numpy() for each in total.tables]},
         )
 
-    def _mass(self, block: BlockInput, own: slice, rows: FusedSums, pieces: Sequence[Run]) -> TargetMass | None:
-        """The mass alone, from the sums by round; None if a probability of the logging policy may be 0."""
-        torch, omega, kind = self.device.torch, self.device.tensor(block.omega, self.device.kind), self.device.kind
-        by_action, lowest = torch.zeros(self.forms.n_actions, dtype=torch.float64, device=omega.device), []
-        for piece in pieces:
-            some, logging = slice(piece.start, piece.stop), self.forms.logging
-            if logging is not None and rows.logging is not None:
-                lowest.append((logging.scores(some, 0).amin(dim=1) - rows.logging[some]).amin())
-            shares = self.forms.target.scores(some, 0).sub_(rows.target[some, None]).exp_()
-            by_action += omega[piece.start - own.start : piece.stop - own.start] @ shares
-        if lowest and float(torch.stack(lowest).amin()) < math.log(torch.finfo(kind).tiny):
-            return None
-        return TargetMass(by_action.cpu().numpy(), float(block.omega.sum()), 0.0)
+    def _pieces(self, own: slice) -> Iterator[Run]:
+        slots = next(run.slots for run in self.forms.runs if run.start <= own.start < run.stop)
+        return Run(own.start, own.stop, slots).cut(rows_at_once(self.forms))
+
+    def _mass(self, block: BlockInput, own: slice, rows: FusedSums) -> tuple[Tensor, Tensor]:
+        """The mass by action from the sums by round, and 1 if no probability of the logging policy can be 0.
+
+        They cannot if |left|·|right|, which bounds every score, is small enough.
+        """
+        torch, logging = self.device.torch, self.forms.logging
+        omega = self.device.tensor(block.omega, self.device.kind)
+        by_action = torch.zeros(self.forms.n_actions, dtype=torch.float64, device=omega.device)
+        with self.lock:
+            for piece in self._pieces(own):
+                some = slice(piece.start, piece.stop)
+                shares = self.forms.target.scores(some, 0).sub_(rows.target[some, None]).exp_()
+                by_action += omega[piece.start - own.start : piece.stop - own.start] @ shares
+        if logging is None or rows.logging is None:
+            return by_action, torch.ones_like(by_action[:1])
+        lowest = -logging.left[own].norm(dim=1) * logging.right[0].norm(dim=1).amax() - rows.logging[own]
+        return by_action, (lowest.amin() >= math.log(torch.finfo(self.device.kind).tiny))[None]
 
 
 def _pooled(

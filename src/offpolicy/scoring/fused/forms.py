@@ -7,8 +7,10 @@ A form gives round t and action a the number left_t · right_a + bias_a, where `
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
+from functools import reduce
 from itertools import pairwise
+from operator import and_
 from typing import Any
 
 Tensor = Any
@@ -42,6 +44,15 @@ class Form:
     def to(self, kind: Any) -> Form:
         """In another precision."""
         return Form(*(getattr(self, each.name).to(kind) for each in fields(self)))
+
+    def some(self, slots: Sequence[int]) -> Form:
+        """With some of the slots."""
+        return replace(self, right=self.right[slots], bias=self.bias[slots] if self.bias.numel() else self.bias)
+
+    def at(self, rows: slice, at: tuple[Any, Tensor]) -> Tensor:
+        """The number of one slot and action for each of some rounds, before the shift is subtracted."""
+        out = (self.left[rows] * self.right[at]).sum(dim=1)
+        return out + self.bias[at] if self.bias.numel() else out
 
     def scores(self, rows: slice, slot: int) -> Tensor:
         """Rounds × actions of some rounds."""
@@ -79,6 +90,8 @@ class Forms:
         The logarithms of the shares of each pooling.
     models : Sequence[Form]
         The predictions of each reward model.
+    action : Tensor
+        The logged action of each round.
     """
 
     runs: Sequence[Run]
@@ -86,20 +99,37 @@ class Forms:
     logging: Form | None
     pools: Sequence[Form]
     models: Sequence[Form]
+    action: Tensor
 
-    def each(self, change: Callable[[Form], Form], runs: Sequence[Run]) -> Forms:
+    def each(self, change: Callable[[Form], Form]) -> Forms:
         """With every form changed."""
-        logging = None if self.logging is None else change(self.logging)
-        return Forms(runs, change(self.target), logging, [*map(change, self.pools)], [*map(change, self.models)])
+        logging, pools, models = self.logging, [*map(change, self.pools)], [*map(change, self.models)]
+        return replace(
+            self,
+            target=change(self.target),
+            logging=None if logging is None else change(logging),
+            pools=pools,
+            models=models,
+        )
 
     def head(self, rounds: int) -> Forms:
         """The first rounds."""
         runs = [Run(run.start, min(run.stop, rounds), run.slots) for run in self.runs if run.start < rounds]
-        return self.each(lambda form: form.head(rounds), runs)
+        return replace(self.each(lambda form: form.head(rounds)), runs=runs, action=self.action[:rounds])
 
     def to(self, kind: Any) -> Forms:
         """In another precision."""
-        return self.each(lambda form: form.to(kind), self.runs)
+        return self.each(lambda form: form.to(kind))
+
+    def with_used_slots(self) -> Forms:
+        """Without the slots that no run uses."""
+        used = [sorted(set(slots)) for slots in zip(*(run.slots for run in self.runs), strict=True)]
+        forms = [form.some(slots) for form, slots in zip([*self.pools, *self.models], used, strict=True)]
+        runs = [
+            replace(run, slots=tuple(own.index(slot) for own, slot in zip(used, run.slots, strict=True)))
+            for run in self.runs
+        ]
+        return replace(self, runs=runs, pools=forms[: len(self.pools)], models=forms[len(self.pools) :])
 
     @property
     def rounds(self) -> int:
@@ -135,6 +165,11 @@ class FusedSums:
         """Every sum."""
         logging = [] if self.logging is None else [self.logging]
         return [self.target, *logging, *self.above, *self.below, *self.baselines]
+
+    @property
+    def finite(self) -> Tensor:
+        """Whether every sum is finite."""
+        return reduce(and_, (part.isfinite().all() for part in self.parts))
 
     @property
     def both(self) -> tuple[Tensor, Tensor]:

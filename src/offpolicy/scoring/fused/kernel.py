@@ -32,6 +32,10 @@ from offpolicy.scoring.kernel import (
 )  # fmt: skip
 
 CHECKED_ROWS = 512
+DEVICE_ROWS = 3 * 132 * 128
+"""Rounds of a batch: on an H200, three tiles for each of its multiprocessors, so that none of them waits for another."""
+SENT_AT_ONCE, AT_ONCE = 3, 2
+"""How many batches are on the device, and are computed, at a time: one is launched while another is read."""
 ACCURACY = {"tf32": 5e-3, "high": 1e-4, "float64": 1e-9}
 
 
@@ -68,10 +72,12 @@ class FusedKernel(Kernel):
     device: Device
     error: float | None = None
     checked: int = 0
-    _first_row: float = float("inf")
+    _first: tuple[int, Forms] | None = None
     _slots: dict[Any, Slots] = field(default_factory=dict)
     _sent: dict[int, tuple[Any, Tensor]] = field(default_factory=dict)
     _lock: threading.RLock = field(default_factory=threading.RLock)
+    _places: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(SENT_AT_ONCE))
+    _turns: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(AT_ONCE))
 
     def __reduce__(self) -> Any:
         return FusedKernel, (self.device,)
@@ -93,10 +99,17 @@ class FusedKernel(Kernel):
         return True
 
     @property
+    def batch_rows(self) -> int:
+        return DEVICE_ROWS
+
+    @property
     def accuracy(self) -> float:
         return ACCURACY[self.device.precision]
 
     def report(self) -> dict[str, Any] | None:
+        if self._first is not None:
+            self._compare(self._first[1])
+            self._first = None
         report: dict[str, Any] = {"device": self.device.described, "precision": self.device.precision}
         if self.error is not None:
             report |= {"largest_relative_error_of_a_weight": self.error, "rounds_checked_in_float64": self.checked}
@@ -121,34 +134,37 @@ class FusedKernel(Kernel):
         return NumpyKernel().mass(p, omega, counted)
 
     def fused(self, target: Factors, logging: Factors | None, blocks: Sequence[BlockInput]) -> list[BlockSums]:
-        batch = self._batch(target, logging, blocks)
-        self._check(batch.forms, min(int(block.rounds.batch.row.min()) for block in blocks))
-        return batch.block_sums(self._row_sums(batch.forms), blocks)
+        with self._places:
+            batch = self._batch(target, logging, blocks)
+            self._remember(batch.forms, min(int(block.rounds.batch.row.min()) for block in blocks))
+            with self._turns:
+                rows = batch.read(self._row_sums(batch.forms, self._half), blocks)
+                if self._half and not rows.finite:  # beyond half precision
+                    rows = batch.read(self._row_sums(batch.forms, half=False), blocks)
+        return batch.block_sums(rows, blocks)
 
-    def _row_sums(self, forms: Forms) -> FusedSums:
-        if self._launcher is None:
-            return plain.row_sums(self.device.torch, forms)
-        sums = self._launcher.row_sums(forms, self._half)
-        if self._half and not bool(self.device.torch.cat(sums.parts).isfinite().all()):  # beyond half precision
-            sums = self._launcher.row_sums(forms, half=False)
-        return sums
+    def _row_sums(self, forms: Forms, half: bool) -> FusedSums:
+        return plain.row_sums(self.device.torch, forms) if self._launcher is None else self._launcher.row_sums(forms, half)
 
-    def _check(self, forms: Forms, first_row: int) -> None:
-        """Compare the weights of the first rounds with float64."""
-        if first_row >= self._first_row or forms.logging is None:
-            return
-        with self._lock:
-            if first_row < self._first_row:
-                self._first_row = first_row  # batches arrive in any order, and the result must not depend on it
-                self._compare(forms.head(CHECKED_ROWS))
+    def _remember(self, forms: Forms, first_row: int) -> None:
+        """Keep the first rounds, whose weights are compared with float64. Batches arrive in any order."""
+        if forms.logging is not None:
+            with self._lock:
+                if self._first is None or first_row < self._first[0]:
+                    self._first = first_row, forms.head(CHECKED_ROWS)
 
     def _compare(self, first: Forms) -> None:
         """The largest error of a weight in these rounds."""
-        exact, found = plain.row_sums(self.device.torch, first.to(self.device.torch.float64)), self._row_sums(first)
+        exact = plain.row_sums(self.device.torch, first.with_used_slots().to(self.device.torch.float64))
+        found = self._row_sums(first, self._half)
+        if self._half and not bool(found.finite):
+            found = self._row_sums(first, half=False)
         pairs = [(a / b, c / d) for a, b, c, d in zip(*exact.both, *found.both, strict=True)]
         pairs.append(((exact.logging - exact.target).exp(), (found.logging - found.target).double().exp()))
         self.error = max(float(((now.double() - true) / true).abs().amax()) for true, now in pairs)
         self.checked = first.rounds
+        if self._launcher is not None:
+            self._launcher.release()
 
     def _batch(self, target: Factors, logging: Factors | None, blocks: Sequence[BlockInput]) -> DeviceBatch:
         """What a batch is computed from, on the device."""
@@ -168,7 +184,7 @@ class FusedKernel(Kernel):
             versions, keys = {id(each): each for each in poolings}, [id(each) for each in poolings]
             shape = poolings[0].weight.shape
             at, (right, bias, points) = self._placed(("pool", j, shape), self._pool_tables, versions, keys)
-            slot = torch.tensor(np.repeat(at, batch_rows)).to(device.name)
+            slot = device.tensor(np.repeat(at, batch_rows), torch.int64)
             pools.append(Form(points[slot, action], right, bias, -bias[slot, action]))
             slots.append(at)
         models = []
@@ -188,8 +204,8 @@ class FusedKernel(Kernel):
                 runs[-1] = Run(runs[-1].start, edges[k + 1], own_slots)
             else:
                 runs.append(Run(edges[k], edges[k + 1], own_slots))
-        forms = Forms(runs, policy(target), None if logging is None else policy(logging), pools, models)
-        return DeviceBatch(device, forms, action, columns, self._lock)
+        forms = Forms(runs, policy(target), None if logging is None else policy(logging), pools, models, action)
+        return DeviceBatch(device, forms, columns, self._lock)
 
     def _placed(
         self, key: Any, made: Callable[[Any], tuple[Tensor, ...]], versions: Mapping[Any, Any], keys: Sequence[Any]
@@ -208,8 +224,8 @@ class FusedKernel(Kernel):
 
     def _pool_tables(self, pooling: Pooling) -> tuple[Tensor, ...]:
         """Weight and bias of each action, and z of the rounds with that action."""
-        send, kind, affine = self.device.tensor, self.device.kind, pooling.affine
-        points = (send(pooling.embedding.table) - send(affine.shift)) @ send(affine.matrix)
+        send, kind = self.device.tensor, self.device.kind
+        points = pooling.affine(send(pooling.embedding.table))
         return send(pooling.weight, kind), send(pooling.bias, kind), points.to(kind)
 
     def _model_tables(self, baselines: Baselines) -> tuple[Tensor, ...]:

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from offpolicy.core.device import Device
 from offpolicy.scoring.fused.forms import Form, Forms, FusedSums, Run, Tensor
 
@@ -15,6 +17,8 @@ LOG2E = math.log2(math.e)
 AT_ONCE = 2
 """How many poolings, and how many models, one launch sums."""
 TINY = 1e-30
+ROUNDS_AT_ONCE = 1 << 16
+"""How many rounds' logged actions are computed apart at a time: 16 MB per table with 64 columns."""
 LEAST = 16
 """The smallest side of a product in Triton."""
 
@@ -29,9 +33,13 @@ class Tiling:
     stages: int
 
 
-HALF = Tiling(128, 32, 8, 3)
-TILINGS = {"tf32": Tiling(128, 32, 8, 3), "high": Tiling(64, 64, 4, 2), "float64": Tiling(128, 64, 4, 1)}
-"""The fastest of those that were tried on an H200; the last one runs in the interpreter only."""
+TILINGS = {
+    "half": (Tiling(128, 32, 8, 3), Tiling(128, 64, 8, 3)),
+    "tf32": (Tiling(128, 32, 8, 3), Tiling(64, 32, 4, 1)),
+    "high": (Tiling(64, 64, 4, 2), Tiling(64, 32, 4, 2)),
+    "float64": (Tiling(128, 64, 4, 1), Tiling(128, 64, 4, 1)),
+}
+"""With one pooling and with two, the fastest of those that were tried on an H200; float64 is for the interpreter."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +76,14 @@ class Product:
         """The number of columns, and whether there is a last one."""
         return int(self.left.columns.shape[1]), bool(self.left.last.numel())
 
+    def at(self, rows: slice, at: tuple[Any, Tensor]) -> Tensor:
+        """The number of one slot and action for each of some rounds, from the rounded factors."""
+        table, last = self.table.factor, self.left.last
+        out = (self.left.columns[rows] * table.columns[at].to(last.dtype)).sum(dim=1)
+        if last.numel():
+            out += (last[rows] * table.last[at]).sum(dim=1)
+        return out + self.table.bias[at] if self.table.bias.numel() else out
+
     @property
     def pointers(self) -> tuple[Tensor, ...]:
         return self.left.columns, self.left.last, self.table.factor.columns, self.table.factor.last
@@ -84,11 +100,10 @@ class Launcher:
 
     def row_sums(self, forms: Forms, half: bool) -> FusedSums:
         """The sums over the actions of each round; with `half`, the factors of products are in half precision."""
-        with self._lock:
-            parts = [
-                self._launch(forms, slice(k, k + AT_ONCE), half)
-                for k in range(0, max(len(forms.pools), len(forms.models), 1), AT_ONCE)
-            ]
+        parts = [
+            self._launch(forms, slice(k, k + AT_ONCE), half)
+            for k in range(0, max(len(forms.pools), len(forms.models), 1), AT_ONCE)
+        ]
         joined = (self.device.torch.cat([getattr(p, name) for p in parts]) for name in ("above", "below", "baselines"))
         return FusedSums(parts[0].target, parts[0].logging, *joined)
 
@@ -102,8 +117,8 @@ class Launcher:
         pooled = [self._score(form, half) for form in pools]
         predicted = [self._prediction(form, half) for form in models]
         slots = [(*run.slots[: len(forms.pools)][some], *run.slots[len(forms.pools) :][some]) for run in forms.runs]
-        tiling = self.tiling or (HALF if half else TILINGS[self.device.precision])
-        tiles = _tiles(forms.runs, slots, tiling.rounds, torch, device)
+        tiling = self.tiling or TILINGS["half" if half else self.device.precision][len(pools) > 1]
+        tiles = _tiles(forms.runs, slots, tiling.rounds, self.device)
         shape = (2 + 2 * len(pools) + len(models), forms.rounds)
         out = torch.empty(shape, dtype=forms.target.left.dtype, device=device)
 
@@ -111,25 +126,56 @@ class Launcher:
             return [tensor for part in [*parts, *[(out,) * size] * (2 - len(parts))] for tensor in part]
 
         sizes = [_size(each) for each in (scored[:1], scored[1:], pooled, predicted)]
-        sweep[(len(tiles[0]),)](
-            *tiles, out, forms.rounds, forms.n_actions,
-            *filled([p.pointers for p in scored], 4),
-            *filled([(*p.pointers, p.table.bias, f.shift * LOG2E) for p, f in zip(pooled, pools, strict=True)], 6),
-            *filled([p.pointers for p in predicted], 4),
-            LOGGING=forms.logging is not None, POOLS=len(pools), MODELS=len(models),
-            **dict(zip(("K1", "K0", "KZ", "KX"), (k for k, _ in sizes), strict=True)),
-            **dict(zip(("E1", "E0", "EZ", "EX"), (last for _, last in sizes), strict=True)),
-            M=tiling.rounds, N=tiling.actions, DIGITS=self._digits(half), KIND=self._kind,
-            num_warps=tiling.warps, num_stages=tiling.stages,
-        )  # fmt: skip
-        out[:2] /= LOG2E
+        with self._lock:
+            sweep[(len(tiles[0]),)](
+                *tiles, out, forms.rounds, forms.n_actions,
+                *filled([p.pointers for p in scored], 4),
+                *filled([(*p.pointers, p.table.bias, f.shift * LOG2E) for p, f in zip(pooled, pools, strict=True)], 6),
+                *filled([p.pointers for p in predicted], 4),
+                LOGGING=forms.logging is not None, POOLS=len(pools), MODELS=len(models),
+                **dict(zip(("K1", "K0", "KZ", "KX"), (k for k, _ in sizes), strict=True)),
+                **dict(zip(("E1", "E0", "EZ", "EX"), (last for _, last in sizes), strict=True)),
+                M=tiling.rounds, N=tiling.actions, DIGITS=self._digits(half), KIND=self._kind,
+                num_warps=tiling.warps, num_stages=tiling.stages,
+            )  # fmt: skip
         n = len(pools)
+        if half:
+            pairs = zip([*policies, *pools], [*scored, *pooled], strict=True)
+            self._correct(out, forms, [*pairs], tiles, tiling.rounds)
+        out[:2] /= LOG2E
         baselines = out[2 + 2 * n :]
         for r, each in enumerate(predicted):
             baselines[r] *= each.unit
         return FusedSums(
             out[0], None if forms.logging is None else out[1], out[2 : 2 + n], out[2 + n : 2 + 2 * n], baselines
         )
+
+    def _correct(
+        self, out: Tensor, forms: Forms, pairs: Sequence[tuple[Form, Product]], tiles: Sequence[Tensor], size: int
+    ) -> None:
+        """Take the terms of the logged actions from factors that are not rounded.
+
+        Where one term dominates a sum, it is that of the logged action; the rounding errors of the others average out.
+        """
+        starts, stops, slots = tiles
+        lengths = (stops - starts).clamp(max=size)
+        slots = slots.repeat_interleave(lengths, dim=0, output_size=forms.rounds).long()
+        policies = 1 if forms.logging is None else 2
+        for start in range(0, forms.rounds, ROUNDS_AT_ONCE):
+            rows = slice(start, start + ROUNDS_AT_ONCE)
+            action, sums = forms.action[rows], out[:, rows]
+            terms = []
+            for k, (form, product) in enumerate(pairs):
+                at = (0 if k < policies else slots[rows, k - policies], action)
+                shift = LOG2E * form.shift[rows] if form.shift.numel() else 0.0
+                terms.append((LOG2E * form.at(rows, at) - shift, product.at(rows, at) - shift))
+            shares = [(true.exp2(), found.exp2()) for true, found in terms[policies:]]
+            for k, (true, found) in enumerate(terms[:policies]):
+                p, seen = (true - sums[k]).exp2(), (found - sums[k]).exp2()
+                total = 1 + p - seen
+                for j, (share, share_seen) in enumerate(shares):
+                    sums[2 + k * len(shares) + j].add_(p * share - seen * share_seen).div_(total)
+                sums[k] += total.log2()
 
     @property
     def _kind(self) -> Any:
@@ -145,14 +191,15 @@ class Launcher:
     def _table(self, form: Form, half: bool, linear: bool) -> ActionTable:
         """The converted table of actions. The intercept of a linear form is its last column."""
         key = (id(form.right), half)
-        if key not in self._tables:
-            torch, (main, padded) = self.device.torch, _split(form.right.shape[2], linear)
-            largest = form.right.abs().amax(dim=(0, 1)).clamp_min(TINY)
-            scale = torch.exp2(torch.round(torch.log2(largest)))
-            columns = self._padded(form.right[..., :main] / scale[:main], padded, half)
-            last = form.bias if linear else form.right[..., main:].contiguous()
-            self._tables[key] = ActionTable(form.right, Factor(columns, last), form.bias * LOG2E, scale)
-        return self._tables[key]
+        with self._lock:
+            if key not in self._tables:
+                torch, (main, padded) = self.device.torch, _split(form.right.shape[2], linear)
+                largest = form.right.abs().amax(dim=(0, 1)).clamp_min(TINY)
+                scale = torch.exp2(torch.round(torch.log2(largest)))
+                columns = self._padded(form.right[..., :main] / scale[:main], padded, half)
+                last = form.bias if linear else form.right[..., main:].contiguous()
+                self._tables[key] = ActionTable(form.right, Factor(columns, last), form.bias * LOG2E, scale)
+            return self._tables[key]
 
     def _padded(self, columns: Tensor, size: int, half: bool) -> Tensor:
         torch = self.device.torch
@@ -191,8 +238,8 @@ def _size(products: Sequence[Product]) -> tuple[int, bool]:
     return products[0].size if products else (LEAST, False)
 
 
-def _tiles(runs: Sequence[Run], slots: Sequence[tuple[int, ...]], rounds: int, torch: Any, device: Any) -> list[Tensor]:
+def _tiles(runs: Sequence[Run], slots: Sequence[tuple[int, ...]], rounds: int, device: Device) -> list[Tensor]:
     """The first round of each tile, the last one of its run, and the slots."""
     tiles = [(part.start, part.stop, own) for run, own in zip(runs, slots, strict=True) for part in run.cut(rounds)]
     columns = [[t[0] for t in tiles], [t[1] for t in tiles], [t[2] for t in tiles]]
-    return [torch.tensor(column, dtype=torch.int32).to(device) for column in columns]
+    return [device.tensor(np.array(column, dtype=np.int32)) for column in columns]

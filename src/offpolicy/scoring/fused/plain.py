@@ -8,8 +8,9 @@ from typing import Any
 from offpolicy.scoring.fused.forms import Form, Forms, FusedSums, Run, Tensor
 
 BLOCK_ELEMENTS = 1 << 20
-DEVICE_ELEMENTS = 1 << 24
-"""Elements of a block: 8 MB for the caches of a processor, 128 MB on a GPU."""
+"""Elements of a block: 8 MB for the caches of a processor."""
+DEVICE_BYTES = 1 << 26
+"""The same on a GPU: 64 MB."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,8 @@ def _softmax(form: Form, rows: slice) -> tuple[Tensor, Tensor]:
 
 
 def rows_at_once(forms: Forms) -> int:
-    most = DEVICE_ELEMENTS if forms.target.left.is_cuda else BLOCK_ELEMENTS
+    left = forms.target.left
+    most = DEVICE_BYTES // left.element_size() if left.is_cuda else BLOCK_ELEMENTS
     return max(1, most // forms.n_actions)
 
 

@@ -17,6 +17,7 @@ from offpolicy.statistics.base import State
 from offpolicy.statistics.gram import Gram
 
 Tensor = Any
+SENT_ROWS = CHUNK_ROWS // 4
 MOST_AT_ONCE = 512
 """The longest run that one thread of a device sums; longer ones are summed in pieces."""
 
@@ -32,8 +33,8 @@ class DeviceGramPass(FitStatistic):
 
     @property
     def batch_rows(self) -> int:
-        """Many rows at a time, so that the device has much to do."""
-        return CHUNK_ROWS if self.shape.most_rows is None else min(CHUNK_ROWS, self.shape.most_rows)
+        """Many rows at a time, so that the device has much to do, but few enough that several threads send them."""
+        return SENT_ROWS if self.shape.most_rows is None else min(SENT_ROWS, self.shape.most_rows)
 
     @property
     def _device(self) -> Device:

@@ -458,6 +458,8 @@ def _choose_packed(packed: Packed, reward: int, model: Ridge, shape: FitShape) -
             return SharedRegression(equations, whole, frame, packed.counts(keep)[some], model)
         return Regression(RowSums(packed.block(keep, reward, some)), whole, model, shape)
 
+    if packed.gram.shared:  # the sums of each group, which the fits without another group share
+        parallel(lambda k: packed.whole(each == k, reward), each)
     train = parallel(without, each)
     held_out = [RowSums(packed.apart(each == k, reward, some)) for k in each]
     return _choose(train, held_out, [regression.whole for regression in train], model)

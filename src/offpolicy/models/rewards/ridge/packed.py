@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, reduce
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from offpolicy.core.arrays import Array, FloatArray, IntArray, library, to_numpy
+from offpolicy.core.arrays import Array, FloatArray, IntArray, library, like, to_numpy, zeros
 from offpolicy.core.errors import InputError
 from offpolicy.core.threads import parallel
 from offpolicy.models.rewards.base import Fits, FitShape, LinearPredictor
@@ -115,6 +115,9 @@ class Packed:
         return self._totals[key]
 
     def _total(self, keep: Keep, reward: int) -> GramState:
+        if self.gram.shared and keep.sum() > 1:  # fits without one group each share the sums of the groups
+            each = (self.whole(np.arange(self.groups) == g, reward) for g in np.flatnonzero(keep))
+            return reduce(GramState.plus, each)
         total: GramState | None = None
         for some in self.blocks():
             part = (
@@ -170,8 +173,9 @@ class PackedFits(Fits):
         model, packed, penalty = self._model, self._packed, self._choices[reward].penalty
         whole, counts = packed.whole(keep, reward), packed.counts(keep)
         frame = solve.Scaled.of(whole.at_all(), whole, model.intercept)
-        own = np.zeros((packed.n_actions, len(frame.pool)))
         low_rank = packed.gram.shared and penalty > 0
+        shape = packed.n_actions, len(frame.pool)
+        own: Array = zeros(shape, packed.state["n"]) if low_rank else np.zeros(shape)
 
         def of_block(some: slice) -> None:
             logged = some.start + np.flatnonzero(counts[some] > 0)
@@ -189,12 +193,13 @@ class PackedFits(Fits):
             parallel(of_block, packed.blocks())
         down = None
         if model.rank is not None:
-            down, fewer = Coefficients(own).turned_down(counts, frame.zz[0], model)
+            down, fewer = Coefficients(to_numpy(own)).turned_down(counts, frame.zz[0], model)
             own = fewer.own
-        coef = frame.own_units(frame.pool + own)
+        coef = frame.own_units(like(frame.pool, own) + own)
         if model.unseen == "zero":
             coef[counts == 0] = 0.0
-        return LinearPredictor(coef, frame.centre, frame.scale, counts, down=down, mean=whole.x)
+        linear = LinearPredictor(coef, frame.centre, frame.scale, counts, down=down, mean=whole.x)
+        return linear.on_host() if self._shape.action_shape else linear  # lists are weighted on the processor
 
     def _with_covariance(self, linear: LinearPredictor, keep: Keep, reward: int) -> LinearPredictor:
         """Add the covariance of the estimated coefficients, from a regular sample of the actions."""

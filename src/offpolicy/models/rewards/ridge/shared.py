@@ -6,7 +6,7 @@ context of each group of its rounds, the normal equations are
     (F·C + Σ_g n_g z̃_g z̃_gᵀ + penalty)·u = residual
 
 In the axes of C the first term is diagonal, so that a solution takes products with one vector per group (Woodbury), and not
-the cube of the number of columns. Sums are arrays, or tensors on a device; what is small, and what is returned, are arrays.
+the cube of the number of columns. Sums and solutions are arrays, or tensors on a device; what is small is an array.
 """
 
 from __future__ import annotations
@@ -113,13 +113,13 @@ class SharedEquations:
         within = library(flat).diag(self.freedom.sum() * self.values)
         return to_numpy(self.axes @ (within + flat.T @ flat) @ self.axes.T)
 
-    def own(self, penalty: float) -> FloatArray:
-        """u of each action."""
+    def own(self, penalty: float) -> Array:
+        """u of each action, where the sums are."""
         inverse, over, small = self._parts(penalty)
         alone = inverse * self.residual
         xp = library(small)
         step = xp.linalg.solve(small, (self.rows @ alone[..., None]))
-        return to_numpy((alone - (xp.swapaxes(over, 1, 2) @ step)[..., 0]) @ self.axes.T)
+        return (alone - (xp.swapaxes(over, 1, 2) @ step)[..., 0]) @ self.axes.T
 
     def mean_inverse(self, share: FloatArray, penalty: float) -> FloatArray:
         """Σ_a share_a (… + penalty)⁻¹."""
@@ -151,7 +151,7 @@ class SharedRegression:
     def solutions(self, penalties: Sequence[float] | FloatArray) -> Iterator[LinearPredictor]:
         """The exact minimiser for each penalty."""
         for penalty in penalties:
-            coefficients, down = Coefficients(self.equations.own(float(penalty))), None
+            coefficients, down = Coefficients(to_numpy(self.equations.own(float(penalty)))), None
             if self.model.rank is not None:
                 down, coefficients = coefficients.turned_down(self.counts, self.equations.total, self.model)
             coef = self.frame.own_units(self.frame.pool + coefficients.mean)

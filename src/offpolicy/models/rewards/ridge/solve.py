@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from offpolicy.core.arrays import FloatArray
+from offpolicy.core.arrays import Array, FloatArray, library, like, zeros
 from offpolicy.statistics.gram import GramState
 
 RCOND = 1e-10
@@ -52,14 +52,14 @@ class Scaled:
         pool = np.linalg.pinv(pool_zz[0], rcond=RCOND, hermitian=True) @ pool_zr[0]
         return cls(zz, zr - zz @ pool, pool, centre, scale, level, intercept)
 
-    def own_units(self, beta: FloatArray, constant: bool = True) -> FloatArray:
+    def own_units(self, beta: Array, constant: bool = True) -> Array:
         """Rows of coefficients in z̃ as (slopes in the units of the context, level at the centre).
 
         `constant`: whether they are complete coefficients, which include the level of the rewards, or parts of them.
         """
         size = len(self.scale)
-        out = np.empty((len(beta), size + 1))
-        np.divide(beta[:, :size], self.scale, out=out[:, :size])
+        out = zeros((len(beta), size + 1), beta)
+        library(beta).divide(beta[:, :size], like(self.scale, beta), out=out[:, :size])
         out[:, size] = (self.level if constant else 0.0) + beta[:, -1] if self.intercept else 0.0
         return out
 
