@@ -18,6 +18,7 @@ import pytest
 
 import offpolicy as op
 from offpolicy.data.batch import Batch
+from offpolicy.models.posteriors.logistic import Problem
 
 ROUNDS, ACTIONS, COLUMNS = 6_000, 300, 5
 CELLS = ROUNDS * ACTIONS
@@ -34,13 +35,15 @@ class Costs:
     read: int = 0
     evaluated: Counter[str] = field(default_factory=Counter)
     products: Counter[int] = field(default_factory=Counter)
+    losses: int = 0
     peak: int = 0
 
     def counts(self) -> dict[str, float]:
         """In passes over the log, evaluations of all probabilities, and megabytes."""
         products = {f"products with {columns} columns": n / CELLS for columns, n in sorted(self.products.items())}
         evaluated = {f"evaluations of the {name} policy": n / ROUNDS for name, n in self.evaluated.items()}
-        return {"passes over the log": self.read / ROUNDS, **evaluated, **products, "peak, MB": self.peak / 1e6}
+        losses = {"evaluations of the logistic loss": self.losses} if self.losses else {}
+        return {"passes over the log": self.read / ROUNDS, **evaluated, **products, **losses, "peak, MB": self.peak / 1e6}
 
 
 class Probabilities(np.ndarray):
@@ -104,13 +107,20 @@ def cost(estimators: Sequence[op.Estimator]) -> Costs:
     action = (scores + rng.gumbel(size=scores.shape)).argmax(axis=1)
     reward = np.sin(action) * x[:, 0] + rng.normal(size=ROUNDS)
     log = op.Log(x, action, reward, logging=Watched("logging", old, costs), n_actions=ACTIONS)
-    engine = Reader(threads=1)
+    engine, loss = Reader(threads=1), Problem.loss
+
+    def counted(problem: Problem, theta: np.ndarray) -> tuple[float, np.ndarray]:
+        costs.losses += 1
+        return loss(problem, theta)
+
     engine.costs.read = 0
     del scores
     gc.collect()
     tracemalloc.start()
     try:
-        op.evaluate(log, Watched("target", new, costs), estimators, engine=engine, progress=False)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Problem, "loss", counted)
+            op.evaluate(log, Watched("target", new, costs), estimators, engine=engine, progress=False)
         costs.peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
@@ -146,6 +156,7 @@ JOBS: dict[str, tuple[list[op.Estimator], dict[str, float]]] = {
             "products with 6 columns": 4.0,
             "products with 8 columns": 1.0,
             "products with 14 columns": 3.0,
+            "evaluations of the logistic loss": 29,
             "peak, MB": 35.4,
         },
     ),

@@ -13,6 +13,8 @@ from offpolicy.core.threads import checkpoint
 from offpolicy.statistics.base import State
 
 TILE_ROWS = 8_192
+KEYS_AT_ONCE = 1_024
+"""Keys whose products are merged at a time: all at once, they would take several times the memory of a state."""
 DENSE = 0.25  # the share of the keys above which a state stores all of them
 
 
@@ -129,7 +131,9 @@ class Gram:
         share = part["n"] / np.where(total > 0, total, 1.0)
         delta, cross = part["mean"] - state["mean"][at], before * share
         left, right = self.pairs
-        state["m2"][at] += part["m2"] + delta[:, left] * delta[:, right] * cross[:, None]
+        for some in (slice(start, start + KEYS_AT_ONCE) for start in range(0, len(at), KEYS_AT_ONCE)):
+            between = delta[some][:, left] * delta[some][:, right] * cross[some, None]
+            state["m2"][at[some]] += part["m2"][some] + between
         state["mean"][at] += delta * share[:, None]
         state["n"][at] = total
         if self.shared:
@@ -177,7 +181,7 @@ class Gram:
         for name in self._zero_shared():
             a[name] = a[name] + b[name]
         keys = b["key"] if "key" in b else np.flatnonzero(b["n"] > 0)
-        at = slice(None) if "key" in b else keys
+        at = slice(None) if "key" in b or len(keys) == self.keys else keys
         return self._add(a, keys, {name: b[name][at] for name in self.by_key}, few) if len(keys) else a
 
     def dense(self, state: State) -> State:

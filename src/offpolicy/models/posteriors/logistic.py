@@ -329,11 +329,11 @@ class Problem:
 
     def minimum(self) -> FloatArray:
         point, factors = self._first()
+        point, _ = self._steps(point, factors)  # where these steps end, the first factors may be far off
         for _ in range(MOST_ROUNDS_OF_STEPS):
-            point, done = self._steps(point, factors)
+            point, done = self._steps(point, self.factors(point.theta))
             if done:
                 break
-            factors = self.factors(point.theta)
         return point.theta
 
     def _first(self) -> tuple[Point, FloatArray]:

@@ -203,7 +203,7 @@ class _GramPass(FitStatistic):
 
     def fold(self, state: State, batch: Batch) -> State:
         key = self.shape.group(batch) * self.shape.n_actions + batch.action
-        values = np.vstack([batch.context.T, batch.reward.T])
+        values = np.vstack([part.T for part in (*batch.context_parts, batch.reward)])  # without a copy of the whole context
         return self.gram.fold(state, key, values, self.shape.weights(batch))
 
     def merge(self, a: State, b: State) -> State:
