@@ -172,7 +172,7 @@ class Planner:
             return np.zeros((len(evidence), len(shares)))
         access: LogAccess = evidence[0].log.open("plan(explore=…)")
         tilting = access.tilting
-        space, scorer = tilting.log.space, tilting.scorer
+        space, scorer = tilting.log.space, access.scorer()
         if space.count is None:
             raise InputError("explore: exploration is planned for discrete actions; use explore=0.")
         parts = [weighted_part(each.functional, scorer.plan) for each in evidence]
