@@ -21,10 +21,8 @@ EARLY, LATE = 1e-9, 50.0  # how many arrivals to start from; by when an item tha
 ELEMENTS = 1 << 20  # of the arrays of one block
 CACHED, TOGETHER = 1 << 18, 100  # elements, and rounds, of blocks that stay in the cache
 NEGLIGIBLE = 1e-10  # the probability that slots are still free, below which nothing is placed
-COARSE, PLENTY = (
-    4,
-    4,
-)  # nodes between two looks at whether slots are full; how many times as many items as slots must have come
+COARSE = 4  # nodes between two looks at whether slots are full
+PLENTY = 4  # how many times as many items as slots must have come
 
 
 def marginals_without_replacement(values: FloatArray, codes: IntArray) -> FloatArray:

@@ -84,14 +84,14 @@ class PrefixModelRatio(Ratio):
         refits = shape.jackknife and not self.corrected
         each = np.arange(shape.groups)
         without = tuple(self._solved(sums, each != g) for g in each) if refits else ()
-        return _Fitted(self, PrefixSums(shape), models, without)
+        return _FittedPrefixModel(self, PrefixSums(shape), models, without)
 
-    def _solved(self, sums: State, included: npt.NDArray[np.bool_]) -> Model:
+    def _solved(self, sums: State, included: npt.NDArray[np.bool_]) -> SlotModel:
         gram, cross, count, total = (sums[name][included].sum(axis=0) for name in ("gram", "cross", "count", "total"))
         mean = total[:, self.reward] / np.where(count > 0, count, 1.0)
         left = cross[:, :, self.reward] - mean[:, None, None] * gram[..., 0]
         penalty = max(self.penalty, 1e-9) * np.eye(gram.shape[-1])
-        return Model(mean, np.linalg.solve(gram + penalty, left[..., None])[..., 0])
+        return SlotModel(mean, np.linalg.solve(gram + penalty, left[..., None])[..., 0])
 
 
 def _too_many(schema: Schema) -> str | None:
@@ -106,7 +106,7 @@ def _too_many(schema: Schema) -> str | None:
 
 
 @dataclass(frozen=True)
-class Model:
+class SlotModel:
     """r̄ of each slot, and β: slots × items × columns of z."""
 
     mean: FloatArray
@@ -115,13 +115,13 @@ class Model:
 
 @final
 @dataclass(frozen=True, eq=False)
-class _Fitted(FittedRatio):
+class _FittedPrefixModel(FittedRatio):
     """One slot; `models` has one per fold, and `without` one without each group of units."""
 
     ratio: PrefixModelRatio
     sums: PrefixSums
-    models: tuple[Model, ...]
-    without: tuple[Model, ...] = field(default=())
+    models: tuple[SlotModel, ...]
+    without: tuple[SlotModel, ...] = field(default=())
 
     def of_slot(self, ratio: Ratio) -> FittedRatio:
         assert isinstance(ratio, PrefixModelRatio)

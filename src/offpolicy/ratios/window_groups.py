@@ -87,11 +87,11 @@ class GroupedWindowRatio(Ratio):
             _chosen(sums["lists"][fold != k], sums["windows"][fold != k][..., [0, 1 + self.reward]], gain)
             for k in range(self.cross_fit)
         )
-        return _Fitted(self, statistic, chosen)
+        return _FittedWindows(self, statistic, chosen)
 
 
 @dataclass(frozen=True)
-class Choice:
+class ChosenWindows:
     """The windows of one fold, by their positions: of ranges of a column of the context, as fine as the edges."""
 
     column: int
@@ -100,12 +100,12 @@ class Choice:
 
 @final
 @dataclass(frozen=True, eq=False)
-class _Fitted(FittedRatio):
+class _FittedWindows(FittedRatio):
     """The weights of one slot; `chosen` has one choice per fold."""
 
     ratio: GroupedWindowRatio
     sums: WindowSums
-    chosen: tuple[Choice, ...]
+    chosen: tuple[ChosenWindows, ...]
 
     def of_slot(self, ratio: Ratio) -> FittedRatio:
         assert isinstance(ratio, GroupedWindowRatio)
@@ -197,17 +197,17 @@ def _window(ratio: FloatArray, slot: int, reach: int) -> FloatArray:
     return product
 
 
-def _chosen(lists: FloatArray, windows: FloatArray, gain: FloatArray) -> Choice:
+def _chosen(lists: FloatArray, windows: FloatArray, gain: FloatArray) -> ChosenWindows:
     """The column and the windows of its ranges with the least estimated error; one window for all if nothing is less."""
     ranges = lists.shape[2]
     error, (one,) = _least_errors(lists[:, 0], windows[:, 0], gain, 1)
-    best = Choice(0, (int(one),) * ranges)
+    best = ChosenWindows(0, (int(one),) * ranges)
     for column in range(lists.shape[1]):
         parts = _supported(lists[:, column].sum(axis=0))
         if parts > 1:
             own, picked = _least_errors(lists[:, column], windows[:, column], gain, parts)
             if own < error:
-                error, best = own, Choice(column, tuple(np.repeat(picked, ranges // parts).tolist()))
+                error, best = own, ChosenWindows(column, tuple(np.repeat(picked, ranges // parts).tolist()))
     return best
 
 
