@@ -16,7 +16,7 @@ from offpolicy.core.device import Device
 from offpolicy.models.posteriors.base import Pooling
 from offpolicy.ratios.pools import PoolSums, SlopeSums
 from offpolicy.scoring.fused.forms import Form, Forms, FusedSums, Run, Tensor
-from offpolicy.scoring.fused.plain import Cells, rows_at_once
+from offpolicy.scoring.fused.plain import BlockProbabilities, rows_at_once
 from offpolicy.scoring.kernel import BlockInput, BlockSums, TargetMass, only
 
 
@@ -136,7 +136,7 @@ class DeviceBatch:
         with self.lock:
             total = ActionSums(self, block, own, sums)
             for piece in self._pieces(own):
-                total.add(Cells.of(self.forms, piece, pooled=bool(sloped)))
+                total.add(BlockProbabilities.of(self.forms, piece, pooled=bool(sloped)))
         pools = [replace(p, slopes=total.slopes(j)) if j in sloped else p for j, p in enumerate(sums.pools)]
         return replace(
             sums,
@@ -212,7 +212,7 @@ class ActionSums:
         scores, rounds = self._scores[j].cpu().numpy(), self._batch.device.torch.cat(self._rounds[j]).double().cpu().numpy()
         return SlopeSums(scores.reshape(len(scores), multipliers.shape[1], -1), rounds)
 
-    def add(self, cells: Cells) -> None:
+    def add(self, cells: BlockProbabilities) -> None:
         """Add some rounds."""
         rows = slice(cells.run.start - self._start, cells.run.stop - self._start)
         if self._block.mass:
@@ -225,7 +225,7 @@ class ActionSums:
             if multipliers is not None:
                 self._add_slopes(j, cells, rows, self._sent(multipliers[rows]))
 
-    def _add_slopes(self, j: int, cells: Cells, rows: slice, multipliers: Tensor) -> None:
+    def _add_slopes(self, j: int, cells: BlockProbabilities, rows: slice, multipliers: Tensor) -> None:
         torch, form, slot = self._batch.device.torch, self._batch.forms.pools[j], cells.run.slots[j]
         share, pi, pi0 = cells.shares[j], cells.target, cells.logging
         below = (share * pi0).sum(dim=1)

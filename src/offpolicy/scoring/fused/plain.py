@@ -14,7 +14,7 @@ DEVICE_BYTES = 1 << 26
 
 
 @dataclass(frozen=True)
-class Cells:
+class BlockProbabilities:
     """π, π0 and (if `pooled`) the shares of each pooling, for all actions of some rounds."""
 
     run: Run
@@ -25,7 +25,7 @@ class Cells:
     shares: list[Tensor]
 
     @classmethod
-    def of(cls, forms: Forms, run: Run, pooled: bool = True) -> Cells:
+    def of(cls, forms: Forms, run: Run, pooled: bool = True) -> BlockProbabilities:
         rows = slice(run.start, run.stop)
         target, norm = _softmax(forms.target, rows)
         logging, norm0 = (None, None) if forms.logging is None else _softmax(forms.logging, rows)
@@ -53,7 +53,7 @@ def row_sums(torch: Any, forms: Forms) -> FusedSums:
     pools = len(forms.pools)
     above, below, baselines = new[2 : 2 + pools], new[2 + pools : 2 + 2 * pools], new[2 + 2 * pools :]
     for run in (piece for whole in forms.runs for piece in whole.cut(rows_at_once(forms))):
-        rows, cells = slice(run.start, run.stop), Cells.of(forms, run)
+        rows, cells = slice(run.start, run.stop), BlockProbabilities.of(forms, run)
         new[0, rows] = cells.target_norm
         if cells.logging is not None:
             new[1, rows] = cells.logging_norm
