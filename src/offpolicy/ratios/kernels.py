@@ -182,11 +182,13 @@ class KernelRatio(UnfittedRatio):
         h = self.bandwidth.of(space)
         density = np.ones(len(action))
         for j, (width, low, high) in enumerate(zip(h, space.lows, space.highs, strict=True)):
-            u = (action[:, j] - target[:, j]) / width
-            below, above = (target[:, j] - low) / width, (high - target[:, j]) / width
+            centre = target[:, j]
+            u = (action[:, j] - centre) / width
             density *= self.kernel.density(u) / width
-            leaves = np.flatnonzero(np.minimum(below, above) < self.kernel.reach)
-            density[leaves] *= self._correction(u[leaves], below[leaves], above[leaves])
+            reach = width * self.kernel.reach
+            leaves = np.flatnonzero((centre < low + reach) | (centre > high - reach))
+            below, above = (centre[leaves] - low) / width, (high - centre[leaves]) / width
+            density[leaves] *= self._correction(u[leaves], below, above)
         return density
 
     def _correction(self, u: FloatArray, below: FloatArray, above: FloatArray) -> FloatArray:
