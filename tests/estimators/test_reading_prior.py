@@ -49,6 +49,17 @@ def test_items_below_that_matter_leave_only_the_whole_list() -> None:
     assert choice.biases[1] == pytest.approx(0.5, abs=0.02)
 
 
+def test_biases_that_go_unnoticed_are_in_proportion_to_those_expected() -> None:
+    agree, differ = (
+        op.ReadingPrior(hedge=0.5).choose(estimates([1.0, 1.0 + d, 1.0 - d], [0.1, 0.03, 0.01])) for d in (0.0, 0.3)
+    )
+    for choice in (agree, differ):
+        share = choice.details["expected_bias_share"]
+        assert choice.hedge == pytest.approx(0.5 * share * choice.weights[1:].sum())
+    assert differ.details["expected_bias_share"] > 2 * agree.details["expected_bias_share"]
+    assert op.ReadingPrior(hedge=0.0).choose(estimates([1.0, 1.0, 1.3], [0.1, 0.05, 0.01])).hedge == 0.0
+
+
 def test_few_effective_lists_cannot_contradict() -> None:
     sure, unsure = (
         op.ReadingPrior().choose(estimates([1.0, 1.0, 1.3], [0.1, 0.05, 0.01], evidence)).weights[2]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -65,6 +67,16 @@ class Device:
     def kind(self) -> Any:
         """The type of the numbers that are summed."""
         return self.torch.float64 if self.precision == "float64" else self.torch.float32
+
+    @contextmanager
+    def one_thread(self) -> Iterator[None]:
+        """Let PyTorch copy and convert small arrays on one thread each, for threads that already use all cores."""
+        threads = self.torch.get_num_threads()
+        self.torch.set_num_threads(1)
+        try:
+            yield
+        finally:
+            self.torch.set_num_threads(threads)
 
     def load_solvers(self) -> None:
         """Let PyTorch load its solvers for the device, which fails if two threads that solve are the first to need them."""

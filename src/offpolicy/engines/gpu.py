@@ -13,7 +13,7 @@ from offpolicy.engines.base import BATCH_ROWS, Engine, Progress
 from offpolicy.engines.local import Local
 from offpolicy.statistics.base import Statistic
 
-ENOUGH_THREADS = 12
+ENOUGH_THREADS = 8
 """More would wait for each other: what they do between two calls of the device takes turns."""
 
 
@@ -34,7 +34,7 @@ class GPU(Engine):
         22 bits; "float64" computes everything in double precision. On CPU tensors the first two are single precision. The
         result reports the largest error of a weight, against float64, in the first 512 rounds.
     threads : int, optional
-        How many threads read the log; by default one per core, but at most 12.
+        How many threads read the log; by default one per core, but at most 8.
 
     Raises
     ------
@@ -76,4 +76,5 @@ class GPU(Engine):
     def reduce(self, log: Log, statistic: Statistic, progress: Progress | None = None) -> Any:
         # One state per batch rather than per partition, so that all threads prepare batches while the device computes.
         parts = pieces(log.partitions(statistic.columns), statistic.batch_rows or BATCH_ROWS)
-        return Local(self.threads or min(cores(), ENOUGH_THREADS)).reduce_partitions(parts, statistic, progress)
+        with self.accelerator.one_thread():
+            return Local(self.threads or min(cores(), ENOUGH_THREADS)).reduce_partitions(parts, statistic, progress)

@@ -58,9 +58,10 @@ class ReadingPrior:
         m0: the number of effective rounds with a reward at which the paired differences count half.
     grid : int, default=9
         The number of values of κ.
-    hedge : float, default=0.3
-        The share of the variance of the nearly unbiased blend that is added to the variance of the result, in proportion to
-        the weight of the other candidates, because biases that are smaller than its error go unnoticed.
+    hedge : float, default=0.7
+        The share of the variance of the nearly unbiased blend that is added to the variance of the result, because biases
+        that are smaller than its error go unnoticed; in proportion to the weight of the other candidates, and to the
+        contribution of other slots that is expected after the differences, which biases come from.
     """
 
     least: float = 0.02
@@ -70,7 +71,7 @@ class ReadingPrior:
     model: float = 0.5
     evidence: float = 20.0
     grid: int = 9
-    hedge: float = 0.3
+    hedge: float = 0.7
 
     def __post_init__(self) -> None:
         limits = {
@@ -119,14 +120,15 @@ class ReadingPrior:
                 weights[usable] += p * on_simplex(case.total[np.ix_(usable, usable)])
         weights /= weights.sum()
         by_reading = posterior.reshape(len(READINGS), self.grid).sum(axis=1)
+        expected = float(posterior @ np.tile(shares, len(READINGS)))
         details = {
-            "expected_bias_share": float(posterior @ np.tile(shares, len(READINGS))),
+            "expected_bias_share": expected,
             "effective_rewards": candidates.evidence,
             **{name: float(p) for name, p in zip(READINGS, by_reading, strict=True)},
         }
         moved = np.where(np.asarray(candidates.unbiased), 0.0, posterior @ np.array([case.bias for case in cases])) * unit
         variance = float(posterior @ [case.squared_error(weights) for case in cases]) * unit**2
-        hedge = self.hedge * float(weights[smooth].sum())
+        hedge = self.hedge * expected * float(weights[smooth].sum())
         return Choice(weights, moved, anchor=anchor, hedge=hedge, variance=variance, details=details)
 
     @property
