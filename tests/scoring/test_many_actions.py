@@ -9,6 +9,7 @@ import pytest
 
 import offpolicy as op
 from offpolicy.data.features import Features
+from offpolicy.diagnostics.models import TOO_MANY_FOR_REFITS
 from offpolicy.models.posteriors.nearest_actions import nearest_of
 from tests.logs import DISCRETE
 
@@ -256,6 +257,18 @@ def test_actions_that_share_a_covariance() -> None:
     assert seen.diagnostics["reward_model"]["r2"] > 0.8 * full["target", "DR"].diagnostics["reward_model"]["r2"] > 0.3
     difference = seen.value - full["target", "DR"].value
     assert abs(difference) < 3 * np.hypot(seen.std_error, full["target", "DR"].std_error)
+
+
+def test_two_steps_from_packed_sums() -> None:
+    """Without refits there are fewer groups of units, whose sums are packed; all else is the same."""
+    world = op.worlds.Linear(n_actions=300, seed=0)
+    log, estimator = world.sample(2_000, seed=0), op.OffCEM(4, op.Ridge(1.0), cross_fit=2)
+    engine = op.Local(threads=1)
+    roomy, tight = (
+        op.evaluate(log, world.target, estimator, engine=engine, memory=memory)["OffCEM"] for memory in ("4GB", "260MB")
+    )
+    assert TOO_MANY_FOR_REFITS in tight.reasons
+    assert tight.value == pytest.approx(roomy.value, rel=1e-12)
 
 
 def test_a_job_that_cannot_fit_says_so_before_it_reads_a_row(monkeypatch: pytest.MonkeyPatch) -> None:

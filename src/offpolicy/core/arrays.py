@@ -88,6 +88,15 @@ def sums_by(key: npt.NDArray[np.integer[Any]], values: FloatArray, keys: int) ->
     return np.asarray(np.bincount(key, values, keys), dtype=np.float64)
 
 
+def rows_of(values: FloatArray, rows: IntArray) -> FloatArray:
+    """Some rows, to be read only; neighbouring ones are not copied."""
+    if len(rows) and rows[-1] - rows[0] == len(rows) - 1 and (np.diff(rows) == 1).all():
+        neighbours = values[rows[0] : rows[-1] + 1]
+        neighbours.flags.writeable = False
+        return neighbours
+    return values[rows]
+
+
 def ratios(probability: FloatArray, propensity: FloatArray) -> FloatArray:
     """How much more probable one is than the other; 0 where it is negligible, so that nothing is divided by it later."""
     w: FloatArray = probability / propensity

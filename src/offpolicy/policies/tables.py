@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from offpolicy.core.arrays import FloatArray, IntArray
+from offpolicy.core.arrays import FloatArray, IntArray, rows_of
 from offpolicy.core.errors import InputError, RowsError
 from offpolicy.data.batch import Batch
 from offpolicy.data.box import Box, box
@@ -222,7 +222,7 @@ class Table(Policy):
         check_sums(sums, np.arange(log.source.rows), "Table", log.where)
 
     def distribution(self, batch: Batch) -> FloatArray:
-        return self._matrix[batch.row]
+        return rows_of(self._matrix, batch.row)
 
     def entries(self, batch: Batch, row: IntArray, code: IntArray) -> FloatArray:
         p: FloatArray = self._matrix[batch.row[row], code]

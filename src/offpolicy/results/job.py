@@ -134,7 +134,9 @@ class Job:
         plan = Plan(len(policies), len(log.schema.rewards), log.schema.gain, log.space.slots)
         members, references = plan_estimators(chosen, plan, cross_fit, weighable)
         names = _names(chosen, members)
-        fits = FitPlan(log, plan, features, request.seed, tuple(policies.values()), logging, names)
+        # Errors are also needed for a value by blends, and to select a member of a family.
+        errors = request.errors or any(len(each) > 1 or len(each[0]) > 1 for each in members.values())
+        fits = FitPlan(log, plan, features, request.seed, tuple(policies.values()), logging, names, errors)
         return cls(request, fits, tuple(chosen), skipped, members, references, tuple(requested))
 
     def _groups_of(self, rows: int) -> int:
@@ -162,13 +164,13 @@ class Job:
             origin=self.log.reward_origin,
             slot_origin=self.log.slot_origin,
             centre=centre,
-            groups=fits.groups,
+            groups=fits.scored_groups,
             table_groups=self._groups_of(TABLE_ROWS),
             slope_groups=self._groups_of(TABLE_ROWS // (self.log.space.slots or 1)),
             mass_groups=self._groups_of(MASS_ROWS) if self.request.errors else 0,
             seed=fits.seed,
             many=fits.many,
-            errors=self._needs_errors,
+            errors=fits.errors,
             kernel=kernel_on(self.request.engine.accelerator),
             smoothers=self.smoothers,
         )
@@ -181,12 +183,6 @@ class Job:
     @property
     def smoothers(self) -> Smoothers:
         return Smoothers(len(self.log), self.log.reward_range)
-
-    @property
-    def _needs_errors(self) -> bool:
-        """Whether errors are requested, or needed for a value: by blends, and to select a member of a family."""
-        several = any(len(families) > 1 or len(families[0]) > 1 for families in self.members.values())
-        return self.request.errors or several
 
     @cached_property
     def checks(self) -> Checks:

@@ -183,11 +183,11 @@ def at(key: FitKey, statistics: tuple[Statistic, ...]) -> tuple[Statistic, ...]:
     return statistics if key.slot is None else tuple(AtSlot(each, key.slot) for each in statistics)
 
 
-def groups_for(folds: set[int]) -> int:
+def groups_for(folds: set[int], least: int = LEAST_GROUPS) -> int:
     """The number of groups of units: a multiple of every number of folds, and of a small number to choose penalties with."""
     for few in (5, 4, 3, 2):
         groups = math.lcm(few, *folds)
-        groups *= -(-LEAST_GROUPS // groups)
+        groups *= -(-least // groups)
         if groups <= MOST_GROUPS:
             return groups
     raise InputError(
@@ -211,6 +211,8 @@ class FitPlan:
     ----------
     names : Mapping[Ratio, str]
         The estimator that first uses each ratio, for messages.
+    errors : bool
+        Whether errors of what is fitted are needed, or only values.
     """
 
     log: Log
@@ -220,6 +222,7 @@ class FitPlan:
     policies: tuple[Policy, ...] = ()
     logging: Policy | None = None
     names: Mapping[Ratio, str] = field(default_factory=dict)
+    errors: bool = True
     rung: Rung = "refits"
     sizes: Sizes | None = None
     device: Device | None = None
@@ -228,6 +231,11 @@ class FitPlan:
     @cached_property
     def groups(self) -> int:
         return groups_for(self.plan.folds)
+
+    @property
+    def scored_groups(self) -> int:
+        """The groups of units whose sums are apart in the scoring pass: values need only the folds."""
+        return self.groups if self.errors else math.lcm(1, *self.plan.folds)
 
     def within(self, budget: Budget, engine: Engine) -> FitPlan:
         """The same with the rung that fits into the budget; raises, before a row is read, if none does."""
@@ -310,8 +318,12 @@ class FitPlan:
 
     @cached_property
     def _shape_by_action(self) -> FitShape:
-        """For sums by action: groups only as fine as the memory allows."""
-        return self._base_shape if self.sizes is None else self.sizes.on_rung(self._base_shape, self.rung)
+        """For sums by action: groups only as fine as the memory allows, and as errors, or values alone, need."""
+        shape = self._base_shape if self.sizes is None else self.sizes.on_rung(self._base_shape, self.rung)
+        both = any(key.inputs == "both" for key in self.plan.fits)  # where sums are joined as memory allows
+        if self.errors or self.many or both or self.log.space.count is None:
+            return shape
+        return replace(shape, groups=groups_for(self.plan.folds, least=1), jackknife=False)
 
     def _origin(self, slot: int | None = None) -> FloatArray:
         """A typical row of context, features and rewards (of one slot): the median of the first rows."""

@@ -130,7 +130,8 @@ class Scorer:
     def ordered(self, batch: Batch) -> tuple[Batch, IntArray]:
         """The batch in the order in which it is scored, and the bucket of each row."""
         bucket = buckets(batch.unit, self.seed)
-        if not (self.plan.models or any(key.weight.ratio.fitted or key.weight.ratio.whole for key in self.weights)):
+        fits = self.plan.models or any(key.weight.ratio.fitted or key.weight.ratio.whole for key in self.weights)
+        if self.groups == 1 or not fits:
             return batch, bucket
         order = np.argsort(bucket.astype(np.uint16), kind="stable")  # 16 bits: a radix sort
         return batch.take(order), bucket[order]

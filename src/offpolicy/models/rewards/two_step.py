@@ -55,7 +55,7 @@ class TwoStep(RewardModel):
         return self.ridge.refit_numbers(shape)
 
     def fits(self, shape: FitShape, results: Any) -> Fits:
-        return _TwoStepFits(self, RidgeFits(self.ridge, shape, *results))
+        return _TwoStepFits(self, RidgeFits.of(self.ridge, shape, results))
 
 
 @dataclass(frozen=True)

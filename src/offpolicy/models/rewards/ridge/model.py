@@ -128,12 +128,9 @@ class Ridge(RewardModel):
         return (grams, CrossPass(shape)) if shape.inputs != "identity" and shape.features.varies else (grams,)
 
     def fits(self, shape: FitShape, results: Any) -> Fits:
-        grams, *crosses = results
-        if not isinstance(grams, Packed):
-            return RidgeFits(self, shape, grams, *crosses)
-        if shape.inputs != "identity":
-            return RidgeFits(self, shape, Grams(grams.full(k) for k in range(shape.rewards)), *crosses)
-        return PackedFits(self, shape, grams, partial(_choose_packed, model=self, shape=shape))
+        if not isinstance(results[0], Packed) or shape.inputs != "identity":
+            return RidgeFits.of(self, shape, results)
+        return PackedFits(self, shape, results[0], partial(_choose_packed, model=self, shape=shape))
 
     def _check_rank(self, shape: FitShape) -> None:
         size = shape.context + self.intercept
@@ -252,6 +249,14 @@ class RidgeFits(Fits):
         self._refits: dict[tuple[int, int], LinearPredictor] = {}
         self._on_all: dict[int, LinearPredictor] = {}
 
+    @classmethod
+    def of(cls, model: Ridge, shape: FitShape, results: Any) -> RidgeFits:
+        """From the results of the statistics of a model; sums that are packed are unpacked for all groups and actions."""
+        grams, *crosses = results
+        if isinstance(grams, Packed):
+            grams = Grams(map(grams.full, range(shape.rewards)))
+        return cls(model, shape, grams, *crosses)
+
     def rows(self, reward: int) -> RowSums:
         """All rows."""
         cross = None if self._crosses is None else self._crosses[reward].summed(slice(None))
@@ -351,8 +356,7 @@ class RidgeFits(Fits):
 
     def _choice(self, reward: int) -> _PenaltyChoice:
         if reward not in self._chosen:
-            numbers = (*range(FOLDS_TO_CHOOSE, 1, -1), *range(FOLDS_TO_CHOOSE + 1, self._runs))
-            folds = next((k for k in numbers if self._runs % k == 0), self._runs)
+            folds = _folds_to_choose(self._runs)
             train, held_out = self.without(reward, folds), self._folds(reward, folds)
             wholes = [rows.gram.pooled() for rows in train]
             rounds = sum(float(fold.gram.n.sum()) for fold in held_out)
@@ -443,26 +447,34 @@ def _choose(train: Sequence[Solvable], held_out: list[RowSums], wholes: list[Gra
 
 
 def _choose_packed(packed: Packed, reward: int, model: Ridge, shape: FitShape) -> _PenaltyChoice:
-    """The same from packed sums, where each group is a fold."""
-    each = np.arange(packed.groups)
-    counts = packed.counts(each >= 0)
-    logged = np.flatnonzero(counts > 0)
-    some = logged[:: _step(float(counts.sum()), len(logged))]
+    """The same from packed sums."""
+    counts = packed.counts(np.ones(packed.groups, bool))
+    every = np.arange(0, packed.n_actions, _step(float(counts.sum()), packed.n_actions))
+    some, folds = every[counts[every] > 0], _folds_to_choose(packed.groups)
+    fold = np.arange(packed.groups) * folds // packed.groups
+    held_out = [RowSums(packed.apart(fold == k, reward, some)) for k in range(folds)]
 
     def without(k: int) -> Regression | SharedRegression:
-        keep = each != k
+        keep = fold != k
         whole = packed.whole(keep, reward)
-        if packed.gram.shared and model.penalty != 0:
-            frame = Scaled.of(whole.at_all(), whole, model.intercept)
-            equations = SharedEquations.of(packed, keep, reward, some, frame)
-            return SharedRegression(equations, whole, frame, packed.counts(keep)[some], model)
-        return Regression(RowSums(packed.block(keep, reward, some)), whole, model, shape)
+        if not packed.gram.shared:
+            return Regression(RowSums(rest[k]), whole, model, shape)
+        if model.penalty == 0:
+            return Regression(RowSums(packed.block(keep, reward, some)), whole, model, shape)
+        frame = Scaled.of(whole.at_all(), whole, model.intercept)
+        equations = SharedEquations.of(packed, keep, reward, some, frame)
+        return SharedRegression(equations, whole, frame, packed.counts(keep)[some], model)
 
-    if packed.gram.shared:  # the sums of each group, which the fits without another group share
-        parallel(lambda k: packed.whole(each == k, reward), each)
-    train = parallel(without, each)
-    held_out = [RowSums(packed.apart(each == k, reward, some)) for k in each]
+    rest = [] if packed.gram.shared else _left_out([rows.gram.pooled() for rows in held_out])
+    parallel(lambda g: packed.whole(np.arange(packed.groups) == g, reward), range(packed.groups))  # which fits share
+    train = parallel(without, range(folds))
     return _choose(train, held_out, [regression.whole for regression in train], model)
+
+
+def _folds_to_choose(groups: int) -> int:
+    """The number of folds of groups that a penalty is chosen with."""
+    numbers = (*range(FOLDS_TO_CHOOSE, 1, -1), *range(FOLDS_TO_CHOOSE + 1, groups))
+    return next((k for k in numbers if groups % k == 0), groups)
 
 
 def _lightest(grid: FloatArray, errors: FloatArray) -> float:

@@ -115,7 +115,7 @@ class Packed:
         return self._totals[key]
 
     def _total(self, keep: Keep, reward: int) -> GramState:
-        if self.gram.shared and keep.sum() > 1:  # fits without one group each share the sums of the groups
+        if keep.sum() > 1:  # fits without one group each share the sums of the groups
             each = (self.whole(np.arange(self.groups) == g, reward) for g in np.flatnonzero(keep))
             return reduce(GramState.plus, each)
         total: GramState | None = None
@@ -169,8 +169,12 @@ class PackedFits(Fits):
     def _choices(self) -> list[Any]:
         return [self._chosen(self._packed, reward) for reward in range(self._shape.rewards)]
 
+    def _penalty(self, reward: int) -> float:
+        """The penalty of the settings, or the chosen one."""
+        return float(self._choices[reward].penalty if self._model.chosen else self._model.penalty)
+
     def _solve(self, keep: Keep, reward: int) -> LinearPredictor:
-        model, packed, penalty = self._model, self._packed, self._choices[reward].penalty
+        model, packed, penalty = self._model, self._packed, self._penalty(reward)
         whole, counts = packed.whole(keep, reward), packed.counts(keep)
         frame = solve.Scaled.of(whole.at_all(), whole, model.intercept)
         low_rank = packed.gram.shared and penalty > 0
@@ -205,12 +209,12 @@ class PackedFits(Fits):
         """Add the covariance of the estimated coefficients, from a regular sample of the actions."""
         logged = np.flatnonzero(self._packed.counts(keep) > 0)
         some = logged[:: max(1, len(logged) // ACTIONS_FOR_COVARIANCE)]
-        choice, whole = self._choices[reward], self._packed.whole(keep, reward)
-        if self._packed.gram.shared and choice.penalty > 0:
+        penalty, whole = self._penalty(reward), self._packed.whole(keep, reward)
+        if self._packed.gram.shared and penalty > 0:
             return replace(linear, covariance=self._shared_covariance(keep, reward, some, whole))
         regression = Regression(RowSums(self._packed.block(keep, reward, some)), whole, self._model, self._shape)
-        noise = choice.error if self._packed.gram.shared else None
-        covariance = regression.covariance(replace(linear, coef=linear.coef[some]), choice.penalty, noise)
+        noise = self._choices[reward].error if self._packed.gram.shared else None
+        covariance = regression.covariance(replace(linear, coef=linear.coef[some]), penalty, noise)
         return replace(linear, covariance=covariance)
 
     def _shared_covariance(self, keep: Keep, reward: int, actions: IntArray, whole: GramState) -> FloatArray:
