@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 
 import offpolicy as op
+from offpolicy.models.posteriors.logistic import Problem
 from tests.logs import Ragged, Small, make_small
 
 
@@ -131,6 +132,25 @@ def test_the_posterior_form_by_hand(small: Small) -> None:
     published = LogisticRegression(max_iter=10_000, tol=1e-10).fit(e[small.action], small.action)
     expected = (published.predict_proba(e[small.action]) * small.target / small.logging).sum(axis=1)
     assert result.value == pytest.approx((expected * small.reward).mean(), rel=2e-4)
+
+
+def test_single_precision_depends_on_the_order_of_rows_no_more_than_double(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is fitted in single precision is rounded first, and ends where double precision does."""
+    world, estimator = op.worlds.Linear(n_actions=40, seed=0), op.LearnedMIPS(posterior=op.Logistic())
+    log = world.sample(2_000, seed=1)
+    rows = log.head(2_000)
+    order = np.random.default_rng(2).permutation(2_000)
+
+    def value(order: np.ndarray) -> float:
+        some = rows.take(order)
+        parts = (some.context, some.action, some.reward[:, 0])
+        again = op.Log(*parts, logging=log.logging, n_actions=40, row_id=order)
+        return op.evaluate(again, world.target, estimator, errors=False)["LearnedMIPS"].value
+
+    single = value(np.arange(2_000))
+    assert value(order) == pytest.approx(single, rel=1e-12)
+    monkeypatch.setattr("offpolicy.models.posteriors.logistic.Problem.single", Problem.z)
+    assert value(order) == pytest.approx(single, rel=1e-4)
 
 
 def test_weights_of_clusters_and_of_exact_embeddings_have_mean_one_under_the_logging_policy(tmp_path: object) -> None:

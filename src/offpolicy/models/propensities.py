@@ -166,7 +166,7 @@ class _LogisticFit(_Model):
         of_action: FloatArray = np.asarray(np.bincount(action, weight, n_actions), np.float64)
         classes = np.flatnonzero(of_action > 0)
         sums: FloatArray = np.column_stack([np.bincount(action, weight * column, n_actions) for column in z.T])
-        problem = Problem(Counts(z, weight, of_action[classes], sums[classes]), 1 / C)
+        problem = Problem(Counts(z, weight, of_action[classes], sums[classes]).rounded(), 1 / C)
         slopes, level = problem.to_plain(problem.minimum())
         full, bias = np.zeros((n_actions, z.shape[1])), np.full(n_actions, -np.inf)
         full[classes], bias[classes] = slopes, level

@@ -271,7 +271,7 @@ class Pooling:
         return replace(self, embedding=self.embedding.on_host(), weight=weight, bias=bias)
 
 
-def largest_norm(rows: FloatArray) -> float:
+def largest_norm(rows: npt.NDArray[np.floating[Any]]) -> float:
     """The largest Euclidean norm of a row."""
     return float(np.sqrt(np.einsum("ij,ij->i", rows, rows).max(initial=0.0)))
 

@@ -5,8 +5,10 @@ The loss is
     loss(W, b) = Σ_d N_d log Σ_a exp(z_d·W_a + b_a) − Σ_da Y_da (z_d·W_a + b_a) + ‖W‖²/(2C)
 
 Y_da counts the rounds of point d and action a, N_d = Σ_a Y_da. The coordinates of each action are turned and scaled by the
-Cholesky factor of its own block of the Hessian, recomputed every few steps, so that few steps are needed. (Single precision
-would save a fifth of the time, but standard errors would then depend on the order of the rows in the seventh digit.)
+Cholesky factor of its own block of the Hessian, recomputed every few steps, so that few steps are needed.
+
+Steps take single precision, which halves their time. Its rounding errors would grow from step to step, and rows in another
+order change the last bits of sums; counts are therefore rounded first, so that all steps are the same for any order.
 """
 
 from __future__ import annotations
@@ -19,11 +21,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from offpolicy.core.arrays import FloatArray, IntArray, sums_by, wide
+from offpolicy.core.arrays import FloatArray, IntArray, rounded_to_24_bits, sums_by, wide
 from offpolicy.core.errors import InputError
 from offpolicy.core.threads import parallel
 from offpolicy.models.embedding_table import Affine, Embedding, FeatureMap
-from offpolicy.models.posteriors.base import SAFE, FeatureSums, Known, Pooling, Posterior, largest_norm
+from offpolicy.models.posteriors.base import FeatureSums, Known, Pooling, Posterior, largest_norm
 from offpolicy.models.posteriors.pairs import Pairs, PairSample, pair_batch
 from offpolicy.models.rewards.base import FitShape
 from offpolicy.policies.blocks import blocks
@@ -33,13 +35,20 @@ GRADIENT = 0.03
 """Iterations stop when the gradient is below this fraction of a standard error in every coordinate."""
 STEPS_AT_ONCE = 10
 MOST_ROUNDS_OF_STEPS = 30
+ROUNDS_IN_SINGLE_PRECISION = 5
+"""Steps that have not converged by then may need double precision."""
 MOST_SOLVER_STEPS = 50
 RESIDUAL = 1e-2
-BLOCK_SCORES = 1 << 16
-"""Scores that are computed at a time, 512 KB: each is used several times, and should still be in the cache."""
+BLOCK_BYTES = 1 << 19
+"""Bytes of scores that are computed at a time: each is used several times, and should still be in the cache."""
 RUNS = 8
+SAFE = {4: 72.0, 8: 500.0}
+"""Scores whose exponentials, summed, are neither too large nor 0, by the bytes of a number."""
 LEAST_ELEMENTS = 1 << 18
 """Points are processed in up to `RUNS` runs, in threads, each with at least this number of scores."""
+
+Numbers = npt.NDArray[np.floating[Any]]
+"""In single or double precision."""
 
 
 @dataclass(frozen=True)
@@ -108,7 +117,7 @@ class Logistic(Posterior):
             rounds = sums_by(known.rows.action, known.rows.count, len(rounds))
         classes = np.flatnonzero(rounds > 0)
         counts = self._counts(embedding, affine, context, known, classes)
-        problem = Problem(counts, 1 / self.C)
+        problem = Problem(counts.rounded(), 1 / self.C)
         theta = problem.minimum()
         weight, bias = problem.to_plain(theta)
         n_actions = len(embedding.table)
@@ -166,11 +175,11 @@ def _distinct(points: FloatArray, count: FloatArray, combination: IntArray) -> t
     return sums_by(which, count, len(first)), points[first]
 
 
-def _products(left: FloatArray, right: FloatArray) -> FloatArray:
-    """leftᵀ·right."""
-    padded = np.zeros((len(right), wide(right.shape[1])))
+def _products(left: Numbers, right: Numbers) -> Numbers:
+    """leftᵀ·right, in the precision of the left."""
+    padded = np.zeros((len(right), wide(right.shape[1])), left.dtype)
     padded[:, : right.shape[1]] = right
-    product: FloatArray = left.T @ padded
+    product: Numbers = left.T @ padded
     return product[:, : right.shape[1]]
 
 
@@ -182,6 +191,10 @@ class Counts:
     rounds: FloatArray  # D
     of_action: FloatArray  # actions
     point_sums: FloatArray  # actions × m: Σ z over the rounds of the action
+
+    def rounded(self) -> Counts:
+        """The same to 24 bits."""
+        return Counts(*(rounded_to_24_bits(part).astype(np.float64) for part in vars(self).values()))
 
 
 @dataclass(frozen=True)
@@ -223,6 +236,11 @@ class Problem:
     def z(self) -> FloatArray:
         return self.turned(self.counts.points)
 
+    @cached_property
+    def single(self) -> npt.NDArray[np.float32]:
+        """`z` in single precision."""
+        return self.z.astype(np.float32)
+
     def sums_of(self, counts: Counts) -> FloatArray:
         """Σ z̃ over the rounds of each action."""
         turned = (counts.point_sums - counts.of_action[:, None] * self.centre) @ self.axes[1]
@@ -243,34 +261,34 @@ class Problem:
         return theta
 
     def exponentials(
-        self, theta: FloatArray, z: FloatArray, points: slice | None = None
-    ) -> Iterator[tuple[slice, FloatArray, FloatArray, FloatArray]]:
-        """For a block of points at a time: exp of their scores, its sum over actions, and log Σ exp."""
-        columns, ones = theta.T, np.ones(len(theta))
-        room = np.empty(0)
-        shifted = largest_norm(z if points is None else z[points]) * largest_norm(theta) > SAFE
+        self, theta: FloatArray, z: Numbers, points: slice | None = None
+    ) -> Iterator[tuple[slice, Numbers, FloatArray, FloatArray]]:
+        """For a block of points at a time: exp of their scores, in the precision of z, the sum over actions, and its log."""
+        columns, ones = theta.T.astype(z.dtype), np.ones(len(theta), z.dtype)
+        room = np.empty(0, z.dtype)
+        shifted = largest_norm(z if points is None else z[points]) * largest_norm(theta) > SAFE[z.dtype.itemsize]
         first, last = (0, len(z)) if points is None else (points.start, points.stop)
-        for block in blocks(last - first, len(theta), BLOCK_SCORES):
+        for block in blocks(last - first, len(theta), BLOCK_BYTES // z.dtype.itemsize):
             rows = slice(first + block.start, first + block.stop)
             size = (rows.stop - rows.start) * len(theta)
-            room = room if len(room) >= size else np.empty(size)
+            room = room if len(room) >= size else np.empty(size, z.dtype)
             scores = np.matmul(z[rows], columns, out=room[:size].reshape(-1, len(theta)))
-            top = scores.max(axis=1) if shifted else np.zeros(len(scores))
+            top = scores.max(axis=1) if shifted else np.zeros(len(scores), z.dtype)
             if shifted:
                 scores -= top[:, None]
             np.exp(scores, out=scores)
-            total = scores @ ones
+            total = (scores @ ones).astype(np.float64)
             yield rows, scores, total, np.log(total) + top
 
-    def loss(self, theta: FloatArray) -> tuple[float, FloatArray]:
-        """The loss and its gradient in θ."""
+    def loss(self, theta: FloatArray, z: Numbers) -> tuple[float, FloatArray]:
+        """The loss and its gradient in θ, with exponentials in the precision of z."""
 
         def part(points: slice) -> tuple[float, FloatArray]:
             value, gradient = 0.0, np.zeros_like(theta)
-            for rows, scores, total, log_sum in self.exponentials(theta, self.z, points):
+            for rows, scores, total, log_sum in self.exponentials(theta, z, points):
                 n = self.counts.rounds[rows]
                 value += float(n @ log_sum)
-                gradient += _products(scores, self.z[rows] * (n / total)[:, None])
+                gradient += _products(scores, z[rows] * (n / total)[:, None])
             return value, gradient
 
         values, gradients = zip(*self._over_points(part, len(theta)), strict=True)
@@ -292,13 +310,13 @@ class Problem:
             gradient += _products(scores, z[rows] * (counts.rounds[rows] / total)[:, None])
         return gradient
 
-    def factors(self, theta: FloatArray) -> FloatArray:
+    def factors(self, theta: FloatArray, z: Numbers) -> FloatArray:
         """The inverse of L_a, with L_a·L_aᵀ the action's own block of the Hessian."""
 
         def part(points: slice) -> FloatArray:
             packed = np.zeros((len(theta), len(self._pairs[0])))
-            for rows, scores, total, _ in self.exponentials(theta, self.z, points):
-                scores /= total[:, None]
+            for rows, scores, total, _ in self.exponentials(theta, z, points):
+                scores *= (1 / total).astype(z.dtype)[:, None]
                 scores -= scores * scores
                 packed += _products(scores, self._squares(rows))
             return packed
@@ -329,9 +347,10 @@ class Problem:
 
     def minimum(self) -> FloatArray:
         point, factors = self._first()
-        point, _ = self._steps(point, factors)  # where these steps end, the first factors may be far off
-        for _ in range(MOST_ROUNDS_OF_STEPS):
-            point, done = self._steps(point, self.factors(point.theta))
+        point, _ = self._steps(point, factors, self.single)  # where these end, the first factors may be far off
+        for k in range(MOST_ROUNDS_OF_STEPS):
+            z = self.single if k < ROUNDS_IN_SINGLE_PRECISION else self.z
+            point, done = self._steps(point, self.factors(point.theta, z), z)
             if done:
                 break
         return point.theta
@@ -345,7 +364,7 @@ class Problem:
         squares = sum(self._squares(points).sum(axis=0) for points in blocks(len(self.z), len(self._pairs[0])))
         return Point(theta, value, gradient), self._factors(np.outer(share * (1 - share), squares))
 
-    def _steps(self, start: Point, factors: FloatArray) -> tuple[Point, bool]:
+    def _steps(self, start: Point, factors: FloatArray, z: Numbers) -> tuple[Point, bool]:
         """A few steps of L-BFGS in u, θ = θ0 + |g|·L⁻ᵀu with the gradient g in L⁻ᵀ: the first step that is tried is −g."""
         from scipy.optimize import minimize  # here, so that importing stays light
 
@@ -356,7 +375,7 @@ class Problem:
             step = (flat.reshape(len(start.theta), 1, -1) @ factors)[:, 0]
             theta = start.theta + unit * step
             if not np.array_equal(theta, latest.theta):
-                latest = Point(theta, *self.loss(theta))
+                latest = Point(theta, *self.loss(theta, z))
             return latest.value, unit * (factors @ latest.gradient[..., None]).ravel()
 
         options = {"gtol": unit * GRADIENT, "ftol": 1e-12, "maxiter": STEPS_AT_ONCE, "maxcor": STEPS_AT_ONCE}
@@ -366,7 +385,7 @@ class Problem:
 
     def solve(self, theta: FloatArray, rights: Sequence[FloatArray]) -> FloatArray:
         """H⁻¹·right at θ, for each right-hand side."""
-        factors = self.factors(theta)
+        factors = self.factors(theta, self.z)
         return np.stack([self._solve(theta, right, factors) for right in rights])
 
     def _solve(self, theta: FloatArray, right: FloatArray, factors: FloatArray) -> FloatArray:
