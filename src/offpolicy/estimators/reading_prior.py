@@ -11,8 +11,9 @@ where h is one of four ways to read, all equally likely at first: slots do not m
 only neighbours do, or all do. A_hg is 1 for the kinds that matter to h, and small for the others; `together` is that of what
 several slots contribute together. For each h and κ the weights on the simplex minimise the mean squared error, and the blend
 is their mean over the posterior. Its likelihood is that of the differences from the nearly unbiased candidates, raised to
-the power m / (m + m0) for m effective rounds. The stated variance is the mean squared error of the blend over the posterior:
-with the sampling error ε ~ N(0, Σ), what the differences d = S(ε + b) leave unknown of the error x·(ε + b).
+the power m / (m + m0) for m effective rounds. The stated variance is the mean squared error of the blend over the posterior
+(with the sampling error ε ~ N(0, Σ), what the differences d = S(ε + b) leave unknown of the error x·(ε + b)), and what
+sampling does not explain of its squared distance from the nearly unbiased blend: readers may follow none of the four ways.
 """
 
 from __future__ import annotations
@@ -58,10 +59,6 @@ class ReadingPrior:
         m0: the number of effective rounds with a reward at which the paired differences count half.
     grid : int, default=9
         The number of values of κ.
-    hedge : float, default=0.7
-        The share of the variance of the nearly unbiased blend that is added to the variance of the result, because biases
-        that are smaller than its error go unnoticed; in proportion to the weight of the other candidates, and to the
-        contribution of other slots that is expected after the differences, which biases come from.
     """
 
     least: float = 0.02
@@ -71,12 +68,11 @@ class ReadingPrior:
     model: float = 0.5
     evidence: float = 20.0
     grid: int = 9
-    hedge: float = 0.7
 
     def __post_init__(self) -> None:
         limits = {
             "least": (0, 1), "slope": (-10, 10), "unlikely": (0, 1), "together": (0, 1), "model": (0, 1),
-            "evidence": (0, np.inf), "hedge": (0, np.inf),
+            "evidence": (0, np.inf),
         }  # fmt: skip
         for name, (low, high) in limits.items():
             value = getattr(self, name)
@@ -120,16 +116,16 @@ class ReadingPrior:
                 weights[usable] += p * on_simplex(case.total[np.ix_(usable, usable)])
         weights /= weights.sum()
         by_reading = posterior.reshape(len(READINGS), self.grid).sum(axis=1)
-        expected = float(posterior @ np.tile(shares, len(READINGS)))
         details = {
-            "expected_bias_share": expected,
+            "expected_bias_share": float(posterior @ np.tile(shares, len(READINGS))),
             "effective_rewards": candidates.evidence,
             **{name: float(p) for name, p in zip(READINGS, by_reading, strict=True)},
         }
         moved = np.where(np.asarray(candidates.unbiased), 0.0, posterior @ np.array([case.bias for case in cases])) * unit
-        variance = float(posterior @ [case.squared_error(weights) for case in cases]) * unit**2
-        hedge = self.hedge * expected * float(weights[smooth].sum())
-        return Choice(weights, moved, anchor=anchor, hedge=hedge, variance=variance, details=details)
+        step = weights - anchor
+        unexplained = max(float(candidates.values @ step) ** 2 - candidates.variance(step), 0.0)
+        variance = float(posterior @ [case.squared_error(weights) for case in cases]) * unit**2 + unexplained
+        return Choice(weights, moved, anchor=anchor, variance=variance, details=details)
 
     @property
     def _amplitudes(self) -> list[FloatArray]:
