@@ -15,7 +15,7 @@ from offpolicy.statistics.base import State
 TILE_ROWS = 8_192
 KEYS_AT_ONCE = 1_024
 """Keys whose products are merged at a time: all at once, they would take several times the memory of a state."""
-DENSE = 0.25  # the share of the keys above which a state stores all of them
+DENSE = 0.5  # the share of the keys above which a state stores all of them
 
 
 @dataclass(frozen=True)

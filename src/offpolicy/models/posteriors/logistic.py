@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass
-from functools import cached_property
+from functools import cached_property, reduce
 from typing import Any
 
 import numpy as np
@@ -321,7 +321,7 @@ class Problem:
                 packed += _products(scores, self._squares(rows))
             return packed
 
-        return self._factors(np.sum(self._over_points(part, len(theta)), axis=0))
+        return self._factors(reduce(np.add, self._over_points(part, len(theta))))
 
     @property
     def _pairs(self) -> tuple[IntArray, IntArray]:

@@ -26,8 +26,8 @@ from offpolicy.models.rewards.ridge.solutions import Coefficients, Regression, R
 from offpolicy.statistics.base import State
 from offpolicy.statistics.gram import Gram, GramState
 
-BLOCK_NUMBERS = 1 << 19
-"""The numbers in the matrices of a block of actions: 4 MB."""
+BLOCK_NUMBERS = 1 << 17
+"""The numbers in the matrices of a block of actions: 1 MB."""
 DEVICE_NUMBERS = 1 << 22
 """The same on a GPU: 32 MB."""
 ACTIONS_FOR_COVARIANCE = 10_000
