@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -61,6 +61,11 @@ class CandidateEstimates:
     widths: FloatArray = field(default_factory=lambda: np.empty(0))
     modelled: tuple[bool, ...] = ()
     required: FloatArray = field(default_factory=lambda: np.empty(0))
+
+    @property
+    def undoubted(self) -> CandidateEstimates:
+        """The same, each with the variance that was estimated: for candidates whose weights differ little."""
+        return replace(self, required=np.empty(0))
 
     @property
     def doubts(self) -> FloatArray:
