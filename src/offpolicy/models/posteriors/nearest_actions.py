@@ -13,7 +13,7 @@ from offpolicy.core.arrays import FloatArray, IntArray
 from offpolicy.core.threads import parallel
 
 Some = npt.NDArray[np.bool_]
-BLOCK_ELEMENTS = 1 << 22
+BLOCK_ELEMENTS = 1 << 20
 SAMPLE = 4_096
 ROOM = 1.3
 SINGLE = 1e4

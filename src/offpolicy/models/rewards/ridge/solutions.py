@@ -14,7 +14,7 @@ from offpolicy.data.features import Features
 from offpolicy.models.embedding_table import FeatureMap
 from offpolicy.models.rewards.base import FitShape, LinearPredictor
 from offpolicy.models.rewards.ridge import solve
-from offpolicy.models.rewards.ridge.varying import ARMS_AT_ONCE, Arrow, Cross, Shared
+from offpolicy.models.rewards.ridge.varying import ARMS_AT_ONCE, Arrow, Cross, by_varying_features
 from offpolicy.statistics.gram import GramState
 
 
@@ -84,7 +84,7 @@ class Regression:
         """The exact minimiser for each penalty."""
         gram, model = self.rows.gram, self.model
         scaled = solve.Scaled.of(gram, self.whole, model.intercept)
-        solver, features = self._solver(scaled, len(penalties) > 1)
+        solver, features = self._solver(scaled)
         for penalty in penalties:
             own, shared = solver(penalty)
             own = np.broadcast_to(own, (len(scaled.zz), len(scaled.pool)))
@@ -117,18 +117,16 @@ class Regression:
         out[: len(mean), : len(mean)] = mean * noise
         return out
 
-    def _solver(
-        self, scaled: solve.Scaled, several: bool
-    ) -> tuple[Callable[[float], tuple[FloatArray, FloatArray | None]], FloatArray]:
+    def _solver(self, scaled: solve.Scaled) -> tuple[Callable[[float], tuple[FloatArray, FloatArray | None]], FloatArray]:
         """From a penalty to B (or δ for all actions) and W; and the (mean) standardised features of each action."""
         rows, both = self.rows, self.shape.inputs == "both"
         if self.shape.inputs == "identity":
             return lambda penalty: (identity_alone(rows.gram, self.whole, scaled, penalty), None), np.empty((0, 0))
         if rows.cross is None:
             features = _standard_catalog(rows, self.shape.features)
-            return partial(solve.by_both if both else solve.by_features, scaled, features), features
+            return partial(solve.by_both, scaled, features) if both else solve.by_features(scaled, features).solve, features
         standard = rows.cross.standard()
-        solver = Arrow(rows.cross, scaled, standard, several) if both else Shared(rows.cross, scaled, standard)
+        solver = (Arrow if both else by_varying_features)(rows.cross, scaled, standard)
         return solver.solve, standard(rows.cross.mean_features(self.shape.features))
 
     def _linear(self, scaled: solve.Scaled, fitted: Coefficients) -> LinearPredictor:

@@ -125,11 +125,11 @@ class Standard:
         return standard
 
 
-def by_features(scaled: Scaled, phi: FloatArray, penalty: float) -> tuple[FloatArray, FloatArray]:
+def by_features(scaled: Scaled, phi: FloatArray) -> FreeMean:
     """δ and W (features × context), if φ̃ is a function of the action."""
     crossed = np.einsum("af,aij->ifj", phi, scaled.zz).reshape(len(scaled.pool), -1)
     target = np.einsum("af,ai->fi", phi, scaled.residual)
-    return with_free_mean(_kron_sum(phi, scaled.zz), crossed, scaled.zz.sum(axis=0), target, penalty)
+    return FreeMean.of(_kron_sum(phi, scaled.zz), crossed, scaled.zz.sum(axis=0), target)
 
 
 def features_covariance(scaled: Scaled, phi: FloatArray, share: FloatArray, penalty: float) -> tuple[FloatArray, float]:
@@ -142,17 +142,27 @@ def features_covariance(scaled: Scaled, phi: FloatArray, share: FloatArray, pena
     return spread, float(np.einsum("ij,ji->", inverse, system)) + k
 
 
-def with_free_mean(
-    system: FloatArray, crossed: FloatArray, plain: FloatArray, target: FloatArray, penalty: float
-) -> tuple[FloatArray, FloatArray]:
-    """δ and W, if φ̃ is correlated with the context.
+@dataclass(frozen=True)
+class FreeMean:
+    """The equations of δ and W, if φ̃ is correlated with the context.
 
     The pooled fit ignores φ̃, and may attribute the effect of the features to the context; δ corrects that. (The residuals
     of the pooled fit are uncorrelated with z̃, so δ depends only on W: δ = −plain⁻¹·crossed·W.)
     """
-    projection = damped_inverse(plain, 0.0) @ crossed
-    shared = solve_system(system - crossed.T @ projection, target, penalty)
-    return -projection @ shared.ravel(), shared
+
+    system: FloatArray
+    projection: FloatArray
+    target: FloatArray
+
+    @classmethod
+    def of(cls, system: FloatArray, crossed: FloatArray, plain: FloatArray, target: FloatArray) -> FreeMean:
+        projection = damped_inverse(plain, 0.0) @ crossed
+        return cls(system - crossed.T @ projection, projection, target)
+
+    def solve(self, penalty: float) -> tuple[FloatArray, FloatArray]:
+        """δ and W."""
+        shared = solve_system(self.system, self.target, penalty)
+        return -self.projection @ shared.ravel(), shared
 
 
 def by_both(scaled: Scaled, phi: FloatArray, penalty: float) -> tuple[FloatArray, FloatArray]:

@@ -18,7 +18,7 @@ from offpolicy.core.arrays import FloatArray, IntArray
 from offpolicy.data.batch import Batch
 from offpolicy.data.features import Features
 from offpolicy.models.rewards.base import FitStatistic, mean_features
-from offpolicy.models.rewards.ridge.solve import RCOND, Scaled, Standard, solve_system, with_free_mean
+from offpolicy.models.rewards.ridge.solve import RCOND, FreeMean, Scaled, Standard, solve_system
 from offpolicy.statistics.base import State
 
 ROWS_AT_ONCE = 1_024
@@ -30,7 +30,7 @@ ELEMENTS_AT_ONCE = 1 << 17
 """Products for the arms that are computed at a time, 1 MB."""
 LONG_RUN = 8
 MOST_ARMS = 1 << 23
-"""Rotated arms are cached between penalties, up to 64 MB."""
+"""Rotated arms are computed once, up to 64 MB, and otherwise twice per penalty."""
 
 
 @dataclass(frozen=True)
@@ -223,20 +223,14 @@ class Cross:
         return arms
 
 
-class Shared:
+def by_varying_features(cross: Cross, scaled: Scaled, standard: Standard) -> FreeMean:
     """Features alone: one system, whatever the penalty."""
-
-    def __init__(self, cross: Cross, scaled: Scaled, standard: Standard) -> None:
-        to_z, to_phi = cross.maps(scaled, standard)
-        self._system, self._target = cross.shared_block(scaled, to_z, to_phi)
-        f, k = to_phi.shape[1], cross.k
-        constant = cross.zz.reshape(f, k, f, k)[-1]  # Σ x̃ (ỹ⊗x̃)ᵀ
-        self._crossed = np.einsum("zi,igj,fg,yj->zfy", to_z, constant, to_phi, to_z, optimize=True).reshape(len(to_z), -1)
-        self._plain = scaled.zz.sum(axis=0)
-
-    def solve(self, penalty: float) -> tuple[FloatArray, FloatArray]:
-        """δ and W."""
-        return with_free_mean(self._system, self._crossed, self._plain, self._target, penalty)
+    to_z, to_phi = cross.maps(scaled, standard)
+    system, target = cross.shared_block(scaled, to_z, to_phi)
+    f, k = to_phi.shape[1], cross.k
+    constant = cross.zz.reshape(f, k, f, k)[-1]  # Σ x̃ (ỹ⊗x̃)ᵀ
+    crossed = np.einsum("zi,igj,fg,yj->zfy", to_z, constant, to_phi, to_z, optimize=True).reshape(len(to_z), -1)
+    return FreeMean.of(system, crossed, scaled.zz.sum(axis=0), target)
 
 
 class Arrow:
@@ -245,14 +239,14 @@ class Arrow:
     The coordinates of each action are rotated to the axes of its own block, which is then diagonal for any penalty.
     """
 
-    def __init__(self, cross: Cross, scaled: Scaled, standard: Standard, several: bool) -> None:
+    def __init__(self, cross: Cross, scaled: Scaled, standard: Standard) -> None:
         self._cross, self._maps = cross, cross.maps(scaled, standard)
         self._system, self._target = cross.shared_block(scaled, *self._maps)
         self._values, self._axes = np.linalg.eigh(scaled.zz)
         self._values = np.maximum(self._values, 0.0)
         self._own = np.einsum("aij,ai->aj", self._axes, scaled.residual)
         elements = len(scaled.zz) * scaled.zz.shape[-1] * len(self._system)
-        self._cached = list(self._make()) if several and elements <= MOST_ARMS else None
+        self._cached = list(self._make()) if elements <= MOST_ARMS else None
 
     def _make(self) -> Iterator[tuple[slice, FloatArray]]:
         """The rotated arms, for some actions at a time."""
