@@ -106,6 +106,19 @@ def test_the_stack_has_the_least_variance_on_the_simplex() -> None:
     assert stacked(candidates([1, 2], [[1, 1.5], [1.5, 4]], unbiased=(True, True))).weights == pytest.approx([1, 0])
 
 
+def test_few_effective_rounds_leave_the_weight_to_what_requires_the_fewest() -> None:
+    """Two nearly unbiased candidates; the second requires 3 effective rounds more, in squares, and there are 2."""
+    given = {"unbiased": (True, True), "uncorrected": (0.0, 0.0), "required": np.array([4.0, 5.0])}
+    few, many = (candidates([1, 2], [[2, 0], [0, 1]], effective=np.array([m, 9.0]), **given) for m in (2.0, 1e9))
+    assert few.doubts == pytest.approx([0, (5**2 - 4**2) / 2**2 * 2])
+    assert stacked(few).weights == pytest.approx(np.array([5.5, 2]) / 7.5)
+    assert stacked(many).weights == pytest.approx([1 / 3, 2 / 3])
+    model = candidates([1, 2], [[2, 0], [0, 1]], effective=np.array([2.0, 9.0]), required=np.array([0.0, 3.0]))
+    sure = replace(model, effective=np.array([1e9, 9.0]))
+    assert BiasPrior().choose(model).weights[1] < BiasPrior().choose(sure).weights[1]
+    assert stacked(model).weights == pytest.approx([1, 0])
+
+
 def test_the_optimism_of_fitted_weights_by_hand() -> None:
     """Two groups of units: the whole has weights of ½ and a variance of 2; held out, each group has weights of ¼ and ¾."""
     parts = np.array([np.diag([1.0, 3.0]), np.diag([3.0, 1.0])])
@@ -121,11 +134,15 @@ class TestStackedDR:
     TARGET = np.tile([0.7, 0.3], (6, 1))
 
     def test_by_hand(self) -> None:
-        """IPS and SNIPS without each of six rounds; the weight of IPS from the covariance of these twelve numbers."""
+        """IPS and SNIPS without each of six rounds; the weight of IPS from the covariance of these twelve numbers.
+
+        IPS, which does not divide by the mean weight, requires 55 effective rounds, and its variance is doubted without them.
+        """
         w, r = np.array([1.4, 0.6, 1.4, 0.6, 0.6, 1.4]), np.array([1.0, 0.0, 2.0, 1.0, 3.0, 1.0])
         ips = ((w * r).sum() - w * r) / 5
         snips = ((w * r).sum() - w * r) / (w.sum() - w)
         c = np.cov(ips, snips)
+        c[0, 0] += (55 / (w.sum() ** 2 / (w**2).sum())) ** 2 * c[1, 1]
         share = np.clip((c[1, 1] - c[0, 1]) / (c[0, 0] + c[1, 1] - 2 * c[0, 1]), 0, 1)
         result = op.evaluate(self.LOG, self.TARGET, [op.StackedDR([op.IPS(), op.SNIPS()]), op.IPS(), op.SNIPS()])
         weights = {c["name"]: c["weight"] for c in result["StackedDR"].diagnostics["candidates"]}
@@ -242,29 +259,27 @@ def test_gradients(small: Small, estimator: Estimator) -> None:
     np.testing.assert_allclose(f.gradient, gradient_by_differences(f, means), rtol=1e-4, atol=1e-6)
 
 
-def test_scaled_dr_from_dr_to_the_mean_residual(small: Small) -> None:
+def test_scaled_dr_from_sndr_to_the_mean_residual(small: Small) -> None:
     log = small.log()
     every = [op.ScaledDR(op.Ridge(1.0), clip=c, name=f"{c}") for c in (np.inf, 1e-4)] + [
-        op.DR(op.Ridge(1.0)),
+        op.SNDR(op.Ridge(1.0)),
         op.DM(op.Ridge(1.0), cross_fit=5),
     ]
     result = op.evaluate(log, small.target, every)
-    assert result["inf"].value == pytest.approx(result["DR"].value, rel=1e-12)
-    assert result["inf"].std_error == pytest.approx(result["DR"].std_error, rel=1e-12)
-    ones = op.evaluate(small.log(propensity=None), small.target, every)  # the same log, for its weights
-    weight = ones["DR"].diagnostics["mean_weight"]
+    assert result["inf"].value == pytest.approx(result["SNDR"].value, rel=1e-12)
+    assert result["inf"].std_error == pytest.approx(result["SNDR"].std_error, rel=1e-9)
     residual = op.evaluate(log, small.logging, [op.DR(op.Ridge(1.0)), op.DM(op.Ridge(1.0), cross_fit=5)])
     mean_residual = residual["DR"].value - residual["DM"].value
-    assert result["0.0001"].value == pytest.approx(result["DM"].value + weight * mean_residual, rel=1e-3)
+    assert result["0.0001"].value == pytest.approx(result["DM"].value + mean_residual, rel=1e-3)
 
 
 def test_scaled_dr_where_the_residuals_cancel() -> None:
-    """w = 1 throughout: it is DR, whose error is not 0 because the mean residual is."""
+    """w = 1 throughout: it is SNDR, whose error is not 0 because the mean residual is."""
     reward = np.array([1.0, -1, -1, 1])
     log = op.Log(None, [0, 1, 0, 1], reward, logging=op.Uniform(), n_actions=2)
     given = op.Given(np.zeros((4, 2)))
-    result = op.evaluate(log, op.Uniform(), [op.ScaledDR(given, clip=1), op.DR(given)])
-    assert result["ScaledDR"].std_error == pytest.approx(result["DR"].std_error)
+    result = op.evaluate(log, op.Uniform(), [op.ScaledDR(given, clip=1), op.SNDR(given)])
+    assert result["ScaledDR"].std_error == pytest.approx(result["SNDR"].std_error)
 
 
 @pytest.fixture(scope="module")

@@ -58,9 +58,9 @@ def test_the_suite_has_two_halves(tmp_path: Path) -> None:
     folders = Folders(open_bandit(tmp_path / "open bandit"), openml(tmp_path / "openml"))
     whole = Bench(folders=folders).experiment()
     halves = {half: Bench(half=half, folders=folders).experiment() for half in HALVES}
-    assert {half: len(each.points) for half, each in halves.items()} == {"building": 25, "judging": 26}
+    assert {half: len(each.points) for half, each in halves.items()} == {"building": 29, "judging": 26}
     assert places(whole) == places(halves["building"]) + places(halves["judging"])
-    assert len(set(places(whole))) == 51
+    assert len(set(places(whole))) == 55
     assert places(whole)[-1] == "Open Bandit, all"
     for half, each in halves.items():
         assert {place.half for place in each.points} == {half}
@@ -104,10 +104,10 @@ def test_every_single_estimator_may_be_the_best() -> None:
 
 def test_without_the_openml_sets_their_worlds_are_left_out_and_counted(tmp_path: Path) -> None:
     experiment = Bench(["ips"], half="building", runs=2, rounds=50).experiment()
-    assert len(experiment.points) == 12
+    assert len(experiment.points) == 15
     small = replace(experiment, points=experiment.points[:2])
     results = run(small, Store.open(tmp_path / "out", small), 1)
-    said = "13 kinds of world need the OpenML sets and are left out"
+    said = "14 kinds of world need the OpenML sets and are left out"
     shown = bench.plain(results)
     assert said in " ".join(shown.split())
     assert "w1: synthetic, 10 actions, 50 rounds, building half; least" in shown
@@ -119,7 +119,7 @@ def test_the_folder_may_be_in_the_environment(tmp_path: Path, monkeypatch: pytes
     folder = openml(tmp_path / "openml")
     monkeypatch.setenv("OPENML_CSV", str(folder))
     experiment = Bench().experiment()
-    assert len(experiment.points) == 50
+    assert len(experiment.points) == 54
     assert not experiment.note
     assert world("classification", {"data": "openml:yeast"}).n_actions == 3
     assert world("items", {"data": "openml:yeast", "n_actions": 5}).sample(20, 0).head(20) is not None
@@ -152,7 +152,7 @@ def test_an_openml_set_on_the_command_line(tmp_path: Path) -> None:
 def test_every_world_of_real_data_can_be_sampled() -> None:
     experiment = Bench(folders=Folders(openml=FOLDER)).experiment()
     real = [each for each in experiment.points if str(each.settings.get("data")).endswith(".csv")]
-    assert len(real) == 27
+    assert len(real) == 28
     for each in real:
         there = world(each.kind, each.settings)
         assert len(there.sample(20, 0).head(20).action) == 20

@@ -45,7 +45,7 @@ class Member:
     setting : float, optional
         The value of the tuned setting, for an estimator with several members.
     scaled : bool, default=False
-        Multiply the correction by a bent weight h with mean[h·w] / mean[h²], which is right for residuals that are
+        Multiply the correction by a bent weight h with mean[h·w] / (mean[h²]·mean[w]), which is right for residuals that are
         proportional to h (ScaledDR).
     smoothing : float or "auto", optional
         λ, if w·r is replaced by log(1 + λ·w·r)/λ (LogSmoothing); "auto" is 1/√n.

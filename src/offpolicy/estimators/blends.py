@@ -122,8 +122,8 @@ class Auto(_Standard):
 class StackedDR(Combined):
     """The mix of nearly unbiased candidates with the least variance: IPS, SNIPS, DR, and SNDR with several reward models.
 
-    The weights are 0 or more, sum to 1, and follow from the covariance of the candidates' errors. The standard error allows
-    for the fit of the weights to the same rounds.
+    The weights are 0 or more, sum to 1, and follow from the covariance of the candidates' errors; where effective rounds are
+    few, SNIPS is preferred. The standard error allows for the fit of the weights to the same rounds.
 
     Parameters
     ----------

@@ -237,10 +237,10 @@ class DRos(_BentModelled):
 @register
 @dataclass(frozen=True)
 class ScaledDR(_BentModelled):
-    """DR with clipped weights h = min(w, clip), whose correction is multiplied by mean[h·w] / mean[h²].
+    """DR with clipped weights h = min(w, clip), whose correction is multiplied by mean[h·w] / (mean[h²]·mean[w]).
 
     The factor is right for residuals r − q that are proportional to h, as in the fluctuation step of targeted maximum
-    likelihood. With clip = ∞ it is DR; as clip goes to 0, it adds the mean residual to DM.
+    likelihood. With clip = ∞ it is SNDR; as clip goes to 0, it adds the mean residual to DM.
 
     Parameters
     ----------

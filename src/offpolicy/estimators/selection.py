@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -40,6 +40,7 @@ class CandidateEstimates:
     in each draw, where `counts` (draws × buckets) states how often each bucket of units counts. `missed` is, for lists, what
     each candidate leaves out of each kind of interaction between slots, and of a reward model's error. `widths` are those of
     kernels (0 for exact weights, infinite without weights), and `modelled` marks the candidates with a reward model.
+    `required` is the number of effective rounds from which on the variance of a candidate can be relied on.
     """
 
     names: tuple[str, ...]
@@ -59,6 +60,28 @@ class CandidateEstimates:
     missed: FloatArray = field(default_factory=lambda: np.empty((0, 0)))
     widths: FloatArray = field(default_factory=lambda: np.empty(0))
     modelled: tuple[bool, ...] = ()
+    required: FloatArray = field(default_factory=lambda: np.empty(0))
+
+    @property
+    def undoubted(self) -> CandidateEstimates:
+        """The same, each with the variance that was estimated: for candidates whose weights differ little."""
+        return replace(self, required=np.empty(0))
+
+    @property
+    def doubts(self) -> FloatArray:
+        """What is added to each variance because few effective rounds determine it.
+
+        A log without the rounds whose large weights would have made an estimate vary has a small variance and the wrong
+        value. Of the nearly unbiased candidates, the one that requires the fewest rounds, k, is relied on. With m effective
+        rounds, (k'² − k²) / m² times its variance is added to that of a candidate that requires k' rounds.
+        """
+        trusted = [k for k in range(len(self.required)) if self.unbiased[k]]
+        if not trusted:
+            return np.zeros(len(self.names))
+        k = min(trusted, key=lambda k: (self.required[k], self.covariance[k, k]))
+        more = np.maximum(self.required**2 - self.required[k] ** 2, 0.0)
+        doubts: FloatArray = more / max(float(self.effective[k]), 1.0) ** 2 * self.covariance[k, k]
+        return doubts
 
     def variance(self, weights: FloatArray) -> float:
         """The variance of a weighted sum of the candidates."""
@@ -116,35 +139,37 @@ def beyond(difference: float, error: float, reach: float) -> float:
 
 
 def stacked(candidates: CandidateEstimates) -> Choice:
-    """The weights on the simplex, on nearly unbiased candidates alone, with the least variance.
+    """The weights on the simplex, on nearly unbiased candidates alone, with the least variance, doubts included.
 
     On the simplex, because free weights chase differences between almost equal candidates: they gain more where rounds are
     many, and lose more where they are few.
     """
     size = len(candidates.names)
     some = np.flatnonzero(candidates.unbiased)
+    doubts = np.diag(candidates.doubts[some])
     weights = np.zeros(size)
-    weights[some] = on_simplex(candidates.covariance[np.ix_(some, some)])
-    return Choice(weights, np.zeros(size), anchor=weights, optimism=optimism(candidates.sampled[:, some][:, :, some]))
+    weights[some] = on_simplex(candidates.covariance[np.ix_(some, some)] + doubts)
+    missed = optimism(candidates.sampled[:, some][:, :, some], doubts)
+    return Choice(weights, np.zeros(size), anchor=weights, optimism=missed)
 
 
-def optimism(parts: FloatArray) -> float:
+def optimism(parts: FloatArray, doubts: FloatArray | float = 0.0) -> float:
     """The share of the variance of the least-variance mix that its own estimate misses.
 
     Weights that minimise an estimated variance make it too small. Where each group of units is mixed by weights from the
     other groups, the variance is too large, since these weights rest on fewer units. Half way between is closest to the
-    spread over logs.
+    spread over logs. `doubts` is added to the variance for the choice of weights alone.
 
     >>> apart = np.array([np.diag([1.0, 3.0]), np.diag([3.0, 1.0])])
     >>> round(optimism(apart), 3), optimism(apart[:1])
     (0.375, 0.0)
     """
     whole = parts.sum(axis=0)
-    weights = on_simplex(whole)
+    weights = on_simplex(whole + doubts)
     within = float(weights @ whole @ weights)
     if len(parts) < 2 or not within > 0:
         return 0.0
-    held_out = sum(float(w @ part @ w) for part in parts for w in [on_simplex(whole - part)])
+    held_out = sum(float(w @ part @ w) for part in parts for w in [on_simplex(whole - part + doubts)])
     return max(held_out / within - 1, 0.0) / 2
 
 

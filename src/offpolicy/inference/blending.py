@@ -25,6 +25,7 @@ class Candidate:
     changed from half of the rounds to all of them. `missed`: for lists, the share of each kind of interaction between slots
     that its weights leave out, and of the error of a reward model. `effective`: the number of effective rounds. `column`:
     the column of its weights among the sums. `width`: that of its kernel. `modelled`: whether it has a reward model.
+    `divided`: whether what its weights add up to is divided by the mean weight, or nothing is weighted.
     """
 
     name: str
@@ -39,6 +40,14 @@ class Candidate:
     column: int | None = None
     width: float = 0.0
     modelled: bool = False
+    divided: bool = True
+
+    @property
+    def required(self) -> float:
+        """The number of effective rounds from which on its variance can be relied on; 0 for SNIPS."""
+        if not self.divided:
+            return REQUIRED_UNDIVIDED
+        return REQUIRED_MODEL if self.modelled else 0.0
 
     @property
     def least_bias(self) -> float:
@@ -49,6 +58,8 @@ class Candidate:
 # If the mean weight is below 1 by more than the first number of standard errors, errors are multiplied by that number, up to
 # the second.
 MISSED, MOST_MISSED = 2.0, 5.0
+REQUIRED_MODEL, REQUIRED_UNDIVIDED = 17.0, 55.0
+"""Effective rounds required by a reward model, and by weights that are not divided by their mean (from building worlds)."""
 GROUPS = 5
 """The number of groups of units that weights of a mix are held out from."""
 
@@ -177,6 +188,7 @@ class Combination:
             missed=np.array([part.missed for part in self.parts]),
             widths=np.array([part.width for part in self.parts]),
             modelled=tuple(part.modelled for part in self.parts),
+            required=np.array([part.required for part in self.parts]),
         )
 
     def _resampled(self, k: int, counts: FloatArray) -> FloatArray:

@@ -125,8 +125,7 @@ class Formula(Expression):
                 value = value + m[..., b] / unit
             if u is not None and w is not None:
                 if terms.scaling is not None:
-                    product, square = terms.scaling
-                    value = value + m[..., u] / m[..., square] * m[..., product] / unit
+                    value = value + m[..., u] / unit * terms.scaling.factor(m)
                 elif terms.normalised:
                     value = value + m[..., u] / m[..., w] + correction_origin
                 else:
@@ -147,12 +146,10 @@ class Formula(Expression):
                 g[0] -= means[b] / unit**2
             if u is not None and w is not None:
                 if terms.scaling is not None:
-                    product, square = terms.scaling
-                    factor = means[product] / (means[square] * unit)
+                    columns, factor = terms.scaling, terms.scaling.factor(means) / unit
                     g[u] += factor
-                    g[product] += means[u] / (means[square] * unit)
-                    g[square] -= means[u] * factor / means[square]
-                    g[0] -= means[u] * factor / unit
+                    for column, sign in ((columns.product, 1), (columns.square, -1), (columns.weight, -1)):
+                        g[column] += sign * means[u] * factor / means[column]
                 elif terms.normalised:
                     g[u] += 1 / means[w]
                     g[w] -= means[u] / means[w] ** 2

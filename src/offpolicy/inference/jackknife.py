@@ -90,7 +90,7 @@ class Refits:
         means = sums.moments["mean"]
         with np.errstate(divide="ignore", invalid="ignore"):
             if terms.scaling is not None:
-                weight = weight * (means[terms.scaling[0]] / means[terms.scaling[1]])
+                weight = weight * terms.scaling.factor(means)
             elif terms.normalised and terms.weight is not None:
                 weight = weight / (means[terms.weight] / means[0])
         fit = np.tensordot(refits, (share - weight) / rows, axes=2)  # the value under each refit, up to a constant

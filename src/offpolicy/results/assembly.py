@@ -200,6 +200,7 @@ class Values:
                 getattr(p.terms, "weight", None),
                 self._width(weight),
                 p.member.rewards is not None,
+                p.member.normalised or p.member.scaled or not weight.weighs,
             )
             for name, p, weight in ((name, p, p.member.weight) for name, p in picks.items())
         ]

@@ -57,7 +57,7 @@ class RoundScores:
         correction = correction + of_correction * weight
         factor, means = 1.0, self.means
         if terms.scaling is not None:
-            factor = float(means[terms.scaling[0]] / means[terms.scaling[1]])
+            factor = float(terms.scaling.factor(means))
         elif terms.normalised and terms.weight is not None and not self.alone:
             factor = float(means[0] / means[terms.weight])
         for variate, beta in terms.variates:

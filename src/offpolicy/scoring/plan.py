@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from offpolicy.core.arrays import FloatArray
 from offpolicy.data.features import Inputs
 from offpolicy.estimators import Estimator, Member, Number
 from offpolicy.models.rewards.base import RewardModel
@@ -114,13 +115,26 @@ ColumnKey = WeightColumn | BaselineColumn | CorrectionColumn | SmoothedColumn
 
 
 @dataclass(frozen=True)
+class Scaling:
+    """The columns of h·w, h² and w: the factor of a correction by h is mean[h·w] / (mean[h²]·mean[w])."""
+
+    product: int
+    square: int
+    weight: int
+
+    def factor(self, means: FloatArray) -> FloatArray:
+        """Of means, or of sums, in the last axis."""
+        return means[..., self.product] / means[..., self.square] * means[..., 0] / means[..., self.weight]
+
+
+@dataclass(frozen=True)
 class Terms:
     """The columns of one member's three numbers (None: the number is 0), and how they combine.
 
     Attributes
     ----------
-    scaling : tuple[int, int] | None
-        The columns of h·w and h², if the correction by h is scaled by the quotient of their means.
+    scaling : Scaling | None
+        The columns of the factor of the correction, if it is scaled.
     shifted_baseline : bool
         Whether the baseline is stored less the origin; otherwise the correction is stored less origin·weight.
     slot : int | None
@@ -138,7 +152,7 @@ class Terms:
     correction: int | None
     weight: int | None
     normalised: bool
-    scaling: tuple[int, int] | None
+    scaling: Scaling | None
     shifted_baseline: bool
     tables: tuple[TableKey | None, TableKey | None] = (None, None)
     misses: int | None = None
@@ -300,10 +314,10 @@ class Plan:
         each = (member.variate.for_slot(k) for k in range(self.slots or 0))
         return [self._column(WeightColumn(policy, weight)) for weight in each]
 
-    def _scaling(self, member: Member, policy: int) -> tuple[int, int]:
+    def _scaling(self, member: Member, policy: int) -> Scaling:
         bend = member.weight.bend
-        product, square = (replace(member.weight, bend=Times(bend, squared)) for squared in (False, True))
-        return self._column(WeightColumn(policy, product)), self._column(WeightColumn(policy, square))
+        weights = (replace(member.weight, bend=each) for each in (Times(bend), Times(bend, True), Weight().bend))
+        return Scaling(*(self._column(WeightColumn(policy, weight)) for weight in weights))
 
     def _tables(
         self, member: Member, model: ModelKey | None, policy: int, clip: float | None
