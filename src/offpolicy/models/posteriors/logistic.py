@@ -7,8 +7,9 @@ The loss is
 Y_da counts the rounds of point d and action a, N_d = Σ_a Y_da. The coordinates of each action are turned and scaled by the
 Cholesky factor of its own block of the Hessian, recomputed every few steps, so that few steps are needed.
 
-Steps take single precision, which halves their time. Its rounding errors would grow from step to step, and rows in another
-order change the last bits of sums; counts are therefore rounded first, so that all steps are the same for any order.
+Up to 300,000 rounds, steps take single precision, which halves their time, until the gradient in double precision is small
+as well. Rounding errors would grow from step to step, and rows in another order change the last bits of sums; counts are
+therefore rounded first, so that all steps are the same for any order.
 """
 
 from __future__ import annotations
@@ -35,8 +36,9 @@ GRADIENT = 0.03
 """Iterations stop when the gradient is below this fraction of a standard error in every coordinate."""
 STEPS_AT_ONCE = 10
 MOST_ROUNDS_OF_STEPS = 30
-ROUNDS_IN_SINGLE_PRECISION = 5
-"""Steps that have not converged by then may need double precision."""
+FEW_ROUNDS_OF_STEPS = 5
+MOST_IN_SINGLE_PRECISION = 3e5
+"""The rounds up to which changes of the loss near the minimum are larger than its rounding errors in single precision."""
 MOST_SOLVER_STEPS = 50
 RESIDUAL = 1e-2
 BLOCK_BYTES = 1 << 19
@@ -346,14 +348,23 @@ class Problem:
         return inverse
 
     def minimum(self) -> FloatArray:
+        few = self.counts.rounds.sum() <= MOST_IN_SINGLE_PRECISION
+        z = self.single if few else self.z
         point, factors = self._first()
-        point, _ = self._steps(point, factors, self.single)  # where these end, the first factors may be far off
-        for k in range(MOST_ROUNDS_OF_STEPS):
-            z = self.single if k < ROUNDS_IN_SINGLE_PRECISION else self.z
-            point, done = self._steps(point, self.factors(point.theta, z), z)
+        point, _ = self._steps(point, factors, z)  # where these end, the first factors may be far off
+        point, factors = self._descended(point, self.factors(point.theta, z), z)
+        if few:  # this is mostly the end already
+            point, _ = self._descended(Point(point.theta, *self.loss(point.theta, self.z)), factors, self.z)
+        return point.theta
+
+    def _descended(self, point: Point, factors: FloatArray, z: Numbers) -> tuple[Point, FloatArray]:
+        """Steps until the gradient is small, with factors that are renewed every few steps; and the last factors."""
+        for _ in range(MOST_ROUNDS_OF_STEPS if z is self.z else FEW_ROUNDS_OF_STEPS):
+            point, done = self._steps(point, factors, z)
             if done:
                 break
-        return point.theta
+            factors = self.factors(point.theta, z)
+        return point, factors
 
     def _first(self) -> tuple[Point, FloatArray]:
         """The start, where every point has the shares of the actions in the log as probabilities, and the factors there."""
