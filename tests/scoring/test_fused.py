@@ -294,6 +294,18 @@ def test_a_matrix_stands_for_linear_scores() -> None:
         op.Softmax(np.zeros(3))
 
 
+def test_pytorch_uses_one_thread_only_while_a_log_is_read() -> None:
+    device = Device("cpu")
+    before = device.torch.get_num_threads()
+    device.torch.set_num_threads(2)
+    try:
+        with device.one_thread():
+            assert device.torch.get_num_threads() == 1
+        assert device.torch.get_num_threads() == 2
+    finally:
+        device.torch.set_num_threads(before)
+
+
 def test_devices_and_settings_that_cannot_be_used_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     for setting, message in (({"device": "tpu"}, "device is 'tpu'"), ({"precision": "bf16"}, "precision is 'bf16'")):
         with pytest.raises(op.InputError, match=message):
