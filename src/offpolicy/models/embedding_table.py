@@ -45,9 +45,14 @@ class FeatureMap:
         rows: FloatArray = self.own[batch.action] + self.features.rows(batch) @ self.shared
         return rows
 
+    @property
+    def by_action(self) -> bool:
+        """Whether rounds with the same features, but different actions, may differ."""
+        return self.features.catalog is not None or not (self.own == self.own[0]).all()
+
     def combinations(self, most: int) -> Combinations | None:
         """The combinations of categories, if the embedding depends on nothing else, and there are at most so many."""
-        return self.features.combinations(most) if (self.own == self.own[0]).all() else None
+        return None if self.by_action else self.features.combinations(most)
 
     def mapped(self, matrix: FloatArray) -> FeatureMap:
         return FeatureMap(self.own @ matrix, self.shared @ matrix, self.features)
