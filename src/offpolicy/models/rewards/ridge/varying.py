@@ -73,30 +73,50 @@ class CrossPass(FitStatistic):
 
     def fold(self, state: State, batch: Batch) -> State:
         s = self.shape
-        group = s.group(batch) * self.runs // s.groups
-        order = np.lexsort((batch.action, group))
-        batch, group = batch.take(order), group[order]
-        weight = s.weights(batch)
-        edges = np.searchsorted(group, np.arange(self.runs + 1))
-        for g in range(self.runs):
-            for start in range(edges[g], edges[g + 1], ROWS_AT_ONCE):
-                rows = slice(start, min(start + ROWS_AT_ONCE, edges[g + 1]))
-                self._add(state, g, batch.take(rows), None if weight is None else weight[rows])
+        group, weight, phi = s.group(batch) * self.runs // s.groups, s.weights(batch), s.features.rows(batch)
+        similar = phi @ np.sqrt(np.arange(2.0, phi.shape[1] + 2))  # brings rounds with the same features together
+        for add, order in ((self._add_shared, similar), (self._add_by_action, batch.action)):
+            rows = np.lexsort((order, group))
+            edges = np.searchsorted(group[rows], np.arange(self.runs + 1))
+            for g in range(self.runs):
+                sums = {name: part[g] for name, part in state.items()}
+                for start in range(edges[g], edges[g + 1], ROWS_AT_ONCE):
+                    some = rows[start : min(start + ROWS_AT_ONCE, edges[g + 1])]
+                    add(sums, batch, some, phi[some], None if weight is None else weight[some])
         return state
 
-    def _add(self, state: State, g: int, batch: Batch, weight: FloatArray | None) -> None:
-        d, s = self.shape.context, self.shape
-        x = np.vstack([(batch.context - s.origin[:d]).T, np.ones(len(batch))])
-        y = np.vstack([(s.features.rows(batch) - s.origin[d : d + s.features.size]).T, np.ones(len(batch))])
-        r = batch.reward - s.origin[d + s.features.size :]
+    def _add_shared(self, sums: State, batch: Batch, rows: IntArray, phi: FloatArray, weight: FloatArray | None) -> None:
+        """Add to `packed` and `zr`. Rounds with the same features are summed before their products with these are taken."""
+        x = self._context(batch, rows)
+        xw = x if weight is None else x * weight
+        r = batch.reward[rows] - self.shape.origin[len(x) - 1 + phi.shape[1] :]
+        squares, xr = _products(xw, x), (xw[:, None] * r.T).reshape(-1, len(rows))
+        first = _first_of_each(phi)
+        if len(first) < len(rows):
+            squares, xr = np.add.reduceat(squares, first, axis=1), np.add.reduceat(xr, first, axis=1)
+        y = self._features(phi[first])
+        sums["packed"] += _products(y, y) @ squares.T
+        sums["zr"] += (y @ xr.T).reshape(sums["zr"].shape)
+
+    def _add_by_action(self, sums: State, batch: Batch, rows: IntArray, phi: FloatArray, weight: FloatArray | None) -> None:
+        """Add to `features` and `arms`. Rows are sorted by action."""
+        y, action = self._features(phi), batch.action[rows]
         yw = y if weight is None else y * weight
-        squares = _products(x, x).T
-        state["packed"][g] += _products(yw, y) @ squares
-        state["zr"][g] += (yw[:, None] * x).reshape(-1, len(batch)) @ r
-        at = np.flatnonzero(np.diff(batch.action, prepend=-1))  # rows are sorted by action
-        state["features"][g, batch.action[at]] += np.add.reduceat(yw, at, axis=1).T
+        at = np.flatnonzero(np.diff(action, prepend=-1))
+        sums["features"][action[at]] += np.add.reduceat(yw, at, axis=1).T
         if self.arms:
-            self._add_arms(state["arms"][g], batch.action, yw.T, np.ascontiguousarray(squares))
+            x = self._context(batch, rows)
+            self._add_arms(sums["arms"], action, yw.T, np.ascontiguousarray(_products(x, x).T))
+
+    def _context(self, batch: Batch, rows: IntArray) -> FloatArray:
+        """x̃ of some rounds, one per column."""
+        x = batch.context[rows]
+        return np.vstack([(x - self.shape.origin[: x.shape[1]]).T, np.ones(len(x))])
+
+    def _features(self, phi: FloatArray) -> FloatArray:
+        """ỹ of some rounds, one per column."""
+        d = self.shape.context
+        return np.vstack([(phi - self.shape.origin[d : d + phi.shape[1]]).T, np.ones(len(phi))])
 
     def _add_arms(self, arms: FloatArray, action: IntArray, y: FloatArray, squares: FloatArray) -> None:
         """Add the products of two matrices with one row per round, a few rounds at a time."""
@@ -302,6 +322,12 @@ def _products(left: FloatArray, right: FloatArray) -> FloatArray:
         np.multiply(left[i], right[i:], out=out[at : at + size - i])
         at += size - i
     return out
+
+
+def _first_of_each(rows: FloatArray) -> IntArray:
+    """The first of each run of equal rows; all rows if few are equal."""
+    first = np.flatnonzero(np.append(True, (rows[1:] != rows[:-1]).any(axis=1)))
+    return first if 2 * len(first) < len(rows) else np.arange(len(rows))
 
 
 def _sums_of_runs(rows: FloatArray, at: IntArray) -> FloatArray:
