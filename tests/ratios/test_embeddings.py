@@ -179,6 +179,26 @@ def test_categorical_by_hand(tmp_path: object) -> None:
     np.testing.assert_allclose(weights(log, pi, op.MIPS(), tmp_path), expected, rtol=1e-12)
 
 
+@pytest.mark.parametrize(
+    "estimator",
+    [
+        op.MIPS(),
+        op.LearnedMIPS("features", posterior=op.Logistic()),
+        op.LearnedMIPS("features", posterior=op.Gaussian(), cross_fit=2),
+        op.LearnedMIPS("both", posterior=op.Gaussian()),
+    ],
+)
+def test_shares_by_combination_of_categories_are_those_by_round(
+    estimator: op.Estimator, tmp_path: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    w = make_small(n=300)
+    rng = np.random.default_rng(2)
+    log = w.log(action_features=np.column_stack([(w.action + rng.integers(2, size=300)) % 3, rng.integers(3, size=300)]))
+    found = weights(log, w.target, estimator, tmp_path)
+    monkeypatch.setattr("offpolicy.ratios.embeddings.MOST_ELEMENTS", 0)
+    np.testing.assert_allclose(found, weights(log, w.target, estimator, tmp_path), rtol=1e-11)
+
+
 def test_lda_by_hand(tmp_path: object) -> None:
     """Features that vary within an action: normal around the action's mean, with the shared covariance."""
     w = make_small(n=300)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -15,6 +16,40 @@ from offpolicy.data.batch import Batch
 from offpolicy.data.schema import Dimension, Schema
 
 Inputs = Literal["identity", "features", "both"]
+
+
+@dataclass(frozen=True)
+class Combinations:
+    """The combinations of one-hot encoded categories, of dimensions with these widths. A row may have none of a dimension.
+
+    >>> Combinations((1, 2)).table
+    array([[0., 0., 0.],
+           [0., 1., 0.],
+           [0., 0., 1.],
+           [1., 0., 0.],
+           [1., 1., 0.],
+           [1., 0., 1.]])
+    """
+
+    widths: tuple[int, ...]
+
+    @cached_property
+    def table(self) -> FloatArray:
+        """φ of each combination."""
+        levels = [width + 1 for width in self.widths]
+        codes = np.indices(levels).reshape(len(levels), -1)
+        return np.hstack([np.eye(n)[code][:, 1:] for n, code in zip(levels, codes, strict=True)])
+
+    @cached_property
+    def _places(self) -> FloatArray:
+        """What each column adds to the number of a combination."""
+        steps = [math.prod(width + 1 for width in self.widths[k + 1 :]) for k in range(len(self.widths))]
+        return np.concatenate([step * np.arange(1.0, n + 1) for step, n in zip(steps, self.widths, strict=True)])
+
+    def codes(self, phi: FloatArray) -> IntArray:
+        """The number of each row's combination: its row in the table."""
+        codes: IntArray = (phi @ self._places).astype(np.int64)
+        return codes
 
 
 @dataclass(frozen=True)
@@ -56,6 +91,13 @@ class Features:
         if not self.varies:
             return self.catalog[batch.codes]
         return np.hstack([batch.features, self.catalog[batch.codes]])
+
+    def combinations(self, most: int) -> Combinations | None:
+        """The combinations of categories, if φ has only those, logged with each round, and there are at most so many."""
+        one_hot = self.varies and self.catalog is None and all(d.categorical for d in self.dimensions)
+        if not one_hot or math.prod(d.width + 1 for d in self.dimensions) > most:
+            return None
+        return Combinations(tuple(d.width for d in self.dimensions))
 
     def distinguishes(self, dimension: Dimension) -> bool:
         """Whether a dimension can tell actions apart: one with a single category cannot."""

@@ -18,7 +18,7 @@ from offpolicy.core.files import whole_file
 from offpolicy.core.imports import pandas
 from offpolicy.data.batch import Batch
 from offpolicy.data.checks import places
-from offpolicy.data.features import Features
+from offpolicy.data.features import Combinations, Features
 
 SAME = 1e-11
 """Embeddings whose spread is below this fraction of their size are equal up to rounding."""
@@ -44,6 +44,15 @@ class FeatureMap:
     def rows(self, batch: Batch) -> FloatArray:
         rows: FloatArray = self.own[batch.action] + self.features.rows(batch) @ self.shared
         return rows
+
+    @property
+    def by_action(self) -> bool:
+        """Whether rounds with the same features, but different actions, may differ."""
+        return self.features.catalog is not None or not (self.own == self.own[0]).all()
+
+    def combinations(self, most: int) -> Combinations | None:
+        """The combinations of categories, if the embedding depends on nothing else, and there are at most so many."""
+        return None if self.by_action else self.features.combinations(most)
 
     def mapped(self, matrix: FloatArray) -> FeatureMap:
         return FeatureMap(self.own @ matrix, self.shared @ matrix, self.features)

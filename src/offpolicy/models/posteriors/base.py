@@ -25,9 +25,9 @@ from offpolicy.core.arrays import Array, FloatArray, IntArray, library, to_numpy
 from offpolicy.core.errors import RowsError
 from offpolicy.core.imports import Named
 from offpolicy.data.batch import Batch
-from offpolicy.data.features import Features
+from offpolicy.data.features import Combinations, Features
 from offpolicy.data.spaces import Serves
-from offpolicy.models.embedding_table import Affine, Embedding
+from offpolicy.models.embedding_table import Affine, Embedding, FeatureMap
 from offpolicy.models.posteriors.nearest_actions import Near, nearest
 from offpolicy.models.rewards.base import NO_FEATURES, FitShape, FitStatistic, mean_features
 from offpolicy.policies.blocks import Layout, Lists
@@ -77,8 +77,10 @@ class Pooling:
         The inverse covariance of the normal distribution around each action, if there is one.
     free : bool, default=False
         Whether the posterior is the same in any coordinates of the embedding.
-    table : array of shape (n_actions, n_actions), optional
-        exp(score), if rounds of one action are alike and there is memory for it.
+    table : array of shape (n_kinds, n_actions), optional
+        exp(score), by action if rounds of one action are alike, or by combination of categories, if there is memory for it.
+    combinations : Combinations, optional
+        The combinations of categories that the table has a row for; None: it has one for each action.
     neighbours : int, optional
         Sum over this number of actions nearest to the logged one, if policies cover all of very many actions.
     near : Near, optional
@@ -110,6 +112,7 @@ class Pooling:
     precision: FloatArray | None = None
     free: bool = False
     table: FloatArray | None = field(default=None, repr=False)
+    combinations: Combinations | None = field(default=None, repr=False)
     neighbours: int | None = None
     near: Near | None = field(default=None, repr=False)
     details: dict[str, Any] = field(default_factory=dict)
@@ -174,7 +177,7 @@ class Pooling:
         if self.groups is not None:
             return self.groups[1][self.groups[0][batch.codes]]
         if self.table is not None:
-            return self.table[batch.codes]
+            return self.table[self._kinds(batch)]
         if self.likelihood is not None:
             return self._checked(self.likelihood(batch), batch)
         return self._exp(self.points(batch))
@@ -187,11 +190,15 @@ class Pooling:
             same: FloatArray = (cluster[layout.codes] == cluster[batch.action][layout.row]).astype(np.float64)
             return same
         if self.table is not None:
-            return self.table[batch.codes[layout.row], layout.codes]
+            return self.table[self._kinds(batch)[layout.row], layout.codes]
         scores = layout.scores(self.points(batch), self.weight, self.bias)
         most = layout.most(scores)
         scores -= layout.spread(np.where(np.isfinite(most), most, 0.0))  # all of the listed actions may have −∞
         return np.exp(scores, out=scores)
+
+    def _kinds(self, batch: Batch) -> IntArray:
+        """The row of the table for each round."""
+        return batch.codes if self.combinations is None else self.combinations.codes(batch.features)
 
     def distances(self, batch: Batch, layout: Layout) -> FloatArray:
         """Return how far each action's score is from that of the logged action, in units of `width`.
@@ -251,19 +258,27 @@ class Pooling:
         return replace(self, near=near)
 
     def tabled(self, room: int) -> Pooling:
-        """Return a copy with exp(score) as a table, if rounds of one action are alike and the table is small enough.
+        """Return a copy with exp(score) as a table, if there are few kinds of rounds and the table is small enough.
 
         Parameters
         ----------
         room : int
             The largest number of elements.
         """
-        n = len(self.bias)
-        if self.varies or self.groups is not None or n * n > room:
+        n, varying = len(self.bias), self.embedding.varying
+        combinations = None
+        if isinstance(varying, FeatureMap) and self.context is None and self.likelihood is None and self.width is None:
+            rounds = int(self.embedding.counts.sum())
+            combinations = varying.combinations(min(room // n, rounds // 2))
+        if self.groups is not None or (combinations is None and (self.varies or n * n > room)):
             return self
         if library(self.weight) is not np:
             return self.on_host().tabled(room)
-        return replace(self, table=self._exp(self.affine(self.embedding.table)))
+        e = self.embedding.table
+        if combinations is not None:
+            assert isinstance(varying, FeatureMap)
+            e = varying.own[0] + combinations.table @ varying.shared
+        return replace(self, table=self._exp(self.affine(e)), combinations=combinations)
 
     def on_host(self) -> Pooling:
         """Return a copy with arrays in memory, of a pooling that was fitted on a device."""

@@ -166,9 +166,7 @@ class Logistic(Posterior):
 
 def _by_action(embedding: Embedding) -> bool:
     """Whether actions with the same features differ, so that hardly any two points are the same."""
-    varying = embedding.varying
-    plain = isinstance(varying, FeatureMap) and varying.features.catalog is None
-    return not (plain and bool((varying.own == varying.own[0]).all()))  # type: ignore[union-attr]
+    return not isinstance(embedding.varying, FeatureMap) or embedding.varying.by_action
 
 
 def _distinct(points: FloatArray, count: FloatArray, combination: IntArray) -> tuple[FloatArray, FloatArray]:

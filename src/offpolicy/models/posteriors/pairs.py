@@ -67,8 +67,7 @@ class Pairs(FitStatistic):
         out = {name: values[first] for name, values in joined.items()}
         out["count"] = np.bincount(which, joined["count"], len(first))
         sampled = a["sampled"] | b["sampled"]
-        distinct = np.unique(out["hash"])
-        if len(distinct) > self.limit:
+        if len(first) > self.limit and len(distinct := np.unique(out["hash"])) > self.limit:
             keep = out["hash"] < distinct[self.limit]
             out, sampled = {name: values[keep] for name, values in out.items()}, np.ones((), bool)
         return {**out, "total": a["total"] + b["total"], "sampled": sampled}

@@ -438,7 +438,8 @@ def _choose(train: Sequence[Solvable], held_out: list[RowSums], wholes: list[Gra
         total = float((unseen.rr + unseen.n * (unseen.r - whole.r) ** 2).sum())
         solutions = fitted.solutions(grid)
         if test.cross is not None:
-            return np.array([[varying_error(linear, test) for linear in solutions]]), total
+            pooled = RowSums(unseen.pooled(), test.cross)
+            return np.array([[varying_error(linear, pooled) for linear in solutions]]), total
         return np.array([squared_error(linear, unseen) for linear in solutions]).T, total
 
     errors, totals = zip(*parallel(on_fold, train, held_out, wholes), strict=True)

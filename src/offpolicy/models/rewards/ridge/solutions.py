@@ -171,14 +171,14 @@ def squared_error(linear: LinearPredictor, gram: GramState) -> FloatArray:
 
 
 def varying_error(linear: LinearPredictor, rows: RowSums) -> float:
-    """Σ (r − q(x, a, φ))², if features vary within actions."""
+    """Σ (r − q(x, a, φ))² over rows in one group, if features vary within actions."""
     assert linear.varying is not None
     assert rows.cross is not None
     cross = rows.cross
     around = linear.moved(cross.x0).varying  # coefficients around the typical row
     assert around is not None
     own = around.own + cross.y0 @ around.shared
-    alone = float(squared_error(LinearPredictor(own, cross.x0), rows.gram.pooled()))
+    alone = float(squared_error(LinearPredictor(own, cross.x0), rows.gram))
     shared = np.vstack([around.shared, np.zeros((1, cross.k))]).ravel()
     own_at_r0 = own - np.append(np.zeros(cross.k - 1), cross.r0)
     if len(cross.arms):
