@@ -110,8 +110,8 @@ def test_few_effective_rounds_leave_the_weight_to_what_requires_the_fewest() -> 
     """Two nearly unbiased candidates; the second requires 3 effective rounds more, in squares, and there are 2."""
     given = {"unbiased": (True, True), "uncorrected": (0.0, 0.0), "required": np.array([4.0, 5.0])}
     few, many = (candidates([1, 2], [[2, 0], [0, 1]], effective=np.array([m, 9.0]), **given) for m in (2.0, 1e9))
-    assert few.doubts == pytest.approx([0, (5**2 - 4**2) / 2**2 * 2])
-    assert stacked(few).weights == pytest.approx(np.array([5.5, 2]) / 7.5)
+    assert few.doubts == pytest.approx([0, (5**2 - 4**2) / 2**2 * 1])
+    assert stacked(few).weights == pytest.approx(np.array([3.25, 2]) / 5.25)
     assert stacked(many).weights == pytest.approx([1 / 3, 2 / 3])
     model = candidates([1, 2], [[2, 0], [0, 1]], effective=np.array([2.0, 9.0]), required=np.array([0.0, 3.0]))
     sure = replace(model, effective=np.array([1e9, 9.0]))
@@ -142,7 +142,7 @@ class TestStackedDR:
         ips = ((w * r).sum() - w * r) / 5
         snips = ((w * r).sum() - w * r) / (w.sum() - w)
         c = np.cov(ips, snips)
-        c[0, 0] += (55 / (w.sum() ** 2 / (w**2).sum())) ** 2 * c[1, 1]
+        c[0, 0] += (55 / (w.sum() ** 2 / (w**2).sum())) ** 2 * min(c[0, 0], c[1, 1])
         share = np.clip((c[1, 1] - c[0, 1]) / (c[0, 0] + c[1, 1] - 2 * c[0, 1]), 0, 1)
         result = op.evaluate(self.LOG, self.TARGET, [op.StackedDR([op.IPS(), op.SNIPS()]), op.IPS(), op.SNIPS()])
         weights = {c["name"]: c["weight"] for c in result["StackedDR"].diagnostics["candidates"]}

@@ -73,14 +73,15 @@ class CandidateEstimates:
 
         A log without the rounds whose large weights would have made an estimate vary has a small variance and the wrong
         value. Of the nearly unbiased candidates, the one that requires the fewest rounds, k, is relied on. With m effective
-        rounds, (k'² − k²) / m² times its variance is added to that of a candidate that requires k' rounds.
+        rounds, (k'² − k²) / m² times the least variance of these candidates is added to that of one that requires k' rounds.
         """
         trusted = [k for k in range(len(self.required)) if self.unbiased[k]]
         if not trusted:
             return np.zeros(len(self.names))
         k = min(trusted, key=lambda k: (self.required[k], self.covariance[k, k]))
         more = np.maximum(self.required**2 - self.required[k] ** 2, 0.0)
-        doubts: FloatArray = more / max(float(self.effective[k]), 1.0) ** 2 * self.covariance[k, k]
+        least = min(float(self.covariance[k, k]) for k in trusted)
+        doubts: FloatArray = more / max(float(self.effective[k]), 1.0) ** 2 * least
         return doubts
 
     def variance(self, weights: FloatArray) -> float:
