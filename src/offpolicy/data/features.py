@@ -93,7 +93,7 @@ class Features:
         return np.hstack([batch.features, self.catalog[batch.codes]])
 
     def combinations(self, most: int) -> Combinations | None:
-        """The combinations of categories, if φ has only those, logged with each round, and there are at most so many."""
+        """The combinations of categories, if φ has only those, logged with each round, and not more than `most`."""
         one_hot = self.varies and self.catalog is None and all(d.categorical for d in self.dimensions)
         if not one_hot or math.prod(d.width + 1 for d in self.dimensions) > most:
             return None

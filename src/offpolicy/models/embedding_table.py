@@ -51,7 +51,7 @@ class FeatureMap:
         return self.features.catalog is not None or not (self.own == self.own[0]).all()
 
     def combinations(self, most: int) -> Combinations | None:
-        """The combinations of categories, if the embedding depends on nothing else, and there are at most so many."""
+        """The combinations of categories, if the embedding depends on nothing else, and not more than `most`."""
         return None if self.by_action else self.features.combinations(most)
 
     def mapped(self, matrix: FloatArray) -> FeatureMap:
