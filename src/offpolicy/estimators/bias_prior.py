@@ -10,11 +10,10 @@ error of the former would make it too large:
 with u_k the share of a model's error that the weights of candidate k leave uncorrected (0 for exact weights, 1 for none),
 and ρ the correlation of biases, since most models are wrong in the same way. Where the learning curve of its model shows
 that candidate k has a bias of at least l_k, κ·gap·u_k is at least l_k. For each κ the weights on the simplex minimise
-xᵀ(Σ + D + κ²gap²B)x, where D are the doubts that few effective rounds leave (`CandidateEstimates.doubts`). The blend is
-their mean over the posterior of κ. Its likelihood is that of the differences from the nearly unbiased candidates. Above the
-most likely κ, where it says that biases are not that large, it is raised to the power m / (m + m0), where m counts effective
-rounds with a reward: differences that few of them show no larger than chance do not clear a model. Below the most likely κ
-it counts in full: differences larger than chance contradict a model in any case.
+xᵀ(Σ + κ²gap²B)x, and the blend is their mean over the posterior of κ. Its likelihood is that of the differences D from the
+nearly unbiased candidates. Above the most likely κ, where it says that biases are not that large, it is raised to the power
+m / (m + m0), where m counts effective rounds with a reward: differences that few of them show no larger than chance do not
+clear a model. Below the most likely κ it counts in full: differences larger than chance contradict a model in any case.
 """
 
 from __future__ import annotations
@@ -101,13 +100,12 @@ class BiasPrior:
         """The posterior mean for one unit of bias."""
         size, usable = len(candidates.names), np.flatnonzero(candidates.known)
         differences, spread, steps = spread_of(candidates, smooth, anchor, unit)
-        doubted = candidates.covariance + np.diag(candidates.doubts)
         uncorrected, least = np.asarray(candidates.uncorrected), np.asarray(candidates.least_biases) / unit
         shares = np.exp(np.linspace(np.log(self.least), 0.0, self.grid))
         log_likelihood, weights, biases = np.empty(self.grid), np.zeros((self.grid, size)), np.zeros((self.grid, size))
         for k, share in enumerate(shares):
             bias = self._covariance(np.maximum(share * uncorrected, least))
-            matrix = doubted / unit**2 + bias
+            matrix = candidates.covariance / unit**2 + bias
             weights[k, usable] = on_simplex(matrix[np.ix_(usable, usable)])
             root = np.linalg.cholesky(spread + steps @ bias @ steps.T)
             solved = np.linalg.solve(root, differences)

@@ -161,7 +161,7 @@ class StackedDR(Combined):
         return super().checked()
 
     def choose(self, candidates: CandidateEstimates) -> Choice:
-        return stacked(candidates)
+        return stacked(candidates, candidates.doubts)
 
 
 @dataclass(frozen=True)

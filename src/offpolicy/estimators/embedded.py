@@ -217,7 +217,7 @@ class LearnedBlend(Combined):
 
     def choose(self, candidates: CandidateEstimates) -> Choice:
         prior = ReadingPrior() if candidates.missed.size else BiasPrior()
-        return prior.choose(candidates.undoubted)
+        return prior.choose(candidates)
 
 
 def _check_embeds(name: str, rewards: RewardModel) -> None:

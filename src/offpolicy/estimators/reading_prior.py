@@ -95,7 +95,7 @@ class ReadingPrior:
         Choice
             The weights and the biases.
         """
-        anchor, size = stacked(candidates.undoubted).weights, len(candidates.names)
+        anchor, size = stacked(candidates).weights, len(candidates.names)
         smooth = np.array([k for k in range(size) if candidates.known[k] and not candidates.unbiased[k]], dtype=np.int64)
         unit = float(np.hypot(candidates.values @ anchor - candidates.logged, np.sqrt(candidates.variance(anchor))))
         if not len(smooth) or not unit > 0:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -61,11 +61,6 @@ class CandidateEstimates:
     widths: FloatArray = field(default_factory=lambda: np.empty(0))
     modelled: tuple[bool, ...] = ()
     required: FloatArray = field(default_factory=lambda: np.empty(0))
-
-    @property
-    def undoubted(self) -> CandidateEstimates:
-        """The same, each with the variance that was estimated: for candidates whose weights differ little."""
-        return replace(self, required=np.empty(0))
 
     @property
     def doubts(self) -> FloatArray:
@@ -139,15 +134,15 @@ def beyond(difference: float, error: float, reach: float) -> float:
     return float(np.copysign(max(abs(difference) - reach * error, 0.0), difference)) + 0.0
 
 
-def stacked(candidates: CandidateEstimates) -> Choice:
-    """The weights on the simplex, on nearly unbiased candidates alone, with the least variance, doubts included.
+def stacked(candidates: CandidateEstimates, doubts: FloatArray | None = None) -> Choice:
+    """The weights on the simplex, on nearly unbiased candidates alone, with the least variance, or that and doubts.
 
     On the simplex, because free weights chase differences between almost equal candidates: they gain more where rounds are
     many, and lose more where they are few.
     """
     size = len(candidates.names)
     some = np.flatnonzero(candidates.unbiased)
-    doubts = np.diag(candidates.doubts[some])
+    doubts = np.zeros((len(some), len(some))) if doubts is None else np.diag(doubts[some])
     weights = np.zeros(size)
     weights[some] = on_simplex(candidates.covariance[np.ix_(some, some)] + doubts)
     missed = optimism(candidates.sampled[:, some][:, :, some], doubts)
