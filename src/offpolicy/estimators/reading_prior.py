@@ -125,7 +125,7 @@ class ReadingPrior:
         step = weights - anchor
         unexplained = max(float(candidates.values @ step) ** 2 - candidates.variance(step), 0.0)
         variance = float(posterior @ [case.squared_error(weights) for case in cases]) * unit**2 + unexplained
-        return Choice(weights, moved, anchor=anchor, variance=variance, details=details)
+        return Choice(weights, moved, anchor=anchor, variance=variance, allows=True, details=details)
 
     @property
     def _amplitudes(self) -> list[FloatArray]:

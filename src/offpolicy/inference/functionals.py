@@ -148,7 +148,8 @@ class Formula(Expression):
                 if terms.scaling is not None:
                     columns, factor = terms.scaling, terms.scaling.factor(means) / unit
                     g[u] += factor
-                    for column, sign in ((columns.product, 1), (columns.square, -1), (columns.weight, -1)):
+                    below = 0 if columns.weight is None else columns.weight
+                    for column, sign in ((columns.product, 1), (columns.square, -1), (below, -1)):
                         g[column] += sign * means[u] * factor / means[column]
                 elif terms.normalised:
                     g[u] += 1 / means[w]

@@ -34,7 +34,7 @@ from offpolicy.inference.intervals import Range
 from offpolicy.inference.sequences import ValueScores
 from offpolicy.report import markdown, text
 from offpolicy.report.page import html
-from offpolicy.scoring.plan import Terms
+from offpolicy.scoring.plan import Scaling, Terms
 from offpolicy.scoring.score_histograms import RewardRange
 from offpolicy.statistics.signed_histogram import Bins
 
@@ -46,6 +46,7 @@ KINDS = {
         Functional,
         Formula,
         Terms,
+        Scaling,
         Minus,
         Relative,
         Divided,
@@ -104,7 +105,10 @@ def unpacked(value: Any) -> Any:
         data = zlib.decompressobj().decompress(base64.b64decode(value["array"], validate=True), 8 * math.prod(shape) + 1)
         return np.frombuffer(data, "<f8").astype(np.float64).reshape(shape)
     if "kind" in value:
-        return KINDS[value["kind"]](**{name: unpacked(part) for name, part in value.items() if name != "kind"})
+        parts = {name: unpacked(part) for name, part in value.items() if name != "kind"}
+        if isinstance(parts.get("scaling"), tuple):  # as saved before `Scaling`
+            parts["scaling"] = Scaling(*parts["scaling"])
+        return KINDS[value["kind"]](**parts)
     return numbers(value)
 
 

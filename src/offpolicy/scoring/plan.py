@@ -116,15 +116,19 @@ ColumnKey = WeightColumn | BaselineColumn | CorrectionColumn | SmoothedColumn
 
 @dataclass(frozen=True)
 class Scaling:
-    """The columns of h·w, h² and w: the factor of a correction by h is mean[h·w] / (mean[h²]·mean[w])."""
+    """The columns of h·w, h² and w: the factor of a correction by h is mean[h·w] / (mean[h²]·mean[w]).
+
+    In results that were saved before the factor was divided by mean[w], `weight` is None.
+    """
 
     product: int
     square: int
-    weight: int
+    weight: int | None = None
 
     def factor(self, means: FloatArray) -> FloatArray:
         """Of means, or of sums, in the last axis."""
-        return means[..., self.product] / means[..., self.square] * means[..., 0] / means[..., self.weight]
+        quotient: FloatArray = means[..., self.product] / means[..., self.square]
+        return quotient if self.weight is None else quotient * means[..., 0] / means[..., self.weight]
 
 
 @dataclass(frozen=True)
