@@ -14,8 +14,10 @@ import pytest
 
 import offpolicy as op
 from offpolicy.core import storage
+from offpolicy.inference.functionals import Formula
 from offpolicy.report.page import html
 from offpolicy.results import storage as files
+from offpolicy.scoring.plan import Scaling, Terms
 from tests.logs import Small, labelled
 
 
@@ -230,3 +232,14 @@ def test_what_a_file_says_is_text_in_a_report(awkward_result: op.Evaluation, tmp
     assert "<img src=x" not in page
     assert "alert(1)" in page  # it is shown, as text
     assert "<script>alert" not in loaded._repr_html_()
+
+
+def test_a_factor_that_was_saved_as_two_columns_does_not_divide_by_the_mean_weight() -> None:
+    """As `ScaledDR` was saved before its correction was divided by the mean weight: 2·(3/4) on top of a baseline of 10."""
+    parts = files.packed(Terms(1, 2, 5, False, Scaling(3, 4, 5), True))
+    means = np.array([1.0, 10.0, 2.0, 3.0, 4.0, 0.5])
+    for scaling, value in ((parts["scaling"], 13.0), ([3, 4], 11.5)):
+        formula = Formula(files.unpacked({**parts, "scaling": scaling}), 0.0)
+        assert formula(means) == pytest.approx(value)
+        steps = [(formula(means + step) - formula(means - step)) / 2e-6 for step in 1e-6 * np.eye(6)]
+        assert formula.gradient(means) == pytest.approx(steps, rel=1e-6, abs=1e-6)

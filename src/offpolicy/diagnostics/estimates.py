@@ -280,8 +280,7 @@ def combined_findings(combination: Combination, o: Overlap) -> list[Finding]:
     # Whatever carries the blend, its bias is checked against the anchor, and so rests on the rounds of the anchor. Only if
     # the interval allows for what these do not show, fewer of them are enough.
     of_anchor = "effective lists of an anchor" if candidates.missed.size else "effective rounds of an anchor"
-    allows = combination.choice.hedge or combination.choice.allows
-    scale = of_anchor if unbiased < 0.5 and allows else "effective rounds"
+    scale = of_anchor if unbiased < 0.5 and combination.choice.allows else "effective rounds"
     findings = [finding for finding in weight_findings(o, scale) if finding.code in WEIGHT_CODES]
     if candidates.missed.size and o.cautious is not None and LIMITS[scale].grade(o.ess) is Verdict.OK:
         findings.append(uncertain_lists(o.ess, o.cautious, o.n))

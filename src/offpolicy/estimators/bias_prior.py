@@ -115,7 +115,8 @@ class BiasPrior:
         posterior = tempered_posterior(log_likelihood, self.slope * np.log(shares), counts)
         details = {"expected_bias_share": float(posterior @ shares), "effective_rewards": candidates.evidence}
         moved = np.where(uncorrected > 0, posterior @ biases, 0.0)
-        return Choice(posterior @ weights, moved, anchor=anchor, hedge=self.hedge, details=details)
+        allows = self.hedge > 0
+        return Choice(posterior @ weights, moved, anchor=anchor, hedge=self.hedge, allows=allows, details=details)
 
     def _covariance(self, sizes: FloatArray) -> FloatArray:
         """The covariance of biases with these standard deviations."""

@@ -112,8 +112,8 @@ class Choice:
     `anchor` are the weights of the nearly unbiased blend that the rule starts from; None: the candidate with the least error
     among those. `optimism` is the share of its variance that the estimated variance misses because the weights were fitted
     to the same rounds. `variance`, if the rule states it, is the variance of the whole error, with that of the bias that may
-    remain. `hedge` is the share of its variance that is added for biases that no candidate can show; `allows`: whether
-    `variance` includes these. `details` are further numbers to report.
+    remain. `hedge` is the share of its variance that is added for biases that no candidate can show. `allows` states whether
+    the variance allows for these, by a hedge or otherwise. `details` are further numbers to report.
     """
 
     weights: FloatArray

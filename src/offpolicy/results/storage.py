@@ -6,7 +6,7 @@ import base64
 import json
 import math
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
@@ -40,12 +40,18 @@ from offpolicy.statistics.signed_histogram import Bins
 
 # JSON cannot represent these numbers: each is saved as {"number": word}.
 NOT_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
-KINDS = {
+
+
+def _terms(scaling: Scaling | tuple[int, int] | None, **parts: Any) -> Terms:
+    """Results that were saved before `Scaling` have a pair of columns in its place."""
+    return Terms(scaling=Scaling(*scaling) if isinstance(scaling, tuple) else scaling, **parts)
+
+
+KINDS: dict[str, Callable[..., Any]] = {"Terms": _terms} | {
     kind.__name__: kind
     for kind in (
         Functional,
         Formula,
-        Terms,
         Scaling,
         Minus,
         Relative,
@@ -105,10 +111,7 @@ def unpacked(value: Any) -> Any:
         data = zlib.decompressobj().decompress(base64.b64decode(value["array"], validate=True), 8 * math.prod(shape) + 1)
         return np.frombuffer(data, "<f8").astype(np.float64).reshape(shape)
     if "kind" in value:
-        parts = {name: unpacked(part) for name, part in value.items() if name != "kind"}
-        if isinstance(parts.get("scaling"), tuple):  # as saved before `Scaling`
-            parts["scaling"] = Scaling(*parts["scaling"])
-        return KINDS[value["kind"]](**parts)
+        return KINDS[value["kind"]](**{name: unpacked(part) for name, part in value.items() if name != "kind"})
     return numbers(value)
 
 
